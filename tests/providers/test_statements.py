@@ -74,10 +74,10 @@ def test_values_stand_where_the_text_wants_them(grammar: Grammar, text: str, val
     ("text", "values", "problem"),
     [
         ("select %s, %s", [1], "value number 2, but there are 1"),
-        ("select %s", [1, 2], "no place in the text takes params number 2"),
+        ("select %s", [1, 2], "no placeholder uses params number 2"),
         ("select %(x)s", {"y": 1}, "params lack 'x'"),
-        ("select %(x)s", [1], "wants a map"),
-        ("select %s", {"x": 1}, "wants a list"),
+        ("select %(x)s", [1], "needs a map"),
+        ("select %s", {"x": 1}, "needs a list"),
         ("select $0", [1], "value number 0"),
     ],
 )

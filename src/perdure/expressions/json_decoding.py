@@ -72,7 +72,7 @@ def _cut(body: str) -> list[tuple[str, bool]]:
         at = token.start()
         if depth == 0:
             if char != "," and at != last:
-                raise MalformedJson("there is something behind the value")
+                raise MalformedJson("there is unexpected text after the value")
             if not body[first:at].strip(_BLANKS):
                 if at == last and first == 1:
                     return pieces

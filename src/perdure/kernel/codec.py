@@ -36,7 +36,7 @@ def decode_turns(dialect: Dialect, row: bytes) -> Turns:
     try:
         turns: Turns = _decoder(dialect.events).decode(row)
     except msgspec.ValidationError as error:  # whole, but in words we do not have; what is damaged is another error
-        raise NewerRecord(f"its history tells of something that this Perdure does not know ({error})") from None
+        raise NewerRecord(f"its history contains something that this version does not know ({error})") from None
     return turns
 
 

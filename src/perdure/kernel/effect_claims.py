@@ -79,7 +79,7 @@ def why_not_settled(state: State, input: i.EffectSettle) -> str | None:
     if effect.released:
         return f"the effect {input.effect!r} was not performed and is not in doubt; there is nothing to settle"
     if (effect.task, effect.delivery) != input.holder:
-        return f"the effect {input.effect!r} was claimed again meanwhile; look at it and decide anew"
+        return f"the effect {input.effect!r} was claimed again meanwhile; look at it and decide again"
     if has_holder(state, effect) and not input.is_holder_gone:
         return f"the effect {input.effect!r} is being performed now; it can be settled once its task is gone"
     return None

@@ -19,7 +19,7 @@ class ReferenceNotAvailable(PerdureError):
     """The body behind a reference is not there (any more), or not what was stored."""
 
     code = "REFERENCE-NOT-AVAILABLE"
-    hint = "Its scope or time may be over; see `scope` and `expires_at` of the reference."
+    hint = "It may have expired, or its scope may have ended; see `scope` and `expires_at` of the reference."
 
 
 class RunNotFound(PerdureError):
@@ -40,14 +40,14 @@ class StartRefused(PerdureError):
     """The document is in order, but asks for something that is not here."""
 
     code = "START-REFUSED"
-    hint = "Load or install what is missing, or run it where that is offered."
+    hint = "Load or install what is missing, or run it where it is available."
 
 
 class UnfitInput(PerdureError):
     """The document is in order, but cannot be started with such an input."""
 
     code = "INPUT-UNFIT"
-    hint = "See what the document takes; --input gives JSON, --set single members of it."
+    hint = "Check the inputs that the document declares; --input takes JSON, --set single members of it."
 
 
 class InvalidDocument(PerdureError):
@@ -68,4 +68,4 @@ class NewerRecord(PerdureError):
     """A newer Perdure has recorded something that this one does not know."""
 
     code = "RECORD-NEWER"
-    hint = "Nothing was changed, and nothing is lost: a newer Perdure goes on with it. Upgrade this one."
+    hint = "Nothing was changed or lost: a newer version of Perdure can continue it. Upgrade this one."

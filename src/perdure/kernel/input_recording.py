@@ -103,7 +103,7 @@ def _task_lost(turn: Turn, input: i.TaskLost) -> None:
     suspicion, charged = attribute(task, input.loss)
     if charged and task.charges + 1 == task.max_deliveries:
         times = "once" if task.max_deliveries == 1 else f"{task.max_deliveries} times"
-        message = f"its process was lost {times} while nothing else worked there; the last time: {input.reason}"
+        message = f"its process was lost {times} while nothing else was running there; the last time: {input.reason}"
         turn.emit(e.TaskEnded(input.task, Failed(Code.DELIVERIES_EXHAUSTED, message, retryable=False)))
     else:
         turn.emit(e.TaskRedelivered(input.task, input.delivery + 1, input.reason, suspicion, charged))
@@ -159,7 +159,7 @@ def _timer_due(turn: Turn, input: i.TimerDue) -> None:
 def _child_overdue(turn: Turn, timer: int, child: int) -> None:
     """One grace after a child was asked to stop. Its own grace bounds its end, unless nothing moves it any more."""
     if turn.is_stranded(child):
-        outcome = Cancelled("given up: it is stuck, or no live process drives it")
+        outcome = Cancelled("given up: it is stuck, or no live process is running it")
         turn.emit(e.TimerFired(timer))
         turn.emit(e.ChildEnded(child, Status.CANCELLED, outcome))
         turn.input = i.ChildResult(child, Status.CANCELLED, outcome)  # for the program it has ended

@@ -212,7 +212,7 @@ def decode(body: bytes) -> AnyInput:
     try:
         return _decoder.decode(body)
     except msgspec.ValidationError as error:  # whole, but in words we do not have
-        raise NewerRecord(f"a letter to it says something that this Perdure does not know ({error})") from None
+        raise NewerRecord(f"a message to it contains something that this version does not know ({error})") from None
 
 
 CALENDAR_RANK = -1

@@ -54,7 +54,7 @@ def pay(work: int) -> None:
     if effort is not None:
         effort.left -= work
         if effort.left < 0:
-            raise TurnTooExpensive("the turn costs more than may be done here")
+            raise TurnTooExpensive("the turn exceeds its budget")
         if effort.rest is not None:
             effort.rest()
 

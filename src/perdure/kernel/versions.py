@@ -32,6 +32,6 @@ def read_pinned(dialect: "Dialect", text_version: str, text: bytes) -> Any:
     name, _, edition = text_version.partition("@")
     if name == dialect.name and int(edition or 1) > dialect.edition:
         raise NewerRecord(
-            f"its document is written in edition {edition} of {name!r}; this Perdure knows edition {dialect.edition}"
+            f"its document is written in edition {edition} of {name!r}; this version knows edition {dialect.edition}"
         )
     return dialect.load(text)

@@ -25,7 +25,7 @@ class EffectQueue:
     async def turn(self, key: str, *, may_await: bool) -> AsyncIterator[None]:
         """While no other caller has this key. Without `may_await` it never suspends: the thread waits."""
         if (id(self), key) in _performed_here.get():
-            raise RuntimeError(f"the effect {key!r} is performed inside itself; give the inner one a key of its own")
+            raise RuntimeError(f"the effect {key!r} is nested in itself; give the inner effect a key of its own")
         place = self._enter(key)
         if place is not None and may_await:
             await self._wait(key, place)

@@ -72,7 +72,7 @@ def read_bytes(script: Script) -> bytes:
         case other:
             raise _failure("UnknownSource", script, f"there is no source of type {other!r}; use file or http")
     if script.sha256 is not None and hashlib.sha256(data).hexdigest() != script.sha256.lower():
-        raise _failure("WrongDigest", script, "its content is not the one that `sha256` names")
+        raise _failure("WrongDigest", script, "its content does not match `sha256`")
     return data
 
 
@@ -161,5 +161,5 @@ def _answered(script: Script, status: int) -> ProviderFailure:
 def _failure(code: str, script: Script, problem: str, *, retryable: bool = False, **facts: Any) -> ProviderFailure:
     uri = urlsplit(script.uri)
     shown = script.uri if not uri.query and "@" not in uri.netloc else f"{uri.scheme}://{uri.hostname}{uri.path}"
-    message = f"the script {shown} cannot be had: {problem}"
+    message = f"the script {shown} cannot be loaded: {problem}"
     return ProviderFailure(f"{PREFIX}.{code}", message, retryable, {"uri": shown, **facts})

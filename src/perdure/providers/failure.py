@@ -32,7 +32,7 @@ class EffectInDoubt(ProviderFailure):
     """
 
     def __init__(self, message: str = "", details: Any = None) -> None:
-        super().__init__(Code.EFFECT_IN_DOUBT, message or "nobody can say whether the effect happened", None, details)
+        super().__init__(Code.EFFECT_IN_DOUBT, message or "it is unknown whether the effect happened", None, details)
 
 
 class BadArguments(Exception):

@@ -156,7 +156,7 @@ class Function:
         try:
             return msgspec.convert(input, kind)
         except msgspec.ValidationError as error:
-            raise BadArguments(f"the input does not fit: {error}", "input") from None
+            raise BadArguments(f"the input is not valid: {error}", "input") from None
 
     def _refuse_unexpected(self, name: str) -> typing.NoReturn:
         from difflib import get_close_matches

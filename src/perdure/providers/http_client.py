@@ -74,7 +74,7 @@ def _check(request: "httpx.Request") -> None:
     import httpx
 
     if request.url.scheme not in ("http", "https") or not request.url.host:
-        raise httpx.UnsupportedProtocol(f"{str(request.url)!r} is not an address of http or https")
+        raise httpx.UnsupportedProtocol(f"{str(request.url)!r} is not an http or https URL")
     if (request.url.port or 0) > 65535:
         raise httpx.InvalidURL(f"there is no port {request.url.port}")
     policy = policy_in_force()

@@ -101,7 +101,7 @@ class JobFolder:
     def _put(self, name: str, data: bytes, mode: int) -> None:
         pure = PurePosixPath(name)
         if ".." in pure.parts or not pure.name:
-            raise self._bad(f"{name!r} is no name of a file inside the job's folder")
+            raise self._bad(f"{name!r} is not the name of a file inside the job's folder")
         path = self.path / "files" / pure.relative_to("/") if pure.is_absolute() else self.path / "workspace" / pure
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

@@ -49,7 +49,7 @@ class BadPolicy(PerdureError):
     """The settings file or the environment says something about the policy that cannot be."""
 
     code = "POLICY-INVALID"
-    hint = "docs/security.md lists what a policy may say."
+    hint = "docs/security.md lists the settings of a policy."
 
 
 class NamespacePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -158,7 +158,7 @@ class _Session:
         policy = policy_in_force()
         named = settings.keys() - _DOCUMENT_SETTINGS if policy.network == "closed" else settings.keys() & _NEVER
         if named:
-            message = f"{', '.join(sorted(named))}: this setting of a connection is not open to documents"
+            message = f"{', '.join(sorted(named))}: documents may not change this connection setting"
             raise ProviderFailure(f"{PREFIX}.Forbidden", message, retryable=False)
         settings.setdefault("passfile", str(Path(os.devnull, "none")))
         if policy.checks_addresses:

@@ -152,10 +152,10 @@ class _Session:
             case apsw.SQLITE_PRAGMA:
                 name = (first or "").lower()
                 if name not in _PRAGMAS and not (second is None and name in _READABLE_PRAGMAS):
-                    self._refused = f"PRAGMA {name} is not open to tasks"
+                    self._refused = f"PRAGMA {name} is not allowed in tasks"
                     return int(apsw.SQLITE_DENY)
             case apsw.SQLITE_FUNCTION if (second or "").lower() in _FORBIDDEN_FUNCTIONS:
-                self._refused = f"the function {second} is not open to tasks"
+                self._refused = f"the function {second} is not allowed in tasks"
                 return int(apsw.SQLITE_DENY)
         return int(apsw.SQLITE_OK)
 

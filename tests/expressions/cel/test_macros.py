@@ -47,10 +47,10 @@ def test_a_variable_hides_a_root_only_inside_its_macro() -> None:
     [
         ("has(a)", 5, "has() takes a field selection such as has(a.b)"),
         ("has(a[0])", 5, "has() takes a field selection such as has(a.b)"),
-        ("[1].map(1, 2)", 9, "a simple variable name is needed here"),
-        ("[1].filter(a.b, true)", 12, "a simple variable name is needed here"),
+        ("[1].map(1, 2)", 9, "expected a simple variable name here"),
+        ("[1].filter(a.b, true)", 12, "expected a simple variable name here"),
         ("[1].all(x, x, true)", 12, "the variables of all() must differ"),
-        ("cel.bind('x', 1, 2)", 10, "a simple variable name is needed here"),
+        ("cel.bind('x', 1, 2)", 10, "expected a simple variable name here"),
     ],
 )
 def test_misuse_of_a_macro_is_found_by_the_parser(text: str, column: int, message: str) -> None:
@@ -62,13 +62,13 @@ def test_misuse_of_a_macro_is_found_by_the_parser(text: str, column: int, messag
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("'abc'.map(x, x)", "a list or a map is needed, not string"),
-        ("1.all(x, true)", "a list or a map is needed, not int"),
+        ("'abc'.map(x, x)", "expected a list or a map, not string"),
+        ("1.all(x, true)", "expected a list or a map, not int"),
         ("[1, 'a'].sortBy(x, x)", "int and string have no order"),
-        ("[1].transformMapEntry(i, v, v)", "a map is needed, not int"),
+        ("[1].transformMapEntry(i, v, v)", "expected a map, not int"),
         ("[1, 2].transformMapEntry(i, v, {'k': v})", "map key 'k' is repeated"),
-        ("1.optMap(x, x)", "an optional is needed, not int"),
-        ("[?1]", "an optional is needed, not int"),
+        ("1.optMap(x, x)", "expected an optional, not int"),
+        ("[?1]", "expected an optional, not int"),
     ],
 )
 def test_a_macro_on_the_wrong_type_faults(text: str, message: str) -> None:

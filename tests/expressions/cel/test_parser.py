@@ -71,17 +71,17 @@ def test_operators_bind_as_in_the_language_definition(text: str, value: object) 
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
-        ("", 1, "an expression is needed"),
+        ("", 1, "expected an expression"),
         ("1 +", 4, "the expression ends too early"),
-        ("(1", 3, "`)` is needed, not the end"),
+        ("(1", 3, "expected `)`, not the end"),
         ("1 2", 3, "unexpected `2`"),
         ("a.", 3, "the expression ends too early"),
         ("a.1", 2, "unexpected `.1`"),
-        ("f(1,)", 5, "an argument is needed after `,`"),
-        ("{'a' 1}", 6, "`:` is needed, not `1`"),
-        ("a ? b", 6, "`:` is needed, not the end"),
+        ("f(1,)", 5, "expected an argument after `,`"),
+        ("{'a' 1}", 6, "expected `:`, not `1`"),
+        ("a ? b", 6, "expected `:`, not the end"),
         ("for", 1, "`for` is a reserved word"),
-        ("a.in", 3, "a field name is needed after `.`, not `in`"),
+        ("a.in", 3, "expected a field name after `.`, not `in`"),
         ("Foo{a: 1}", 4, "message literals are not supported"),
         ("'abc", 1, "this string is not closed"),
         ("a # b", 3, "unexpected character '#'"),
@@ -99,15 +99,15 @@ def test_all_problems_are_reported_at_once_in_the_order_of_the_text() -> None:
     findings = refusal_of("[1, , 2] + f(3 4) + '\\q' + 99999999999999999999")
 
     assert [f"{found.position}: {found.message}" for found in findings] == [
-        "1:5: an expression is needed, not `,`",
-        "1:16: `,` or `)` is needed, not `4`",
+        "1:5: expected an expression, not `,`",
+        "1:16: expected `,` or `)`, not `4`",
         "1:22: unknown escape '\\\\q'",
         "1:28: this int does not fit in 64 bits",
     ]
 
 
 def test_a_finding_prints_with_a_caret() -> None:
-    assert str(refusal_of("1\n* )")[0]) == "2:3: an expression is needed, not `)`\n | * )\n | ..^"
+    assert str(refusal_of("1\n* )")[0]) == "2:3: expected an expression, not `)`\n | * )\n | ..^"
 
 
 def test_long_chains_are_not_deep() -> None:

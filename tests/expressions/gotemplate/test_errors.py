@@ -11,8 +11,8 @@ from perdure.expressions.gotemplate import Failure, SyntaxFault, compile_templat
         ("{{ inputs.a", 1, "this action is not closed: `}}` is missing"),
         ("{{ {{ a }}", 1, "this action is not closed: `}}` is missing"),
         ("a {{ if true }} b", 3, "this if is not closed: `{{ end }}` is missing"),
-        ("{{ end }}", 4, "this `end` belongs to no block"),
-        ("{{ else }}", 4, "this `else` belongs to no block"),
+        ("{{ end }}", 4, "this `end` does not belong to any block"),
+        ("{{ else }}", 4, "this `else` does not belong to any block"),
         ("{{ if true }}{{ else }}{{ else }}{{ end }}", 27, "this if has a second else"),
         ("{{ range . }}{{ else }}{{ else }}{{ end }}", 27, "this range has a second else"),
         ("{{ }}", 4, "a value is missing for this action, not `}}`"),
@@ -21,17 +21,17 @@ from perdure.expressions.gotemplate import Failure, SyntaxFault, compile_templat
         ("{{ 1) }}", 5, "this action must end with `}}`, not `)`"),
         ('{{ "abc }}', 4, "this quoted text is not closed"),
         ("{{ 'ab' }}", 4, "single quotes hold one character; a text is written in double quotes"),
-        ('{{ "\\q" }}', 4, "'\\\\q' is no escape sequence"),
-        ("{{ 12x }}", 4, "12x is no number"),
+        ('{{ "\\q" }}', 4, "'\\\\q' is not an escape sequence"),
+        ("{{ 12x }}", 4, "12x is not a number"),
         ("{{ 99999999999999999999 }}", 4, "an integer has at most 64 bits"),
-        ("{{ 1i }}", 4, "there are no complex numbers here"),
+        ("{{ 1i }}", 4, "complex numbers are not supported"),
         ("{{ steps.my-step.output }}", 12, "unexpected `-`; a name with a dash is written as steps['my-step']"),
         ("{{ @ }}", 4, "unexpected character '@'"),
         ("{{ $x }}", 4, "the variable $x is not declared here"),
         ("{{ $x = 1 }}", 4, "the variable $x is not declared here"),
-        ("{{ break }}", 4, "`break` stands outside of any range"),
-        ("{{ 1 | 2 }}", 8, "stage 2 of this pipeline is no function"),
-        ("{{ 1.5.x }}", 4, "1.5.x is no number"),
+        ("{{ break }}", 4, "`break` is outside of any range"),
+        ("{{ 1 | 2 }}", 8, "stage 2 of this pipeline is not a function"),
+        ("{{ 1.5.x }}", 4, "1.5.x is not a number"),
         ('{{ "a".x }}', 4, "a constant has no fields"),
         ("{{ inputs.a[x] }}", 13, "a subscript is a quoted key or a number; use `index` for anything else, not `x`"),
         ("{{ inputs.a[0 }}", 15, "a subscript ends with `]`, not `}}`"),
@@ -55,7 +55,7 @@ def test_a_syntax_error_points_at_its_place() -> None:
         compile_template("first\n{{ if eq inputs.n ]3 }}x{{ end }}")
 
     assert str(raised.value) == (
-        "2:19: a value must stand here, not `]`\n"
+        "2:19: a value is expected here, not `]`\n"
         " | {{ if eq inputs.n ]3 }}x{{ end }}\n"
         " | ..................^"
     )  # fmt: skip
@@ -65,21 +65,21 @@ def test_a_syntax_error_points_at_its_place() -> None:
     ("text", "expression", "message"),
     [
         ("a {{ upper inputs.n }}", "upper inputs.n", "upper: its argument 1 must be a string, not an integer"),
-        ("{{ inputs.s | div 1 0 }}", "div 1 0", "div: it wants 2 arguments, but has 3"),
+        ("{{ inputs.s | div 1 0 }}", "div 1 0", "div: it takes 2 arguments, not 3"),
         ('{{ fail "stop here" }}', 'fail "stop here"', "fail: stop here"),
-        ("{{ if lt inputs.s 1 }}{{ end }}", "lt inputs.s 1", "lt: a string has no order with an integer"),
+        ("{{ if lt inputs.s 1 }}{{ end }}", "lt inputs.s 1", "lt: a string cannot be ordered against an integer"),
         ("{{ eq inputs.l inputs.l }}", "eq inputs.l inputs.l", "eq: a list cannot be compared; use deepEqual"),
         ("{{ inputs.s.deep.er }}!", "inputs.s.deep.er", "a string has no field 'deep'"),
         ("{{ index inputs.l 9 }}!", "index inputs.l 9", "index: index 9 is out of range: there are 1 elements"),
-        ("{{ inputs.s 1 }}", "inputs.s 1", "this is no function, so it takes no arguments"),
-        ("{{ 1 | inputs.s }}", "inputs.s", "this is no function, so nothing can be piped into it"),
-        ("{{ range inputs.s }}{{ end }}", "inputs.s", "range cannot go through a string"),
-        ("{{ call inputs.s }}", "call inputs.s", "call: a string is no function"),
-        ("{{ nil }}", "nil", "nil alone is no value to show"),
-        ("{{ and }}", "and", "it wants at least 1 argument"),
+        ("{{ inputs.s 1 }}", "inputs.s 1", "this is not a function, so it takes no arguments"),
+        ("{{ 1 | inputs.s }}", "inputs.s", "this is not a function, so nothing can be piped into it"),
+        ("{{ range inputs.s }}{{ end }}", "inputs.s", "range cannot iterate over a string"),
+        ("{{ call inputs.s }}", "call inputs.s", "call: a string is not a function"),
+        ("{{ nil }}", "nil", "nil is not a command"),
+        ("{{ and }}", "and", "it takes at least 1 argument"),
         ("{{ mustFromJson inputs.s }}", "mustFromJson inputs.s", "mustFromJson: this is not JSON"),
         ('{{ mustToDate "2006" "x" }}', 'mustToDate "2006" "x"', "mustToDate: 'x' does not look like '2006'"),
-        ('{{ semver "x" }}', 'semver "x"', "semver: 'x' is no semantic version"),
+        ('{{ semver "x" }}', 'semver "x"', "semver: 'x' is not a semantic version"),
     ],
 )
 def test_a_failure_names_the_part_it_is_about(text: str, expression: str, message: str) -> None:

@@ -129,8 +129,8 @@ def test_a_large_integer_in_data_is_a_double_in_an_expression() -> None:
     [
         ("9007199254740993", "int beyond 2^53; use double() or string()"),
         ("9007199254740993u", "uint beyond 2^53; use double() or string()"),
-        ("5.0 / 0.0", "inf is no number in JSON"),
-        ("[0.0 / 0.0]", "at result[0]: nan is no number in JSON"),
+        ("5.0 / 0.0", "inf is not a number in JSON"),
+        ("[0.0 / 0.0]", "at result[0]: nan is not a number in JSON"),
         ("b'x'", "bytes has no JSON form; use base64.encode()"),
         ("now()", "timestamp has no JSON form; use string()"),
         ("{'a': [duration('1s')]}", "at result.a[0]: duration has no JSON form; use durationToIso8601() or string()"),
@@ -209,7 +209,7 @@ def test_now_is_the_pin_and_wall_time_never_precedes_it() -> None:
 
 
 def test_without_a_pin_there_is_no_clock() -> None:
-    with pytest.raises(ExpressionFault, match="there is no clock here"):
+    with pytest.raises(ExpressionFault, match="the clock is not available here"):
         compile_expression("now()", ROOTS).evaluate(DATA)
 
 

@@ -41,7 +41,7 @@ class TokenCursor:
         if token.kind != "end":
             self._next += 1
             return token
-        self.fail("the expression ends too early" if self._next else "an expression is needed")
+        self.fail("the expression ends too early" if self._next else "expected an expression")
 
     def put_back(self) -> None:
         self._next -= 1
@@ -54,7 +54,7 @@ class TokenCursor:
 
     def expect(self, kind: str) -> None:
         if not self.accept(kind):
-            self.fail(f"`{kind}` is needed, not {self.describe()}")
+            self.fail(f"expected `{kind}`, not {self.describe()}")
 
     def describe(self) -> str:
         token = self._tokens[self._next]

@@ -121,7 +121,7 @@ def elements(frame: Frame, items: Value) -> list[Value]:
         spend(frame, BYTES_OF_AN_ELEMENT * len(items))
         read = frame[READ_LEAF]
         return [read(item) if type(item) is int else item for item in items]
-    raise EvaluationFault(f"a list is needed, not {type_name(items)}")
+    raise EvaluationFault(f"expected a list, not {type_name(items)}")
 
 
 def each(frame: Frame, items: list[Value]) -> Iterable[Value]:
@@ -142,4 +142,4 @@ def entries(frame: Frame, mapping: Value) -> list[tuple[Value, Value]]:
     if kind is dict:
         read = frame[READ_LEAF]
         return [(key, read(value) if type(value) is int else value) for key, value in mapping.items()]
-    raise EvaluationFault(f"a map is needed, not {type_name(mapping)}")
+    raise EvaluationFault(f"expected a map, not {type_name(mapping)}")

@@ -73,13 +73,13 @@ def parse_timestamp(text: str) -> Timestamp:
     """RFC 3339 with offset or `Z`. Second 60 is read as the next minute's 0; digits beyond nanoseconds are cut."""
     match = _RFC3339.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     if match is None:
-        raise EvaluationFault(f"{text[:60]!r} is no RFC 3339 timestamp")
+        raise EvaluationFault(f"{text[:60]!r} is not an RFC 3339 timestamp")
     year, month, day, hour, minute, second = (int(match[i]) for i in range(1, 7))
     leap = second == 60
     try:
         civil = datetime(year, month, day, hour, minute, 59 if leap else second, tzinfo=UTC)
     except ValueError as wrong:
-        raise EvaluationFault(f"{text[:60]!r} is no timestamp: {wrong}") from None
+        raise EvaluationFault(f"{text[:60]!r} is not a timestamp: {wrong}") from None
     offset_hours, offset_minutes = int(match[9] or 0), int(match[10] or 0)
     if offset_hours > 23 or offset_minutes > 59:
         raise EvaluationFault(f"{text[:60]!r} has no valid offset")
@@ -111,7 +111,7 @@ def parse_duration(text: str) -> Duration:
             nanos += int(part[1] or 0) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
             at = part.end()
         if at < len(body) or not body:
-            raise EvaluationFault(f"{text[:60]!r} is no duration such as '1h30m' or '2.5s'")
+            raise EvaluationFault(f"{text[:60]!r} is not a duration (expected e.g. '1h30m' or '2.5s')")
     return Duration(-nanos if text[:1] == "-" else nanos)
 
 

@@ -110,5 +110,5 @@ def _number(match: re.Match[str]) -> int:
 
 def _code_point(number: int, offset: int) -> str:
     if number > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
-        raise BadLiteral(offset, f"{number:#x} is no Unicode code point")
+        raise BadLiteral(offset, f"{number:#x} is not a Unicode code point")
     return chr(number)

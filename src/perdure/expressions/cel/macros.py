@@ -64,7 +64,7 @@ def _loop(kind: str, variables: int, *, condition: int | None = None, result: in
 def _variable(node: Node, report: Report) -> str:
     if isinstance(node, syntax.Name) and not node.absolute:
         return node.name
-    report(node.start, "a simple variable name is needed here")
+    report(node.start, "expected a simple variable name here")
     return "_"
 
 

@@ -137,7 +137,7 @@ class _Parser(TokenCursor):
                 name = self.take()
                 if name.kind != "name":
                     self.put_back()
-                    self.fail(f"a name is needed after `.`, not {self.describe()}")
+                    self.fail(f"expected a name after `.`, not {self.describe()}")
                 return self._name(name, absolute=True, start=token.start)
             case "true" | "false" | "null":
                 return self._literal(token, {"true": True, "false": False, "null": None}[token.kind])
@@ -164,7 +164,7 @@ class _Parser(TokenCursor):
             self.report(token.start + bad.offset, str(bad))
             return self._literal(token, None)
         self.put_back()
-        self.fail(f"an expression is needed, not {self.describe()}")
+        self.fail(f"expected an expression, not {self.describe()}")
 
     def _literal(self, token: Token, value: object) -> Node:
         return syntax.Literal(token.start, token.end, 1, 1 + (len(token.text) >> 10), value)
@@ -194,7 +194,7 @@ class _Parser(TokenCursor):
             return self._call(operand.start, name, operand)
         if name.kind not in ("name", "quoted"):
             self.put_back()
-            self.fail(f"a field name is needed after `.`, not {self.describe()}")
+            self.fail(f"expected a field name after `.`, not {self.describe()}")
         field = name.text.strip("`")
         return syntax.Select(*self._measure(operand.start, operand), operand, field, optional, name.start)
 
@@ -237,13 +237,13 @@ class _Parser(TokenCursor):
             try:
                 item()
                 if self.peek() not in (",", closer):
-                    self.fail(f"`,` or `{closer}` is needed, not {self.describe()}")
+                    self.fail(f"expected `,` or `{closer}`, not {self.describe()}")
             except ParseAborted:
                 self._depth = depth
                 self.skip_to(closer)
             if self.accept(","):
                 if closer == ")" and self.peek() == ")":
-                    self.fail("an argument is needed after `,`")
+                    self.fail("expected an argument after `,`")
             elif self.peek() != closer:
                 raise ParseAborted
 

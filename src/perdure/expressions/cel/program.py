@@ -90,7 +90,7 @@ class Program:
             return self._run(frame)
         except Failure as failure:
             if frame[STEPS] < 0 and steps + later < most:
-                raise TurnTooExpensive("an expression costs more than may be done here") from None
+                raise TurnTooExpensive("an expression exceeds the budget of the turn") from None
             failure.locate(self.source)
             raise
         except RecursionError:

@@ -59,7 +59,7 @@ class Budget:
         self._steps += more
         if self._steps < 0:
             if self._given < self._limits.steps:
-                raise TurnTooExpensive("a template costs more than may be done here")
+                raise TurnTooExpensive("a template exceeds the budget of the turn")
             raise LimitExceeded(f"more than {self._limits.steps} steps were needed")
 
     def charge_text(self, characters: int, so_far: int = 0) -> None:

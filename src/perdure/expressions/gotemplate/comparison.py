@@ -24,7 +24,7 @@ def is_less(left: Value, right: Value) -> bool:
         return left < right
     if isinstance(left, GoTime) and isinstance(right, GoTime):
         return left.nanoseconds < right.nanoseconds
-    raise EvaluationFault(f"{describe(left)} has no order with {describe(right)}")
+    raise EvaluationFault(f"{describe(left)} cannot be ordered against {describe(right)}")
 
 
 def are_deeply_equal(left: Value, right: Value, budget: Budget) -> bool:

@@ -80,4 +80,4 @@ def find_zone(name: str) -> tzinfo:
             return ZoneInfo(name)
         except (OSError, ValueError, KeyError):  # a folder of the database; a file that is no zone; an unknown name
             pass
-    raise BadInstant(f"{name[:60]!r} is no time zone")
+    raise BadInstant(f"{name[:60]!r} is not a time zone")

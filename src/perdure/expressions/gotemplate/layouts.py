@@ -198,7 +198,7 @@ def _assemble(read: dict[str, str], zone: tzinfo) -> GoTime:
         if "day of year" in read:
             civil = civil.replace(month=1, day=1) + timedelta(days=int(read["day of year"]) - 1)
     except (ValueError, OverflowError) as why:
-        raise BadInstant(f"this is no date: {why}") from None
+        raise BadInstant(f"this is not a date: {why}") from None
     return GoTime.of(civil).plus(int(read.get("fraction", ".0")[1:10].ljust(9, "0")))
 
 
@@ -207,7 +207,7 @@ def _read_zone(offset: str) -> tzinfo:
     assert match is not None
     seconds = int(match[2]) * 3600 + int(match[3] or 0) * 60 + int(match[4] or 0)
     if seconds >= 86400:
-        raise BadInstant(f"{offset!r} is no offset from UTC")
+        raise BadInstant(f"{offset!r} is not an offset from UTC")
     if seconds == 0:
         return UTC
     return timezone(timedelta(seconds=-seconds if match[1] == "-" else seconds))

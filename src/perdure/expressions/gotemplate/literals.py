@@ -33,13 +33,13 @@ def read_number(text: str) -> int | float:
         try:
             value = float.fromhex(text.replace("_", "")) if "x" in text.lower() else float(text.replace("_", ""))
         except (ValueError, OverflowError):
-            raise BadLiteral(f"{text[:60]} is no number") from None
+            raise BadLiteral(f"{text[:60]} is not a number") from None
         if value in (float("inf"), float("-inf")):
             raise BadLiteral("this number is too large")
         return value
     if text.endswith("i"):
-        raise BadLiteral("there are no complex numbers here")
-    raise BadLiteral(f"{text[:60]} is no number")
+        raise BadLiteral("complex numbers are not supported")
+    raise BadLiteral(f"{text[:60]} is not a number")
 
 
 def _read_integer(text: str) -> int:
@@ -47,7 +47,7 @@ def _read_integer(text: str) -> int:
     if len(digits) > 1 and digits[0] == "0" and digits[1] not in "xbo":
         digits = "0o" + digits[1:]
     if digits in ("0x", "0b", "0o"):
-        raise BadLiteral(f"{text[:60]} is no number")
+        raise BadLiteral(f"{text[:60]} is not a number")
     number = int(digits, 0)
     return -number if text[0] == "-" else number
 
@@ -63,7 +63,7 @@ def read_quoted(text: str) -> str:
         if simple and not (simple in "'\"" and simple != quote):
             return _SIMPLE[simple]
         if simple or other is not None:
-            raise BadLiteral(f"{found.group()!r} is no escape sequence")
+            raise BadLiteral(f"{found.group()!r} is not an escape sequence")
         if byte or octal:
             return _byte(int(byte, 16) if byte else int(octal, 8))
         return _scalar(int(short or long, 16))
@@ -79,7 +79,7 @@ def _byte(value: int) -> str:
 
 def _scalar(value: int) -> str:
     if value > 0x10FFFF or 0xD800 <= value < 0xE000:
-        raise BadLiteral(f"U+{value:04X} is no character")
+        raise BadLiteral(f"U+{value:04X} is not a character")
     return chr(value)
 
 

@@ -37,7 +37,7 @@ class _BlockParser:
         body = self._block()
         if self._cursor.current.kind != "eof":
             stray = self._cursor.following
-            raise self._cursor.refuse(stray.start, f"this `{stray.text}` belongs to no block")
+            raise self._cursor.refuse(stray.start, f"this `{stray.text}` does not belong to any block")
         return Tree(body, self._pipelines.variables.slots)
 
     def _block(self) -> Block:
@@ -114,7 +114,7 @@ class _BlockParser:
     def _leave(self, opening: Token) -> LoopControl:
         keyword = self._cursor.advance()
         if self._loops == 0:
-            raise self._cursor.refuse(keyword.start, f"`{keyword.text}` stands outside of any range")
+            raise self._cursor.refuse(keyword.start, f"`{keyword.text}` is outside of any range")
         self._close(keyword.text)
         return LoopControl(opening.start, self._cursor.previous.end, keyword.text)
 

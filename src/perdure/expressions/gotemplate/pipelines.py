@@ -96,7 +96,7 @@ class PipelineParser:
 
     def _check_stage(self, command: Command, stage: int) -> None:
         if isinstance(command.words[0], Literal | Nil | Dot):
-            raise self._cursor.refuse(command.start, f"stage {stage} of this pipeline is no function")
+            raise self._cursor.refuse(command.start, f"stage {stage} of this pipeline is not a function")
 
     def _command(self, keyword: str) -> Command:
         cursor = self._cursor
@@ -143,7 +143,7 @@ class PipelineParser:
             case "number" | "char" | "string" | "raw":
                 term = Literal(start, end, self._constant(token))
             case _:
-                raise cursor.refuse_current("a value must stand here")
+                raise cursor.refuse_current("a value is expected here")
         cursor.advance()
         return term
 

@@ -159,14 +159,14 @@ class _Planner:
             case Name(name=name):
                 return self._call(name, arguments, command)
             case Nil():
-                return _plan_failure("nil alone is no value to show", command)
+                return _plan_failure("nil is not a command", command)
         evaluate = self._operand(word)
         if arguments:
-            return _plan_failure("this is no function, so it takes no arguments", command)
+            return _plan_failure("this is not a function, so it takes no arguments", command)
 
         def stage(frame: Frame, *piped: Value) -> Value:
             if piped:
-                _fail("this is no function, so nothing can be piped into it", command)
+                _fail("this is not a function, so nothing can be piped into it", command)
             return evaluate(frame)
 
         return stage
@@ -239,7 +239,7 @@ def _plan_short_circuit(stops_at: bool, arguments: tuple[Expression, ...], comma
 
     def stage(frame: Frame, *piped: Value) -> Value:
         if not arguments and not piped:
-            _fail("it wants at least 1 argument", command)
+            _fail("it takes at least 1 argument", command)
         value: Value = None
         for argument in arguments:
             value = argument(frame)
@@ -290,4 +290,4 @@ def _pairs(frame: Frame, value: Value, variables: int) -> Iterator[tuple[Value, 
         if variables > 1:
             raise EvaluationFault("a range over an integer has one variable")
         return ((None, number) for number in range(value))
-    raise EvaluationFault(f"range cannot go through {describe(value)}")
+    raise EvaluationFault(f"range cannot iterate over {describe(value)}")

@@ -73,7 +73,7 @@ class Version:
 def parse_version(text: str) -> Version:
     match = _VERSION.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise BadVersion(f"{text[:60]!r} is no semantic version")
+        raise BadVersion(f"{text[:60]!r} is not a semantic version")
     major, minor, patch, prerelease, metadata = match.groups()
     return Version(int(major), int(minor or 0), int(patch or 0), prerelease or "", metadata or "", text)
 
@@ -143,7 +143,7 @@ def _parse_alternative(text: str) -> list[_Condition]:
     while at < len(text) or not conditions:
         match = _CONSTRAINT.match(text, at)
         if match is None:
-            raise BadVersion(f"{text[:60]!r} is no version constraint")
+            raise BadVersion(f"{text[:60]!r} is not a version constraint")
         operator, *numbers, prerelease = match.groups()
         given = 0
         while given < 3 and numbers[given] is not None and numbers[given] not in "xX*":

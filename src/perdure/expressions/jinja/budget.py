@@ -69,7 +69,7 @@ class Budget(msgspec.Struct, eq=False):
             self._allowed = min(self._most, max(self._allowed + _PORTION, self._made))
         if self._made > self._allowed:
             if self._most < self._limits.steps:
-                raise TurnTooExpensive("a template costs more than may be done here")
+                raise TurnTooExpensive("a template exceeds the budget of the turn")
             raise LimitExceeded(f"more than {self._limits.steps} steps were needed")
 
     def _open(self) -> None:
@@ -140,7 +140,7 @@ class Budget(msgspec.Struct, eq=False):
             elif isinstance(item, Undefined):
                 met_undefined(item)
             else:
-                raise EvaluationFault(f"{describe(item)} is no value that data can hold")
+                raise EvaluationFault(f"{describe(item)} is not a value that data can hold")
         return self._made - before
 
 

@@ -57,7 +57,7 @@ def decode_base64(budget: Budget, value: Any) -> str:
     except binascii.Error:
         raise EvaluationFault("the text is not base64") from None
     except UnicodeDecodeError:
-        raise EvaluationFault("what the base64 text stands for is not text") from None
+        raise EvaluationFault("the decoded base64 is not text") from None
 
 
 def sha256(budget: Budget, value: Any) -> str:
@@ -76,4 +76,4 @@ def _bytes(budget: Budget, value: Any, name: str) -> bytes:
     try:
         return _text(budget, value, name).encode("utf-8")
     except UnicodeEncodeError:
-        raise EvaluationFault("the text holds half a character and has no UTF-8 form") from None
+        raise EvaluationFault("the text contains an unpaired surrogate and cannot be encoded as UTF-8") from None

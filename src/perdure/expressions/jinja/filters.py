@@ -179,7 +179,7 @@ def _rounding(budget: Budget, value: Any, arguments: _Arguments) -> None:
 
 def _whole(value: Any) -> int:
     if not isinstance(value, int):
-        raise EvaluationFault("a whole number is needed as an argument of the filter")
+        raise EvaluationFault("the filter expects a whole number as its argument")
     return value
 
 

@@ -61,7 +61,7 @@ def calculate(budget: Budget, sign: str, left: Any, right: Any) -> Any:
         advice = "; join texts with `~`" if sign == "+" and isinstance(left, str) != isinstance(right, str) else ""
         raise EvaluationFault(f"`{sign}` does not work on {describe(left)} and {describe(right)}{advice}") from None
     if isinstance(answer, complex):
-        raise EvaluationFault("the root of a negative number is no number")
+        raise EvaluationFault("the root of a negative number is not a real number")
     return answer
 
 
@@ -194,7 +194,7 @@ def iterate(budget: Budget, value: Any, weight: int) -> Any:
     if isinstance(value, Undefined):
         return list(value)
     if not isinstance(value, list | tuple | str | range | Mapping):
-        raise EvaluationFault(f"`for` cannot walk over {describe(value)}")
+        raise EvaluationFault(f"`for` cannot iterate over {describe(value)}")
     budget.charge(1 + len(value) * weight)
     budget.spend(64 + len(value) * _BYTES_OF_A_PART_OF_THE_BODY * weight)
     return list(value) if isinstance(value, Mapping) else value

@@ -36,7 +36,7 @@ def _convert(value: Any) -> Any:
         return str(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise EvaluationFault(f"{value} is no number in JSON")
+            raise EvaluationFault(f"{value} is not a number in JSON")
         return value
     if isinstance(value, dict):
         return _convert_mapping(value)

@@ -22,7 +22,7 @@ def parse_iso_duration(text: str) -> Duration:
     """Raises `ValueError` for text outside the grammar, and `EvaluationFault` beyond CEL's range."""
     shape = _SHAPE.fullmatch(text) if len(text) < 500 else None
     if shape is None or not (shape[2] or shape[3]) or shape[3] == "":
-        raise ValueError(f"{text[:60]!r} is no ISO 8601 duration such as PT30S or P1DT12H")
+        raise ValueError(f"{text[:60]!r} is not an ISO 8601 duration (expected e.g. PT30S or P1DT12H)")
     parts = [(part, _DATE_UNITS) for part in _PART.finditer(shape[2])]
     parts += [(part, _TIME_UNITS) for part in _PART.finditer(shape[3] or "")]
     if any(part[2] for part, _ in parts[:-1]):

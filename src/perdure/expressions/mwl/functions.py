@@ -38,7 +38,7 @@ def _wall_time(frame: Frame) -> Timestamp:
 def _pin(frame: Frame) -> ClockPin:
     pin = frame[CLOCK]
     if not isinstance(pin, ClockPin):
-        raise EvaluationFault("there is no clock here")
+        raise EvaluationFault("the clock is not available here")
     return pin
 
 

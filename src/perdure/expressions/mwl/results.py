@@ -146,7 +146,7 @@ def scalar_to_json(value: Value) -> Json:
 def _number(value: float) -> int | float:
     """An integral double becomes an int: JSON has one kind of number, and 5 is how 5.0 is written (MWL-083)."""
     if not math.isfinite(value):
-        raise Unrepresentable(f"{value} is no number in JSON")
+        raise Unrepresentable(f"{value} is not a number in JSON")
     if value.is_integer() and abs(value) <= LARGEST_EXACT and (value or math.copysign(1, value) > 0):
         return int(value)
     return value

@@ -140,7 +140,7 @@ def _key(token: "re.Match[str]") -> int | str | None:
     groups = token.groupdict()
     number = groups.get("number") or groups.get("asked")
     if number and len(number) > 9:
-        raise BadStatement(f"there is no value of the number {number[:20]}…")
+        raise BadStatement(f"there is no value number {number[:20]}…")
     return int(number) if number else groups.get("name")
 
 
@@ -180,7 +180,7 @@ class _NamedValues:
 
     def take(self, place: Placeholder) -> tuple[str, Any]:
         if not isinstance(place.key, str):
-            raise BadStatement(f"{place.text} wants a list of params, but they are a map of names")
+            raise BadStatement(f"{place.text} needs a list of params, but they are a map")
         if place.key not in self.values:
             raise BadStatement(f"params lack {place.key!r}; there are: {', '.join(map(str, self.values))}")
         return place.key, self.values[place.key]
@@ -197,16 +197,16 @@ class _ListedValues:
 
     def take(self, place: Placeholder) -> tuple[int, Any]:
         if isinstance(place.key, str):
-            raise BadStatement(f"{place.text} wants a map of params, but they are a list")
+            raise BadStatement(f"{place.text} needs a map of params, but they are a list")
         if place.key is None:
             self.turn += 1
         number = self.turn if place.key is None else place.key
         if not 0 < number <= len(self.values):
-            raise BadStatement(f"{place.text} wants value number {number}, but there are {len(self.values)} params")
+            raise BadStatement(f"{place.text} needs value number {number}, but there are {len(self.values)} params")
         self.used.add(number)
         return number, self.values[number - 1]
 
     def check(self) -> None:
         unused = [str(number) for number in range(1, len(self.values) + 1) if number not in self.used]
         if unused:
-            raise BadStatement(f"no place in the text takes params number {', '.join(unused)}")
+            raise BadStatement(f"no placeholder uses params number {', '.join(unused)}")

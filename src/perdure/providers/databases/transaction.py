@@ -105,7 +105,7 @@ class Statements:
     def statements(self, grammar: Grammar) -> list[Bound]:
         bound = self._bound(self._text(), grammar)
         if not bound:
-            raise BadStatement("the text holds no statement")
+            raise BadStatement("the text contains no statement")
         for statement, _, _ in bound:
             if statement.is_transaction_control:
                 first = statement.words[0]

@@ -82,7 +82,7 @@ class ProcessPools:
 
 
 def _too_large(provider: Provider, death: "ChildDied") -> Failed:
-    message = f"{death.outcome.message}, probably for want of memory; ask for less at a time"
+    message = f"{death.outcome.message}, probably because it ran out of memory; ask for less at a time"
     return Failed(f"Provider.Call.{provider.prefix}.TooLarge", message, False, death.outcome.details)
 
 

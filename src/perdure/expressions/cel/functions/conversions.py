@@ -82,7 +82,8 @@ def _read_digits(frame: Frame, text: str, what: str) -> int:
     charge(frame, PRICE_OF_TEXT + (len(text) >> 2))
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()) or (text[:1] in ("+", "-") and what == "uint"):
-        raise EvaluationFault(f"{text[:60]!r} is no {what}")
+        article = "an" if what == "int" else "a"
+        raise EvaluationFault(f"{text[:60]!r} is not {article} {what}")
     if len(digits.lstrip("0")) > 20:
         raise EvaluationFault(f"{text[:60]!r} does not fit in a {what}")
     magnitude = int(digits.lstrip("0") or "0")
@@ -100,14 +101,14 @@ def _double_from_string(frame: Frame, text: str) -> float:
         return value
     word = _WORDS.get(text.lstrip("+-").lower()) if len(text) <= 9 and text[1:].isalpha() else None
     if word is None:
-        raise EvaluationFault(f"{text[:60]!r} is no double")
+        raise EvaluationFault(f"{text[:60]!r} is not a double")
     return -word if text[0] == "-" else word
 
 
 def _bool_from_string(_: Frame, text: str) -> bool:
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
-    raise EvaluationFault(f"{text[:60]!r} is no bool")
+    raise EvaluationFault(f"{text[:60]!r} is not a bool")
 
 
 def _string_from_bytes(frame: Frame, value: bytes) -> str:

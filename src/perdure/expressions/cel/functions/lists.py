@@ -105,7 +105,7 @@ def sort_by(frame: Frame, values: list[Value], keys: list[Value]) -> CelList:
     def arrange(one: Value, other: Value) -> int:
         result = compare(frame, one, other)
         if result is None:
-            raise EvaluationFault("NaN has no place in an order")
+            raise EvaluationFault("NaN cannot be ordered")
         return result
 
     comparisons = len(keys) * len(keys).bit_length()

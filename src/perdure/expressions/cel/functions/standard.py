@@ -44,7 +44,7 @@ def _find_zone(zone: str) -> tzinfo:
             pass
         except KeyError:  # ZoneInfoNotFoundError
             pass
-    raise EvaluationFault(f"{zone[:60]!r} is no time zone")
+    raise EvaluationFault(f"{zone[:60]!r} is not a time zone")
 
 
 def _size(_: Frame, value: Value) -> int:

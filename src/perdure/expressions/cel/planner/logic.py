@@ -91,4 +91,4 @@ def choose(condition: Closure, then: Closure, otherwise: Closure, node: Ternary)
 
 
 def _not_a_bool(value: Value, node: Node) -> EvaluationFault:
-    return EvaluationFault(f"a bool is needed, not {type_name(value)}", node)
+    return EvaluationFault(f"expected a bool, not {type_name(value)}", node)

@@ -78,7 +78,7 @@ def _items(node: syntax.Loop, operand: Closure, *, pairs: bool) -> Callable[[Fra
         except Failure as failure:
             failure.blame(node)
             raise
-        raise EvaluationFault(f"a list or a map is needed, not {type_name(holder)}", node.operand)
+        raise EvaluationFault(f"expected a list or a map, not {type_name(holder)}", node.operand)
 
     return read
 

@@ -262,4 +262,4 @@ def _outward(node: Node, selections: int) -> Node:
 def _require_optional(value: Value, node: Node) -> Optional:
     if type(value) is Optional:
         return value
-    raise EvaluationFault(f"an optional is needed, not {type_name(value)}", node)
+    raise EvaluationFault(f"expected an optional, not {type_name(value)}", node)

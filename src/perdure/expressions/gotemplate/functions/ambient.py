@@ -36,7 +36,7 @@ def _random_text(alphabet: str) -> Function:
     def make(frame: Frame, count: int) -> str:
         draw = _ambient(frame).draw
         if count < 0:
-            raise EvaluationFault("a text cannot be shorter than nothing")
+            raise EvaluationFault("the length of a text cannot be negative")
         frame.budget.charge_elements(count)
         return "".join(alphabet[int(draw() * len(alphabet))] for _ in range(count))
 

@@ -29,7 +29,7 @@ def index(frame: Frame, value: Value, *keys: Value) -> Value:
 def slice_value(value: Value, *bounds: Value) -> Value:
     """Go's `slice` for texts, which counts bytes, and Sprig's for lists; a missing end is the end."""
     if len(bounds) > 2:
-        raise EvaluationFault("it wants at most two positions")
+        raise EvaluationFault("it takes at most two positions")
     if type(value) is list:
         return _cut(value, [to_int64(bound) for bound in bounds]) if value else []
     if type(value) is not str:
@@ -63,7 +63,7 @@ def _shown(frame: Frame, operands: tuple[Value, ...]) -> str:
 
 def call(value: Value, *_: Value) -> Value:
     """Data hold no functions, so there is never anything to call."""
-    raise EvaluationFault(f"{describe(require_present(value))} is no function")
+    raise EvaluationFault(f"{describe(require_present(value))} is not a function")
 
 
 FUNCTIONS = {

@@ -75,7 +75,7 @@ class Function(msgspec.Struct, frozen=True):
         if count < len(kinds) or (count > len(kinds) and self.rest is None):
             least = "at least " if self.rest else ""
             noun = "argument" if len(kinds) == 1 else "arguments"
-            raise EvaluationFault(f"it wants {least}{len(kinds)} {noun}, but has {count}")
+            raise EvaluationFault(f"it takes {least}{len(kinds)} {noun}, not {count}")
         for at, argument in enumerate(arguments):
             kind = kinds[at] if at < len(kinds) else self.rest
             if not self.takes_references:

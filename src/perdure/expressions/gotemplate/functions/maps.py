@@ -33,7 +33,7 @@ def omit(source: dict[str, Value], *keys: str) -> dict[str, Value]:
 def dig(first: Value, *others: Value) -> Value:
     """Keys, a default and a map: the value under the keys, or the default where a key is missing."""
     if len(others) < 2:
-        raise EvaluationFault("it wants one or more keys, a default and a map")
+        raise EvaluationFault("it takes one or more keys, a default and a map")
     *keys, default, value = (first, *others)
     for key in keys:
         if value is None:

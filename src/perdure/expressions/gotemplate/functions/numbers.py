@@ -124,7 +124,7 @@ def round_to(value: Value, places: int, *from_half: Value) -> float:
     """To so many decimal places; `from_half` is the fraction from which a digit is rounded up."""
     number = to_float64(value)
     if not -300 <= places <= 300:
-        raise EvaluationFault("between -300 and 300 places can be rounded to")
+        raise EvaluationFault("the number of places must be between -300 and 300")
     threshold = to_float64(from_half[0]) if from_half else 0.5
     power = 10.0**places
     shifted = power * number

@@ -127,7 +127,7 @@ def _add(lines: list[bytes], budget: Budget, line: bytes) -> None:
 
 def indent(frame: Frame, spaces: int, text: str) -> str:
     if spaces < 0:
-        raise EvaluationFault("a text cannot be indented by less than nothing")
+        raise EvaluationFault("the indent of a text cannot be negative")
     frame.budget.charge_text(spaces)
     return replace(frame, "\n", "\n" + " " * spaces, "\n" + text)[1:]
 
