@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import CommitAnswer, Fenced, Share, Store, Transition, Unknown
+from perdure.stores.commit_types import CommitAnswer, Fenced, Transition, Unknown
+from perdure.stores.protocol import Share, Store
 from perdure.testing import ScriptedHands
 from perdure.testing.opening import open_store
 from perdure.wiring import Engine

@@ -19,7 +19,7 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Committed, NewRun, Summary, Transition
+from perdure.stores.commit_types import Committed, NewRun, Summary, Transition
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import ScriptedHands, World
 from perdure.testing.drill import Drill

@@ -11,8 +11,9 @@ from perdure.engine.settings import Settings
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import Limits
 from perdure.kernel.values import INLINE_BYTES
+from perdure.stores.commit_types import CommitAnswer, Transition, Unknown
 from perdure.stores.errors import StoreError
-from perdure.stores.protocol import CommitAnswer, Filter, Transition, Unknown
+from perdure.stores.protocol import Filter
 from perdure.testing import World
 from tests.engine.documents import LARGE, drill
 from tests.engine.scenes import finish, make_world

@@ -17,10 +17,11 @@ from perdure.kernel import inputs as i
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.values import RunId
 from perdure.services.story.triggers.service import Service
+from perdure.stores.commit_types import Message
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.protocol import Message, ResourceWrite
+from perdure.stores.protocol import ResourceWrite
 from perdure.testing.transitions import created
 from perdure.wiring import Engine
 from tests.engine.servers import until

@@ -10,7 +10,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import SECOND
-from perdure.stores.protocol import Message
+from perdure.stores.commit_types import Message
 from perdure.testing import World
 from perdure.wiring import languages
 from tests.engine.documents import DRAW, SLEEPER, drill

@@ -12,7 +12,8 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
 from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import CommitAnswer, Filter, Store, Transition
+from perdure.stores.commit_types import CommitAnswer, Transition
+from perdure.stores.protocol import Filter, Store
 from perdure.testing import World
 from perdure.testing.crashing import CrashingStore
 from perdure.wiring import Engine

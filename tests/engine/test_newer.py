@@ -17,7 +17,7 @@ from perdure.kernel.outcomes import Code, Status
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import RunId
 from perdure.kernel.versions import RECORDS
-from perdure.stores.protocol import Message
+from perdure.stores.commit_types import Message
 from perdure.testing import ScriptedHands
 from perdure.testing.drill import Drill
 from perdure.testing.drill import body as b

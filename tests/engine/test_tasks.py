@@ -265,7 +265,7 @@ async def test_a_lease_that_ends_without_a_result_is_handed_on_as_the_next_deliv
         await world.engine.runtime.expire_leases()
         await world.settle()
         (second,) = await store.lease("gpu", None, "w2", 5, world.clock.now() + 30 * SECOND)
-        from perdure.stores.protocol import Message
+        from perdure.stores.commit_types import Message
 
         def letter(lease: Any, value: bytes) -> Message:
             result = i.TaskResult(lease.task, 1, lease.delivery, Succeeded(value))

@@ -16,7 +16,7 @@ from perdure.kernel.codec import encode_turns
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.admin import Stray
-from perdure.stores.protocol import Committed, Message, NewRun, Summary, Transition
+from perdure.stores.commit_types import Committed, Message, NewRun, Summary, Transition
 from perdure.stores.sqlite.admin import SqliteAdmin
 from perdure.testing.world import World
 from perdure.wiring import languages

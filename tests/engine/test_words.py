@@ -14,7 +14,8 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import SECOND, RunId
-from perdure.stores.protocol import Filter, Message
+from perdure.stores.commit_types import Message
+from perdure.stores.protocol import Filter
 from perdure.testing import RunInWorld, World
 from perdure.wiring import languages
 from tests.engine.documents import drill

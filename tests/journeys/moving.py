@@ -9,7 +9,8 @@ from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import RunId
 from perdure.services.story.triggers.requests import Requests
-from perdure.stores.protocol import Filter, Message
+from perdure.stores.commit_types import Message
+from perdure.stores.protocol import Filter
 from perdure.testing.world import World
 from perdure.wiring import Engine, languages
 from tests.dialects.playbook.world import playbook

@@ -6,7 +6,8 @@ from typing import Any
 
 from perdure.kernel import jsontext
 from perdure.kernel.validation import AppliedDocument
-from perdure.stores.protocol import ResourceRemoval, ResourceWrite, Store, Transition
+from perdure.stores.commit_types import Transition
+from perdure.stores.protocol import ResourceRemoval, ResourceWrite, Store
 from perdure.testing.world import World
 from perdure.wiring import Engine
 from tests.dialects.story.world import CORE, engram, story, template

@@ -10,10 +10,10 @@ import pytest
 from perdure.engine.store_validation import StoreValidator
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
+from perdure.stores.commit_types import Committed, Summary, Transition
 from perdure.stores.errors import StoreMissing
 from perdure.stores.postgres import admin, database
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.protocol import Committed, Summary, Transition
 from perdure.testing.transitions import created
 from perdure.wiring import languages
 from tests.postgres import Server

@@ -20,11 +20,11 @@ from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.clocks import Sources, shown, sources
+from perdure.stores.commit_types import Committed, Message, Offer
 from perdure.stores.errors import StoreClockBehind
 from perdure.stores.postgres.clock_offset import DatabaseCount
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.protocol import Committed, Message, Offer
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created
 from perdure.wiring import Engine, Observer

@@ -19,19 +19,10 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId, digest
 from perdure.stores import records as r
 from perdure.stores.admin import StoreAdmin, StoreImport, copy
+from perdure.stores.commit_types import Committed, Message, Offer, PermitAsked, Summary, Transition
 from perdure.stores.errors import CopyDiffers, StoreInUse, StoreLocked, StoreMissing, StoreNotEmpty
 from perdure.stores.postgres import record_import as postgres_pouring
-from perdure.stores.protocol import (
-    Committed,
-    Filter,
-    Message,
-    Offer,
-    PermitAsked,
-    ResourceWrite,
-    Store,
-    Summary,
-    Transition,
-)
+from perdure.stores.protocol import Filter, ResourceWrite, Store
 from perdure.stores.sqlite import record_import as sqlite_pouring
 from perdure.stores.sqlite.admin import SqliteAdmin
 from perdure.stores.sqlite.store import SqliteStore

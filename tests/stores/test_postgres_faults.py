@@ -14,22 +14,12 @@ from perdure.kernel import inputs as i
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import RunId, digest
+from perdure.stores.commit_types import Committed, Fenced, Message, Offer, PermitAsked, Summary, Transition, Unknown
 from perdure.stores.errors import StoreUnreachable
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.protocol import (
-    Committed,
-    Fenced,
-    Leased,
-    Message,
-    Offer,
-    PermitAsked,
-    ResourceWrite,
-    Summary,
-    Transition,
-    Unknown,
-)
+from perdure.stores.protocol import Leased, ResourceWrite
 from perdure.testing.transitions import created
 from tests.postgres import Server, own_server
 from tests.stores.cutting import Proxy, proxy

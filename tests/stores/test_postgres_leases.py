@@ -14,9 +14,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from perdure.engine.settings import Settings
 from perdure.kernel.values import RunId
+from perdure.stores.commit_types import Committed, Fenced
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.protocol import Committed, Fenced
 from perdure.testing.transitions import created
 from perdure.wiring import Engine
 from tests.engine.servers import until

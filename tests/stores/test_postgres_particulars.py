@@ -12,20 +12,12 @@ from psycopg.conninfo import conninfo_to_dict
 from perdure.kernel.lookups import CachedValue
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import SECOND, RunId, digest
+from perdure.stores.commit_types import Committed, Message, Offer, PermitAsked, Summary, Transition, Unknown
 from perdure.stores.errors import StoreFull
 from perdure.stores.postgres import batch_writer
 from perdure.stores.postgres.database import parameters_of
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.protocol import (
-    Committed,
-    Filter,
-    Message,
-    Offer,
-    PermitAsked,
-    Summary,
-    Transition,
-    Unknown,
-)
+from perdure.stores.protocol import Filter
 from perdure.stores.store_urls import to_be_typed, without_password
 from perdure.testing.transitions import PROGRAM, created
 from tests.postgres import Server

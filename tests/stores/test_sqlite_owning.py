@@ -13,7 +13,8 @@ import pytest
 
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Fenced, Filter, Left, Message, Summary, Transition
+from perdure.stores.commit_types import Fenced, Message, Summary, Transition
+from perdure.stores.protocol import Filter, Left
 from perdure.stores.sqlite.partition_locks import lock_path
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created

@@ -9,8 +9,8 @@ import apsw
 import pytest
 
 from perdure.kernel.values import RunId
+from perdure.stores.commit_types import Committed, Transition
 from perdure.stores.errors import StoreMoved
-from perdure.stores.protocol import Committed, Transition
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from perdure.kernel.outcomes import Status
+from perdure.stores.commit_types import Committed, Summary, Unknown
 from perdure.stores.errors import StoreFull
-from perdure.stores.protocol import Committed, Filter, Summary, Unknown
+from perdure.stores.protocol import Filter
 from perdure.stores.sqlite.database import FIRST_PAGES, FOLDED_AT, FRAME_BYTES, WalPreallocation
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created

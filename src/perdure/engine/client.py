@@ -37,7 +37,8 @@ from perdure.kernel.lookups import CalleeLookup, Lookup, LookupAnswers, Resource
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.validation import AppliedDocument, Resource, Validated
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Filter, Message, RunRow, Store
+from perdure.stores.commit_types import Message
+from perdure.stores.protocol import RunFilter, RunRow, Store
 
 LOOK_EVERY = 0.05  # seconds between looks at a run that another process owns
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from perdure.engine.context import EngineContext
 from perdure.engine.slot import GONE, Slot
-from perdure.stores.protocol import CommitAnswer, Committed, Fenced, Transition, Unknown
+from perdure.stores.commit_types import CommitAnswer, Committed, Fenced, Transition, Unknown
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler

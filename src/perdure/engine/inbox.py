@@ -11,7 +11,7 @@ from perdure.kernel.errors import NewerRecord
 from perdure.kernel.ids import child_run
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import Instant, Ref, RunId
-from perdure.stores.protocol import Delivered
+from perdure.stores.commit_types import Delivered
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler

@@ -21,7 +21,8 @@ from perdure.kernel.errors import Conflict, RunNotFound
 from perdure.kernel.execution import Execution
 from perdure.kernel.input_recording import is_recorded_before, why_refused
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Message, RunRow
+from perdure.stores.commit_types import Message
+from perdure.stores.protocol import RunRow
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client

@@ -25,7 +25,8 @@ from perdure.kernel.ids import is_family
 from perdure.kernel.inputs import Start
 from perdure.kernel.values import RunId
 from perdure.kernel.versions import written_in
-from perdure.stores.protocol import NewRun, Stored, Summary, Transition
+from perdure.stores.commit_types import NewRun, Summary, Transition
+from perdure.stores.protocol import Stored
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler

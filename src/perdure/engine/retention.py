@@ -17,7 +17,8 @@ from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import Instant, RunId
 from perdure.kernel.versions import read_pinned
-from perdure.stores.protocol import Message, RunRow
+from perdure.stores.commit_types import Message
+from perdure.stores.protocol import RunRow
 
 LOOKED_AT_ONCE = 500
 MOST_KNOWN = 100_000

@@ -12,7 +12,8 @@ from perdure.engine.context import EngineContext
 from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Filter, Message, RunRow, Store
+from perdure.stores.commit_types import Message
+from perdure.stores.protocol import RunFilter, RunRow, Store
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler

@@ -21,7 +21,8 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import SECOND, Instant, RunId
-from perdure.stores.protocol import NewRun, Store
+from perdure.stores.commit_types import NewRun
+from perdure.stores.protocol import Store
 
 WALL_EVERY = 60.0  # seconds between looks at the wall clock, for waits until an instant that it shows
 HELD_EVERY = 1.0  # seconds between looks at what waits for other servers

@@ -45,7 +45,8 @@ from perdure.kernel.lookups import Lookup, LookupAnswers
 from perdure.kernel.turn import MissingValues, Turn
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive, current
 from perdure.kernel.values import Instant, Payload, RunId
-from perdure.stores.protocol import Committed, Store, Transition
+from perdure.stores.commit_types import Committed, Transition
+from perdure.stores.protocol import Store
 
 _log = logging.getLogger("perdure.engine")
 

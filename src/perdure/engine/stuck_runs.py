@@ -10,8 +10,8 @@ from perdure.kernel import inputs as i
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.outcomes import Code, Failed, Status
 from perdure.kernel.values import RunId
+from perdure.stores.commit_types import Message, Transition, added
 from perdure.stores.errors import StoreError
-from perdure.stores.protocol import Message, Transition, added
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler

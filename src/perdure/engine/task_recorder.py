@@ -16,8 +16,8 @@ from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.values import Payload, RunId
 from perdure.stores.clocks import machine
+from perdure.stores.commit_types import Message
 from perdure.stores.errors import StoreError
-from perdure.stores.protocol import Message
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler

@@ -13,7 +13,7 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.randomness import child_seed
 from perdure.kernel.turn_budget import pay
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Message, Offer, PermitAsked, Summary, Transition, added
+from perdure.stores.commit_types import Message, Offer, PermitAsked, Summary, Transition, added
 
 _BYTES_PER_WORK = 8  # of a snapshot, as far as its size is known before it is made
 

@@ -1,143 +1,18 @@
 """The contract between the engine and a store, whichever database it is.
 
-One transaction, `commit`, writes everything that a batch of turns decided: log rows, messages to other runs,
-large values, permits, leased tasks. It checks the epoch of every partition it writes to, so an owner that was
-taken over can write nothing. Losing a race is an answer, not an exception.
+What one transaction writes, and what it answers, is in `commit_types`.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
 from perdure.kernel.crash_attribution import LossKind, StartPlace
-from perdure.kernel.ids import RunName
 from perdure.kernel.lookups import CachedValue, PermitQueue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
-
-T = TypeVar("T")
-
-# What one run wants written.
-
-
-class NewRun(msgspec.Struct, gc=False, frozen=True):
-    language: str
-    name: str
-    program: bytes
-    parent: RunId | None
-    labels: dict[str, str]
-    key: bytes
-    created_at: Instant
-    named: tuple[str, str] | None = None  # namespace and name, which no other run of its language may have
-
-
-class Summary(msgspec.Struct, gc=False, frozen=True):
-    """What a store must know of a run without reading its log. Rewritten when it is parked, ends or is taken up."""
-
-    status: Status
-    has_work: bool  # open work in the owner's process: a restart takes it up by itself
-    due: Instant | None  # when a parked run wants to be woken; while there is work, nothing is due before
-    ended_at: Instant | None = None
-    on_wall: Instant | None = None  # the same for waits until an instant on the wall, by that clock
-
-
-class Message(msgspec.Struct, gc=False, frozen=True):
-    """An input on its way to another run, written with the commit that sends it."""
-
-    to: RunId
-    at: Instant
-    body: bytes
-    is_word: bool = False  # somebody was told that it is recorded: its run is not removed before it is decided
-
-
-class PermitAsked(msgspec.Struct, gc=False, frozen=True):
-    scope: str
-    permit: int
-    priority: int
-    limit: int | None
-    asked_at: Instant
-    ageing: Instant = 0
-
-
-class Offer(msgspec.Struct, gc=False, frozen=True):
-    """A task for workers in other processes."""
-
-    task: int
-    delivery: int
-    pool: str
-    provider: str
-    body: bytes
-
-
-def added(held: Sequence[T], items: Iterable[T]) -> Sequence[T]:
-    """With these at its end; the first ones get a list of their own."""
-    if not isinstance(held, list):
-        return [*held, *items]
-    held.extend(items)
-    return held
-
-
-class Transition(msgspec.Struct, gc=False):
-    """Everything one commit writes for one run. Most have nothing of most kinds; what there is, is `added`."""
-
-    run: RunId
-    partition: int
-    seq: int  # after this transition
-    row: bytes | None = None
-    create: NewRun | None = None
-    summary: Summary | None = None
-    snapshot: bytes | None = None
-    consumes: Sequence[int] = ()  # inbox positions, deleted by this commit
-    letters: Sequence[Message] = ()
-    lived: Sequence[tuple[int, bytes]] = ()  # log rows of the run this one is forked from
-    values: Sequence[tuple[bytes, bytes]] = ()  # digest, text
-    borrowed: Sequence[tuple[RunId, bytes | None]] = ()  # values to copy from another run; None: all of them
-    programs: Sequence[tuple[bytes, str, bytes]] = ()  # digest, language, text
-    remembered: Sequence[tuple[str, CachedValue]] = ()  # for other runs, by key
-    permits_asked: Sequence[PermitAsked] = ()
-    permits_released: Sequence[int] = ()
-    offers: Sequence[Offer] = ()
-    withdrawn: Sequence[int] = ()  # leased tasks that ended
-    recalled: Sequence[int] = ()  # leased tasks that were asked to stop
-    disowned: Sequence[RunId] = ()  # children that are to be removed: names there wait for the run's next children
-    claims: Sequence[tuple[RunName, RunId]] = ()  # names of children that it starts; nothing is written if one is taken
-    ended: bool = False
-    stuck: str | None = None  # why the run cannot be decided; empty: it can again
-
-
-# What a commit answers.
-
-
-class Delivered(msgspec.Struct, gc=False, frozen=True):
-    """A letter that is in the inbox now; its position is deleted by the commit that decides it."""
-
-    position: int
-    partition: int
-    letter: Message
-
-
-class Committed(msgspec.Struct, gc=False, frozen=True):
-    refused: frozenset[RunId] = frozenset()  # runs that were to be created and exist already, or whose name is taken
-    delivered: Sequence[Delivered] = ()  # letters to partitions of the same owner
-    rivals: Mapping[RunId, Mapping[tuple[RunName, RunId], RunId]] = {}
-    """Runs of which nothing was written, because others have names that they claim: who has which."""
-
-
-class Fenced(msgspec.Struct, gc=False, frozen=True):
-    """Another owner has taken over; nothing was written."""
-
-    partitions: Sequence[int]
-
-
-class Unknown(msgspec.Struct, frozen=True):
-    """It may or may not be on disk (a failed sync, a lost connection). Nothing may be assumed."""
-
-    error: Exception
-
-
-CommitAnswer = Committed | Fenced | Unknown
-
+from perdure.stores.commit_types import CommitAnswer, Delivered, Message, Transition
 
 # What a store knows.
 

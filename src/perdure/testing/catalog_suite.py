@@ -7,16 +7,8 @@ from typing import Any
 from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.permits import resource_scope
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import (
-    Committed,
-    Overtaken,
-    PermitAsked,
-    ResourceRemoval,
-    ResourceRow,
-    ResourceWrite,
-    Store,
-    Transition,
-)
+from perdure.stores.commit_types import Committed, PermitAsked, Transition
+from perdure.stores.protocol import Overtaken, ResourceRemoval, ResourceRow, ResourceWrite, Store
 from perdure.testing.transitions import created
 
 

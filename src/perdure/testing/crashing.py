@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.stores.protocol import CommitAnswer, Store, Transition
+from perdure.stores.commit_types import CommitAnswer, Transition
+from perdure.stores.protocol import Store
 
 
 class CrashingStore:

@@ -7,7 +7,8 @@ from pathlib import Path
 from perdure.kernel.ids import RunName
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Committed, Message, Store, Summary, Transition
+from perdure.stores.commit_types import Committed, Message, Summary, Transition
+from perdure.stores.protocol import Store
 from perdure.testing.transitions import created
 
 ENDED = Summary(Status.SUCCEEDED, False, None, 5)

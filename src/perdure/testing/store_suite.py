@@ -11,18 +11,8 @@ from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.lookups import PermitQueue
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import Instant, RunId, digest
-from perdure.stores.protocol import (
-    Committed,
-    Fenced,
-    Filter,
-    Left,
-    Message,
-    Offer,
-    PermitAsked,
-    Store,
-    Summary,
-    Transition,
-)
+from perdure.stores.commit_types import Committed, Fenced, Message, Offer, PermitAsked, Summary, Transition
+from perdure.stores.protocol import Filter, Left, Store
 from perdure.testing.catalog_suite import CatalogSuite
 from perdure.testing.name_suite import NameSuite
 from perdure.testing.transitions import PROGRAM, TEXT, created

@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId, digest
-from perdure.stores.protocol import NewRun, Summary, Transition
+from perdure.stores.commit_types import NewRun, Summary, Transition
 
 TEXT = b'{"drill": 1}'
 PROGRAM = digest(TEXT)

@@ -18,7 +18,8 @@ from perdure.kernel.crash_attribution import ALONE_FROM, LossKind, StartPlace, t
 from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Code, Failed, Outcome
 from perdure.kernel.values import SECOND, Instant, Payload, RunId
-from perdure.stores.protocol import Leased, Message, Store
+from perdure.stores.commit_types import Message
+from perdure.stores.protocol import Leased, Store
 
 LEASE: Instant = 60 * SECOND
 

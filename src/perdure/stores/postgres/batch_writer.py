@@ -7,12 +7,12 @@ from typing import Any
 
 from perdure.kernel import inputs
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.commit_types import Committed, Delivered, Fenced, Message, Transition
 from perdure.stores.postgres import names, permits
 from perdure.stores.postgres.commit_sql import BORN, PARTS, SENT, STAND_WITH_THEIR_RUN, SUMMED, assembled
 from perdure.stores.postgres.messages import birthplace, delivered, sending
 from perdure.stores.postgres.session import BEGIN, COMMIT, Session, Step
 from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement, jsonb
-from perdure.stores.protocol import Committed, Delivered, Fenced, Message, Transition
 
 PARTITION_SHIFT = 40
 NUMBERS_AT_ONCE = 64  # as the sequence counts

@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.permits import UNLIMITED, resource_scope
 from perdure.kernel.values import Instant
+from perdure.stores.commit_types import Delivered, Message
 from perdure.stores.postgres.batched_lookup import BatchedLookup
 from perdure.stores.postgres.messages import send_all
 from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, TEXT, TEXTS, Kind, Statement, jsonb, storable
-from perdure.stores.protocol import Delivered, Edition, Message, Overtaken, ResourceRemoval, ResourceRow, ResourceWrite
+from perdure.stores.protocol import Edition, Overtaken, ResourceRemoval, ResourceRow, ResourceWrite
 from perdure.stores.rows import RESOURCE_COLUMNS, resource_row
 
 T = TypeVar("T")

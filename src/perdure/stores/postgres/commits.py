@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from perdure.kernel.values import Instant
+from perdure.stores.commit_types import CommitAnswer, Committed, Fenced, Transition, Unknown
 from perdure.stores.errors import StoreError
 from perdure.stores.postgres.batch_writer import BatchWriter, CommitStatement
 from perdure.stores.postgres.connection_threads import ConnectionThread
@@ -16,7 +17,6 @@ from perdure.stores.postgres.database import is_passing
 from perdure.stores.postgres.ownership import Ownership
 from perdure.stores.postgres.session import ConnectionLost, Session
 from perdure.stores.postgres.wire import rows_of
-from perdure.stores.protocol import CommitAnswer, Committed, Fenced, Transition, Unknown
 
 QUICK_COMMIT = 0.002  # seconds on the average; a slower database is waited for in a thread from the start
 LONGEST_MOMENT = 0.005  # seconds that the event loop waits

@@ -19,12 +19,12 @@ from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.values import Instant, RunId
 from perdure.kernel.versions import RECORDS
 from perdure.stores import clocks
+from perdure.stores.commit_types import Message
 from perdure.stores.postgres.database import NOW, Database, microseconds
 from perdure.stores.postgres.messages import send_all
 from perdure.stores.postgres.server_lease import ServerLease, boot_time
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
-from perdure.stores.protocol import Message
 
 # Runs that this program cannot read, because a newer one has written to them, go to a server that can.
 

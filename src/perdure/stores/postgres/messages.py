@@ -6,9 +6,9 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from perdure.kernel.values import RunId
+from perdure.stores.commit_types import Delivered, Message
 from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement
-from perdure.stores.protocol import Delivered, Message
 
 SHARED = 64
 LETTER_BITS = 20

@@ -11,9 +11,9 @@ import msgspec
 
 from perdure.kernel.ids import RunName
 from perdure.kernel.values import RunId
+from perdure.stores.commit_types import Transition
 from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import TEXTS, Kind, Statement
-from perdure.stores.protocol import Transition
 from perdure.stores.rows import HAS_NO_NAME
 
 KINDS: tuple[Kind, ...] = (TEXTS, TEXTS, TEXTS, TEXTS)

@@ -14,13 +14,14 @@ import psycopg
 from perdure.kernel import inputs
 from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.commit_types import Message
 from perdure.stores.postgres.clock_offset import JUMP
 from perdure.stores.postgres.database import NOW, Database
 from perdure.stores.postgres.membership import Membership, entrust
 from perdure.stores.postgres.messages import SHARED, birthplace, send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
-from perdure.stores.protocol import Left, Message, Server, Share
+from perdure.stores.protocol import Left, Server, Share
 
 FIRST_PRIVATE = 1_001
 

@@ -8,9 +8,9 @@ from typing import Any
 from perdure.kernel import inputs
 from perdure.kernel.permits import PermitRequest, grant
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.commit_types import Message, Transition
 from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
-from perdure.stores.protocol import Message, Transition
 
 # What runs give back: everything when they end, and single ones.
 _RETURNED = (

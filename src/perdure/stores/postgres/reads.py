@@ -6,9 +6,10 @@ from typing import Any
 
 from perdure.kernel.lookups import PermitQueue
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.commit_types import Delivered, Message
 from perdure.stores.postgres.batched_lookup import BatchedLookup
 from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement, jsonb
-from perdure.stores.protocol import Delivered, Filter, Message, RunRow, Stored
+from perdure.stores.protocol import Filter, RunRow, Stored
 from perdure.stores.rows import RUN_COLUMNS, run_row
 
 _COLUMNS = RUN_COLUMNS.replace("labels", "labels::text")

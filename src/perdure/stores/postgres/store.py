@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.commit_types import Delivered, Message
 from perdure.stores.errors import BackupRefused, StoreError
 from perdure.stores.postgres import run_removal
 from perdure.stores.postgres.batch_writer import BatchWriter
@@ -20,7 +21,7 @@ from perdure.stores.postgres.server_lease import NOTIFY_OWNERS
 from perdure.stores.postgres.session import ConnectionLost, Session
 from perdure.stores.postgres.task_leases import TaskLeases
 from perdure.stores.postgres.wire import INT, INTS, TEXT, Statement
-from perdure.stores.protocol import Delivered, Message, Pace
+from perdure.stores.protocol import Pace
 
 T = TypeVar("T")
 

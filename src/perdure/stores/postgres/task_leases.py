@@ -8,10 +8,11 @@ from perdure.kernel import inputs
 from perdure.kernel.crash_attribution import LossKind, StartPlace, loss_of_lease
 from perdure.kernel.values import Instant, RunId
 from perdure.stores import clocks
+from perdure.stores.commit_types import Delivered, Message
 from perdure.stores.postgres.messages import send, send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, INT, INTS, TEXT, TEXTS, Statement
-from perdure.stores.protocol import Delivered, Leased, Message, Renewal
+from perdure.stores.protocol import Leased, Renewal
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from perdure.kernel import inputs
 from perdure.kernel.ids import RunName, is_family
 from perdure.kernel.permits import PermitRequest, grant
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Committed, Delivered, Message, PermitAsked, Transition
+from perdure.stores.commit_types import Committed, Delivered, Message, PermitAsked, Transition
 from perdure.stores.rows import HAS_NO_NAME, elders, may_take, written_labels
 
 MOST_NUMBERS_KEPT = 100_000

@@ -10,7 +10,8 @@ import apsw
 
 from perdure.kernel.lookups import PermitQueue
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Delivered, Filter, Message, RunRow, Stored
+from perdure.stores.commit_types import Delivered, Message
+from perdure.stores.protocol import Filter, RunRow, Stored
 from perdure.stores.rows import RUN_COLUMNS, run_row
 from perdure.stores.sqlite.database import explain, open_for_reading
 from perdure.stores.sqlite.file_permissions import make_private

@@ -14,17 +14,9 @@ import apsw
 
 from perdure.kernel.values import Instant
 from perdure.stores.clocks import Count
+from perdure.stores.commit_types import CommitAnswer, Committed, Delivered, Fenced, Message, Transition, Unknown
 from perdure.stores.errors import StoreMoved
-from perdure.stores.protocol import (
-    CommitAnswer,
-    Committed,
-    Delivered,
-    Fenced,
-    Message,
-    Pace,
-    Transition,
-    Unknown,
-)
+from perdure.stores.protocol import Pace
 from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.catalog import Catalog
 from perdure.stores.sqlite.database import (

@@ -10,7 +10,8 @@ from perdure.kernel import inputs
 from perdure.kernel.crash_attribution import LossKind, StartPlace, loss_of_lease
 from perdure.kernel.values import Instant, RunId
 from perdure.stores import clocks
-from perdure.stores.protocol import Leased, Message, Renewal
+from perdure.stores.commit_types import Message
+from perdure.stores.protocol import Leased, Renewal
 from perdure.stores.sqlite.batch_writer import BatchWriter
 
 T = TypeVar("T")
