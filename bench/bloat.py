@@ -64,7 +64,7 @@ async def main(address: str, minutes: float, width: int) -> None:
             before, at = load.ended, time.monotonic()
             await asyncio.sleep(10)
             rate = (load.ended - before) * STEPS / (time.monotonic() - at)
-            tables = await asyncio.to_thread(lambda: open_admin(address, SystemClock()).figures().tables)
+            tables = await asyncio.to_thread(lambda: open_admin(address, SystemClock()).statistics().tables)
             _tell(time.monotonic() - began, rate, load, {table.name: table for table in tables})
         load.is_over = True
         await asyncio.gather(*going)

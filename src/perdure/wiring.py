@@ -109,7 +109,7 @@ def open_store(
     if not isinstance(clock, SystemClock):
         return SqliteStore(path_of(url), clock.now, must_exist=must_exist, patience=waits)
     store = SqliteStore(path_of(url), must_exist=must_exist, patience=waits)
-    clock.follow(store.timepiece)
+    clock.follow(store.clock)
     return store
 
 
@@ -183,7 +183,7 @@ def _open_postgres(url: str, clock: Clock, *, must_exist: bool, lease: float | N
     if not isinstance(clock, SystemClock):
         return PostgresStore(url, clock.now, settings=settings, must_exist=must_exist)
     store = PostgresStore(url, settings=settings, must_exist=must_exist)
-    clock.follow(store.timepiece)
+    clock.follow(store.clock)
     return store
 
 

@@ -22,8 +22,8 @@ import psycopg
 import perdure
 from perdure.cli.conformance_cases import read_suite
 from perdure.kernel import jsontext
-from perdure.stores.admin import copy
-from perdure.stores.protocol import Filter
+from perdure.stores.admin import copy_store
+from perdure.stores.protocol import RunFilter
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import FakeClock
 from perdure.testing.opening import worlds_on
@@ -87,7 +87,7 @@ async def _fork(path: Path) -> None:
     """Its first run, where it can be forked, and nothing of the fork is done."""
     address, clock = f"sqlite:///{path}", FakeClock(LATER)
     async with perdure.Engine(address, hands=NullExecutor(), clock=clock, recover=False) as engine:
-        run = (await engine.store.search(Filter()))[0].id
+        run = (await engine.store.search(RunFilter()))[0].id
         for at in range(len(await engine.history(run)) // 2, 0, -1):
             try:
                 await engine.fork(run, at)
@@ -120,7 +120,7 @@ async def _line(title: str, path: Path) -> dict[str, Any]:
     connection.close()
     shown, histories = {}, {}
     async with Observer(f"sqlite:///{path}", clock=FakeClock(LATER)) as observer:
-        for row in await observer.store.search(Filter()):
+        for row in await observer.store.search(RunFilter()):
             shown[row.id] = json.loads(jsontext.encode(await observer.show(row.id)))
             histories[row.id] = json.loads(jsontext.encode(await observer.history(row.id)))
     return {"name": title, "store": "sqlite", "schema": schema, "tables": tables, "shown": shown, "history": histories}
@@ -130,7 +130,7 @@ def _postgres_line(line: dict[str, Any], path: Path, url: str, conninfo: str) ->
     clock = FakeClock(LATER)
     target = open_admin(url, clock)
     target.migrate()
-    copy(open_admin(f"sqlite:///{path}", clock), target)
+    copy_store(open_admin(f"sqlite:///{path}", clock), target)
     tables: dict[str, Any] = {}
     with psycopg.connect(conninfo, autocommit=True) as connection:
         found = connection.execute(

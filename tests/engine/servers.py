@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel.values import RunId
-from perdure.stores.commit_types import CommitAnswer, Fenced, Transition, Unknown
+from perdure.stores.commit_types import CommitAnswer, CommitUnknown, Fenced, Transition
 from perdure.stores.protocol import Share, Store
 from perdure.testing import ScriptedHands
 from perdure.testing.opening import open_store
@@ -60,7 +60,7 @@ class SteeredStore:
         if self.is_away:
             if self.writes_although_away:
                 await self._inner.commit(batch)
-            return Unknown(Told("the connection is lost"))
+            return CommitUnknown(Told("the connection is lost"))
         return await self._inner.commit(batch)
 
     async def reopen(self) -> None:

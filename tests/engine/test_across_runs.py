@@ -7,7 +7,7 @@ import pytest
 
 from perdure.kernel.errors import Conflict, RunNotFound
 from perdure.kernel.outcomes import Succeeded
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from perdure.testing import RunInWorld, World
 from tests.engine.documents import drill
 from tests.engine.scenes import make_world
@@ -108,7 +108,7 @@ PARENT = drill(
 
 async def _children(world: World, run: RunInWorld) -> list[RunInWorld]:
     assert world.engine is not None
-    rows = await world.engine.search(Filter(parent=run.id))
+    rows = await world.engine.search(RunFilter(parent=run.id))
     return [world.run(row.id) for row in rows]
 
 
@@ -207,7 +207,7 @@ async def test_retention_removes_closed_trees_only(tmp_path: Path) -> None:
 
         assert await world.engine.prune(recent_cutoff + 50) == 1
 
-        kept = {row.id for row in await world.engine.search(Filter())}
+        kept = {row.id for row in await world.engine.search(RunFilter())}
         assert {parent.id, f"{parent.id}.1", late.id} == kept
         assert done.id not in kept
 

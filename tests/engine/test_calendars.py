@@ -105,6 +105,6 @@ async def test_what_was_set_back_and_validated_is_sound(tmp_path: Path) -> None:
         world.clock.set_wall(-HOUR)
         run = await world.start(sleeps(world, 1))
         assert world.engine is not None
-        with SqliteAdmin(world.path, world.clock.now).reading() as reading:
+        with SqliteAdmin(world.path, world.clock.now).snapshot() as reading:
             assert list(StoreValidator(reading, world.engine.languages).findings()) == []
         assert not await is_awake(run)

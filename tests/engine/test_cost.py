@@ -19,7 +19,7 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import RunId
-from perdure.stores.commit_types import Committed, NewRun, Summary, Transition
+from perdure.stores.commit_types import Committed, NewRun, RunSummary, Transition
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import ScriptedHands, World
 from perdure.testing.drill import Drill
@@ -81,7 +81,7 @@ async def _park(store: Any, partition: int, like: Any, count: int) -> None:
     started = e.RunStarted("drill", like.program, "parked", b"null", b"{}", 1)
     row = encode_turns([(1, [started])])
     new = NewRun("drill", "parked", like.program, None, {}, b"", 1)
-    summary = Summary(Status.WAITING, False, 4_000_000_000_000_000)
+    summary = RunSummary(Status.WAITING, False, 4_000_000_000_000_000)
     for begin in range(0, count, 10_000):
         batch = [
             Transition(RunId(f"parked-{number}"), partition, 1, row=row, create=new, summary=summary)

@@ -11,9 +11,9 @@ from perdure.engine.settings import Settings
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import Limits
 from perdure.kernel.values import INLINE_BYTES
-from perdure.stores.commit_types import CommitAnswer, Transition, Unknown
+from perdure.stores.commit_types import CommitAnswer, CommitUnknown, Transition
 from perdure.stores.errors import StoreError
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from perdure.testing import World
 from tests.engine.documents import LARGE, drill
 from tests.engine.scenes import finish, make_world
@@ -100,7 +100,7 @@ class DoubtfulStore:
         if self.commits in self._unknown:
             if self._written:
                 await self._inner.commit(batch)
-            return Unknown(StoreError("the connection was lost at COMMIT"))
+            return CommitUnknown(StoreError("the connection was lost at COMMIT"))
         answer: CommitAnswer = await self._inner.commit(batch)
         return answer
 
@@ -160,7 +160,7 @@ async def test_a_run_whose_decision_raises_twice_is_stuck_and_harms_no_other(tmp
 
         assert await good.result() == 2
         assert world.engine is not None
-        rows = await world.engine.search(Filter())
+        rows = await world.engine.search(RunFilter())
         assert [row.stuck for row in rows if row.stuck] == ["ZeroDivisionError: a bug in the dialect"]
         assert "SignalReceived" not in await bad.events()
 
@@ -169,7 +169,7 @@ async def test_a_run_whose_decision_raises_twice_is_stuck_and_harms_no_other(tmp
         await world.boot()
 
         assert await bad.result() == 1
-        assert [row.stuck for row in await world.engine.search(Filter())] == [None, None]
+        assert [row.stuck for row in await world.engine.search(RunFilter())] == [None, None]
 
 
 async def test_a_stuck_run_is_tried_again_on_demand(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreCorrupt, StoreFull, StoreNewer
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import World
 from perdure.wiring import Engine
@@ -50,7 +50,7 @@ async def test_a_power_cut_loses_nothing_that_was_acknowledged(tmp_path: Path, t
     survivor = World(after)
     await survivor.boot()
     assert survivor.engine is not None
-    assert {run.id for run in runs} == {row.id for row in await survivor.engine.search(Filter())}
+    assert {run.id for run in runs} == {row.id for row in await survivor.engine.search(RunFilter())}
     for id, name in acknowledged:
         history = await survivor.engine.history(next(run.id for run in runs if run.id == id))
         assert name in [event["name"] for event in history if event["event"] == "SignalReceived"]
@@ -138,7 +138,7 @@ def _finished_tasks(database: Path) -> set[str]:
     async def read() -> set[str]:
         finished = set()
         engine = Engine(SqliteStore(database, SystemClock().now))
-        for row in await engine.search(Filter()):
+        for row in await engine.search(RunFilter()):
             paths = {}
             for event in await engine.history(row.id):
                 if event["event"] == "TaskScheduled":
@@ -153,7 +153,7 @@ def _finished_tasks(database: Path) -> set[str]:
 
 async def _statuses(database: Path) -> list[str]:
     store = SqliteStore(database, SystemClock().now)
-    rows = await store.search(Filter())
+    rows = await store.search(RunFilter())
     await store.close()
     return [row.status.value for row in rows]
 
@@ -193,7 +193,7 @@ async def test_what_has_no_owner_is_adopted_and_nothing_else(tmp_path: Path) -> 
     async with Engine(url, recover=False) as living, Engine(url, recover=False) as rescuer:
         owned = await living.start(drill({"signal": "go"}))
         await rescuer.resume([orphan.id])
-        rows = {row.id: row.partition for row in await rescuer.search(Filter())}
+        rows = {row.id: row.partition for row in await rescuer.search(RunFilter())}
         assert rows[orphan.id] == rescuer.runtime.home
         assert rows[owned.id] == living.runtime.home
         assert rows[other_orphan.id] not in (rescuer.runtime.home, living.runtime.home)
@@ -299,7 +299,7 @@ async def test_a_full_disk_stops_the_engine_and_loses_nothing(tmp_path: Path) ->
             await engine.start(drill({"signal": "go"}, {"return": "x" * 20_000}), token=str(number))
     assert "full" in str(caught.value)
     assert isinstance(engine.runtime.stopped, StoreFull)
-    started = [row.id for row in await engine.search(Filter())]
+    started = [row.id for row in await engine.search(RunFilter())]
     await engine.runtime.die()
 
     async with Engine(f"sqlite:///{path}") as again:
@@ -307,7 +307,7 @@ async def test_a_full_disk_stops_the_engine_and_loses_nothing(tmp_path: Path) ->
         await again.signal(run.id, "go", "room again")
 
         assert await again.handle(run.id).result() == "room again"
-        assert set(started) == {row.id for row in await again.search(Filter())}
+        assert set(started) == {row.id for row in await again.search(RunFilter())}
 
 
 async def test_a_live_file_can_be_backed_up(tmp_path: Path) -> None:

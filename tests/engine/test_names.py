@@ -13,7 +13,7 @@ from perdure.kernel.errors import Conflict
 from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 from perdure.stores.commit_types import CommitAnswer, Transition
-from perdure.stores.protocol import Filter, Store
+from perdure.stores.protocol import RunFilter, Store
 from perdure.testing import World
 from perdure.testing.crashing import CrashingStore
 from perdure.wiring import Engine
@@ -152,10 +152,10 @@ async def test_a_redriven_step_gives_its_name_to_its_new_child(tmp_path: Path) -
     async with World(tmp_path) as world:
         run = await world.start(calls(), options={"name": "mine"}, applied=applied(CHILD))
         assert world.engine is not None
-        first = await world.engine.store.named("story", "default", "mine-below")
+        first = await world.engine.store.run_named("story", "default", "mine-below")
         await world.engine.steer(run.id, "redrive", {"token": "again"})
         await world.settle()
-        second = await world.engine.store.named("story", "default", "mine-below")
+        second = await world.engine.store.run_named("story", "default", "mine-below")
 
         assert first == RunId(f"{run.id}.1")
         assert second is not None and second != first
@@ -170,7 +170,7 @@ async def test_a_stranger_who_comes_between_decision_and_commit_is_noticed(tmp_p
         came: list[str] = []
 
         async def come(batch: Sequence[Transition]) -> None:
-            if not came and any(change.claims or change.run.endswith(".1") for change in batch):
+            if not came and any(change.name_claims or change.run.endswith(".1") for change in batch):
                 came.append((await world.other.start(QUICK, options={"name": "mine-below"})).id)
 
         world.store.before = come
@@ -242,7 +242,7 @@ async def test_a_fork_of_a_run_with_a_sub_run_has_one_too_without_its_name(tmp_p
 
         assert (await fork.show())["status"]["stepStates"]["below"]["phase"] == "Running"
         assert await world.engine.store.find(RunId(f"{fork.id}.1")) is not None
-        assert await world.engine.store.named("story", "default", "mine-below") == f"{run.id}.1"
+        assert await world.engine.store.run_named("story", "default", "mine-below") == f"{run.id}.1"
 
 
 @pytest.mark.every_store
@@ -259,8 +259,8 @@ async def test_a_fork_launches_a_sub_run_that_it_does_not_wait_for_beside_the_fi
             await world.settle()
 
             assert (await world.run(one).show())["status"]["phase"] == "Succeeded"
-        holder = await world.engine.store.named("story", "default", "mine-below")
-        children = {row.id for row in await world.engine.search(Filter()) if row.parent is not None}
+        holder = await world.engine.store.run_named("story", "default", "mine-below")
+        children = {row.id for row in await world.engine.search(RunFilter()) if row.parent is not None}
         assert len(children) == 2 and holder in children and str(holder).startswith(run.id)
 
 
@@ -282,7 +282,7 @@ async def test_a_child_that_was_not_born_when_it_was_disowned_leaves_the_name_to
     starting.cancel()
     await world.crash()
     outside = Client(world.open_store(), world._languages, world.clock, None)
-    (row,) = await outside.search(Filter())
+    (row,) = await outside.search(RunFilter())
     await outside.redrive(row.id, {"token": "again"})
     await outside.store.close()
     async with world:

@@ -175,7 +175,7 @@ async def test_a_start_that_cannot_be_read_yet_waits(tmp_path: Path) -> None:
         assert await asyncio.wait_for(old.handle(beside).result(), 20) == "read", "the inbox was read to its end"
 
         assert await old.store.find(later) is None and old.runtime.stopped is None
-        assert [one.letter.to for one in await old.store.inbox([home], 10)] == [later]
+        assert [one.message.to for one in await old.store.inbox([home], 10)] == [later]
         assert await (await old.start(drill({"return": "well"}))).result() == "well"
     async with server(tmp_path, NewDrill()) as new, asyncio.timeout(20):
         while await new.store.find(later) is None:
@@ -218,7 +218,7 @@ async def test_a_letter_of_a_kind_that_is_not_known_waits_and_stops_nobody(tmp_p
         assert await asyncio.wait_for(old.handle(run).result(), 20) == "and goes on"
         assert old.runtime.stopped is None
         home = (await old.find(run)).partition
-        kept = [one for one in await old.store.inbox([home], 10) if one.letter.to == run]
+        kept = [one for one in await old.store.inbox([home], 10) if one.message.to == run]
         assert len(kept) == 2, "nothing was thrown away"
 
 

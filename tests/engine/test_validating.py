@@ -15,8 +15,8 @@ from perdure.kernel import inputs
 from perdure.kernel.codec import encode_turns
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.stores.admin import Stray
-from perdure.stores.commit_types import Committed, Message, NewRun, Summary, Transition
+from perdure.stores.admin import OrphanRow
+from perdure.stores.commit_types import Committed, Message, NewRun, RunSummary, Transition
 from perdure.stores.sqlite.admin import SqliteAdmin
 from perdure.testing.world import World
 from perdure.wiring import languages
@@ -45,14 +45,14 @@ async def store(folder: Path) -> Path:
         return world.path
 
 
-def findings(path: Path) -> list[Stray]:
-    with SqliteAdmin(path, lambda: 1).reading() as reading:
+def findings(path: Path) -> list[OrphanRow]:
+    with SqliteAdmin(path, lambda: 1).snapshot() as reading:
         return list(StoreValidator(reading, languages()).findings())
 
 
 async def test_a_store_in_order_has_no_findings(tmp_path: Path) -> None:
     path = await store(tmp_path)
-    with SqliteAdmin(path, lambda: 1).reading() as reading:
+    with SqliteAdmin(path, lambda: 1).snapshot() as reading:
         validator = StoreValidator(reading, languages())
         assert list(validator.findings()) == []
 
@@ -120,7 +120,7 @@ async def test_a_run_that_can_never_move_is_told_of(tmp_path: Path, spoken: str)
         turns = await run_views.turns(engine.store, engine.languages[row.language], run.id)
         lives = {RunId("moves"): turns[:1], RunId("never"): [*turns[:1], (turns[1][0], turns[1][1][:1])]}
         new = NewRun(row.language, row.name, row.program, None, {}, b"", 1)
-        summary = Summary(Status.RUNNING, True, None)
+        summary = RunSummary(Status.RUNNING, True, None)
         for id, lived in lives.items():
             seq = sum(len(events) for _, events in lived)
             past = Transition(id, row.partition, seq, encode_turns(lived), create=new, summary=summary)

@@ -15,7 +15,7 @@ from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import SECOND, RunId
 from perdure.stores.commit_types import Message
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from perdure.testing import RunInWorld, World
 from perdure.wiring import languages
 from tests.engine.documents import drill
@@ -451,7 +451,7 @@ async def test_a_word_behind_a_cancel_that_waits_is_refused(tmp_path: Path, lang
             assert pending["text"].startswith("cancel requested at ")
             assert pending["text"].endswith("by Ada, takes effect when resumed")
             row, execution, _ = await observer.outlook(run.id)
-            assert row.has_words
+            assert row.has_control_messages
             assert execution.dialect.awaits(execution) == [], "nobody is advised to say what would be refused"
 
 
@@ -544,11 +544,11 @@ async def test_a_run_that_was_told_something_is_not_removed_before_that_is_decid
     async with World(tmp_path) as world:
         run = await world.start(drill({"return": 1}))
         await world.crash()
-        late = Message(run.id, world.clock.now(), i.encode(i.Signal("go", b"1", "late")), is_word=True)
+        late = Message(run.id, world.clock.now(), i.encode(i.Signal("go", b"1", "late")), is_control=True)
         async with elsewhere(world) as observer:
             await observer.store.send(late)
             assert await observer.prune(world.clock.now() + SECOND) == 0
-            assert [row.has_words for row in await observer.search(Filter())] == [True]
+            assert [row.has_control_messages for row in await observer.search(RunFilter())] == [True]
         await world.boot()
         assert [event["key"] for event in await declined(run)] == ["late"]
         assert world.engine is not None
@@ -567,7 +567,7 @@ async def test_a_disowned_run_decides_what_was_said_to_it_before_it_goes(tmp_pat
         async with elsewhere(world) as observer:
             word = i.encode(i.Signal("go", b"1", "late"))
             await observer.store.send(Message(run.id, world.clock.now(), i.encode(i.Disown())))
-            await observer.store.send(Message(run.id, world.clock.now(), word, is_word=True))
+            await observer.store.send(Message(run.id, world.clock.now(), word, is_control=True))
             await world.engine.runtime.read_inbox()
             await world.settle()
 

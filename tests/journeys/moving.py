@@ -10,7 +10,7 @@ from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import RunId
 from perdure.services.story.triggers.requests import Requests
 from perdure.stores.commit_types import Message
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from perdure.testing.world import World
 from perdure.wiring import Engine, languages
 from tests.dialects.playbook.world import playbook
@@ -156,7 +156,7 @@ async def finish(world: World, cast: Cast) -> None:
     """All that they wait for comes."""
     engine = engine_of(world)
     (third,) = [
-        row.id for row in await engine.search(Filter()) if row.id not in cast.runs.values() and row.parent is None
+        row.id for row in await engine.search(RunFilter()) if row.id not in cast.runs.values() and row.parent is None
     ]
     cast.runs["story three"] = third
     world.drill.trips.clear()

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from perdure.engine.clock import SystemClock
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.wiring import Engine
 
@@ -96,7 +96,7 @@ def test_a_process_that_is_killed_again_and_again_gets_everything_done(tmp_path:
 
 async def _check(database: Path, payments: Path, seed: int) -> None:
     engine = Engine(SqliteStore(database, SystemClock().now))
-    rows = await engine.search(Filter())
+    rows = await engine.search(RunFilter())
     assert {row.status.value for row in rows} == {"succeeded"}, f"seed {seed}"
     assert len(rows) == 48 + 12, f"seed {seed}: every child was born once"
     for row in rows:

@@ -12,7 +12,7 @@ import perdure
 from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.outcomes import Status
 from perdure.kernel.validation import AppliedDocument
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from tests.dialects.playbook.world import playbook
 
 RUN = "mwl:provider.call/perdure/run/v1"
@@ -152,7 +152,7 @@ async def test_the_depth_is_counted_over_languages(tmp_path: Path) -> None:
     code = ""
     failure = shown["failures"][0]["error"]
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
-        rows = await engine.search(Filter())
+        rows = await engine.search(RunFilter())
         deepest = max(rows, key=lambda row: len(row.id))
         code = str(await engine.show(deepest.id))
     assert failure["kind"] == "child_failed"
@@ -169,12 +169,12 @@ async def test_cancelling_reaches_children_of_every_language(tmp_path: Path) -> 
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
         handle = await engine.start(parent("path: middle").encode(), applied=files)
         async with asyncio.timeout(20):
-            while len(rows := await engine.search(Filter())) < 3 or rows[0].status is Status.RUNNING:
+            while len(rows := await engine.search(RunFilter())) < 3 or rows[0].status is Status.RUNNING:
                 await asyncio.sleep(0.02)
             await handle.cancel("enough")
             for row in rows:
                 await engine.wait(row.id)
-        statuses = {row.status for row in await engine.search(Filter())}
+        statuses = {row.status for row in await engine.search(RunFilter())}
 
     assert statuses == {Status.CANCELLED}
 
@@ -183,7 +183,7 @@ async def test_a_document_that_is_not_in_order_is_refused_before_anything_starts
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
         with pytest.raises(InvalidDocument, match=r"kid\.yaml:.*no member 'tol'"):
             await engine.start(ECHO.encode(), applied=[AppliedDocument("kid.yaml", KID.replace("tool:", "tol:"))])
-        assert await engine.search(Filter()) == []
+        assert await engine.search(RunFilter()) == []
 
 
 async def test_the_catalog_has_what_was_not_applied_in_every_version(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from perdure.engine.store_validation import StoreValidator
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.stores.admin import copy
-from perdure.stores.protocol import Filter, Store
+from perdure.stores.admin import copy_store
+from perdure.stores.protocol import RunFilter, Store
 from perdure.testing.world import World
 from perdure.wiring import languages, open_store
 from tests.dialects.differences import differences
@@ -50,15 +50,15 @@ async def life(folder: Path, begins: Place, goes_on: Place) -> dict[str, Any]:
         cast = await moving.begin(world)
         engine = moving.engine_of(world)
         before = {name: await engine.history(run, raw=True) for name, run in cast.runs.items()}
-        runs = {row.id for row in await engine.search(Filter())}
+        runs = {row.id for row in await engine.search(RunFilter())}
         await moving.leave(world, cast)
         if goes_on is not begins:
-            assert copy(begins.caretaker(), goes_on.caretaker()).open_runs == 20
+            assert copy_store(begins.caretaker(), goes_on.caretaker()).open_runs == 20
             assert findings(goes_on) == []
             world.where = goes_on
         await world.boot()
         engine = moving.engine_of(world)
-        assert runs <= {row.id for row in await engine.search(Filter())}
+        assert runs <= {row.id for row in await engine.search(RunFilter())}
         for name, run in cast.runs.items():
             assert (await engine.history(run, raw=True))[: len(before[name])] == before[name], name
         await moving.finish(world, cast)
@@ -75,7 +75,7 @@ async def ending(engine: Any, run: RunId) -> dict[str, Any]:
 
 
 def findings(where: Place) -> list[Any]:
-    with where.caretaker().reading() as reading:
+    with where.caretaker().snapshot() as reading:
         return list(StoreValidator(reading, languages()).findings())
 
 

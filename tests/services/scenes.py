@@ -57,9 +57,9 @@ def engine_of(world: World) -> Engine:
 
 async def runs(engine: Engine) -> list[dict[str, Any]]:
     """The StoryRuns there are, the latest first."""
-    from perdure.stores.protocol import Filter
+    from perdure.stores.protocol import RunFilter
 
-    return [await engine.show(row.id) for row in await engine.search(Filter())]
+    return [await engine.show(row.id) for row in await engine.search(RunFilter())]
 
 
 class DyingStore:

@@ -8,7 +8,7 @@ import pytest
 
 from perdure.engine.retention import Sweeper
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from perdure.testing.world import RunInWorld, World
 from tests.dialects.story.world import story
 from tests.services.scenes import NEEDED, WORK, DyingStore, engine_of, texts
@@ -29,7 +29,7 @@ async def _prepared(world: World, told: str = OUTER) -> RunInWorld:
     await engine.apply(texts(*NEEDED, LEAF, INNER, GATED, story(told, "outer")))
     await engine.trigger("outer", {}, token="T")
     await world.settle()
-    (row,) = [row for row in await engine.search(Filter()) if row.parent is None]
+    (row,) = [row for row in await engine.search(RunFilter()) if row.parent is None]
     return world.run(row.id)
 
 
@@ -39,7 +39,7 @@ def _made(folder: Path) -> Path:
 
 
 async def _below(world: World) -> set[RunId]:
-    return {row.id for row in await engine_of(world).search(Filter()) if row.parent is not None}
+    return {row.id for row in await engine_of(world).search(RunFilter()) if row.parent is not None}
 
 
 async def test_a_redrive_removes_the_sub_runs_of_the_life_before(tmp_path: Path) -> None:
@@ -131,5 +131,5 @@ async def test_a_run_that_is_deleted_takes_its_open_sub_runs_along(tmp_path: Pat
         await Sweeper(engine).disown(run.id)
         await engine.runtime.read_inbox()
         await world.advance(60)
-        assert await engine.search(Filter()) == []
+        assert await engine.search(RunFilter()) == []
         assert await engine.store.list_resources("StoryTrigger") == []

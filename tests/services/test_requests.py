@@ -14,7 +14,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, InvalidDocument, ReferenceNotAvailable
 from perdure.kernel.lookups import ResourceKey
 from perdure.services.story.triggers.requests import TRIGGER, Requests
-from perdure.stores.protocol import Filter, ResourceWrite, Store
+from perdure.stores.protocol import ResourceWrite, RunFilter, Store
 from perdure.testing.world import World
 from perdure.wiring import Engine
 from tests.dialects.story.world import story
@@ -319,7 +319,7 @@ async def test_a_hundred_requests_with_one_token_on_four_engines_give_one_run(tm
         decided = await asyncio.gather(*(engines[n % 4].trigger("orders", {"n": 1}, token="T") for n in range(100)))
         assert {one["status"]["decision"] for one in decided} == {"Created"}
         assert len({one["status"]["storyRunRef"]["uid"] for one in decided}) == 1
-        assert len(await first.search(Filter())) == 1
+        assert len(await first.search(RunFilter())) == 1
         for one in others:
             await one.__aexit__(None, None, None)
 
@@ -339,7 +339,7 @@ async def test_a_hundred_runs_with_one_token_on_four_engines_are_one(tmp_path: P
         won = [n for n, one in enumerate(answers) if not isinstance(one, BaseException)]
         assert len(won) == 50 and len({given[n]["n"] for n in won}) == 1
         assert all(isinstance(one, Conflict) for n, one in enumerate(answers) if n not in won)
-        assert len(await first.search(Filter())) == 1
+        assert len(await first.search(RunFilter())) == 1
         for one in others:
             await one.__aexit__(None, None, None)
 
@@ -374,7 +374,7 @@ async def test_ten_processes_with_one_token_give_one_run(tmp_path: Path) -> None
     lines = [line for out, _ in ended for line in out.decode().splitlines()]
     assert len(lines) == 100 and len(set(lines)) == 1
     async with Engine(url) as engine:
-        assert len(await engine.search(Filter())) == 1
+        assert len(await engine.search(RunFilter())) == 1
 
 
 BESIDE = "perdure.dev/inputs-beside"

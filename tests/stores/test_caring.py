@@ -10,7 +10,7 @@ import pytest
 from perdure.engine.store_validation import StoreValidator
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.stores.commit_types import Committed, Summary, Transition
+from perdure.stores.commit_types import Committed, RunSummary, Transition
 from perdure.stores.errors import StoreMissing
 from perdure.stores.postgres import admin, database
 from perdure.stores.postgres.store import PostgresStore
@@ -32,7 +32,7 @@ def somewhere(
 async def test_figures_tell_how_it_stands(somewhere: Place) -> None:
     store = somewhere.open()
     await fill(store)
-    figures = somewhere.caretaker().figures()
+    figures = somewhere.caretaker().statistics()
 
     assert figures.schema.version == figures.schema.newest and not figures.schema.missing
     runs = figures.runs
@@ -48,7 +48,7 @@ async def test_figures_tell_how_it_stands(somewhere: Place) -> None:
     assert 0 < figures.bytes < 10_000_000
     await store.close()
 
-    after = somewhere.caretaker().figures()
+    after = somewhere.caretaker().statistics()
     assert after.owners == [] and after.runs.unowned == 4
 
 
@@ -56,8 +56,8 @@ async def test_a_look_at_what_is_not_there_makes_nothing(somewhere: Place) -> No
     caretaker = somewhere.caretaker()
     assert caretaker.schema().version == 0
     with pytest.raises(StoreMissing):
-        caretaker.figures()
-    with pytest.raises(StoreMissing), caretaker.reading():
+        caretaker.statistics()
+    with pytest.raises(StoreMissing), caretaker.snapshot():
         pass
     assert caretaker.schema().version == 0
 
@@ -98,7 +98,7 @@ async def test_damage_in_a_database_is_told_of(postgres_server: Callable[[int], 
         where = place("18", "", Path(), postgres_server, stack)
         store = PostgresStore(where.address, lambda: NOW)
         home = await store.claim()
-        over = Summary(Status.SUCCEEDED, False, None, 10)
+        over = RunSummary(Status.SUCCEEDED, False, None, 10)
         assert isinstance(await store.commit([created("a", home, over, row=b"\x90")]), Committed)
         await store.close()
         with psycopg.connect(where.address) as connection:
@@ -106,7 +106,7 @@ async def test_damage_in_a_database_is_told_of(postgres_server: Callable[[int], 
             connection.execute("INSERT INTO perdure.tasks VALUES ('b', 1, 1, 'p', 'q', 'ready', false, NULL, NULL, '')")
             connection.execute("INSERT INTO perdure.log VALUES (77, 1, '')")
             connection.execute("INSERT INTO perdure.inbox VALUES (1, 1, 'c', 1, '\\x9206a161')")
-        with where.caretaker().reading() as reading:
+        with where.caretaker().snapshot() as reading:
             found = {(one.what, one.run) for one in StoreValidator(reading, languages()).findings()}
 
         assert found >= {("permits", "a"), ("tasks", "b"), ("log rows", None), ("letters", "c"), ("runs", "a")}

@@ -19,10 +19,10 @@ from psycopg.conninfo import conninfo_to_dict
 from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel.values import SECOND, Instant, RunId
-from perdure.stores.clocks import Sources, shown, sources
-from perdure.stores.commit_types import Committed, Message, Offer
+from perdure.stores.clocks import ClockSources, format_instant, sources
+from perdure.stores.commit_types import Committed, Message, TaskOffer
 from perdure.stores.errors import StoreClockBehind
-from perdure.stores.postgres.clock_offset import DatabaseCount
+from perdure.stores.postgres.clock_offset import DatabaseClock
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.sqlite.store import SqliteStore
@@ -35,7 +35,7 @@ HOUR: Instant = 3_600 * SECOND
 DAY: Instant = 24 * HOUR
 NEAR: Instant = 20 * SECOND  # what a busy machine takes
 
-REAL = Sources()
+REAL = ClockSources()
 
 
 @pytest.fixture(autouse=True)
@@ -67,13 +67,13 @@ def is_near(one: Instant, other: Instant) -> bool:
 async def test_setting_the_clock_moves_no_count_of_a_file(by: Instant, tmp_path: Path) -> None:
     """Invariant 30: of who is there, and of who comes."""
     store = SqliteStore(tmp_path / "a.db")
-    before, boot = store.timepiece.now(), REAL.boot()
+    before, boot = store.clock.now(), REAL.boot()
     set_wall(by)
     other, reader = SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "a.db", must_exist=True)
 
-    assert store.timepiece.offset == other.timepiece.offset == reader.timepiece.offset
-    assert is_near(store.timepiece.now(), before + REAL.boot() - boot)
-    assert is_near(store.timepiece.wall(), before + by)
+    assert store.clock.offset == other.clock.offset == reader.clock.offset
+    assert is_near(store.clock.now(), before + REAL.boot() - boot)
+    assert is_near(store.clock.wall(), before + by)
     for one in (store, other, reader):
         await one.close()
 
@@ -83,20 +83,20 @@ async def test_a_boot_of_the_machine_draws_anew_and_never_before_the_last_record
     """Invariant 30: who only looks draws the same, and leaves no trace."""
     store = SqliteStore(tmp_path / "a.db")
     home = await store.claim()
-    last = store.timepiece.now()
+    last = store.clock.now()
     assert isinstance(await store.commit([created("a", home, at=last)]), Committed)
     await store.close()
     restart(by)
     reader = SqliteStore(tmp_path / "a.db", must_exist=True)
-    seen = reader.timepiece.now()
+    seen = reader.clock.now()
     await reader.close()
     first = SqliteStore(tmp_path / "a.db")
     set_wall(by + HOUR)  # the second is not the first
     second = SqliteStore(tmp_path / "a.db")
 
     expected = max(last, last + by)
-    assert is_near(seen, expected) and is_near(first.timepiece.now(), expected)
-    assert first.timepiece.now() >= last and second.timepiece.offset == first.timepiece.offset
+    assert is_near(seen, expected) and is_near(first.clock.now(), expected)
+    assert first.clock.now() >= last and second.clock.offset == first.clock.offset
     await first.close()
     await second.close()
 
@@ -114,7 +114,9 @@ async def test_a_file_is_not_opened_with_a_clock_a_day_behind_its_last_record(
     for opens in (lambda: Engine(url), lambda: Observer(url)):
         with pytest.raises(StoreClockBehind) as refused:
             opens()
-        assert shown(REAL.wall() - DAY - HOUR)[:15] in str(refused.value) and shown(last)[:15] in str(refused.value)
+        assert format_instant(REAL.wall() - DAY - HOUR)[:15] in str(refused.value) and format_instant(last)[:15] in str(
+            refused.value
+        )
 
     set_wall(-DAY + HOUR)
     async with Engine(url) as engine:
@@ -238,10 +240,10 @@ async def test_setting_the_databases_clock_costs_nobody_the_lease(by: Instant, u
     assert not any(store.is_late for store in stores)
     ((shift,),) = query(url, "SELECT shift FROM perdure.clock")
     assert is_near(shift, -by)
-    assert all(is_near(store.timepiece.now(), REAL.wall()) for store in stores)
-    assert all(is_near(store.timepiece.wall(), REAL.wall() + by) for store in stores), "calendars go by the wall"
+    assert all(is_near(store.clock.now(), REAL.wall()) for store in stores)
+    assert all(is_near(store.clock.wall(), REAL.wall() + by) for store in stores), "calendars go by the wall"
     late = opened(url)
-    assert is_near(late.timepiece.now(), REAL.wall())
+    assert is_near(late.clock.now(), REAL.wall())
     for store in [*stores, late]:
         await store.close()
 
@@ -254,7 +256,7 @@ async def test_who_comes_before_a_jump_was_noticed_does_not_bring_it_along(by: I
     set_database(url, by)
     coming = opened(url)
 
-    assert is_near(coming.timepiece.now(), REAL.wall())
+    assert is_near(coming.clock.now(), REAL.wall())
     assert (await coming.share()).ended == []
     await coming.close()
     ((shift,),) = query(url, "SELECT shift FROM perdure.clock")
@@ -285,7 +287,7 @@ async def test_timers_of_a_database_go_on_when_its_clock_is_set(by: Instant, url
     """Invariant 30."""
     clock = SystemClock()
     store = opened(url)
-    clock.follow(store.timepiece)
+    clock.follow(store.clock)
     engine = Engine(store, clock=clock, settings=Settings(serves=True))
     async with engine:
         long = await engine.start({"drill": 1, "steps": [{"sleep": "30m"}]})
@@ -344,12 +346,12 @@ async def test_a_process_that_stood_still_does_not_hold_up_the_clock_of_all(url:
     still, other = opened(url, lease=30.0), opened(url, lease=0.5)
     await still.share()
     await other.share()
-    now = still.timepiece.now()
-    still.timepiece.set(now - 60 * SECOND, 0)
+    now = still.clock.now()
+    still.clock.set(now - 60 * SECOND, 0)
     await renewed(other)
     await still.share()
 
-    assert is_near(still.timepiece.now(), REAL.wall())
+    assert is_near(still.clock.now(), REAL.wall())
     assert query(url, "SELECT coalesce(sum(shift), 0)::bigint FROM perdure.clock") == [(0,)]
     await still.close()
     await other.close()
@@ -359,13 +361,13 @@ async def test_a_database_whose_clock_was_set_back_meanwhile_counts_from_the_las
     """Invariant 30: nobody was there to notice."""
     store = opened(url)
     home = await store.claim()
-    last = store.timepiece.now()
+    last = store.clock.now()
     assert isinstance(await store.commit([created("a", home, at=last)]), Committed)
     await store.close()
     set_database(url, -HOUR)
     again = opened(url)
 
-    assert again.timepiece.now() >= last - SECOND and is_near(again.timepiece.now(), last)
+    assert again.clock.now() >= last - SECOND and is_near(again.clock.now(), last)
     await again.close()
 
 
@@ -373,15 +375,15 @@ async def test_a_database_is_not_opened_with_its_clock_a_day_behind_the_last_rec
     """Invariant 30: both are named, whoever asks."""
     store = opened(url)
     home = await store.claim()
-    last = store.timepiece.now()
+    last = store.clock.now()
     assert isinstance(await store.commit([created("a", home, at=last)]), Committed)
     await store.close()
     set_database(url, -DAY - HOUR)
     for must_exist in (False, True):
         with pytest.raises(StoreClockBehind) as refused:
             opened(url, must_exist=must_exist)
-        assert shown(last)[:15] in str(refused.value)
-        assert shown(REAL.wall() - DAY - HOUR)[:15] in str(refused.value)
+        assert format_instant(last)[:15] in str(refused.value)
+        assert format_instant(REAL.wall() - DAY - HOUR)[:15] in str(refused.value)
 
     set_database(url, 0)
     await opened(url).close()
@@ -391,7 +393,7 @@ def test_a_count_follows_the_database_by_one_part_in_a_hundred(monkeypatch: pyte
     """Invariant 30: and never goes back."""
     boot = 0
     monkeypatch.setattr(sources, "boot", lambda: boot)
-    count = DatabaseCount()
+    count = DatabaseClock()
     count.set(1_000 * SECOND, 0)
     assert count.compare(1_000 * SECOND + 500_000, 0, 0) == 0
     readings = []
@@ -413,16 +415,16 @@ async def test_letters_are_stamped_by_the_store_and_not_by_what_a_sender_has_cou
     """Invariant 30: words and results alike; who waits for the owner's answer is told when its word arrived."""
     store = PostgresStore(url)
     home = await store.claim()
-    offers = [Offer(1, 1, "gpu", "render", b"body")]
+    offers = [TaskOffer(1, 1, "gpu", "render", b"body")]
     assert isinstance(await store.commit([created("a", home, offers=offers)]), Committed)
-    (lease,) = await store.lease("gpu", None, "w1", 1, store.timepiece.now() + HOUR)
-    before = store.timepiece.now()
-    sent = await store.send(Message(RunId("a"), 5, b"word", is_word=True))
+    (lease,) = await store.lease("gpu", None, "w1", 1, store.clock.now() + HOUR)
+    before = store.clock.now()
+    sent = await store.send(Message(RunId("a"), 5, b"word", is_control=True))
     (together,) = await store.send_together([Message(RunId("a"), 2 * before, b"more")])
     assert await store.report("w1", lease, Message(RunId("a"), 6, b"result"))
-    found = [one.letter for one in await store.inbox([home], 10)]
+    found = [one.message for one in await store.inbox([home], 10)]
 
-    assert sent is not None and [sent.letter.at, together.letter.at] == [one.at for one in found[:2]]
+    assert sent is not None and [sent.message.at, together.message.at] == [one.at for one in found[:2]]
     assert [one.body for one in found] == [b"word", b"more", b"result"]
     assert all(is_near(one.at, before) for one in found)
     await store.close()
@@ -435,7 +437,7 @@ async def test_what_others_took_back_of_a_jump_does_not_hide_a_wall_a_day_behind
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("INSERT INTO perdure.clock (shift) VALUES (%s)", [DAY + HOUR])
     set_database(url, -DAY - HOUR)
-    assert isinstance(await store.commit([created("a", home, at=store.timepiece.now())]), Committed)
+    assert isinstance(await store.commit([created("a", home, at=store.clock.now())]), Committed)
     with pytest.raises(StoreClockBehind):
         opened(url)
     await store.close()

@@ -18,11 +18,11 @@ from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId, digest
 from perdure.stores import records as r
-from perdure.stores.admin import StoreAdmin, StoreImport, copy
-from perdure.stores.commit_types import Committed, Message, Offer, PermitAsked, Summary, Transition
+from perdure.stores.admin import StoreAdmin, StoreImport, copy_store
+from perdure.stores.commit_types import Committed, Message, RequestedPermit, RunSummary, TaskOffer, Transition
 from perdure.stores.errors import CopyDiffers, StoreInUse, StoreLocked, StoreMissing, StoreNotEmpty
 from perdure.stores.postgres import record_import as postgres_pouring
-from perdure.stores.protocol import Filter, ResourceWrite, Store
+from perdure.stores.protocol import ResourceWrite, RunFilter, Store
 from perdure.stores.sqlite import record_import as sqlite_pouring
 from perdure.stores.sqlite.admin import SqliteAdmin
 from perdure.stores.sqlite.store import SqliteStore
@@ -67,7 +67,7 @@ async def fill(store: Store) -> int:
     for generation, seen in ((1, 0), (2, 1)):
         write = ResourceWrite(entry, "uid-1", generation, b"{}", b"src", {"b": "2", "a": "é"}, b"null", seen)
         assert await store.write_catalog([write]) is None
-    asked = [PermitAsked("door", 1, 3, 1, 5, 7), PermitAsked("door", 2, 9, 1, 6)]
+    asked = [RequestedPermit("door", 1, 3, 1, 5, 7), RequestedPermit("door", 2, 9, 1, 6)]
     await store.commit(
         [
             created(
@@ -79,10 +79,12 @@ async def fill(store: Store) -> int:
                 values=[(digest(text), text)],
                 claims=[(RunName("drill", "ns", "y"), RunId("a.1"))],
             ),
-            created("a.1", home, Summary(Status.RUNNING, True, None), parent="a"),
-            created("late", home, Summary(Status.WAITING, False, 300), remembered=[("k", CachedValue(b"1", 2, None))]),
-            created("ended", home, Summary(Status.SUCCEEDED, False, None, 10)),
-            created("bad", home, stuck="cannot be decided", offers=[Offer(4, 1, "far", "echo", b"parcel")]),
+            created("a.1", home, RunSummary(Status.RUNNING, True, None), parent="a"),
+            created(
+                "late", home, RunSummary(Status.WAITING, False, 300), remembered=[("k", CachedValue(b"1", 2, None))]
+            ),
+            created("ended", home, RunSummary(Status.SUCCEEDED, False, None, 10)),
+            created("bad", home, stuck="cannot be decided", offers=[TaskOffer(4, 1, "far", "echo", b"parcel")]),
         ]
     )
     await store.commit([Transition(RunId("a"), home, 3, row=b"second", snapshot=b"a cache", disowned=[RunId("a.1")])])
@@ -93,8 +95,8 @@ async def fill(store: Store) -> int:
 
 
 async def contents(store: Store) -> dict[str, object]:
-    rows = await store.search(Filter())
-    letters = [one.letter for one in await store.inbox(sorted({row.partition for row in rows}), 100)]
+    rows = await store.search(RunFilter())
+    letters = [one.message for one in await store.inbox(sorted({row.partition for row in rows}), 100)]
     for row in rows:
         row.partition = 0
     return {
@@ -104,7 +106,7 @@ async def contents(store: Store) -> dict[str, object]:
         "entries": await store.list_resources("Thing"),
         "editions": await store.editions(ResourceKey("Thing", "ns", "one")),
         "memories": await store.memories(["k"]),
-        "names": [await store.named("drill", "ns", name) for name in ("x", "y", "z")],
+        "names": [await store.run_named("drill", "ns", name) for name in ("x", "y", "z")],
         "values": await store.values(RunId("a"), [digest(b"y" * 70_000)]),
     }
 
@@ -113,7 +115,7 @@ async def test_everything_arrives_as_it_was(way: tuple[Place, Place]) -> None:
     source, target = way
     before = await prepared(source)
 
-    copied = copy(source.caretaker(), target.caretaker())
+    copied = copy_store(source.caretaker(), target.caretaker())
 
     assert copied.open_runs == 4
     assert copied.tally.counts == {
@@ -134,7 +136,7 @@ async def test_everything_arrives_as_it_was(way: tuple[Place, Place]) -> None:
     moved = target.open()
     assert await contents(moved) == before
     assert before["names"] == ["a", "a", None]  # its own, and one that it keeps for its next child
-    assert [row.id for row in await moved.search(Filter(labels={"z": "1"}))] == ["a"]
+    assert [row.id for row in await moved.search(RunFilter(labels={"z": "1"}))] == ["a"]
     (stored,) = await moved.load([RunId("a")])
     assert stored.snapshot is None, "a cache is not worth carrying"
     write = ResourceWrite(ResourceKey("Thing", "ns", "two"), "uid-2", 1, b"{}", b"", {}, None, 0)
@@ -142,11 +144,11 @@ async def test_everything_arrives_as_it_was(way: tuple[Place, Place]) -> None:
     assert (await moved.resources([write.key]))[write.key].version == 3, "versions are never given twice"
     homes = [await moved.claim()]
     await moved.move(None, homes[0])
-    assert await moved.orphaned() == []
-    assert await moved.with_work(homes) == ["a.1"]
+    assert await moved.orphaned_partitions() == []
+    assert await moved.runs_with_work(homes) == ["a.1"]
     assert await moved.due(homes, 400, 9) == ["late"]
     assert await moved.expire(100) == 1, "the worker's lease goes on, and ends"
-    rows = {row.id: row.partition for row in await moved.search(Filter())}
+    rows = {row.id: row.partition for row in await moved.search(RunFilter())}
     new = [created("new", homes[0]), Transition(RunId("a"), rows[RunId("a")], 4, row=b"third")]
     assert isinstance(await moved.commit(new), Committed)
     assert [seq for seq, _ in await moved.history(RunId("a"))] == [1, 3, 4]
@@ -156,14 +158,14 @@ async def test_everything_arrives_as_it_was(way: tuple[Place, Place]) -> None:
 async def test_what_a_copy_holds_is_told_by_its_digest(way: tuple[Place, Place], tmp_path: Path) -> None:
     source, target = way
     await prepared(source)
-    first = copy(source.caretaker(), target.caretaker()).tally
-    again = copy(target.caretaker(), caretaker(tmp_path / "third.db")).tally
+    first = copy_store(source.caretaker(), target.caretaker()).tally
+    again = copy_store(target.caretaker(), caretaker(tmp_path / "third.db")).tally
     assert first.digest == again.digest
 
     connection = apsw.Connection(str(tmp_path / "third.db"))
     connection.execute("UPDATE inbox SET position = 1000 - position")
     connection.close()
-    other = copy(caretaker(tmp_path / "third.db"), caretaker(tmp_path / "other.db")).tally
+    other = copy_store(caretaker(tmp_path / "third.db"), caretaker(tmp_path / "other.db")).tally
     assert other.differences(first) == ["letters"], "their order counts"
 
 
@@ -172,11 +174,11 @@ async def test_a_store_with_a_live_engine_is_not_copied(way: tuple[Place, Place]
     store = source.open()
     await fill(store)
     with pytest.raises(StoreInUse, match="live engine"):
-        copy(source.caretaker(), target.caretaker())
+        copy_store(source.caretaker(), target.caretaker())
     store.abandon()
     source.forget_dead_owners()
 
-    assert copy(source.caretaker(), target.caretaker()).open_runs == 4
+    assert copy_store(source.caretaker(), target.caretaker()).open_runs == 4
 
 
 async def test_nobody_fills_a_store_that_somebody_works_on(way: tuple[Place, Place]) -> None:
@@ -186,22 +188,22 @@ async def test_nobody_fills_a_store_that_somebody_works_on(way: tuple[Place, Pla
     await busy.claim()
 
     with pytest.raises(StoreInUse, match="live engine"):
-        copy(source.caretaker(), target.caretaker())
+        copy_store(source.caretaker(), target.caretaker())
     await busy.close()
-    assert copy(source.caretaker(), target.caretaker()).open_runs == 4
+    assert copy_store(source.caretaker(), target.caretaker()).open_runs == 4
 
 
 async def test_what_is_not_empty_is_left_alone(way: tuple[Place, Place]) -> None:
     source, target = way
     with pytest.raises(StoreMissing):
-        copy(source.caretaker(), target.caretaker())
+        copy_store(source.caretaker(), target.caretaker())
     await prepared(source)
     full = target.open()
     await full.set_limit("door", 3)
     await full.close()
 
     with pytest.raises(StoreNotEmpty, match="limits"):
-        copy(source.caretaker(), target.caretaker())
+        copy_store(source.caretaker(), target.caretaker())
 
 
 async def test_a_file_stands_still_while_it_is_copied(tmp_path: Path) -> None:
@@ -244,28 +246,28 @@ class Breaking:
         return getattr(self._inner, name)
 
     @contextmanager
-    def filling(self) -> Iterator[Any]:
-        with self._inner.filling() as vessel:
+    def import_into(self) -> Iterator[Any]:
+        with self._inner.import_into() as vessel:
             yield _Breaking(vessel, self._after)
 
 
 class _Breaking:
     def __init__(self, inner: StoreImport, after: int | None) -> None:
         self.dump = inner.dump
-        self.strays = inner.strays
+        self.strays = inner.orphan_rows
         self.program = inner.program
-        self.kept = inner.kept
+        self.kept = inner.as_stored
         self._inner = inner
         self._left = after
 
-    def pour(self, batch: Sequence[r.Record]) -> None:
+    def import_batch(self, batch: Sequence[r.Record]) -> None:
         if self._left is None:
             batch = batch[:-1] if isinstance(batch[0], r.MessageRecord) else batch
         elif self._left == 0:
             raise KeyboardInterrupt
         else:
             self._left -= 1
-        self._inner.pour(batch)
+        self._inner.import_batch(batch)
 
 
 async def test_a_copy_that_is_broken_off_anywhere_leaves_nothing_and_can_be_repeated(way: tuple[Place, Place]) -> None:
@@ -274,11 +276,11 @@ async def test_a_copy_that_is_broken_off_anywhere_leaves_nothing_and_can_be_repe
     broken = 0
     while True:
         try:
-            copy(source.caretaker(), cast(StoreAdmin, Breaking(target.caretaker(), broken)))
+            copy_store(source.caretaker(), cast(StoreAdmin, Breaking(target.caretaker(), broken)))
             break
         except KeyboardInterrupt:
             broken += 1
-        with target.caretaker().reading() as reading:
+        with target.caretaker().snapshot() as reading:
             assert [type(batch[0]) for batch in reading.dump()] == [r.CatalogVersionRecord]
 
     assert broken == len(r.KINDS)
@@ -295,9 +297,9 @@ async def test_texts_that_a_database_cannot_hold_are_carried_as_it_would_write_t
     await store.close()
     with ExitStack() as stack:
         target = place(kind, "new", tmp_path, postgres_server, stack)
-        copy(source.caretaker(), target.caretaker())
+        copy_store(source.caretaker(), target.caretaker())
         moved = target.open()
-        (row,) = await moved.search(Filter())
+        (row,) = await moved.search(RunFilter())
         replaced = "\0" if kind == "sqlite" else "\N{REPLACEMENT CHARACTER}"
         assert (row.name, row.labels) == (f"with {replaced} in it", {f"odd{replaced}": f"{replaced}x"})
         assert await moved.history(RunId("a")) == [(1, b"\0\xff")], "bytes lose nothing"
@@ -308,9 +310,9 @@ async def test_a_difference_takes_everything_back(way: tuple[Place, Place]) -> N
     source, target = way
     await prepared(source)
     with pytest.raises(CopyDiffers, match=r"letters \(5 of 6\)"):
-        copy(source.caretaker(), cast(StoreAdmin, Breaking(target.caretaker(), None)))
+        copy_store(source.caretaker(), cast(StoreAdmin, Breaking(target.caretaker(), None)))
 
-    with target.caretaker().reading() as reading:
+    with target.caretaker().snapshot() as reading:
         assert [type(batch[0]) for batch in reading.dump()] == [r.CatalogVersionRecord]
 
 
@@ -323,7 +325,7 @@ async def test_memory_does_not_grow_with_the_store(way: tuple[Place, Place]) -> 
         await store.commit(rows)
     await store.close()
     tracemalloc.start()
-    copied = copy(source.caretaker(), target.caretaker())
+    copied = copy_store(source.caretaker(), target.caretaker())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 

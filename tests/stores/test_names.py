@@ -45,13 +45,15 @@ async def test_of_two_runs_with_one_name_the_first_keeps_it_and_the_other_is_rep
     older(path, "0009_names.sql")
     store = open_store(f"sqlite:///{path}", SystemClock())
     try:
-        assert await store.named("story", "one", "x") == "a"
-        assert await store.named("story", "two", "x") == "c"
-        assert await store.named("story", "one", "y") == "d"
+        assert await store.run_named("story", "one", "x") == "a"
+        assert await store.run_named("story", "two", "x") == "c"
+        assert await store.run_named("story", "one", "y") == "d"
     finally:
         await store.close()
-    with open_admin(f"sqlite:///{path}", SystemClock()).reading() as dump:
-        doubles = [(one.run, one.message) for one in dump.strays(100) if one.what == "runs" and "name" in one.message]
+    with open_admin(f"sqlite:///{path}", SystemClock()).snapshot() as dump:
+        doubles = [
+            (one.run, one.message) for one in dump.orphan_rows(100) if one.what == "runs" and "name" in one.message
+        ]
 
     assert doubles == [("b", "its name 'x' belongs to another run, which was there before")]
 
@@ -90,9 +92,9 @@ async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
     open_admin(url, SystemClock()).migrate()
     store_again = open_store(url, SystemClock())
     try:
-        assert await store_again.named("story", "one", "x") == "a"
-        assert await store_again.named("story", "two", "x") == "c"
+        assert await store_again.run_named("story", "one", "x") == "a"
+        assert await store_again.run_named("story", "two", "x") == "c"
     finally:
         await store_again.close()
-    with open_admin(url, SystemClock()).reading() as dump:
-        assert [one.run for one in dump.strays(100) if "its name" in one.message] == ["b"]
+    with open_admin(url, SystemClock()).snapshot() as dump:
+        assert [one.run for one in dump.orphan_rows(100) if "its name" in one.message] == ["b"]

@@ -14,12 +14,21 @@ from perdure.kernel import inputs as i
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import RunId, digest
-from perdure.stores.commit_types import Committed, Fenced, Message, Offer, PermitAsked, Summary, Transition, Unknown
+from perdure.stores.commit_types import (
+    Committed,
+    CommitUnknown,
+    Fenced,
+    Message,
+    RequestedPermit,
+    RunSummary,
+    TaskOffer,
+    Transition,
+)
 from perdure.stores.errors import StoreUnreachable
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.protocol import Leased, ResourceWrite
+from perdure.stores.protocol import LeasedTask, ResourceWrite
 from perdure.testing.transitions import created
 from tests.postgres import Server, own_server
 from tests.stores.cutting import Proxy, proxy
@@ -69,7 +78,7 @@ async def insist(store: PostgresStore, change: Transition) -> None:
         answer = await store.commit([change])
         if isinstance(answer, Committed):
             return
-        assert isinstance(answer, Unknown), answer
+        assert isinstance(answer, CommitUnknown), answer
         await store.reopen()
         rows = await store.history(change.run)
         if rows and rows[-1][0] >= change.seq:
@@ -90,11 +99,11 @@ async def test_a_connection_lost_in_a_commit_leaves_its_end_unknown(
     store = opened(address)
     home = await store.claim()
     await insist(store, created("a", home))
-    permits = [PermitAsked("scope", 1, 0, 1, 1)] if word == b"COMMIT" else []
+    permits = [RequestedPermit("scope", 1, 0, 1, 1)] if word == b"COMMIT" else []
     change = Transition(A, home, 2, row=b"second", permits_asked=permits)
     gate.cut(word, moment)
 
-    assert isinstance(await store.commit([change]), Unknown)
+    assert isinstance(await store.commit([change]), CommitUnknown)
     assert gate.cuts == 1
 
     await store.reopen()
@@ -133,7 +142,7 @@ async def test_a_commit_without_an_answer_is_unknown_after_a_leases_time(url: st
     with psycopg.connect(url) as other:
         other.execute("LOCK TABLE perdure.log IN ACCESS EXCLUSIVE MODE")
         answer = await asyncio.wait_for(store.commit([Transition(A, home, 2, row=b"x")]), 10)
-        assert isinstance(answer, Unknown | Fenced)
+        assert isinstance(answer, CommitUnknown | Fenced)
         assert await asyncio.wait_for(store.rejoin(), 10) == [home], "what is left of it is ended, not waited for"
     assert await store.history(A) == [(1, b"first")]
     await store.close()
@@ -305,13 +314,13 @@ async def day(store: PostgresStore, name: str, begin: Callable[[], None]) -> Non
     (letter,) = await do(store.inbox([home], 10))
     birth = created(child, home, parent=run, consumes=[letter.position], borrowed=[(run, blob)])
     await do(insist(store, birth))
-    asks = [PermitAsked(f"scope {name}", 1, 0, 1, 1)]
+    asks = [RequestedPermit(f"scope {name}", 1, 0, 1, 1)]
     await do(insist(store, Transition(run, home, 2, row=b"asks", permits_asked=asks)))
     await do(insist(store, Transition(child, home, 2, row=b"waits", permits_asked=asks)))
-    offers = [Offer(1, 1, name, "p", b"do")]
+    offers = [TaskOffer(1, 1, name, "p", b"do")]
     await do(insist(store, Transition(child, home, 3, row=b"offers", offers=offers)))
     leased = await do(store.lease(name, None, "worker", 5, 2_000))
-    assert leased == [Leased(child, 1, 1, b"do")]
+    assert leased == [LeasedTask(child, 1, 1, b"do")]
     assert (await do(store.renew("worker", leased, 3_000))).lost == frozenset()
     result = Message(child, 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
     assert await do(store.report("worker", leased[0], result))
@@ -319,8 +328,8 @@ async def day(store: PostgresStore, name: str, begin: Callable[[], None]) -> Non
     entry = ResourceWrite(ResourceKey("Kind", "default", name), name, 1, b"{}", b"", {}, None, 0)
     assert await do(store.write_catalog([entry])) is None
     await do(store.set_limit(f"other {name}", 3))
-    over = Summary(Status.SUCCEEDED, False, None, 10)
-    mail = [one.position for one in await do(store.inbox([home], 10)) if one.letter.to == run]
+    over = RunSummary(Status.SUCCEEDED, False, None, 10)
+    mail = [one.position for one in await do(store.inbox([home], 10)) if one.message.to == run]
     await do(insist(store, Transition(run, home, 3, row=b"ends", summary=over, consumes=mail, ended=True)))
     await do(insist(store, Transition(child, home, 4, row=b"ends", summary=over, ended=True)))
     assert [one.row.id for one in await do(store.load([run, child]))] == [run, child]

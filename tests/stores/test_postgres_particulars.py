@@ -12,18 +12,26 @@ from psycopg.conninfo import conninfo_to_dict
 from perdure.kernel.lookups import CachedValue
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import SECOND, RunId, digest
-from perdure.stores.commit_types import Committed, Message, Offer, PermitAsked, Summary, Transition, Unknown
+from perdure.stores.commit_types import (
+    Committed,
+    CommitUnknown,
+    Message,
+    RequestedPermit,
+    RunSummary,
+    TaskOffer,
+    Transition,
+)
 from perdure.stores.errors import StoreFull
 from perdure.stores.postgres import batch_writer
 from perdure.stores.postgres.database import parameters_of
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from perdure.stores.store_urls import to_be_typed, without_password
 from perdure.testing.transitions import PROGRAM, created
 from tests.postgres import Server
 
 A, B = RunId("a"), RunId("b")
-ENDED = Summary(Status.SUCCEEDED, False, None, 10)
+ENDED = RunSummary(Status.SUCCEEDED, False, None, 10)
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +85,17 @@ ONE_TRIP = {
     "two steps": lambda home: [Transition(A, home, 9, row=b"x"), Transition(B, home, 9, row=b"y")],
     "a step with a snapshot": lambda home: [Transition(A, home, 9, row=b"x", snapshot=b"s")],
     "a letter consumed": lambda home: [Transition(A, home, 9, row=b"x", consumes=[1, 2])],
-    "a run parked": lambda home: [Transition(A, home, 9, row=b"x", summary=Summary(Status.WAITING, False, 5))],
+    "a run parked": lambda home: [Transition(A, home, 9, row=b"x", summary=RunSummary(Status.WAITING, False, 5))],
     "a run ended": lambda home: [Transition(A, home, 9, row=b"x", summary=ENDED, ended=True)],
-    "letters sent": lambda home: [Transition(A, home, 9, row=b"x", letters=[Message(B, 1, b"x"), Message(A, 1, b"x")])],
+    "letters sent": lambda home: [
+        Transition(A, home, 9, row=b"x", messages=[Message(B, 1, b"x"), Message(A, 1, b"x")])
+    ],
     "a run created": lambda home: [created("c", home)],
     "a child created": lambda home: [created("a.1", home, parent=A, consumes=[1], borrowed=[(A, LARGE)])],
     "large values": lambda home: [Transition(A, home, 9, row=b"x", values=[(LARGE, b"large")])],
-    "tasks offered": lambda home: [Transition(A, home, 9, row=b"x", offers=[Offer(1, 1, "p", "q", b"x")])],
+    "tasks offered": lambda home: [Transition(A, home, 9, row=b"x", offers=[TaskOffer(1, 1, "p", "q", b"x")])],
     "tasks withdrawn": lambda home: [Transition(A, home, 9, row=b"x", withdrawn=[1])],
-    "something remembered": lambda home: [Transition(A, home, 9, row=b"x", remembered=[("k", CachedValue(b"1", 1))])],
+    "something remembered": lambda home: [Transition(A, home, 9, row=b"x", memories=[("k", CachedValue(b"1", 1))])],
 }
 
 
@@ -149,8 +159,8 @@ TRIPS: dict[str, tuple[int, Callable[[int], list[Transition]]]] = {
 }
 
 
-def ask(scope: str, limit: int | None = 2, permit: int = 5) -> PermitAsked:
-    return PermitAsked(scope, permit, 0, limit, 1)
+def ask(scope: str, limit: int | None = 2, permit: int = 5) -> RequestedPermit:
+    return RequestedPermit(scope, permit, 0, limit, 1)
 
 
 @pytest.mark.parametrize("what", TRIPS)
@@ -158,7 +168,7 @@ async def test_what_must_look_before_it_writes_is_a_few_round_trips_however_much
     """Invariant 25: the lock of a scope is held for two of them. What ends with permits is found out by a trip more."""
     store = PostgresStore(url, lambda: 1)
     home = await store.claim()
-    held = [PermitAsked("full", permit, 0, 2, 1) for permit in (1, 2)]
+    held = [RequestedPermit("full", permit, 0, 2, 1) for permit in (1, 2)]
     await commit(store, created("a", home), created("b", home))
     await commit(store, Transition(B, home, 2, row=b"x", permits_asked=held))
     meter = Meter(url, store)
@@ -175,7 +185,7 @@ async def test_permits_cost_the_same_round_trips_however_many_ask(url: str) -> N
     home = await store.claim()
     runs = [f"r{number}" for number in range(50)]
     await commit(store, *[created(run, home) for run in runs])
-    asks = [PermitAsked(f"scope{number}", number, 0, 10, 1) for number in range(1, 4)]
+    asks = [RequestedPermit(f"scope{number}", number, 0, 10, 1) for number in range(1, 4)]
     meter = Meter(url, store)
     for turn in range(3):  # what is met a second time is prepared, in the same trip
         await commit(store, *[Transition(RunId(run), home, 2, row=b"x", permits_asked=asks) for run in runs[turn::3]])
@@ -216,7 +226,7 @@ async def test_a_very_large_batch_is_one_transaction_of_several_statements(
     answer = await commit(store, created("r3", home), *batch)
 
     assert answer.refused == set() or answer.refused == {"r3"}
-    assert len(await store.search(Filter())) == 20
+    assert len(await store.search(RunFilter())) == 20
     assert all(len(stored.rows) == 1 for stored in await store.load([change.run for change in batch]))
     await store.close()
 
@@ -239,7 +249,7 @@ async def test_what_a_refused_run_wanted_is_not_written(url: str) -> None:
     """Two servers race on one token: the second finds the first, and leaves no trace."""
     one, two = PostgresStore(url, lambda: 1), PostgresStore(url, lambda: 1)
     first, second = await one.claim(), await two.claim()
-    await commit(one, created("a", first, offers=[Offer(1, 1, "p", "q", b"x")]))
+    await commit(one, created("a", first, offers=[TaskOffer(1, 1, "p", "q", b"x")]))
     answer = await commit(
         two,
         created(
@@ -250,9 +260,9 @@ async def test_what_a_refused_run_wanted_is_not_written(url: str) -> None:
             snapshot=b"impostor",
             values=[(LARGE, b"large")],
             letters=[Message(B, 1, b"x")],
-            offers=[Offer(1, 2, "p", "q", b"y")],
+            offers=[TaskOffer(1, 2, "p", "q", b"y")],
             remembered=[("k", CachedValue(b"1", 1))],
-            permits_asked=[PermitAsked("scope", 1, 0, 1, 1)],
+            permits_asked=[RequestedPermit("scope", 1, 0, 1, 1)],
             ended=True,
         ),
         created("other", second),
@@ -295,13 +305,13 @@ async def test_text_that_postgresql_cannot_hold_is_no_trouble(url: str) -> None:
     await commit(
         store,
         created("a", home, name=odd, labels={odd: odd}, remembered=[("k\0", CachedValue(b"\0", 1))]),
-        created("b", home, permits_asked=[PermitAsked(odd, 1, 0, 1, 1)]),
+        created("b", home, permits_asked=[RequestedPermit(odd, 1, 0, 1, 1)]),
     )
     await commit(store, Transition(A, home, 2, row=b"\0", stuck=odd))
     row = await store.find(A)
 
     assert row is not None and "🙂" in row.name and "🙂" in (row.stuck or "")
-    assert [found.id for found in await store.search(Filter(labels={odd: odd}))] == ["a"]
+    assert [found.id for found in await store.search(RunFilter(labels={odd: odd}))] == ["a"]
     assert await store.memories(["k\0"]) == {"k\0": CachedValue(b"\0", 1)}
     assert (await store.line(odd, A)).held == 1
     await store.close()
@@ -328,7 +338,7 @@ async def test_children_of_shared_runs_are_spread_and_those_of_private_ones_are_
     await commit(store, created("b", private, letters=[Message(RunId("b.1"), 1, b"start")]))
 
     assert len(spread) > 50
-    assert [one.letter.to for one in await store.inbox([private], 10)] == ["b.1"]
+    assert [one.message.to for one in await store.inbox([private], 10)] == ["b.1"]
     await store.close()
 
 
@@ -383,7 +393,7 @@ async def test_a_full_disk_is_said_so(url: str) -> None:
     query(url, "CREATE TRIGGER no_room BEFORE INSERT ON perdure.log EXECUTE FUNCTION perdure.no_room()")
     answer = await store.commit([Transition(A, home, 2, row=b"x")])
 
-    assert isinstance(answer, Unknown) and isinstance(answer.error, StoreFull)
+    assert isinstance(answer, CommitUnknown) and isinstance(answer.error, StoreFull)
     await store.reopen()
     assert await store.history(A) == [(1, b"first")]
     await store.close()

@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from perdure.stores.errors import BadStoreUrl, StoreCorrupt, StoreMissing
-from perdure.stores.protocol import Filter, Store
+from perdure.stores.protocol import RunFilter, Store
 from perdure.stores.sqlite.database import FIRST_PAGES, WalPreallocation, migration_names, open_for_reading, path_of
 from perdure.stores.sqlite.partition_locks import is_locked, lock_path, try_lock
 from perdure.stores.sqlite.store import SqliteStore
@@ -137,7 +137,7 @@ async def test_an_empty_file_is_an_empty_store(tmp_path: Path) -> None:
     path.touch()
     store = SqliteStore(path, lambda: 1, must_exist=True)
 
-    assert await store.search(Filter()) == []
+    assert await store.search(RunFilter()) == []
     await store.close()
 
 

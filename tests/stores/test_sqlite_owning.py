@@ -13,13 +13,13 @@ import pytest
 
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.stores.commit_types import Fenced, Message, Summary, Transition
-from perdure.stores.protocol import Filter, Left
+from perdure.stores.commit_types import Fenced, Message, RunSummary, Transition
+from perdure.stores.protocol import AdoptedRuns, RunFilter
 from perdure.stores.sqlite.partition_locks import lock_path
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created
 
-BUSY = Summary(Status.RUNNING, True, None)
+BUSY = RunSummary(Status.RUNNING, True, None)
 
 
 def opened(folder: Path) -> SqliteStore:
@@ -100,10 +100,10 @@ async def test_a_server_takes_everything_into_one_partition(tmp_path: Path) -> N
         await leave_behind(tmp_path, f"run-{number}")
         with counting(server) as counted:
             got = await server.share()
-        assert [one.runs for one in got.left] == [[f"run-{number}"]] and not got.taken
+        assert [one.runs for one in got.adopted] == [[f"run-{number}"]] and not got.taken
         work.append(counted)
 
-    assert {row.partition for row in await server.search(Filter())} == {home}
+    assert {row.partition for row in await server.search(RunFilter())} == {home}
     assert work[99] == work[9]
     assert descriptors() == before
     assert locks(tmp_path) == [f"runs.db-owner{home}"] and rows(server) == [home]
@@ -131,7 +131,7 @@ async def test_what_many_left_at_once_needs_few_descriptors(tmp_path: Path) -> N
         patch.setattr(os, "close", closing)
         got = await server.share()
 
-    assert len(got.left) == 40
+    assert len(got.adopted) == 40
     assert most < before + 15
     assert locks(tmp_path) == [f"runs.db-owner{got.taken[0]}"] and rows(server) == list(got.taken)
     await server.close()
@@ -187,11 +187,11 @@ async def test_a_lock_that_was_removed_under_its_owner_is_made_again(tmp_path: P
     home = await owner.claim()
     await owner.commit([created("a", home, BUSY)])
     lock_path(owner.path, home).unlink()
-    assert await other.orphaned() == [home]
+    assert await other.orphaned_partitions() == [home]
     owner.changed()
 
     assert not owner.is_late
-    assert await other.orphaned() == [] and await other.move(None, await other.claim()) == []
+    assert await other.orphaned_partitions() == [] and await other.move(None, await other.claim()) == []
     assert not isinstance(await owner.commit([Transition(RunId("a"), home, 2, row=b"on")]), Fenced)
     await owner.close()
     await other.close()
@@ -203,7 +203,7 @@ async def test_an_owner_learns_that_it_was_taken_over_when_its_lock_was_removed(
     home = await owner.claim()
     await owner.commit([created("a", home, BUSY)])
     lock_path(owner.path, home).unlink()
-    assert await other.move(None, await other.claim()) == [Left(home, [RunId("a")])]
+    assert await other.move(None, await other.claim()) == [AdoptedRuns(home, [RunId("a")])]
     owner.changed()
 
     assert owner.is_late
@@ -226,7 +226,7 @@ async def test_a_family_is_moved_alone_and_the_rest_waits(tmp_path: Path) -> Non
     one = opened(tmp_path)
     new = await one.claim()
 
-    assert await one.move([RunId("a")], new) == [Left(home, [RunId("a"), RunId("a.1")])]
-    assert [letter.letter.to for letter in await one.inbox([new], 9)] == ["a", "a.1"]
-    assert await one.orphaned() == [home] and locks(tmp_path) == [f"runs.db-owner{new}"]
+    assert await one.move([RunId("a")], new) == [AdoptedRuns(home, [RunId("a"), RunId("a.1")])]
+    assert [letter.message.to for letter in await one.inbox([new], 9)] == ["a", "a.1"]
+    assert await one.orphaned_partitions() == [home] and locks(tmp_path) == [f"runs.db-owner{new}"]
     await one.close()

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from perdure.kernel.outcomes import Status
-from perdure.stores.commit_types import Committed, Summary, Unknown
+from perdure.stores.commit_types import Committed, CommitUnknown, RunSummary
 from perdure.stores.errors import StoreFull
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from perdure.stores.sqlite.database import FIRST_PAGES, FOLDED_AT, FRAME_BYTES, WalPreallocation
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created
@@ -71,11 +71,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 async def filled(store: SqliteStore) -> int:
     """Runs until there is no room; how many."""
     home = await store.claim()
-    over = Summary(Status.SUCCEEDED, False, None, 10)
+    over = RunSummary(Status.SUCCEEDED, False, None, 10)
     for number in count():
         answer = await store.commit([created(f"run-{number}", home, over, row=b"x" * 9_000)])
         if not isinstance(answer, Committed):
-            assert isinstance(answer, Unknown) and isinstance(answer.error, StoreFull)
+            assert isinstance(answer, CommitUnknown) and isinstance(answer.error, StoreFull)
             return number
     raise AssertionError
 
@@ -95,7 +95,7 @@ async def test_prune_makes_room_where_nothing_at_all_is_free(small_disk: Path) -
     written = await filled(store)
     assert written > 100, "the log has not taken most of the disk"
     await store.reopen()
-    assert len(await store.search(Filter())) == written, "what was acknowledged is there"
+    assert len(await store.search(RunFilter())) == written, "what was acknowledged is there"
     take_the_rest(small_disk)
     with pytest.raises(StoreFull) as full:
         await store.set_limit("scope", 1)
@@ -103,8 +103,8 @@ async def test_prune_makes_room_where_nothing_at_all_is_free(small_disk: Path) -
 
     while await store.prune(100, 100):
         pass
-    assert await store.search(Filter()) == []
-    home, over = 1, Summary(Status.SUCCEEDED, False, None, 10)
+    assert await store.search(RunFilter()) == []
+    home, over = 1, RunSummary(Status.SUCCEEDED, False, None, 10)
     for number in range(written // 2):
         answer = await store.commit([created(f"again-{number}", home, over, row=b"x" * 9_000)])
         assert isinstance(answer, Committed)

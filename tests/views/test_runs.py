@@ -7,7 +7,7 @@ import pytest
 
 from perdure.kernel.errors import Conflict
 from perdure.kernel.values import SECOND, RunId
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from perdure.testing import World
 from perdure.views.errors import BadRequest
 from perdure.views.event_positions import event_at
@@ -35,7 +35,7 @@ async def test_a_list_names_every_run_with_its_owner(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         client, run = await started(world)
 
-        (listed,) = await run_list_json(client, Filter())
+        (listed,) = await run_list_json(client, RunFilter())
 
         assert (listed["id"], listed["status"], listed["live"]) == (run, "waiting", True)
         assert listed["created_at"] == iso(world.clock.now()) and listed["ended_at"] is None

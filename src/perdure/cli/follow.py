@@ -136,7 +136,7 @@ async def follow_below(client: Client, run: RunId, progress: Progress) -> None:
 
 async def _is_stopping(client: Client, row: RunRow) -> bool:
     """Whether it was asked to stop, or is about to be: it has words to decide, or nobody waits for it any more."""
-    if row.has_words:
+    if row.has_control_messages:
         return True
     state = (await run_views.load(client.store, client.languages, row)).state
     return state.cancel_requested or (state.parent is not None and state.parent[1] > 0)
@@ -164,7 +164,7 @@ async def _look(client: Client, run: RunId, until_idle: bool) -> tuple[RunStatus
 async def _has_letters(client: Client, run: RunId) -> bool:
     row = await client.find(run)
     letters = await client.store.inbox([row.partition], LETTERS_LOOKED_AT)
-    return any(is_family(one.letter.to, run) for one in letters)
+    return any(is_family(one.message.to, run) for one in letters)
 
 
 async def messages_taken(client: Client, runs: Sequence[RunId]) -> None:

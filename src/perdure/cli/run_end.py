@@ -14,7 +14,7 @@ from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from perdure.views.progress_events import outcome_text, status_words
 from perdure.views.run_status import run_status
 
@@ -68,8 +68,8 @@ async def give_result(client: Client, run: RunId, end: End, asked: argparse.Name
 
 async def tell_left_behind(client: Client, run: RunId, asked: argparse.Namespace, talk: Console) -> None:
     """A run may end before children that it does not wait for; they are durable, but nobody drives them now."""
-    born = {child.id for child in await client.search(Filter(statuses=(Status.RUNNING, Status.WAITING), parent=run))}
-    unborn = set(await client.store.unborn(run))
+    born = {child.id for child in await client.search(RunFilter(statuses=(Status.RUNNING, Status.WAITING), parent=run))}
+    unborn = set(await client.store.unstarted_children(run))
     count = len(born | unborn)
     if count:
         named = () if unborn or count > CHILDREN_NAMED else sorted(born)

@@ -177,7 +177,7 @@ class Client(AbstractAsyncContextManager["Client"]):
             return found.id
         labels = [language.name_label for language in self.languages.values() if language.name_label]
         named = [row.id for label in labels for row in await self.named(label, prefix)]
-        candidates = named or await self.store.begins_with(prefix)
+        candidates = named or await self.store.find_by_prefix(prefix)
         if len(candidates) == 1:
             return candidates[0]
         if not candidates:
@@ -189,7 +189,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         """Runs of a language that gives theirs a name under this label. Of those that one parent has started, in one
         life after the other, the latest is meant.
         """
-        rows = await self.search(Filter(labels={label: name}))
+        rows = await self.search(RunFilter(labels={label: name}))
         meant: dict[RunId, RunRow] = {}
         for row in rows:  # the latest comes first
             meant.setdefault(row.parent or row.id, row)
@@ -201,7 +201,7 @@ class Client(AbstractAsyncContextManager["Client"]):
             raise RunNotFound(f"there is no run {run!r}")
         return row
 
-    async def search(self, filter: Filter) -> list[RunRow]:
+    async def search(self, filter: RunFilter) -> list[RunRow]:
         return await self.store.search(filter)
 
     async def body(self, run: RunId, ref: str) -> Any:
@@ -224,7 +224,9 @@ class Client(AbstractAsyncContextManager["Client"]):
         ahead = self.clock.wall() - now
         timers = execution.state.timers.values()
         bounds = (timer.due_with(ahead) for timer in timers if timer.rank < i.WORD_RANK)
-        if not (row.has_words or any(due <= now for due in bounds)) or await self.store.owned([row.partition]):
+        if not (row.has_control_messages or any(due <= now for due in bounds)) or await self.store.owned(
+            [row.partition]
+        ):
             return row, execution, []
         rehearsal = DryRun(self.store, self.answers, execution, now, ahead)
         mask = await run_views.mask_of(self.store, execution)
@@ -333,7 +335,7 @@ class Client(AbstractAsyncContextManager["Client"]):
             return await self.tell(run, asked)
         # The ended ones are looked through too: their children may live on. Some are only about to begin.
         below = [row.id for row in await descendants(self.store, run) if not row.status.is_final]
-        below += await self.store.unborn(run)
+        below += await self.store.unstarted_children(run)
         if not below:
             return await self.tell(run, asked)
         count = "1 run below it is asked too" if len(below) == 1 else f"{len(below)} runs below it are asked too"

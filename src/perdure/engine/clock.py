@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from perdure.kernel.values import SECOND, Instant, RunId
-from perdure.stores.clocks import Count, StoreClock
+from perdure.stores.clocks import BootClock, StoreClock
 
 LONGEST_NAP: Instant = SECOND
 """A long wait is taken in pieces: the event loop does not count while the machine sleeps, and walls may be set."""
@@ -34,7 +34,7 @@ class SystemClock:
 
     def __init__(self) -> None:
         self._latest: Instant = 0
-        self._timepiece: StoreClock = Count()
+        self._timepiece: StoreClock = BootClock()
 
     def follow(self, timepiece: StoreClock) -> None:
         self._timepiece = timepiece

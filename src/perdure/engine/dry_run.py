@@ -108,10 +108,10 @@ class DryRun:
         ]
         for delivered in await self._store.messages(self.execution.id):
             try:
-                given = i.decode(delivered.letter.body)
+                given = i.decode(delivered.message.body)
             except NewerRecord:
                 continue  # the run cannot take it now either
-            found.append((delivered.letter.at, 0, given))
+            found.append((delivered.message.at, 0, given))
         return [(at, given) for at, _, given in sorted(found, key=lambda one: one[:2])]
 
     async def _accept(self, given: i.Input, at: Instant) -> Turn:

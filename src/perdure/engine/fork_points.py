@@ -19,7 +19,7 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import NewRun
+from perdure.stores.commit_types import NewRun
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from perdure.engine.context import EngineContext
 from perdure.engine.slot import GONE, Slot
-from perdure.stores.commit_types import CommitAnswer, Committed, Fenced, Transition, Unknown
+from perdure.stores.commit_types import CommitAnswer, Committed, CommitUnknown, Fenced, Transition
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler
@@ -82,7 +82,7 @@ class GroupCommit:
         self._is_busy = False
 
     async def _conclude(self, batch: Batch, answer: CommitAnswer | Awaitable[CommitAnswer]) -> None:
-        await self._settle(batch, answer if isinstance(answer, Committed | Fenced | Unknown) else await answer)
+        await self._settle(batch, answer if isinstance(answer, Committed | Fenced | CommitUnknown) else await answer)
         await self._commit()
 
     async def _settle(self, batch: Batch, answer: CommitAnswer) -> None:
@@ -92,7 +92,7 @@ class GroupCommit:
         else:
             await self._not_committed(batch, answer)
 
-    async def _not_committed(self, batch: Batch, answer: Fenced | Unknown) -> None:
+    async def _not_committed(self, batch: Batch, answer: Fenced | CommitUnknown) -> None:
         if isinstance(answer, Fenced):
             self._scheduler.fenced(batch, answer.partitions)
             return

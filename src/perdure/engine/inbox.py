@@ -11,7 +11,7 @@ from perdure.kernel.errors import NewerRecord
 from perdure.kernel.ids import child_run
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import Instant, Ref, RunId
-from perdure.stores.commit_types import Delivered
+from perdure.stores.commit_types import DeliveredMessage
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler
@@ -49,7 +49,7 @@ class Inbox:
         for partition in partitions:
             self._heard[partition] = max(began, self._heard.get(partition, 0))
 
-    async def _all(self, partitions: Sequence[int]) -> list[Delivered]:
+    async def _all(self, partitions: Sequence[int]) -> list[DeliveredMessage]:
         """Nothing is taken before all is known: words that wait together are accepted together."""
         # What we know of is still there until it is decided; it must not hide what is new.
         limit = len(self._taken) + len(self._kept) + READ_AT_ONCE
@@ -61,12 +61,12 @@ class Inbox:
         """Until when all letters to the partition's runs are known."""
         return self._heard.get(partition, 0)
 
-    def take(self, delivered: Delivered) -> None:
-        run, position = delivered.letter.to, delivered.position
+    def take(self, delivered: DeliveredMessage) -> None:
+        run, position = delivered.message.to, delivered.position
         if position in self._taken or delivered.partition not in self._context.partitions:
             return
         try:
-            given = i.decode(delivered.letter.body)
+            given = i.decode(delivered.message.body)
         except NewerRecord as error:
             if position not in self._kept:
                 _log.warning("run %s: %s; it waits for a server with a newer Perdure", run, error)
@@ -78,7 +78,7 @@ class Inbox:
             return
         self._kept.pop(position, None)
         self._taken.add(position)
-        mail = Mail(delivered.letter.at, 0, given, position=position, borrowed=borrowed_by(run, given))
+        mail = Mail(delivered.message.at, 0, given, position=position, borrowed=borrowed_by(run, given))
         mail.partition = delivered.partition
         self._scheduler.offer(run, mail)
 

@@ -57,7 +57,7 @@ async def fetch_values(store: Store, slot: Slot, names: Collection[bytes]) -> di
 async def _is_stranded(store: Store, parent: RunId, run: RunId) -> bool:
     row = await store.find(run)
     if row is None:
-        return run not in await store.unborn(parent)
+        return run not in await store.unstarted_children(parent)
     return not row.status.is_final and (bool(row.stuck) or not await store.owned([row.partition]))
 
 

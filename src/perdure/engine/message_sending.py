@@ -73,12 +73,12 @@ async def _record(client: "Client", run: RunId, given: i.Input, along: Sequence[
     letter = Message(run, client.clock.now(), i.encode(given), is_control_message(given))
     if along:
         letters = [letter, *(msgspec.structs.replace(letter, to=other) for other in along)]
-        sent = next((one for one in await client.store.send_together(letters) if one.letter.to == run), None)
+        sent = next((one for one in await client.store.send_together(letters) if one.message.to == run), None)
     else:
         sent = await client.store.send(letter)
     if sent is None:
         raise RunNotFound(f"there is no run {run!r}")
-    return sent.letter.at
+    return sent.message.at
 
 
 async def _heard(
@@ -89,7 +89,7 @@ async def _heard(
     pause, longest = LOOK_EVERY
     is_counted = False
     while True:
-        waits = any(_is_same(one.letter, given, at) for one in await client.store.messages(execution.id))
+        waits = any(_is_same(one.message, given, at) for one in await client.store.messages(execution.id))
         for last, body in await client.store.history(execution.id, seen):
             for _, events in decode_turns(execution.dialect, body):
                 for event in events:

@@ -19,7 +19,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.ids import is_family
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreError
-from perdure.stores.protocol import Left, Share
+from perdure.stores.protocol import AdoptedRuns, Share
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler
@@ -100,8 +100,8 @@ class Partitions:
                 self._handover.begin(taken, inf)
                 return
             await self.take_up(taken)
-        elif got.left:
-            await self.wake(runs_of(got.left))
+        elif got.adopted:
+            await self.wake(runs_of(got.adopted))
         if got.surplus > len(self._handover):
             chosen = self._handover.choose(got.surplus - len(self._handover))
             self._handover.begin(chosen, self._settings.drain)
@@ -151,7 +151,7 @@ class Partitions:
 
     async def take_up(self, partitions: Sequence[int]) -> None:
         """Drive the runs of these partitions from what is recorded of them."""
-        await self.wake(await self._store.with_work(partitions))
+        await self.wake(await self._store.runs_with_work(partitions))
 
     async def wake(self, runs: Sequence[RunId]) -> None:
         """Drive these runs, which have open work, and all others of ours that something has come for."""
@@ -274,5 +274,5 @@ class Partitions:
                 await asyncio.sleep(AGAIN)
 
 
-def runs_of(left: Sequence[Left]) -> list[RunId]:
+def runs_of(left: Sequence[AdoptedRuns]) -> list[RunId]:
     return [run for one in left for run in one.runs]

@@ -34,7 +34,7 @@ async def brought_by_code(
 ) -> list[tuple[RunId, int]]:
     """Runs of these partitions, and the permits under which each waits for something that is loaded here (STY-118)."""
     providing = [dialect for dialect in dialects if dialect.provides_resources]
-    asked = await store.awaited(RESOURCES, partitions) if providing else []
+    asked = await store.waiting_permits(RESOURCES, partitions) if providing else []
     is_here: dict[str, bool] = {}
     for _, _, scope in asked:
         if scope not in is_here:
@@ -81,7 +81,7 @@ class Recovery:
     async def _look_at_taken(self) -> None:
         """Since they were taken up they may have come to something that only another process has."""
         lacking = {root_of(run) for run in self._scheduler.dispatcher.runs_without_provider()}
-        for run, _, scope in await self._store.awaited(RESOURCES, self._partitions):
+        for run, _, scope in await self._store.waiting_permits(RESOURCES, self._partitions):
             if root_of(run) in self._taken and await self._lack_of_resources(run, {scope}):
                 lacking.add(root_of(run))
         for family in lacking & self._taken:
@@ -91,7 +91,7 @@ class Recovery:
                 _log.info("run %s is given back: something it needs is not loaded here", family)
 
     async def _take_up(self) -> None:
-        orphaned = await self._store.orphaned()
+        orphaned = await self._store.orphaned_partitions()
         families = await self._store.families(orphaned) if orphaned else []
         self._left = {family: due for family, due in self._left.items() if family in families}
         fit: list[RunId] = []

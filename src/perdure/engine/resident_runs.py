@@ -25,8 +25,8 @@ from perdure.kernel.ids import is_family
 from perdure.kernel.inputs import Start
 from perdure.kernel.values import RunId
 from perdure.kernel.versions import written_in
-from perdure.stores.commit_types import NewRun, Summary, Transition
-from perdure.stores.protocol import Stored
+from perdure.stores.commit_types import NewRun, RunSummary, Transition
+from perdure.stores.protocol import StoredRun
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler
@@ -77,20 +77,20 @@ class RunLoader:
             await asyncio.sleep(0)
         self._is_busy = False
 
-    def _is_quick(self, slot: Slot, stored: Stored | None) -> bool:
+    def _is_quick(self, slot: Slot, stored: StoredRun | None) -> bool:
         """Whether those behind it may wait: there is little to fold and nothing to compile."""
         if stored is not None:
             return stored.row.program in self._programs and size_of(stored) <= SMALL
         starts = (mail.given for mail in slot.mailbox if isinstance(mail.given, Start))
         return all(start.program in self._programs for start in starts)
 
-    async def _find_aside(self, slot: Slot, stored: Stored | None) -> None:
+    async def _find_aside(self, slot: Slot, stored: StoredRun | None) -> None:
         try:
             await self._runs.on_loaded(slot, stored)
         finally:
             self._aside -= 1
 
-    async def fold(self, stored: Stored) -> Execution:
+    async def fold(self, stored: StoredRun) -> Execution:
         dialect = dialect_of(self._dialects, stored.row.language)
         return await fold_stored(self._store, stored, dialect, await self.program(stored.row.program, dialect))
 
@@ -182,7 +182,7 @@ class ResidentRuns:
         again.programs = slot.programs
         self.loader.want(again)
 
-    async def on_loaded(self, slot: Slot, stored: Stored | None) -> None:
+    async def on_loaded(self, slot: Slot, stored: StoredRun | None) -> None:
         if slot.is_gone:
             return
         try:
@@ -204,7 +204,7 @@ class ResidentRuns:
     def _may_have(self, partition: int, slot: Slot) -> bool:
         return partition in self._context.partitions or slot.is_leaving
 
-    async def _leave_alone(self, slot: Slot, stored: Stored | None, error: NewerRecord) -> None:
+    async def _leave_alone(self, slot: Slot, stored: StoredRun | None, error: NewerRecord) -> None:
         """Nothing of the run is touched: a server that can read it goes on, now or when there is one."""
         if slot.is_gone:
             return
@@ -221,7 +221,7 @@ class ResidentRuns:
             self._context.stuck[slot.id] = slot.partition
             self.drop(slot, i.Refused(str(error)))
 
-    async def _fill_known(self, slot: Slot, stored: Stored) -> None:
+    async def _fill_known(self, slot: Slot, stored: StoredRun) -> None:
         row = stored.row
         execution = await self.loader.fold(stored)
         if slot.is_gone:
@@ -231,7 +231,7 @@ class ResidentRuns:
             return
         slot.partition = row.partition
         slot.creation = None
-        slot.summary = Summary(row.status, row.has_work, row.due, row.ended_at, row.on_wall)
+        slot.summary = RunSummary(row.status, row.has_work, row.due, row.ended_at, row.on_wall)
         slot.tail_bytes = sum(len(body) for _, body in stored.rows)
         slot.snapshot_bytes = len(stored.snapshot[1]) if stored.snapshot else 0
         if row.stuck and not slot.failures:
@@ -295,7 +295,7 @@ class ResidentRuns:
             self._context.tasks.spawn(self._explain(slot, slot.creation.language, *slot.creation.named))
 
     async def _explain(self, slot: Slot, language: str, namespace: str, name: str) -> None:
-        holder = await self._store.named(language, namespace, name)
+        holder = await self._store.run_named(language, namespace, name)
         if slot.is_gone:
             return
         if holder is None or holder == slot.id:
@@ -312,7 +312,7 @@ class ResidentRuns:
             self._scheduler.handover.gone(slot)
 
 
-def _home(slot: Slot, stored: Stored | None) -> int:
+def _home(slot: Slot, stored: StoredRun | None) -> int:
     """Where a run is, or is to be born."""
     if stored is not None:
         return stored.row.partition

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from perdure.engine.lookup_answers import document
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Resource
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
@@ -28,7 +28,7 @@ async def with_usage(client: "Client", kind: ResourceKind, resources: Sequence[R
 
 async def _runs(client: "Client", language: str, name: str | None) -> Counter[Place]:
     """How many runs there are of each document, by its namespace and name."""
-    rows = await client.search(Filter(language=language, name=name))
+    rows = await client.search(RunFilter(language=language, name=name))
     places: dict[bytes, str | None] = {}
     for row in rows:
         if row.program not in places:

@@ -8,7 +8,7 @@ from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Filter, RunRow
+from perdure.stores.protocol import RunFilter, RunRow
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
@@ -75,7 +75,7 @@ async def _latest(client: "Client", language: str) -> AsyncIterator[RunRow]:
     seen: set[RunId] = set()
     before, size = None, PAGE
     while True:
-        rows = await client.search(Filter(language=language, created_before=before, limit=size))
+        rows = await client.search(RunFilter(language=language, created_before=before, limit=size))
         new = [row for row in rows if row.id not in seen]
         for row in new:
             yield row

@@ -78,9 +78,9 @@ class Sweeper:
         """The run, its children before it; False when some of them have not ended, or have words to be decided."""
         store = self._client.store
         below = await descendants(store, run)
-        if any(not row.status.is_final for row in below) or await store.unborn(run):
+        if any(not row.status.is_final for row in below) or await store.unstarted_children(run):
             return False
-        if any(row.has_words for row in (await self._client.find(run), *below)):
+        if any(row.has_control_messages for row in (await self._client.find(run), *below)):
             return False
         await self._remove_entries(run)
         return run in await self._client.store.remove([*(one.id for one in reversed(below)), run])

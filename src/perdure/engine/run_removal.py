@@ -44,7 +44,7 @@ class RunRemoval:
 
     async def _remove(self, run: RunId, mails: list[Mail]) -> None:
         below = await descendants(self._store, run)
-        still_open = [row.id for row in below if not row.status.is_final] + await self._store.unborn(run)
+        still_open = [row.id for row in below if not row.status.is_final] + await self._store.unstarted_children(run)
         if still_open:
             self._held[run] = [*self._held.get(run, ()), *mails]
             for one in still_open:
@@ -63,7 +63,7 @@ class RunRemoval:
 
     async def _wait_for_words(self, row: RunRow, mails: list[Mail]) -> None:
         """Somebody has said something to it, or to a run below it: that is decided first, then we come back."""
-        if row.has_words:
+        if row.has_control_messages:
             self._scheduler.inbox.forget(mails)  # what removes the run is read again, together with the words
         else:
             self._held[row.id] = [*self._held.get(row.id, ()), *mails]
@@ -75,7 +75,7 @@ async def descendants(store: Store, run: RunId) -> list[RunRow]:
     found: list[RunRow] = []
     waiting = [run]
     while waiting:
-        rows = await store.search(Filter(parent=waiting.pop()))
+        rows = await store.search(RunFilter(parent=waiting.pop()))
         found += rows
         waiting += [row.id for row in rows]
     return found

@@ -19,7 +19,7 @@ from perdure.kernel.secret_masking import Mask
 from perdure.kernel.turn import MissingValues
 from perdure.kernel.values import Instant, Ref, RunId
 from perdure.kernel.versions import read_pinned
-from perdure.stores.protocol import RunRow, Store, Stored
+from perdure.stores.protocol import RunRow, Store, StoredRun
 
 NUMBERED = frozenset({"seq", "at", "event"})
 
@@ -47,7 +47,7 @@ def naming(run: RunId) -> Iterator[None]:
         raise NewerRecord(f"run {run} cannot be read: {error}") from None
 
 
-async def fold_stored(store: Store, stored: Stored, dialect: Dialect, program: Any) -> Execution:
+async def fold_stored(store: Store, stored: StoredRun, dialect: Dialect, program: Any) -> Execution:
     """A run from its latest snapshot and what came after; from its first event when the snapshot cannot be used."""
     execution = Execution(stored.row.id, dialect, program)
 
@@ -63,7 +63,7 @@ async def fold_stored(store: Store, stored: Stored, dialect: Dialect, program: A
     return execution
 
 
-def size_of(stored: Stored) -> int:
+def size_of(stored: StoredRun) -> int:
     """In bytes, of what is folded."""
     return bytes_of(stored.rows) + (len(stored.snapshot[1]) if stored.snapshot is not None else 0)
 

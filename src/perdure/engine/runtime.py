@@ -54,7 +54,7 @@ class Runtime:
         self._ahead = self.clock.wall() - self.clock.now()
         ownership = self.scheduler.partitions
         await ownership.join()
-        settings, pace = self._settings, self.store.pace
+        settings, pace = self._settings, self.store.poll_intervals
         self._every("inbox", settings.poll, self._look_for_messages)
         self._every("ownership", settings.poll, ownership.look)
         self._every("servers", settings.share_every or pace.share, ownership.look_around)
@@ -93,7 +93,7 @@ class Runtime:
 
     async def close(self) -> None:
         """Stop as on Ctrl-C: what is decided is committed, the rest is left for the next owner."""
-        self.store.hurry()
+        self.store.limit_patience()
         if self._slots:
             await self.leave(0.0)  # so that tasks which were not begun cost no delivery
         await self.scheduler.dispatcher.close()

@@ -33,7 +33,7 @@ from perdure.kernel.inputs import (
 from perdure.kernel.state import OpenTimer
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.commit_types import NewRun, Summary
+from perdure.stores.commit_types import NewRun, RunSummary
 
 
 class Phase(IntEnum):
@@ -129,7 +129,7 @@ class Slot:
         self.creation: NewRun | None = None
         self.programs: tuple[tuple[bytes, str, bytes], ...] = ()
         self.lived: Sequence[tuple[int, bytes]] = ()  # a fork's past, as the other run recorded it
-        self.summary: Summary | None = None  # as the store has it
+        self.summary: RunSummary | None = None  # as the store has it
         self.mailbox: list[Mail] = []
         self.timers: list[tuple[Instant, int]] = []  # bounds, which arrive when they are due
         self.waits: list[tuple[Instant, int]] = []  # ends of waits for a word, which come after everything else

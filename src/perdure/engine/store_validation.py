@@ -19,7 +19,7 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.state import State
 from perdure.kernel.values import Instant, Ref, RunId, digest
 from perdure.kernel.versions import read_pinned
-from perdure.stores.admin import StoreSnapshot, Stray
+from perdure.stores.admin import OrphanRow, StoreSnapshot
 
 PROGRAMS_KEPT = 64
 
@@ -50,8 +50,8 @@ class StoreValidator:
         self._unmoved: set[RunId] = set()  # open runs that only a letter could move
         self._folding: _Fold | None = None
 
-    def findings(self, most_strays: int = 1_000) -> Iterator[Stray]:
-        yield from self._reading.strays(most_strays)
+    def findings(self, most_strays: int = 1_000) -> Iterator[OrphanRow]:
+        yield from self._reading.orphan_rows(most_strays)
         for batch in self._reading.dump():
             self.read.records += len(batch)
             for record in batch:
@@ -61,7 +61,7 @@ class StoreValidator:
             self._heard(self.read)
         yield from self._next_runs()
         for run in sorted(self._unmoved):
-            yield Stray(
+            yield OrphanRow(
                 "runs", run, "it is open and can never move: nothing is on its way to it, and it waits for nothing"
             )
 
@@ -73,43 +73,45 @@ class StoreValidator:
         dialect = self._dialects.get(found[0].partition("@")[0])
         return None if dialect is None else read_pinned(dialect, *found)
 
-    def _document(self, record: r.ProgramRecord) -> Iterator[Stray]:
+    def _document(self, record: r.ProgramRecord) -> Iterator[OrphanRow]:
         if digest(record.text) != record.digest:
-            yield Stray("documents", None, f"document {record.digest.hex()[:12]} is not what it was when it was pinned")
+            yield OrphanRow(
+                "documents", None, f"document {record.digest.hex()[:12]} is not what it was when it was pinned"
+            )
 
-    def _run(self, record: r.RunRecord) -> Iterator[Stray]:
+    def _run(self, record: r.RunRecord) -> Iterator[OrphanRow]:
         if self._folding is not None or len(self._runs) >= r.RUNS_AT_ONCE:
             yield from self._next_runs()
         self.read.runs += 1
         self._runs[record.id] = record
 
-    def _next_runs(self) -> Iterator[Stray]:
+    def _next_runs(self) -> Iterator[OrphanRow]:
         """What belonged to the runs so far has come."""
         yield from self._folded()
         for run in self._runs:
-            yield Stray("runs", run, "it has no history at all")
+            yield OrphanRow("runs", run, "it has no history at all")
         self._runs.clear()
         self._values.clear()
 
-    def _value(self, record: r.ValueRecord) -> Iterator[Stray]:
+    def _value(self, record: r.ValueRecord) -> Iterator[OrphanRow]:
         self._values.setdefault(record.run, set()).add(record.digest)
         if digest(record.text) != record.digest:
-            yield Stray("large values", record.run, f"large value {record.digest.hex()[:12]} is not what it was")
+            yield OrphanRow("large values", record.run, f"large value {record.digest.hex()[:12]} is not what it was")
 
-    def _log(self, record: r.LogRecord) -> Iterator[Stray]:
+    def _log(self, record: r.LogRecord) -> Iterator[OrphanRow]:
         if self._folding is None or self._folding.row.id != record.run:
             yield from self._folded()
             row = self._runs.pop(record.run)
             self._folding = _Fold(row, self._dialects.get(row.language), self._program)
         self._folding.take(record, self._values.get(record.run, set()))
 
-    def _folded(self) -> Iterator[Stray]:
+    def _folded(self) -> Iterator[OrphanRow]:
         fold, self._folding = self._folding, None
         if fold is None:
             return
         self.read.events += fold.seq
         for message in fold.findings():
-            yield Stray("runs", fold.row.id, message)
+            yield OrphanRow("runs", fold.row.id, message)
         state = fold.state
         if state is not None and not state.status.is_final:
             permits = frozenset(state.permits)
@@ -119,33 +121,35 @@ class StoreValidator:
             if not fold.waits_for_something:
                 self._unmoved.add(fold.row.id)
 
-    def _message(self, record: r.MessageRecord) -> Iterator[Stray]:
+    def _message(self, record: r.MessageRecord) -> Iterator[OrphanRow]:
         yield from self._next_runs()
         self._unmoved.discard(record.to)
         try:
             given = inputs.decode(record.body)
         except (msgspec.DecodeError, NewerRecord) as error:
-            yield Stray("letters", record.to, f"a letter to it cannot be read: {error}")
+            yield OrphanRow("letters", record.to, f"a letter to it cannot be read: {error}")
             return
         if isinstance(given, inputs.Start) and self._reading.program(given.program) is None:
-            yield Stray("documents", record.to, "it is about to start, and its document is not there")
+            yield OrphanRow("documents", record.to, "it is about to start, and its document is not there")
 
-    def _permit(self, record: r.PermitRecord) -> Iterator[Stray]:
+    def _permit(self, record: r.PermitRecord) -> Iterator[OrphanRow]:
         yield from self._next_runs()
         known, _ = self._open.get(record.run, _NONE)
         if record.permit not in known:
-            yield Stray("permits", record.run, f"permit {record.permit} of {record.scope!r}, which it does not ask for")
+            yield OrphanRow(
+                "permits", record.run, f"permit {record.permit} of {record.scope!r}, which it does not ask for"
+            )
 
-    def _task(self, record: r.TaskRecord) -> Iterator[Stray]:
+    def _task(self, record: r.TaskRecord) -> Iterator[OrphanRow]:
         yield from self._next_runs()
         _, known = self._open.get(record.run, _NONE)
         if record.task not in known:
-            yield Stray("tasks", record.run, f"task {record.task} in pool {record.pool!r}, which is not open")
+            yield OrphanRow("tasks", record.run, f"task {record.task} in pool {record.pool!r}, which is not open")
 
 
 _NONE: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
-_LOOKS: dict[type[r.Record], Callable[[StoreValidator, Any], Iterator[Stray]]] = {
+_LOOKS: dict[type[r.Record], Callable[[StoreValidator, Any], Iterator[OrphanRow]]] = {
     r.ProgramRecord: StoreValidator._document,
     r.RunRecord: StoreValidator._run,
     r.ValueRecord: StoreValidator._value,

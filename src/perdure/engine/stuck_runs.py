@@ -10,7 +10,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.outcomes import Code, Failed, Status
 from perdure.kernel.values import RunId
-from perdure.stores.commit_types import Message, Transition, added
+from perdure.stores.commit_types import Message, Transition, append_to
 from perdure.stores.errors import StoreError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class IncompatibleRuns:
         self._scheduler.inbox.read_soon()
 
     async def _entrust(self, runs: list[RunId]) -> None:
-        for run in await self._context.store.entrust(runs):
+        for run in await self._context.store.transfer(runs):
             self._waiting.pop(run, None)
             self._context.stuck.pop(run, None)
             self._scheduler.partitions.tell(f"run {run} was handed over to a server that runs a newer version")
@@ -106,8 +106,8 @@ class StuckRuns:
         change = Transition(slot.id, slot.partition, 0, stuck=text)
         for mail in kept:
             if mail.position is None and not isinstance(mail.given, _FOLLOWS):
-                change.letters = added(change.letters, [Message(slot.id, mail.at, i.encode(mail.given))])
-                change.values = added(change.values, mail.values)
+                change.messages = append_to(change.messages, [Message(slot.id, mail.at, i.encode(mail.given))])
+                change.values = append_to(change.values, mail.values)
             mail.answer(i.Refused(f"the run is stuck: {text}"))
         self._scheduler.commit.add(slot, change)
         self._scheduler.commit.flush(alone=False)

@@ -13,7 +13,7 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.randomness import child_seed
 from perdure.kernel.turn_budget import pay
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.commit_types import Message, Offer, PermitAsked, Summary, Transition, added
+from perdure.stores.commit_types import Message, RequestedPermit, RunSummary, TaskOffer, Transition, append_to
 
 _BYTES_PER_WORK = 8  # of a snapshot, as far as its size is known before it is made
 
@@ -56,8 +56,8 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
         _add_more(change, slot)
     if slot.creation is not None:
         change.create = slot.creation
-        change.programs = added(change.programs, slot.programs)
-        change.lived = added(change.lived, slot.lived)
+        change.programs = append_to(change.programs, slot.programs)
+        change.inherited_log = append_to(change.inherited_log, slot.lived)
     change.summary = _summary(slot, execution)
     if slot.failures:
         change.stuck = ""
@@ -68,22 +68,22 @@ def _add_more(change: Transition, slot: Slot) -> None:
     """What lies beside the events of its turns, and what came with its mail."""
     for turn in slot.turns:
         if turn.values:
-            change.values = added(change.values, turn.values.items())
+            change.values = append_to(change.values, turn.values.items())
         if turn.programs:
             pinned = [(name, language, text) for name, (language, text) in turn.programs.items()]
-            change.programs = added(change.programs, pinned)
+            change.programs = append_to(change.programs, pinned)
         if turn.claims:
-            change.claims = added(change.claims, turn.claims.items())
+            change.name_claims = append_to(change.name_claims, turn.claims.items())
         if turn.cache_writes:
-            change.remembered = added(change.remembered, turn.cache_writes.items())
+            change.memories = append_to(change.memories, turn.cache_writes.items())
     for mail in slot.taken:
         if mail.values:
-            change.values = added(change.values, mail.values)
+            change.values = append_to(change.values, mail.values)
         if mail.borrowed:
-            change.borrowed = added(change.borrowed, mail.borrowed)
+            change.borrowed_values = append_to(change.borrowed_values, mail.borrowed)
 
 
-def _summary(slot: Slot, execution: Execution) -> Summary | None:
+def _summary(slot: Slot, execution: Execution) -> RunSummary | None:
     """The run's row as it must be from now on; None while it may stay as it is.
 
     A run at work is not rewritten at every step: its row says that there is work, and before when nothing is due.
@@ -91,7 +91,7 @@ def _summary(slot: Slot, execution: Execution) -> Summary | None:
     """
     state = execution.state
     if state.status.is_final:
-        wanted = Summary(state.status, False, None, state.ended_at)
+        wanted = RunSummary(state.status, False, None, state.ended_at)
     elif state.has_local_work:
         was = slot.summary if slot.summary is not None and slot.summary.has_work else None
         if was is not None and not (slot.timers or slot.waits or slot.calendar):
@@ -99,10 +99,10 @@ def _summary(slot: Slot, execution: Execution) -> Summary | None:
         due, on_wall = slot.due_times()
         if was is not None and not (_is_earlier(due, was.due) or _is_earlier(on_wall, was.on_wall)):
             return None
-        wanted = Summary(Status.RUNNING, True, due, None, on_wall)
+        wanted = RunSummary(Status.RUNNING, True, due, None, on_wall)
     else:
         due, on_wall = slot.due_times()
-        wanted = Summary(state.activity, False, due, None, on_wall)
+        wanted = RunSummary(state.activity, False, due, None, on_wall)
     return None if wanted == slot.summary else wanted
 
 
@@ -148,7 +148,7 @@ def child_start(execution: Execution, event: e.ChildStarted) -> Message:
 
 
 def _message(change: Transition, to: RunId, execution: Execution, given: i.Input) -> None:
-    change.letters = added(change.letters, [Message(to, execution.state.at, i.encode(given))])
+    change.messages = append_to(change.messages, [Message(to, execution.state.at, i.encode(given))])
 
 
 def _task_scheduled(change: Transition, slot: Slot, execution: Execution, event: e.TaskScheduled) -> None:
@@ -162,7 +162,7 @@ def _offer(change: Transition, execution: Execution, number: int) -> None:
     if task is None:
         return  # scheduled and settled in one decision
     body = encode_assignment(AssignmentMessage(assignment(execution, number, b"", b""), task.arguments, task.input))
-    change.offers = added(change.offers, [Offer(number, task.delivery, task.pool, task.provider, body)])
+    change.offers = append_to(change.offers, [TaskOffer(number, task.delivery, task.pool, task.provider, body)])
 
 
 def _task_redelivered(change: Transition, slot: Slot, execution: Execution, event: e.TaskRedelivered) -> None:
@@ -173,12 +173,12 @@ def _task_redelivered(change: Transition, slot: Slot, execution: Execution, even
 def _task_ended(change: Transition, slot: Slot, execution: Execution, event: e.TaskEnded) -> None:
     if event.task in slot.pooled:
         slot.pooled.discard(event.task)
-        change.withdrawn = added(change.withdrawn, [event.task])
+        change.withdrawn = append_to(change.withdrawn, [event.task])
 
 
 def _task_cancel_requested(change: Transition, slot: Slot, execution: Execution, event: e.TaskCancelRequested) -> None:
     if event.task in slot.pooled:
-        change.recalled = added(change.recalled, [event.task])
+        change.recalled = append_to(change.recalled, [event.task])
 
 
 def _timer_set(change: Transition, slot: Slot, execution: Execution, event: e.TimerSet) -> None:
@@ -192,7 +192,7 @@ def _child_bounded(change: Transition, slot: Slot, execution: Execution, event: 
 
 
 def _child_started(change: Transition, slot: Slot, execution: Execution, event: e.ChildStarted) -> None:
-    change.letters = added(change.letters, [child_start(execution, event)])
+    change.messages = append_to(change.messages, [child_start(execution, event)])
 
 
 def _child_cancel_requested(
@@ -204,16 +204,16 @@ def _child_cancel_requested(
 def _children_disowned(change: Transition, slot: Slot, execution: Execution, event: e.ChildrenDisowned) -> None:
     for child in event.children:
         _message(change, execution.child_id(child), execution, i.Disown())
-    change.disowned = added(change.disowned, [execution.child_id(child) for child in event.children])
+    change.disowned = append_to(change.disowned, [execution.child_id(child) for child in event.children])
 
 
 def _permit_requested(change: Transition, slot: Slot, execution: Execution, event: e.PermitRequested) -> None:
-    asked = PermitAsked(event.scope, event.permit, event.priority, event.limit, execution.state.at, event.ageing)
-    change.permits_asked = added(change.permits_asked, [asked])
+    asked = RequestedPermit(event.scope, event.permit, event.priority, event.limit, execution.state.at, event.ageing)
+    change.permits_asked = append_to(change.permits_asked, [asked])
 
 
 def _permit_released(change: Transition, slot: Slot, execution: Execution, event: e.PermitReleased) -> None:
-    change.permits_released = added(change.permits_released, [event.permit])
+    change.permits_released = append_to(change.permits_released, [event.permit])
 
 
 def _run_ended(change: Transition, slot: Slot, execution: Execution, event: e.RunEnded) -> None:
@@ -228,7 +228,7 @@ def _run_ended(change: Transition, slot: Slot, execution: Execution, event: e.Ru
 
 
 def _run_disowned(change: Transition, slot: Slot, execution: Execution, event: e.RunDisowned) -> None:
-    if execution.state.status.is_final and not any(letter.to == execution.id for letter in change.letters):
+    if execution.state.status.is_final and not any(letter.to == execution.id for letter in change.messages):
         _message(change, execution.id, execution, i.Disown())
 
 
@@ -236,12 +236,12 @@ def _run_forked(change: Transition, slot: Slot, execution: Execution, event: e.R
     """What was open is issued anew, in this run's name."""
     state = execution.state
     for number, child in state.children.items():
-        change.letters = added(change.letters, [child_start(execution, child.start)])
+        change.messages = append_to(change.messages, [child_start(execution, child.start)])
         if child.cancelling:
             _message(change, execution.child_id(number), execution, i.Cancel("its parent was forked", by="parent"))
     for number, permit in state.permits.items():
-        asked = PermitAsked(permit.scope, number, permit.priority, permit.limit, state.at, permit.ageing)
-        change.permits_asked = added(change.permits_asked, [asked])
+        asked = RequestedPermit(permit.scope, number, permit.priority, permit.limit, state.at, permit.ageing)
+        change.permits_asked = append_to(change.permits_asked, [asked])
     for number, task in state.tasks.items():
         if task.pool and not task.cancelling:
             _offer(change, execution, number)

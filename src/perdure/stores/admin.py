@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.errors import CopyDiffers
-from perdure.stores.records import Record, RunRecord, Tally
+from perdure.stores.records import Record, RecordDigest, RunRecord
 
 
 class Schema(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class TableSize(msgspec.Struct, frozen=True):
     vacuumed: Instant | None = None  # microseconds ago
 
 
-class Figures(msgspec.Struct):
+class StoreStatistics(msgspec.Struct):
     """How a store stands. Counted, not read: cheap enough for a monitor."""
 
     kind: str  # SQLite 3.45, PostgreSQL 18.1
@@ -74,7 +74,7 @@ class Figures(msgspec.Struct):
     connections: tuple[int, int] | None = None  # used and allowed, of the server
 
 
-class Stray(msgspec.Struct, frozen=True):
+class OrphanRow(msgspec.Struct, frozen=True):
     """Something that belongs to nothing."""
 
     what: str  # one of `records.KINDS`, or "store"
@@ -91,15 +91,15 @@ class StoreSnapshot(Protocol):
     def program(self, digest: bytes) -> tuple[str, bytes] | None:
         """Language and text of a pinned document."""
 
-    def strays(self, limit: int) -> Iterator[Stray]:
+    def orphan_rows(self, limit: int) -> Iterator[OrphanRow]:
         """What belongs to nothing: rows of runs that are not there, permits of runs that have ended."""
 
 
 class StoreImport(StoreSnapshot, Protocol):
-    def kept(self, batch: Sequence[Record]) -> Sequence[Record]:
+    def as_stored(self, batch: Sequence[Record]) -> Sequence[Record]:
         """The same records as this store will have them: not every database can hold every text."""
 
-    def pour(self, batch: Sequence[Record]) -> None:
+    def import_batch(self, batch: Sequence[Record]) -> None:
         """Take in what another store's `dump` gave, batch by batch in its order."""
 
 
@@ -112,15 +112,15 @@ class StoreAdmin(Protocol):
     def migrate(self) -> None:
         """Bring the schema up to date; it is safe to do so twice, or beside others who do."""
 
-    def figures(self) -> Figures: ...
+    def statistics(self) -> StoreStatistics: ...
 
-    def reading(self) -> AbstractContextManager[StoreSnapshot]:
+    def snapshot(self) -> AbstractContextManager[StoreSnapshot]:
         """The store as it is now, whatever others write meanwhile."""
 
     def exclusive(self) -> AbstractContextManager[StoreSnapshot]:
         """The same, and nobody can write until it is over; `StoreInUse` when somebody owns runs just now."""
 
-    def filling(self) -> AbstractContextManager[StoreImport]:
+    def import_into(self) -> AbstractContextManager[StoreImport]:
         """An empty store that takes things in: all of them when the block ends well, else none.
 
         `StoreNotEmpty`, `StoreInUse`.
@@ -130,20 +130,20 @@ class StoreAdmin(Protocol):
 # From one store into another, whatever they are: all of it, proven to be the same, or nothing.
 
 
-class Copied(msgspec.Struct, frozen=True):
-    tally: Tally
+class CopyResult(msgspec.Struct, frozen=True):
+    tally: RecordDigest
     open_runs: int
 
 
-def copy(
-    source: StoreAdmin, target: StoreAdmin, heard: Callable[[str, Tally], None] = lambda stage, so_far: None
-) -> Copied:
+def copy_store(
+    source: StoreAdmin, target: StoreAdmin, heard: Callable[[str, RecordDigest], None] = lambda stage, so_far: None
+) -> CopyResult:
     """Copy everything but caches, and compare what has arrived before anybody can see it."""
-    given, found = Tally(), Tally()
+    given, found = RecordDigest(), RecordDigest()
     open_runs = 0
-    with source.exclusive() as reading, target.filling() as filling:
-        for batch in _counted(map(filling.kept, reading.dump()), given):
-            filling.pour(batch)
+    with source.exclusive() as reading, target.import_into() as filling:
+        for batch in _counted(map(filling.as_stored, reading.dump()), given):
+            filling.import_batch(batch)
             open_runs += sum(isinstance(record, RunRecord) and record.ended_at is None for record in batch)
             heard("copied", given)
         for _ in _counted(filling.dump(), found):
@@ -152,10 +152,10 @@ def copy(
         if differences:
             told = ", ".join(f"{name} ({found.counts[name]} of {given.counts[name]})" for name in differences)
             raise CopyDiffers(f"what arrived in {target.address} is not what {source.address} holds: {told}")
-    return Copied(given, open_runs)
+    return CopyResult(given, open_runs)
 
 
-def _counted(batches: Iterator[Sequence[Record]], tally: Tally) -> Iterator[Sequence[Record]]:
+def _counted(batches: Iterator[Sequence[Record]], tally: RecordDigest) -> Iterator[Sequence[Record]]:
     for batch in batches:
-        tally.add(batch)
+        tally.update(batch)
         yield batch

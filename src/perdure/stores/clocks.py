@@ -54,7 +54,7 @@ def _machine() -> str:
         return _NAMELESS + token_hex(16)  # a count of this process alone
 
 
-class Sources:
+class ClockSources:
     """`boot` never jumps and goes on while the machine sleeps; `machine` names the boot that it counts from."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Sources:
         self.machine: Callable[[], str] = _machine
 
 
-sources = Sources()
+sources = ClockSources()
 
 
 def machine() -> str:
@@ -80,17 +80,17 @@ class StoreClock(Protocol):
         """What a clock on the wall shows: that of the machine that has the store."""
 
 
-def offset_of_wall() -> Instant:
+def wall_offset() -> Instant:
     """What the wall shows beyond boot time; both are read at one moment, or nearly."""
     before, wall, after = sources.boot(), sources.wall(), sources.boot()
     return wall - (before + after) // 2
 
 
-class Count:
+class BootClock:
     """Boot time and an offset: at first the one that makes it agree with the wall."""
 
     def __init__(self) -> None:
-        self.offset: Instant = offset_of_wall()
+        self.offset: Instant = wall_offset()
 
     def now(self) -> Instant:
         boot = sources.boot  # read here unless a test has replaced it: every step asks, and saves a call
@@ -104,9 +104,10 @@ def refuse_behind(store: str, wall: Instant, last: Instant) -> None:
     """A clock that is far behind what is recorded is wrong: what is due would wait for days."""
     if wall < last - MOST_BEHIND:
         raise StoreClockBehind(
-            f"{store}: the clock says {shown(wall)}, but the last record of the store is of {shown(last)}"
+            f"{store}: the clock says {format_instant(wall)},"
+            f" but the last record of the store is of {format_instant(last)}"
         )
 
 
-def shown(at: Instant) -> str:
+def format_instant(at: Instant) -> str:
     return f"{datetime.fromtimestamp(min(max(at, 0), _LATEST) // SECOND, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -31,7 +31,7 @@ class NewRun(msgspec.Struct, gc=False, frozen=True):
     named: tuple[str, str] | None = None  # namespace and name, which no other run of its language may have
 
 
-class Summary(msgspec.Struct, gc=False, frozen=True):
+class RunSummary(msgspec.Struct, gc=False, frozen=True):
     """What a store must know of a run without reading its log. Rewritten when it is parked, ends or is taken up."""
 
     status: Status
@@ -47,10 +47,10 @@ class Message(msgspec.Struct, gc=False, frozen=True):
     to: RunId
     at: Instant
     body: bytes
-    is_word: bool = False  # somebody was told that it is recorded: its run is not removed before it is decided
+    is_control: bool = False  # somebody was told that it is recorded: its run is not removed before it is decided
 
 
-class PermitAsked(msgspec.Struct, gc=False, frozen=True):
+class RequestedPermit(msgspec.Struct, gc=False, frozen=True):
     scope: str
     permit: int
     priority: int
@@ -59,7 +59,7 @@ class PermitAsked(msgspec.Struct, gc=False, frozen=True):
     ageing: Instant = 0
 
 
-class Offer(msgspec.Struct, gc=False, frozen=True):
+class TaskOffer(msgspec.Struct, gc=False, frozen=True):
     """A task for workers in other processes."""
 
     task: int
@@ -69,7 +69,7 @@ class Offer(msgspec.Struct, gc=False, frozen=True):
     body: bytes
 
 
-def added(held: Sequence[T], items: Iterable[T]) -> Sequence[T]:
+def append_to(held: Sequence[T], items: Iterable[T]) -> Sequence[T]:
     """With these at its end; the first ones get a list of their own."""
     if not isinstance(held, list):
         return [*held, *items]
@@ -85,22 +85,24 @@ class Transition(msgspec.Struct, gc=False):
     seq: int  # after this transition
     row: bytes | None = None
     create: NewRun | None = None
-    summary: Summary | None = None
+    summary: RunSummary | None = None
     snapshot: bytes | None = None
     consumes: Sequence[int] = ()  # inbox positions, deleted by this commit
-    letters: Sequence[Message] = ()
-    lived: Sequence[tuple[int, bytes]] = ()  # log rows of the run this one is forked from
+    messages: Sequence[Message] = ()
+    inherited_log: Sequence[tuple[int, bytes]] = ()  # log rows of the run this one is forked from
     values: Sequence[tuple[bytes, bytes]] = ()  # digest, text
-    borrowed: Sequence[tuple[RunId, bytes | None]] = ()  # values to copy from another run; None: all of them
+    borrowed_values: Sequence[tuple[RunId, bytes | None]] = ()  # values to copy from another run; None: all of them
     programs: Sequence[tuple[bytes, str, bytes]] = ()  # digest, language, text
-    remembered: Sequence[tuple[str, CachedValue]] = ()  # for other runs, by key
-    permits_asked: Sequence[PermitAsked] = ()
+    memories: Sequence[tuple[str, CachedValue]] = ()  # for other runs, by key
+    permits_asked: Sequence[RequestedPermit] = ()
     permits_released: Sequence[int] = ()
-    offers: Sequence[Offer] = ()
+    offers: Sequence[TaskOffer] = ()
     withdrawn: Sequence[int] = ()  # leased tasks that ended
     recalled: Sequence[int] = ()  # leased tasks that were asked to stop
     disowned: Sequence[RunId] = ()  # children that are to be removed: names there wait for the run's next children
-    claims: Sequence[tuple[RunName, RunId]] = ()  # names of children that it starts; nothing is written if one is taken
+    name_claims: Sequence[
+        tuple[RunName, RunId]
+    ] = ()  # names of children that it starts; nothing is written if one is taken
     ended: bool = False
     stuck: str | None = None  # why the run cannot be decided; empty: it can again
 
@@ -108,17 +110,17 @@ class Transition(msgspec.Struct, gc=False):
 # What a commit answers.
 
 
-class Delivered(msgspec.Struct, gc=False, frozen=True):
+class DeliveredMessage(msgspec.Struct, gc=False, frozen=True):
     """A letter that is in the inbox now; its position is deleted by the commit that decides it."""
 
     position: int
     partition: int
-    letter: Message
+    message: Message
 
 
 class Committed(msgspec.Struct, gc=False, frozen=True):
     refused: frozenset[RunId] = frozenset()  # runs that were to be created and exist already, or whose name is taken
-    delivered: Sequence[Delivered] = ()  # letters to partitions of the same owner
+    delivered: Sequence[DeliveredMessage] = ()  # letters to partitions of the same owner
     rivals: Mapping[RunId, Mapping[tuple[RunName, RunId], RunId]] = {}
     """Runs of which nothing was written, because others have names that they claim: who has which."""
 
@@ -129,10 +131,10 @@ class Fenced(msgspec.Struct, gc=False, frozen=True):
     partitions: Sequence[int]
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class CommitUnknown(msgspec.Struct, frozen=True):
     """It may or may not be on disk (a failed sync, a lost connection). Nothing may be assumed."""
 
     error: Exception
 
 
-CommitAnswer = Committed | Fenced | Unknown
+CommitAnswer = Committed | Fenced | CommitUnknown

@@ -12,7 +12,7 @@ from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.lookups import CachedValue, PermitQueue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.commit_types import CommitAnswer, Delivered, Message, Transition
+from perdure.stores.commit_types import CommitAnswer, DeliveredMessage, Message, Transition
 
 # What a store knows.
 
@@ -32,11 +32,11 @@ class RunRow(msgspec.Struct, gc=False):
     created_at: Instant
     ended_at: Instant | None
     stuck: str | None
-    has_words: bool = False  # some lie in its inbox, not decided yet
+    has_control_messages: bool = False  # some lie in its inbox, not decided yet
     on_wall: Instant | None = None
 
 
-class Stored(msgspec.Struct, gc=False):
+class StoredRun(msgspec.Struct, gc=False):
     """A run as it lies in the store: enough to fold it."""
 
     row: RunRow
@@ -44,7 +44,7 @@ class Stored(msgspec.Struct, gc=False):
     rows: list[tuple[int, bytes]]  # last sequence number, turns; those behind the snapshot
 
 
-class Filter(msgspec.Struct, gc=False, frozen=True):
+class RunFilter(msgspec.Struct, gc=False, frozen=True):
     statuses: Sequence[Status] = ()
     name: str | None = None
     language: str | None = None
@@ -98,20 +98,20 @@ class Edition(msgspec.Struct, gc=False, frozen=True):
     created_at: Instant
 
 
-class Overtaken(msgspec.Struct, gc=False, frozen=True):
+class CatalogConflict(msgspec.Struct, gc=False, frozen=True):
     """Somebody else has written these entries in the meantime; nothing was written."""
 
     keys: Sequence[ResourceKey]
 
 
-class Leased(msgspec.Struct, gc=False, frozen=True):
+class LeasedTask(msgspec.Struct, gc=False, frozen=True):
     run: RunId
     task: int
     delivery: int
     body: bytes
 
 
-class Renewal(msgspec.Struct, gc=False, frozen=True):
+class LeaseRenewal(msgspec.Struct, gc=False, frozen=True):
     """What became of the leases a worker asked to keep: `lost` ones belong to others now."""
 
     lost: frozenset[tuple[RunId, int]]
@@ -121,7 +121,7 @@ class Renewal(msgspec.Struct, gc=False, frozen=True):
 # Who owns what.
 
 
-class Left(msgspec.Struct, frozen=True):
+class AdoptedRuns(msgspec.Struct, frozen=True):
     """What was moved out of a partition whose owner is gone."""
 
     partition: int
@@ -134,7 +134,7 @@ class Share(msgspec.Struct, frozen=True):
     taken: Sequence[int] = ()  # partitions that are ours from now on
     surplus: int = 0  # how many of ours we should give up, because others have too few
     ended: Sequence[str] = ()  # owners whose lease was over or who left runs behind, and who were taken over just now
-    left: Sequence[Left] = ()  # what came into a partition of ours
+    adopted: Sequence[AdoptedRuns] = ()  # what came into a partition of ours
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ class Server(msgspec.Struct, frozen=True):
     until: Instant  # its lease, if it does not renew it
 
 
-class Pace(msgspec.Struct, frozen=True):
+class PollIntervals(msgspec.Struct, frozen=True):
     """How often a store wants to be looked at by whoever has heard nothing of it. Seconds."""
 
     share: float  # who came, who left
@@ -154,7 +154,7 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class Store(Protocol):
-    pace: Pace
+    poll_intervals: PollIntervals
 
     # Ownership. A process either serves: `share`, again and again; or it keeps to itself: `claim`, once.
 
@@ -187,13 +187,13 @@ class Store(Protocol):
         What lies in memory of any other partition is worthless. Waits for a store that is away.
         """
 
-    async def move(self, families: Sequence[RunId] | None, home: int) -> list[Left]:
+    async def move(self, families: Sequence[RunId] | None, home: int) -> list[AdoptedRuns]:
         """Bring what has no live owner into a partition of ours: these runs and their descendants, or everything.
 
         One transaction for each partition that something is moved out of. Its owner, should it live, is fenced.
         """
 
-    async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
+    async def transfer(self, runs: Sequence[RunId]) -> list[RunId]:
         """Bring these runs of ours, and letters to them, to live servers that read newer records than we do; which.
 
         Their new owner is woken. None of them may be in memory here. Without such a server nothing is changed.
@@ -214,7 +214,7 @@ class Store(Protocol):
     async def owned(self, partitions: Collection[int]) -> frozenset[int]:
         """Those of the partitions that a live process owns, this one included."""
 
-    async def orphaned(self) -> list[int]:
+    async def orphaned_partitions(self) -> list[int]:
         """Partitions with open runs or letters, and no live owner."""
 
     async def families(self, partitions: Sequence[int]) -> list[RunId]:
@@ -237,13 +237,13 @@ class Store(Protocol):
         When it takes longer than it should the answer is something to wait for.
         """
 
-    async def send(self, letter: Message) -> Delivered | None:
+    async def send(self, letter: Message) -> DeliveredMessage | None:
         """Put an input into a run's inbox, durably; None when there is no such run.
 
         The store may stamp it anew, by the clock that all who use the store have.
         """
 
-    async def send_together(self, letters: Sequence[Message]) -> list[Delivered]:
+    async def send_together(self, letters: Sequence[Message]) -> list[DeliveredMessage]:
         """Put inputs into the inboxes of several runs, all of them or none; what is for a run that is not there waits
         with the start of that run, and is left out where there is no such start.
         """
@@ -270,13 +270,13 @@ class Store(Protocol):
 
     async def find(self, run: RunId) -> RunRow | None: ...
 
-    async def named(self, language: str, namespace: str, name: str) -> RunId | None:
+    async def run_named(self, language: str, namespace: str, name: str) -> RunId | None:
         """The run that has this name, or keeps it for a child to come."""
 
-    async def begins_with(self, prefix: str) -> list[RunId]:
+    async def find_by_prefix(self, prefix: str) -> list[RunId]:
         """Up to three ids that begin so; children of those are not among them."""
 
-    async def load(self, runs: Sequence[RunId]) -> list[Stored]:
+    async def load(self, runs: Sequence[RunId]) -> list[StoredRun]:
         """Snapshot and tail of each run that exists."""
 
     async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
@@ -287,12 +287,12 @@ class Store(Protocol):
 
     async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]: ...
 
-    async def search(self, filter: Filter) -> list[RunRow]: ...
+    async def search(self, filter: RunFilter) -> list[RunRow]: ...
 
     async def ended(self, languages: Sequence[str], after: tuple[Instant, RunId], limit: int) -> list[RunRow]:
         """Root runs in these languages that have ended, in order of end and id, behind `after`."""
 
-    async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
+    async def runs_with_work(self, partitions: Sequence[int]) -> list[RunId]:
         """Runs with open in-process work: what a restart takes up by itself."""
 
     async def due(self, partitions: Sequence[int], until: Instant, limit: int, ahead: Instant = 0) -> list[RunId]:
@@ -301,16 +301,16 @@ class Store(Protocol):
     async def next_due(self, partitions: Sequence[int], after: Instant, ahead: Instant = 0) -> Instant | None:
         """The earliest due time of a parked run that is later than `after`, all by the store's clock."""
 
-    async def awaited(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
+    async def waiting_permits(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
         """Requests, not granted yet, for permits of scopes that begin so: run, permit and scope."""
 
-    async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
+    async def inbox(self, partitions: Sequence[int], limit: int) -> list[DeliveredMessage]:
         """What has arrived and is not decided yet, oldest first."""
 
-    async def messages(self, run: RunId) -> list[Delivered]:
+    async def messages(self, run: RunId) -> list[DeliveredMessage]:
         """The same, of one run."""
 
-    async def unborn(self, run: RunId) -> list[RunId]:
+    async def unstarted_children(self, run: RunId) -> list[RunId]:
         """Runs below this one that are not there yet: a letter to them is, which may be their start."""
 
     def changed(self) -> bool:
@@ -324,7 +324,7 @@ class Store(Protocol):
 
     # The catalog, and what runs remember for each other.
 
-    async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> Overtaken | None:
+    async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> CatalogConflict | None:
         """Write all of `changes` durably or none of it.
 
         Runs that wait for an entry (`kernel.permits.resource_scope`) are told when it is created.
@@ -348,7 +348,7 @@ class Store(Protocol):
 
     async def lease(
         self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
-    ) -> list[Leased]: ...
+    ) -> list[LeasedTask]: ...
 
     async def line(self, scope: str, run: RunId) -> PermitQueue:
         """How many permits of the scope are held, and how high the foremost of other runs stands by now."""
@@ -356,12 +356,12 @@ class Store(Protocol):
     async def is_offered(self, run: RunId, task: int) -> bool:
         """Whether the task waits for a worker; False once one has it, and for a task of no pool."""
 
-    async def renew(self, worker: str, leases: Sequence[Leased], until: Instant) -> Renewal: ...
+    async def renew(self, worker: str, leases: Sequence[LeasedTask], until: Instant) -> LeaseRenewal: ...
 
-    async def begin(self, worker: str, lease: Leased, place: StartPlace, letter: Message | None = None) -> bool:
+    async def begin(self, worker: str, lease: LeasedTask, place: StartPlace, letter: Message | None = None) -> bool:
         """Write on the row where its worker begins the task, and send the letter; False: it is not its any more."""
 
-    async def report(self, worker: str, lease: Leased, letter: Message) -> bool:
+    async def report(self, worker: str, lease: LeasedTask, letter: Message) -> bool:
         """Turn a result in; False when the lease is not this worker's any more."""
 
     async def expire(self, now: Instant) -> int:
@@ -372,7 +372,7 @@ class Store(Protocol):
     async def reopen(self) -> None:
         """Forget every connection and open anew, after an unknown commit."""
 
-    def hurry(self, patience: float = 0.0) -> None:
+    def limit_patience(self, patience: float = 0.0) -> None:
         """We are about to close: from here on a store that is away is waited for so many seconds at most."""
 
     def abandon(self) -> None:

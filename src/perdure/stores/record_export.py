@@ -12,7 +12,7 @@ from perdure.kernel import inputs
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.values import RunId
 from perdure.stores import records as r
-from perdure.stores.admin import Stray
+from perdure.stores.admin import OrphanRow
 
 _RUN = "id, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck, on_wall"
 _ENTRY = "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
@@ -76,38 +76,38 @@ class RecordExport(ABC):
                 if number in ids
             )
 
-    def strays(self, limit: int) -> Iterator[Stray]:
+    def orphan_rows(self, limit: int) -> Iterator[OrphanRow]:
         yield from islice(self._strays(), limit)
 
-    def _strays(self) -> Iterator[Stray]:
+    def _strays(self) -> Iterator[OrphanRow]:
         for table, name in (("log", "log rows"), ("large_values", "large values"), ("snapshots", "snapshots")):
             query = f"SELECT run, count(*) FROM {table} WHERE {_NUMBERLESS.format(table=table)} GROUP BY run"
             for number, count in self.select(query):
-                yield Stray(name, None, f"{count} {name} of a run (number {number}) that is not there")
+                yield OrphanRow(name, None, f"{count} {name} of a run (number {number}) that is not there")
         lost = "SELECT id FROM runs WHERE NOT EXISTS (SELECT 1 FROM programs WHERE programs.digest = runs.program)"
         for (run,) in self.select(lost):
-            yield Stray("documents", run, "its pinned document is not there")
+            yield OrphanRow("documents", run, "its pinned document is not there")
         doubles = "SELECT run, name FROM names WHERE namespace IS NULL ORDER BY run"
         for run, name in self.select(doubles):
-            yield Stray("runs", run, f"its name {name!r} belongs to another run, which was there before")
+            yield OrphanRow("runs", run, f"its name {name!r} belongs to another run, which was there before")
         for table, one in (("permits", "permit"), ("tasks", "task")):
             for condition, why in ((_NOBODYS, "is not there"), (_OVER, "has ended")):
                 query = f"SELECT run, {one} FROM {table} WHERE {condition.format(table=table)}"
                 for run, number in self.select(query):
-                    yield Stray(table, run, f"{one} {number} of a run that {why}")
+                    yield OrphanRow(table, run, f"{one} {number} of a run that {why}")
         yield from self._strayed_letters()
         is_entry = "SELECT 1 FROM resources WHERE resources.uid = editions.uid"
         orphans = f"SELECT uid, generation FROM editions WHERE NOT EXISTS ({is_entry})"
         for uid, generation in self.select(orphans):
-            yield Stray("editions", None, f"generation {generation} of an entry ({uid}) that is not there")
+            yield OrphanRow("editions", None, f"generation {generation} of an entry ({uid}) that is not there")
 
-    def _strayed_letters(self) -> Iterator[Stray]:
+    def _strayed_letters(self) -> Iterator[OrphanRow]:
         """Letters to nobody; a child that is about to start is somebody."""
         query = f"SELECT run, body FROM inbox WHERE {_NOBODYS.format(table='inbox')} ORDER BY run"
         for run, letters in groupby(self.select(query), lambda row: str(row[0])):
             kinds = [_kind(body) for _, body in letters]
             if "Start" not in kinds:
-                yield Stray("letters", RunId(run), f"{len(kinds)} letters ({kinds[0]}) to a run that is not there")
+                yield OrphanRow("letters", RunId(run), f"{len(kinds)} letters ({kinds[0]}) to a run that is not there")
 
 
 def _kind(body: bytes) -> str:

@@ -211,7 +211,7 @@ def weight(record: Record) -> int:
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
-class Tally:
+class RecordDigest:
     """How many records of each kind, how many bytes, and a digest of them: equal for stores with the same in them.
 
     The digest of a kind is the sum of its records' digests: stores give records in different orders.
@@ -222,7 +222,7 @@ class Tally:
         self.bytes = 0
         self._sums = dict.fromkeys(KINDS.values(), 0)
 
-    def add(self, batch: Sequence[Record]) -> None:
+    def update(self, batch: Sequence[Record]) -> None:
         kind = type(batch[0])
         name = KINDS[kind]
         total = self._sums[name]
@@ -245,7 +245,7 @@ class Tally:
         """Of everything."""
         return sha256("".join(self.digests.values()).encode()).hexdigest()
 
-    def differences(self, other: "Tally") -> list[str]:
+    def differences(self, other: "RecordDigest") -> list[str]:
         """The kinds that are not the same in both."""
         mine, theirs = self.digests, other.digests
         return [name for name in mine if self.counts[name] != other.counts[name] or mine[name] != theirs[name]]

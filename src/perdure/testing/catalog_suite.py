@@ -7,8 +7,8 @@ from typing import Any
 from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.permits import resource_scope
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.commit_types import Committed, PermitAsked, Transition
-from perdure.stores.protocol import Overtaken, ResourceRemoval, ResourceRow, ResourceWrite, Store
+from perdure.stores.commit_types import Committed, RequestedPermit, Transition
+from perdure.stores.protocol import CatalogConflict, ResourceRemoval, ResourceRow, ResourceWrite, Store
 from perdure.testing.transitions import created
 
 
@@ -22,7 +22,7 @@ class CatalogSuite(ABC):
     async def commit(self, store: Store, *batch: Transition) -> Committed: ...
 
     async def granted(self, store: Store, home: int) -> list[str]:
-        return [one.letter.to for one in await store.inbox([home], 10)]
+        return [one.message.to for one in await store.inbox([home], 10)]
 
     def entry(self, name: str, seen: int = 0, generation: int = 1, **more: Any) -> ResourceWrite:
         key = ResourceKey(more.pop("kind", "Engram"), more.pop("namespace", "default"), name)
@@ -65,7 +65,7 @@ class CatalogSuite(ABC):
         late = await store.write_catalog([ResourceRemoval(first.key, first.version)])
         (now,) = await store.list_resources("Engram")
 
-        assert again == late == Overtaken([first.key])
+        assert again == late == CatalogConflict([first.key])
         assert now.body == b"mine"
         await store.close()
 
@@ -77,7 +77,7 @@ class CatalogSuite(ABC):
         assert await store.editions(first.key) == []
         second = await self.written(store, self.entry("a", uid="other"))
 
-        assert await store.write_catalog([self.entry("a", first.version)]) == Overtaken([first.key])
+        assert await store.write_catalog([self.entry("a", first.version)]) == CatalogConflict([first.key])
         assert second.version > first.version
         assert [one.generation for one in await store.editions(second.key)] == [1]
         await store.close()
@@ -110,7 +110,7 @@ class CatalogSuite(ABC):
         scope = resource_scope("Engram", "default", "a")
 
         def waiter(run: str) -> Transition:
-            return created(run, home, permits_asked=[PermitAsked(scope, 1, 0, 0, 1)])
+            return created(run, home, permits_asked=[RequestedPermit(scope, 1, 0, 0, 1)])
 
         await self.commit(store, waiter("early"), waiter("other"))
         await self.written(store, self.entry("unrelated"))
@@ -135,7 +135,7 @@ class CatalogSuite(ABC):
         self.now += 10
         assert await store.memories(["lasting", "brief"]) == {"lasting": lasting}
         newer = CachedValue(b"3", self.now)
-        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", remembered=[("lasting", newer)]))
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", memories=[("lasting", newer)]))
         assert await store.memories(["lasting"]) == {"lasting": newer}
         await store.prune(self.now + 1, 10)
         assert await store.memories(["lasting"]) == {"lasting": newer}

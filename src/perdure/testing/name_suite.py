@@ -7,11 +7,11 @@ from pathlib import Path
 from perdure.kernel.ids import RunName
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.stores.commit_types import Committed, Message, Summary, Transition
+from perdure.stores.commit_types import Committed, Message, RunSummary, Transition
 from perdure.stores.protocol import Store
 from perdure.testing.transitions import created
 
-ENDED = Summary(Status.SUCCEEDED, False, None, 5)
+ENDED = RunSummary(Status.SUCCEEDED, False, None, 5)
 
 
 def claim(name: str, child: str) -> tuple[RunName, RunId]:
@@ -45,7 +45,7 @@ class NameSuite(ABC):
         home = await store.claim()
         await self.create(store, home, "p=p")
         await self.commit(store, created("p.1", home, parent="p", named=("n", "x")))
-        await self.commit(store, Transition(RunId("p"), home, 2, row=b"x", letters=[Message(RunId("q"), 1, b"start")]))
+        await self.commit(store, Transition(RunId("p"), home, 2, row=b"x", messages=[Message(RunId("q"), 1, b"start")]))
         ((position),) = [one.position for one in await store.inbox([home], 10)]
         told = await self.commit(
             store,
@@ -58,11 +58,11 @@ class NameSuite(ABC):
         assert told.refused == {"q", "t"}
         assert await store.find(RunId("q")) is None
         assert [one.position for one in await store.inbox([home], 10)] == [position]  # its sender is still to be told
-        assert await store.named("drill", "n", "x") == "p.1"
-        assert await store.named("drill", "other", "x") == "r"
-        assert await store.named("story", "n", "x") is None
+        assert await store.run_named("drill", "n", "x") == "p.1"
+        assert await store.run_named("drill", "other", "x") == "r"
+        assert await store.run_named("story", "n", "x") is None
         assert await self.create(store, home, "s=z") == ["s"]  # it is there, under its own name
-        assert await store.named("drill", "n", "z") is None
+        assert await store.run_named("drill", "n", "z") is None
         await store.close()
 
     async def test_removed_and_pruned_runs_give_their_names_back(self, tmp_path: Path) -> None:
@@ -85,14 +85,14 @@ class NameSuite(ABC):
         await self.create(store, home, "p.1.2=y")
         await self.commit(store, disowning("p", home, "p.1"))
         assert await self.create(store, home, "q=x", "r=y") == ["q", "r"]
-        assert await store.named("drill", "n", "x") == "p"
+        assert await store.run_named("drill", "n", "x") == "p"
 
         assert await store.remove([RunId("p.1.2"), RunId("p.1")]) == ["p.1.2", "p.1"]
         assert await self.create(store, home, "q=x", "r=y", "p.3=z") == ["p.3", "q", "r"]
         assert await self.create(store, home, "p.2=x") == []
         assert await self.create(store, home, "q=x", "r=y") == ["q", "r"]
         assert await self.create(store, home, "p.2.1=y") == []
-        assert (await store.named("drill", "n", "x"), await store.named("drill", "n", "y")) == ("p.2", "p.2.1")
+        assert (await store.run_named("drill", "n", "x"), await store.run_named("drill", "n", "y")) == ("p.2", "p.2.1")
         await store.close()
 
     async def test_what_is_disowned_takes_no_name_from_what_follows_it(self, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ class NameSuite(ABC):
         store = self.open(tmp_path)
         home = await store.claim()
         await self.create(store, home, "p=p")
-        await self.commit(store, Transition(RunId("p"), home, 2, row=b"x", claims=[claim("x", "p.1")]))
+        await self.commit(store, Transition(RunId("p"), home, 2, row=b"x", name_claims=[claim("x", "p.1")]))
         await self.create(store, home, "p.2=y")
         await self.commit(store, disowning("p", home, "p.1", "p.2", seq=3))
 
@@ -108,7 +108,7 @@ class NameSuite(ABC):
         assert await self.create(store, home, "p.2.1=deep") == []
         assert await self.create(store, home, "p.3=x", "p.4=y") == []
         assert await self.create(store, home, "p.4.1=deep") == []
-        assert await store.named("drill", "n", "deep") == "p.4.1"
+        assert await store.run_named("drill", "n", "deep") == "p.4.1"
         await store.close()
 
     async def test_names_of_several_lives_go_to_the_last_one(self, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ class NameSuite(ABC):
         assert await self.create(store, home, "q=x", "r=p") == ["q", "r"]
         assert await self.create(store, home, "g.2=p") == []
         assert await self.create(store, home, "g.2.1=x") == []
-        assert await store.named("drill", "n", "x") == "g.2.1"
+        assert await store.run_named("drill", "n", "x") == "g.2.1"
         await store.close()
 
     async def test_what_a_run_kept_for_a_child_is_free_when_it_is_gone(self, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ class NameSuite(ABC):
         await self.create(store, home, "p=p")
         await self.create(store, home, "p.1=x")
         change = disowning("p", home, "p.1")
-        change.claims = [claim("y", "p.2")]  # which is never born
+        change.name_claims = [claim("y", "p.2")]  # which is never born
         await self.commit(store, change)
         await store.remove([RunId("p.1")])
         assert await self.create(store, home, "q=x", "r=y") == ["q", "r"]
@@ -153,17 +153,19 @@ class NameSuite(ABC):
             home,
             2,
             row=b"x",
-            letters=[Message(RunId("p.1"), 1, b"start")],
-            claims=[claim("free", "p.1"), claim("taken", "p.2")],
+            messages=[Message(RunId("p.1"), 1, b"start")],
+            name_claims=[claim("free", "p.1"), claim("taken", "p.2")],
         )
-        told = await self.commit(store, wants, Transition(RunId("o"), home, 2, row=b"o", claims=[claim("own", "o.1")]))
+        told = await self.commit(
+            store, wants, Transition(RunId("o"), home, 2, row=b"o", name_claims=[claim("own", "o.1")])
+        )
 
         assert told.rivals == {"p": {claim("taken", "p.2"): "other"}} and not told.refused
         assert await store.history(RunId("p")) == [(1, b"first")]
         assert await store.history(RunId("o")) == [(1, b"first"), (2, b"o")]
         assert await store.inbox([home], 10) == []
-        assert await store.named("drill", "n", "free") is None
-        assert await store.named("drill", "n", "own") == "o.1"
+        assert await store.run_named("drill", "n", "free") is None
+        assert await store.run_named("drill", "n", "own") == "o.1"
         assert await self.create(store, home, "q=own", "r=free") == ["q"]
         assert await self.create(store, home, "o.1=own") == []
         await store.close()
@@ -173,18 +175,18 @@ class NameSuite(ABC):
         store = self.open(tmp_path)
         home = await store.claim()
         await self.create(store, home, "a=a", "b=b", "c=c", "other=taken")
-        both = Transition(RunId("c"), home, 2, row=b"x", claims=[claim("same", "c.1"), claim("same", "c.2")])
+        both = Transition(RunId("c"), home, 2, row=b"x", name_claims=[claim("same", "c.1"), claim("same", "c.2")])
         told = await self.commit(store, both)
         assert told.rivals == {"c": {claim("same", "c.2"): "c.1"}}
 
         told = await self.commit(
             store,
-            Transition(RunId("b"), home, 2, row=b"x", claims=[claim("both", "b.1"), claim("taken", "b.2")]),
-            Transition(RunId("a"), home, 2, row=b"x", claims=[claim("both", "a.1")]),
-            Transition(RunId("c"), home, 2, row=b"x", claims=[claim("both", "c.9")]),
+            Transition(RunId("b"), home, 2, row=b"x", name_claims=[claim("both", "b.1"), claim("taken", "b.2")]),
+            Transition(RunId("a"), home, 2, row=b"x", name_claims=[claim("both", "a.1")]),
+            Transition(RunId("c"), home, 2, row=b"x", name_claims=[claim("both", "c.9")]),
         )
         assert told.rivals == {"b": {claim("taken", "b.2"): "other"}, "c": {claim("both", "c.9"): "a.1"}}
-        assert await store.named("drill", "n", "both") == "a.1"
+        assert await store.run_named("drill", "n", "both") == "a.1"
         await store.close()
 
     async def test_a_claim_takes_over_what_the_same_commit_disowns(self, tmp_path: Path) -> None:
@@ -193,10 +195,10 @@ class NameSuite(ABC):
         await self.create(store, home, "p=p")
         await self.create(store, home, "p.1=x")
         change = disowning("p", home, "p.1")
-        change.claims = [claim("x", "p.2")]
+        change.name_claims = [claim("x", "p.2")]
 
         assert not (await self.commit(store, change)).rivals
-        assert await store.named("drill", "n", "x") == "p.2"
+        assert await store.run_named("drill", "n", "x") == "p.2"
         assert await self.create(store, home, "q=x") == ["q"]
         await store.close()
 
@@ -205,13 +207,13 @@ class NameSuite(ABC):
         home = await store.claim()
         await self.create(store, home, "a=x")
         told = await self.commit(store, created("b", home, named=("n", "x"), claims=[claim("y", "b.1")]))
-        assert told.refused == {"b"} and await store.named("drill", "n", "y") is None
+        assert told.refused == {"b"} and await store.run_named("drill", "n", "y") is None
 
         told = await self.commit(store, created("c", home, named=("n", "z"), claims=[claim("x", "c.1")]))
         assert told.rivals == {"c": {claim("x", "c.1"): "a"}} and not told.refused
-        assert await store.find(RunId("c")) is None and await store.named("drill", "n", "z") is None
+        assert await store.find(RunId("c")) is None and await store.run_named("drill", "n", "z") is None
         await self.commit(store, created("d", home, named=("n", "z"), claims=[claim("y", "d.1")]))
-        assert (await store.named("drill", "n", "z"), await store.named("drill", "n", "y")) == ("d", "d.1")
+        assert (await store.run_named("drill", "n", "z"), await store.run_named("drill", "n", "y")) == ("d", "d.1")
         await store.close()
 
     async def test_a_run_without_a_name_gives_none_to_those_below_it(self, tmp_path: Path) -> None:
@@ -226,7 +228,7 @@ class NameSuite(ABC):
         told = await self.commit(store, change)
         assert not told.refused and not told.rivals
         assert await self.create(store, home, "fork.2.1=x") == []
-        assert await store.named("drill", "n", "x") == "p.1"
+        assert await store.run_named("drill", "n", "x") == "p.1"
         await store.close()
 
     async def test_of_two_processes_that_want_one_name_one_has_it(self, tmp_path: Path) -> None:
@@ -235,11 +237,11 @@ class NameSuite(ABC):
         homes = [await first.claim(), await second.claim()]
         await self.create(first, homes[0], "p=p")
         for at in range(20):
-            claiming = Transition(RunId("p"), homes[0], at + 2, row=b"x", claims=[claim(f"x{at}", f"p.{at}")])
+            claiming = Transition(RunId("p"), homes[0], at + 2, row=b"x", name_claims=[claim(f"x{at}", f"p.{at}")])
             claimed, made = await asyncio.gather(
                 self.commit(first, claiming), self.create(second, homes[1], f"q{at}=x{at}")
             )
-            holder = await first.named("drill", "n", f"x{at}")
+            holder = await first.run_named("drill", "n", f"x{at}")
 
             assert (bool(claimed.rivals), bool(made)) in ((True, False), (False, True))
             assert holder == (f"q{at}" if claimed.rivals else f"p.{at}")

@@ -11,8 +11,8 @@ from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.lookups import PermitQueue
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import Instant, RunId, digest
-from perdure.stores.commit_types import Committed, Fenced, Message, Offer, PermitAsked, Summary, Transition
-from perdure.stores.protocol import Filter, Left, Store
+from perdure.stores.commit_types import Committed, Fenced, Message, RequestedPermit, RunSummary, TaskOffer, Transition
+from perdure.stores.protocol import AdoptedRuns, RunFilter, Store
 from perdure.testing.catalog_suite import CatalogSuite
 from perdure.testing.name_suite import NameSuite
 from perdure.testing.transitions import PROGRAM, TEXT, created
@@ -113,48 +113,48 @@ class StoreSuite(CatalogSuite, NameSuite):
         one, two = self.open(tmp_path), self.open(tmp_path)
         first, second = await one.claim(), await two.claim()
         assert first != second
-        busy = Summary(Status.RUNNING, True, None)
+        busy = RunSummary(Status.RUNNING, True, None)
         await self.commit(one, created("a", first), created("a.1", first, busy), created("b", first, busy))
         assert await two.move(None, second) == []
-        assert await two.orphaned() == []
+        assert await two.orphaned_partitions() == []
         assert await two.owned([first, second, 4711]) == {first, second}
         await self.die(one)
 
-        assert await two.orphaned() == [first]
-        assert await two.move([RunId("a")], second) == [Left(first, [RunId("a.1")])]
-        rows = {row.id: row.partition for row in await two.search(Filter())}
+        assert await two.orphaned_partitions() == [first]
+        assert await two.move([RunId("a")], second) == [AdoptedRuns(first, [RunId("a.1")])]
+        rows = {row.id: row.partition for row in await two.search(RunFilter())}
         assert rows == {"a": second, "a.1": second, "b": first}
-        assert await two.move(None, second) == [Left(first, [RunId("b")])]
-        assert await two.orphaned() == []
+        assert await two.move(None, second) == [AdoptedRuns(first, [RunId("b")])]
+        assert await two.orphaned_partitions() == []
         await two.close()
 
     async def test_with_a_letter_the_run_that_it_is_for_is_moved(self, tmp_path: Path) -> None:
         """A run that has ended stays where it is, and comes when something is there that may reopen it."""
         one, two = self.open(tmp_path), self.open(tmp_path)
         first, second = await one.claim(), await two.claim()
-        over = Summary(Status.SUCCEEDED, False, None, 10)
+        over = RunSummary(Status.SUCCEEDED, False, None, 10)
         await self.commit(one, created("a", first, over), created("b", first, over), created("open", first))
         await one.send(Message(RunId("a"), 11, b"reopen"))
         await self.die(one)
         await two.move(None, second)
 
-        rows = {row.id: row.partition for row in await two.search(Filter())}
+        rows = {row.id: row.partition for row in await two.search(RunFilter())}
         assert rows == {"a": second, "b": first, "open": second}
-        assert [letter.letter.to for letter in await two.inbox([second], 10)] == ["a"]
+        assert [letter.message.to for letter in await two.inbox([second], 10)] == ["a"]
         await two.close()
 
     async def test_with_a_run_its_whole_family_is_moved(self, tmp_path: Path) -> None:
         """Invariant 32: also who has ended, for relatives that go on, or are reopened, write to it."""
         one, two = self.open(tmp_path), self.open(tmp_path)
         first, second = await one.claim(), await two.claim()
-        over = Summary(Status.SUCCEEDED, False, None, 10)
+        over = RunSummary(Status.SUCCEEDED, False, None, 10)
         await self.commit(one, created("a", first, over), created("a.1", first, over), created("a.1.1", first, over))
         await self.commit(one, created("b", first), created("b.1", first, over), created("ba", first, over))
         await one.send(Message(RunId("a"), 11, b"reopen"))
         await self.die(one)
         await two.move(None, second)
 
-        rows = {row.id: row.partition for row in await two.search(Filter())}
+        rows = {row.id: row.partition for row in await two.search(RunFilter())}
         assert rows == {**dict.fromkeys(("a", "a.1", "a.1.1", "b", "b.1"), second), "ba": first}
         await two.close()
 
@@ -170,7 +170,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         second = await two.share()
 
         assert isinstance(refused, Fenced)
-        assert home in [*second.taken, *(one.partition for one in second.left)]
+        assert home in [*second.taken, *(one.partition for one in second.adopted)]
         found = await two.find(RunId("a"))
         assert found is not None
         await self.commit(two, Transition(RunId("a"), found.partition, 2, row=b"in time"))
@@ -191,11 +191,11 @@ class StoreSuite(CatalogSuite, NameSuite):
         assert await store.send(Message(RunId("nobody"), 6, b"lost")) is None
         found = await store.inbox([home], 10)
 
-        assert [delivered.letter for delivered in answer.delivered] == [letter]
-        assert [one.letter.body for one in found] == [b"from b", b"from outside"]
+        assert [delivered.message for delivered in answer.delivered] == [letter]
+        assert [one.message.body for one in found] == [b"from b", b"from outside"]
         assert sent is not None and found[1].position == sent.position
         await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", consumes=[found[0].position]))
-        assert [one.letter.body for one in await store.inbox([home], 10)] == [b"from outside"]
+        assert [one.message.body for one in await store.inbox([home], 10)] == [b"from outside"]
         await store.discard([found[1].position])
         assert await store.inbox([home], 10) == []
         await store.close()
@@ -205,19 +205,19 @@ class StoreSuite(CatalogSuite, NameSuite):
         home = await store.claim()
         await self.commit(store, created("a", home, letters=[Message(RunId("a.1"), 5, b"start")]))
 
-        assert [one.letter.to for one in await store.inbox([home], 10)] == ["a.1"]
+        assert [one.message.to for one in await store.inbox([home], 10)] == ["a.1"]
         await store.close()
 
     async def test_letters_are_sent_together_also_to_who_is_about_to_start(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
         home = await store.claim()
         await self.commit(store, created("a", home, letters=[Message(RunId("a.1"), 5, b"start")]))
-        assert await store.unborn(RunId("a")) == ["a.1"]
-        await store.send_together([Message(RunId(to), 6, b"stop", is_word=True) for to in ("a", "a.1", "a.2", "b")])
+        assert await store.unstarted_children(RunId("a")) == ["a.1"]
+        await store.send_together([Message(RunId(to), 6, b"stop", is_control=True) for to in ("a", "a.1", "a.2", "b")])
 
-        found = [(one.letter.to, one.letter.body) for one in await store.inbox([home], 10)]
+        found = [(one.message.to, one.message.body) for one in await store.inbox([home], 10)]
         assert found == [("a.1", b"start"), ("a", b"stop"), ("a.1", b"stop")]
-        assert await store.unborn(RunId("a.1")) == []
+        assert await store.unstarted_children(RunId("a.1")) == []
         await store.close()
 
     async def test_due_times_and_open_work_are_found_without_reading_logs(self, tmp_path: Path) -> None:
@@ -226,22 +226,22 @@ class StoreSuite(CatalogSuite, NameSuite):
         home = await store.claim()
         await self.commit(
             store,
-            created("late", home, Summary(Status.WAITING, False, 300)),
-            created("soon", home, Summary(Status.WAITING, False, 100)),
-            created("busy", home, Summary(Status.RUNNING, True, 50)),
-            created("ended", home, Summary(Status.SUCCEEDED, False, None, 10)),
+            created("late", home, RunSummary(Status.WAITING, False, 300)),
+            created("soon", home, RunSummary(Status.WAITING, False, 100)),
+            created("busy", home, RunSummary(Status.RUNNING, True, 50)),
+            created("ended", home, RunSummary(Status.SUCCEEDED, False, None, 10)),
         )
 
-        assert await store.with_work([home]) == ["busy"]
+        assert await store.runs_with_work([home]) == ["busy"]
         assert await store.due([home], 1_000, 10) == ["soon", "late"]
         assert await store.due([home], 200, 10) == ["soon"]
         assert await store.due([home], 1_000, 1) == ["soon"]
         assert await store.next_due([home], 0) == 100
         assert await store.next_due([home], 100) == 300
         assert await store.next_due([home], 300) is None
-        parked = Transition(RunId("busy"), home, 2, row=b"x", summary=Summary(Status.WAITING, False, 70))
+        parked = Transition(RunId("busy"), home, 2, row=b"x", summary=RunSummary(Status.WAITING, False, 70))
         await self.commit(store, parked)
-        assert await store.with_work([home]) == []
+        assert await store.runs_with_work([home]) == []
         assert await store.due([home], 1_000, 1) == ["busy"]
         await store.close()
 
@@ -251,9 +251,9 @@ class StoreSuite(CatalogSuite, NameSuite):
         home = await store.claim()
         await self.commit(
             store,
-            created("both", home, Summary(Status.WAITING, False, 150, None, 300)),
-            created("wall", home, Summary(Status.WAITING, False, None, None, 200)),
-            created("busy", home, Summary(Status.RUNNING, True, None, None, 50)),
+            created("both", home, RunSummary(Status.WAITING, False, 150, None, 300)),
+            created("wall", home, RunSummary(Status.WAITING, False, None, None, 200)),
+            created("busy", home, RunSummary(Status.RUNNING, True, None, None, 50)),
         )
         row = await store.find(RunId("both"))
 
@@ -267,7 +267,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         assert await store.next_due([home], 0, 100) == 100
         assert await store.next_due([home], 160, -100) == 300
         assert await store.next_due([home], 160, 300) is None
-        parked = Transition(RunId("wall"), home, 2, row=b"x", summary=Summary(Status.WAITING, False, 70))
+        parked = Transition(RunId("wall"), home, 2, row=b"x", summary=RunSummary(Status.WAITING, False, 70))
         await self.commit(store, parked)
         assert await store.due([home], 60, 10, 1_000) == ["both"]
         await store.close()
@@ -275,11 +275,11 @@ class StoreSuite(CatalogSuite, NameSuite):
     async def test_root_runs_that_ended_come_in_order_of_their_end_page_by_page(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
         home = await store.claim()
-        over = [Summary(Status.SUCCEEDED, False, None, ended) for ended in (30, 10, 20, 20)]
+        over = [RunSummary(Status.SUCCEEDED, False, None, ended) for ended in (30, 10, 20, 20)]
         await self.commit(
             store,
             *[created(f"r{n}", home, summary) for n, summary in enumerate(over)],
-            created("r0.1", home, Summary(Status.FAILED, False, None, 5), parent="r0"),
+            created("r0.1", home, RunSummary(Status.FAILED, False, None, 5), parent="r0"),
             created("open", home),
         )
         found: list[str] = []
@@ -310,7 +310,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         store = self.open(tmp_path)
         home = await store.claim()
         await self.commit(store, created("a", home), created("a.1", home), created("b", home))
-        await self.commit(store, Transition(RunId("b"), home, 2, row=b"x", letters=[Message(RunId("c.1"), 1, b"x")]))
+        await self.commit(store, Transition(RunId("b"), home, 2, row=b"x", messages=[Message(RunId("c.1"), 1, b"x")]))
 
         assert sorted(await store.families([home])) == ["a", "b", "c"]
         assert await store.families([home + 1]) == []
@@ -319,30 +319,30 @@ class StoreSuite(CatalogSuite, NameSuite):
         rows = [await store.find(RunId(name)) for name in ("a", "a.1", "b")]
         places = [row.partition for row in rows if row is not None]
         assert places[0] == places[1] != home and places[2] == home
-        assert await store.orphaned() == places[:1]
+        assert await store.orphaned_partitions() == places[:1]
         assert await store.families(places[:1]) == ["a"]
         await store.move([RunId("a")], home)
-        assert await store.orphaned() == []
+        assert await store.orphaned_partitions() == []
         await store.close()
 
     async def test_who_waits_for_a_permit_is_found_by_the_beginning_of_its_scope(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
         home = await store.claim()
         scopes = {"a": "resource:X/default/*", "b": "resource:Y//other", "c": "queue:resource"}
-        asked = {name: PermitAsked(scope, 1, 0, 0, 0) for name, scope in scopes.items()}
+        asked = {name: RequestedPermit(scope, 1, 0, 0, 0) for name, scope in scopes.items()}
         await self.commit(store, *[created(name, home, permits_asked=[ask]) for name, ask in asked.items()])
-        await self.commit(store, created("d", home, permits_asked=[PermitAsked("resource:free", 1, 0, 1, 0)]))
+        await self.commit(store, created("d", home, permits_asked=[RequestedPermit("resource:free", 1, 0, 1, 0)]))
 
-        assert await store.awaited("resource:", [home]) == [("a", 1, scopes["a"]), ("b", 1, scopes["b"])]
-        assert await store.awaited("resource:X/default/*", [home]) == [("a", 1, scopes["a"])]
-        assert await store.awaited("resource:", [home + 1]) == []
+        assert await store.waiting_permits("resource:", [home]) == [("a", 1, scopes["a"]), ("b", 1, scopes["b"])]
+        assert await store.waiting_permits("resource:X/default/*", [home]) == [("a", 1, scopes["a"])]
+        assert await store.waiting_permits("resource:", [home + 1]) == []
         await store.close()
 
     async def test_permits_are_granted_by_letter_as_places_become_free(self, tmp_path: Path) -> None:
         """Invariant 17."""
         store = self.open(tmp_path)
         home = await store.claim()
-        asked = [PermitAsked("scope", 1, 0, 1, at) for at in (10, 20, 30)]
+        asked = [RequestedPermit("scope", 1, 0, 1, at) for at in (10, 20, 30)]
         await self.commit(
             store, *[created(name, home, permits_asked=[ask]) for name, ask in zip("abc", asked, strict=True)]
         )
@@ -357,12 +357,12 @@ class StoreSuite(CatalogSuite, NameSuite):
         """Invariant 17."""
         store = self.open(tmp_path)
         home = await store.claim()
-        await self.commit(store, created("holder", home, permits_asked=[PermitAsked("scope", 1, 0, 1, 0)]))
+        await self.commit(store, created("holder", home, permits_asked=[RequestedPermit("scope", 1, 0, 1, 0)]))
         now = self.now
         asked = {
-            "old": PermitAsked("scope", 1, 0, 1, now - 250, 100),
-            "important": PermitAsked("scope", 1, 1, 1, now - 10, 100),
-            "urgent": PermitAsked("scope", 1, 9, 1, now - 10),
+            "old": RequestedPermit("scope", 1, 0, 1, now - 250, 100),
+            "important": RequestedPermit("scope", 1, 1, 1, now - 10, 100),
+            "urgent": RequestedPermit("scope", 1, 9, 1, now - 10),
         }
         await self.commit(store, *[created(name, home, permits_asked=[ask]) for name, ask in asked.items()])
 
@@ -379,10 +379,10 @@ class StoreSuite(CatalogSuite, NameSuite):
         assert await store.line("scope", RunId("a")) == PermitQueue(0, None)
         now = self.now
         asked = {
-            "a": PermitAsked("scope", 1, 1, 2, now - 1_000, 100),  # holds one, and does not age any more
-            "b": PermitAsked("scope", 1, 3, 2, now - 10),
-            "c": PermitAsked("scope", 1, 2, 2, now - 10),
-            "d": PermitAsked("scope", 1, 0, 2, now - 950, 100),
+            "a": RequestedPermit("scope", 1, 1, 2, now - 1_000, 100),  # holds one, and does not age any more
+            "b": RequestedPermit("scope", 1, 3, 2, now - 10),
+            "c": RequestedPermit("scope", 1, 2, 2, now - 10),
+            "d": RequestedPermit("scope", 1, 0, 2, now - 950, 100),
         }
         for name, ask in asked.items():
             await self.commit(store, created(name, home, permits_asked=[ask]))
@@ -395,7 +395,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         """Invariants 11 to 13."""
         store = self.open(tmp_path)
         home = await store.claim()
-        offers = [Offer(number, 1, "gpu", "render", b"body") for number in (1, 2, 3)]
+        offers = [TaskOffer(number, 1, "gpu", "render", b"body") for number in (1, 2, 3)]
         await self.commit(store, created("a", home, offers=offers))
         assert await store.lease("cpu", None, "w1", 5, 2_000) == []
         assert await store.lease("gpu", ["other"], "w1", 5, 2_000) == []
@@ -423,7 +423,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         store = self.open(tmp_path)
         home = await store.claim()
         places = [StartPlace.UNKNOWN, StartPlace.BESIDE_OTHERS, StartPlace.ALONE, StartPlace.APART, StartPlace.ALONE]
-        offers = [Offer(number, 1, "gpu", "render", b"body") for number in range(len(places))]
+        offers = [TaskOffer(number, 1, "gpu", "render", b"body") for number in range(len(places))]
         await self.commit(store, created("a", home, offers=offers))
         leases = await store.lease("gpu", None, "w1", 9, 2_000)
         for lease, place in zip(leases, places, strict=True):
@@ -434,7 +434,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         assert await store.begin("w1", leases[4], StartPlace.BESIDE_OTHERS, word)
         assert await store.expire(3_000) == len(places)
         assert not await store.begin("w1", leases[2], StartPlace.ALONE), "it is lost"
-        said = [i.decode(one.letter.body) for one in await store.inbox([home], 20)]
+        said = [i.decode(one.message.body) for one in await store.inbox([home], 20)]
 
         assert [one for one in said if isinstance(one, i.Clear)] == [i.Clear(4, 1, outlived=True)]
         losses = {one.task: one.loss for one in said if isinstance(one, i.TaskLost)}
@@ -445,22 +445,22 @@ class StoreSuite(CatalogSuite, NameSuite):
             3: LossKind.STOPPED,
             4: LossKind.BESIDE_OTHERS,
         }
-        again = [Offer(2, 2, "gpu", "render", b"body")]
+        again = [TaskOffer(2, 2, "gpu", "render", b"body")]
         await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", offers=again))
         assert len(await store.lease("gpu", None, "w1", 9, 4_000)) == 1
         assert await store.expire(5_000) == 1
-        last = i.decode((await store.inbox([home], 20))[-1].letter.body)
+        last = i.decode((await store.inbox([home], 20))[-1].message.body)
         assert isinstance(last, i.TaskLost) and (last.delivery, last.loss) == (2, LossKind.PROCESS)
         await store.close()
 
     async def test_a_task_that_nobody_took_is_lost_when_recalled(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
         home = await store.claim()
-        await self.commit(store, created("a", home, offers=[Offer(1, 1, "gpu", "render", b"body")]))
+        await self.commit(store, created("a", home, offers=[TaskOffer(1, 1, "gpu", "render", b"body")]))
         await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[1]))
         (letter,) = await store.inbox([home], 10)
 
-        assert isinstance(i.decode(letter.letter.body), i.TaskLost)
+        assert isinstance(i.decode(letter.message.body), i.TaskLost)
         assert await store.lease("gpu", None, "w1", 5, 2_000) == []
         await store.close()
 
@@ -470,35 +470,35 @@ class StoreSuite(CatalogSuite, NameSuite):
         await self.commit(
             store,
             created("a", home, name="x", labels={"team": "blue", 'odd "key"': "1"}, at=10),
-            created("b", home, Summary(Status.FAILED, False, None, 30), name="y", labels={"team": "red"}, at=20),
+            created("b", home, RunSummary(Status.FAILED, False, None, 30), name="y", labels={"team": "red"}, at=20),
             created("a.1", home, parent=RunId("a"), at=30),
         )
-        filters: Sequence[tuple[Filter, list[str]]] = (
-            (Filter(), ["a.1", "b", "a"]),
-            (Filter(statuses=[Status.FAILED]), ["b"]),
-            (Filter(name="x"), ["a"]),
-            (Filter(language="other"), []),
-            (Filter(labels={"team": "blue"}), ["a"]),
-            (Filter(labels={"team": "blue", 'odd "key"': "1"}), ["a"]),
-            (Filter(labels={"team": "green"}), []),
-            (Filter(created_after=20), ["a.1", "b"]),
-            (Filter(created_before=20), ["a"]),
-            (Filter(parent=RunId("a")), ["a.1"]),
-            (Filter(roots_only=True), ["b", "a"]),
-            (Filter(limit=1), ["a.1"]),
+        filters: Sequence[tuple[RunFilter, list[str]]] = (
+            (RunFilter(), ["a.1", "b", "a"]),
+            (RunFilter(statuses=[Status.FAILED]), ["b"]),
+            (RunFilter(name="x"), ["a"]),
+            (RunFilter(language="other"), []),
+            (RunFilter(labels={"team": "blue"}), ["a"]),
+            (RunFilter(labels={"team": "blue", 'odd "key"': "1"}), ["a"]),
+            (RunFilter(labels={"team": "green"}), []),
+            (RunFilter(created_after=20), ["a.1", "b"]),
+            (RunFilter(created_before=20), ["a"]),
+            (RunFilter(parent=RunId("a")), ["a.1"]),
+            (RunFilter(roots_only=True), ["b", "a"]),
+            (RunFilter(limit=1), ["a.1"]),
         )
         for wanted, expected in filters:
             assert [row.id for row in await store.search(wanted)] == expected, wanted
-        assert await store.begins_with("a") == ["a"]
-        assert await store.begins_with("a.") == ["a.1"]
-        assert await store.begins_with("a*") == []
+        assert await store.find_by_prefix("a") == ["a"]
+        assert await store.find_by_prefix("a.") == ["a.1"]
+        assert await store.find_by_prefix("a*") == []
         await store.close()
 
     async def test_pruning_removes_closed_trees_leaves_first(self, tmp_path: Path) -> None:
         """Invariant 19."""
         store = self.open(tmp_path)
         home = await store.claim()
-        ended = Summary(Status.SUCCEEDED, False, None, 10)
+        ended = RunSummary(Status.SUCCEEDED, False, None, 10)
         await self.commit(
             store,
             created("done", home, ended),
@@ -518,19 +518,22 @@ class StoreSuite(CatalogSuite, NameSuite):
         """Invariant 26: neither pruned nor removed; other letters do not keep it."""
         store = self.open(tmp_path)
         home = await store.claim()
-        over = Summary(Status.SUCCEEDED, False, None, ended_at=50)
+        over = RunSummary(Status.SUCCEEDED, False, None, ended_at=50)
         await self.commit(store, created("a", home, over), created("b", home, over))
         await store.send(Message(RunId("b"), 60, b"no word"))
-        word = await store.send(Message(RunId("a"), 60, b"a word", is_word=True))
+        word = await store.send(Message(RunId("a"), 60, b"a word", is_control=True))
 
-        assert [(row.id, row.has_words) for row in await store.search(Filter())] == [("b", False), ("a", True)]
-        assert [one.letter.body for one in await store.messages(RunId("a"))] == [b"a word"]
+        assert [(row.id, row.has_control_messages) for row in await store.search(RunFilter())] == [
+            ("b", False),
+            ("a", True),
+        ]
+        assert [one.message.body for one in await store.messages(RunId("a"))] == [b"a word"]
         assert await store.prune(100, 10) == ["b"]
         assert await store.prune(100, 10) == []
         assert await store.remove([RunId("a")]) == []
         assert word is not None
         await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", consumes=[word.position]))
-        assert not any(row.has_words for row in await store.search(Filter()))
+        assert not any(row.has_control_messages for row in await store.search(RunFilter()))
         assert await store.remove([RunId("a")]) == ["a"]
         await store.close()
 
@@ -538,7 +541,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         """Invariant 19: what is open, or has children, stays."""
         store = self.open(tmp_path)
         home = await store.claim()
-        ended = Summary(Status.SUCCEEDED, False, None, 10)
+        ended = RunSummary(Status.SUCCEEDED, False, None, 10)
         await self.commit(
             store,
             created("done", home, ended),
@@ -551,7 +554,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         assert await store.remove(named) == []
         assert await store.remove([RunId("done.1"), *named]) == ["done.1", "done"]
         assert await store.find(RunId("done")) is None and await store.history(RunId("done")) == []
-        assert {row.id for row in await store.search(Filter())} == {"open", "kept"}
+        assert {row.id for row in await store.search(RunFilter())} == {"open", "kept"}
         await store.close()
 
     async def test_a_stuck_run_says_why_and_can_be_freed(self, tmp_path: Path) -> None:
@@ -576,8 +579,8 @@ class StoreSuite(CatalogSuite, NameSuite):
         await self.commit(store, created("a", home))
         await store.send(Message(RunId("a"), 5, b"to a"))
 
-        assert await store.entrust([RunId("a"), RunId("not there")]) == []
-        assert [one.letter.body for one in await store.inbox([home], 10)] == [b"to a"]
+        assert await store.transfer([RunId("a"), RunId("not there")]) == []
+        assert [one.message.body for one in await store.inbox([home], 10)] == [b"to a"]
         await store.close()
         await other.close()
 
@@ -589,7 +592,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         await self.commit(one, created("a", first, letters=[Message(RunId("b"), 5, b"from a")]))
         await self.heard(two.changed)
 
-        assert [one.letter.body for one in await two.inbox([second], 10)] == [b"from a"]
+        assert [one.message.body for one in await two.inbox([second], 10)] == [b"from a"]
         await one.close()
         await two.close()
 

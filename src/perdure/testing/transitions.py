@@ -4,14 +4,14 @@ from typing import Any
 
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId, digest
-from perdure.stores.commit_types import NewRun, Summary, Transition
+from perdure.stores.commit_types import NewRun, RunSummary, Transition
 
 TEXT = b'{"drill": 1}'
 PROGRAM = digest(TEXT)
-WAITING = Summary(Status.WAITING, False, None)
+WAITING = RunSummary(Status.WAITING, False, None)
 
 
-def created(run: str, partition: int, summary: Summary = WAITING, **more: Any) -> Transition:
+def created(run: str, partition: int, summary: RunSummary = WAITING, **more: Any) -> Transition:
     parent = more.pop("parent", None)
     name, labels, at, named = (
         more.pop("name", "n"),

@@ -11,7 +11,7 @@ from perdure.engine.dry_run import Pending
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Filter, RunRow
+from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.times import iso
 
 
@@ -44,7 +44,7 @@ async def with_pending_messages(
     now, wall = client.clock.now(), client.clock.wall()
     for row in rows:
         is_due = not row.status.is_final and (_has_come(row.due, now) or _has_come(row.on_wall, wall))
-        if (row.has_words or is_due) and not owners.is_live(row):
+        if (row.has_control_messages or is_due) and not owners.is_live(row):
             with suppress(NewerRecord):  # its row says what is known of it here
                 _, execution, pending[row.id] = await client.outlook(row.id)
                 state = execution.state
@@ -73,7 +73,7 @@ def run_json(row: RunRow, owners: Ownership, words: PendingByRun) -> dict[str, A
     }
 
 
-async def run_list_json(client: Client, query: Filter) -> list[dict[str, Any]]:
+async def run_list_json(client: Client, query: RunFilter) -> list[dict[str, Any]]:
     """The runs that a query finds, the latest first, with what is pending for those without a live owner."""
     rows = await client.search(query)
     owners = await Ownership.of(client, rows)
@@ -83,11 +83,11 @@ async def run_list_json(client: Client, query: Filter) -> list[dict[str, Any]]:
 
 async def interrupted_runs(client: Client) -> list[RunRow]:
     """Open runs without a live owner, and ended ones for which something lies in the inbox; eldest first."""
-    open_runs = await client.search(Filter(statuses=(Status.RUNNING, Status.WAITING)))
+    open_runs = await client.search(RunFilter(statuses=(Status.RUNNING, Status.WAITING)))
     owners = await Ownership.of(client, open_runs)
     found = {row.id: row for row in reversed(open_runs) if not owners.is_live(row)}
-    for letter in await client.store.inbox(await client.store.orphaned(), 1_000):
-        run = letter.letter.to
+    for letter in await client.store.inbox(await client.store.orphaned_partitions(), 1_000):
+        run = letter.message.to
         if run not in found and (row := await client.store.find(run)) is not None:
             found[run] = row
     return list(found.values())

@@ -19,7 +19,7 @@ from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Code, Failed, Outcome
 from perdure.kernel.values import SECOND, Instant, Payload, RunId
 from perdure.stores.commit_types import Message
-from perdure.stores.protocol import Leased, Store
+from perdure.stores.protocol import LeasedTask, Store
 
 LEASE: Instant = 60 * SECOND
 
@@ -55,9 +55,9 @@ class PoolWorker:
         self._name = name
         self._providers = providers
         self._lease = lease
-        self._held: dict[tuple[RunId, int], tuple[Leased, Assignment]] = {}
+        self._held: dict[tuple[RunId, int], tuple[LeasedTask, Assignment]] = {}
         self._reports: set[asyncio.Task[None]] = set()
-        self._not_begun: deque[tuple[Leased, Assignment]] = deque()  # until nothing else works here
+        self._not_begun: deque[tuple[LeasedTask, Assignment]] = deque()  # until nothing else works here
         self._alone: tuple[Assignment, Instant] | None = None  # the one that is, and until when
 
     async def take(self, count: int = 10) -> int:
@@ -82,11 +82,11 @@ class PoolWorker:
         await self._begin_alone()
         return len(taken)
 
-    def _begin(self, leased: Leased, assignment: Assignment) -> None:
+    def _begin(self, leased: LeasedTask, assignment: Assignment) -> None:
         self._held[(leased.run, leased.task)] = (leased, assignment)
         self._hands.perform(assignment, _LeasedPort(), self._ending(leased, assignment))
 
-    async def _begin_suspect(self, leased: Leased, assignment: Assignment) -> None:
+    async def _begin_suspect(self, leased: LeasedTask, assignment: Assignment) -> None:
         if self._hands.keeps_apart(assignment):
             place = StartPlace.APART
         elif assignment.suspicion < ALONE_FROM:
@@ -99,7 +99,7 @@ class PoolWorker:
         if await self._store.begin(self._name, leased, place):  # else it is another's by now
             self._begin(leased, assignment)
 
-    def _set_aside(self, leased: Leased, assignment: Assignment) -> None:
+    def _set_aside(self, leased: LeasedTask, assignment: Assignment) -> None:
         self._held[(leased.run, leased.task)] = (leased, assignment)  # its lease is kept
         self._not_begun.append((leased, assignment))
 
@@ -119,7 +119,7 @@ class PoolWorker:
             self._alone = None
             await self._begin_alone()
 
-    def _clear(self, leased: Leased, outlived: bool) -> Message:
+    def _clear(self, leased: LeasedTask, outlived: bool) -> Message:
         cleared = inputs.Clear(leased.task, leased.delivery, outlived)
         return Message(leased.run, self._clock.now(), inputs.encode(cleared))
 
@@ -128,7 +128,7 @@ class PoolWorker:
             return payload
         return (await self._store.values(run, [payload.digest]))[payload.digest]
 
-    def _ending(self, leased: Leased, assignment: Assignment) -> Callable[[Outcome], None]:
+    def _ending(self, leased: LeasedTask, assignment: Assignment) -> Callable[[Outcome], None]:
         def done(outcome: Outcome) -> None:
             if self._held.pop((leased.run, leased.task), None) is not None:
                 if _is(outcome, NOT_IMPORTED) and assignment.apart:
@@ -140,7 +140,7 @@ class PoolWorker:
 
         return done
 
-    async def _report(self, leased: Leased, assignment: Assignment, outcome: Outcome) -> None:
+    async def _report(self, leased: LeasedTask, assignment: Assignment, outcome: Outcome) -> None:
         result: inputs.Input = inputs.TaskResult(leased.task, assignment.attempt, leased.delivery, outcome)
         if assignment.apart and isinstance(outcome, Failed) and _is(outcome, Code.WORKER_DIED):
             result = inputs.TaskLost(leased.task, leased.delivery, outcome.message, LossKind.ALONE)

@@ -9,7 +9,7 @@ import pytest
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.validation import AppliedDocument
-from perdure.stores.protocol import Filter, Store
+from perdure.stores.protocol import RunFilter, Store
 from perdure.testing.crashing import CrashingStore
 from perdure.testing.world import RunInWorld, World
 from tests.dialects.playbook.world import playbook
@@ -155,7 +155,7 @@ workflow:
         await world.engine.cancel(handle.id, "enough", cascade=cascade)
         await world.settle()
 
-        rows = await world.engine.search(Filter())
+        rows = await world.engine.search(RunFilter())
         stand = {row.id.removeprefix(handle.id): row.status.value for row in rows}
         if cascade:
             await world.engine.cancel(handle.id, "again", cascade=True)  # twice is as once

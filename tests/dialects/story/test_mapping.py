@@ -8,7 +8,7 @@ import pytest
 from perdure.dialects.story.state.body import freeze
 from perdure.kernel import inputs as i
 from perdure.kernel.outcomes import Status
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from perdure.testing.world import World as EngineWorld
 from tests.dialects.story.test_engine import start
 from tests.dialects.story.world import World, engram, failure, story, template
@@ -117,7 +117,7 @@ async def test_a_cancel_reaches_the_children(tmp_path: Path) -> None:
         await world.settle()
 
         assert (await run.show())["status"]["stepStates"]["m"]["phase"] == "Canceled"
-        children = await world.engine.search(Filter(parent=run.id))
+        children = await world.engine.search(RunFilter(parent=run.id))
         assert [one.status for one in children] == [Status.CANCELLED] * 3
 
 

@@ -11,7 +11,7 @@ from perdure.engine.clock import SystemClock
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import Filter
+from perdure.stores.protocol import RunFilter
 from perdure.wiring import Engine, Observer, open_store
 from perdure.workers.null_executor import NullExecutor
 from tests.journeys.chaos.workload import Order, Word
@@ -88,4 +88,4 @@ class Customers:
             await asyncio.sleep(0.25)
 
     async def _open(self) -> list[str]:
-        return [f"{row.id} {row.status.value}" for row in await self.observer.search(Filter(statuses=OPEN))]
+        return [f"{row.id} {row.status.value}" for row in await self.observer.search(RunFilter(statuses=OPEN))]

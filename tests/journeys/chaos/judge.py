@@ -16,7 +16,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_snapshot, fold
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Filter, RunRow, Stored
+from perdure.stores.protocol import RunFilter, RunRow, StoredRun
 from tests.journeys.chaos.cluster import Life
 from tests.journeys.chaos.receiver import Call, Receiver
 from tests.journeys.chaos.workload import Order, Word, essence
@@ -32,7 +32,7 @@ class Recorded:
 
     row: RunRow
     events: list[tuple[Instant, e.Event]]
-    stored: Stored
+    stored: StoredRun
     folded: Execution
     shown: Any
 
@@ -60,7 +60,7 @@ class Ends:
 async def recorded(client: Client) -> tuple[list[Recorded], list[str]]:
     """All runs, and what is wrong with those that cannot be read."""
     found, wrong = [], []
-    for row in await client.search(Filter()):
+    for row in await client.search(RunFilter()):
         wrong += await numbers_are_wrong(client, row)
         try:
             found.append(await _read(client, row))
@@ -289,7 +289,7 @@ def effects_ran_again(runs: Sequence[Recorded], receiver: Receiver, lives: Seque
 
 async def left_over(client: Client, runs: Sequence[Recorded], partitions: Sequence[int]) -> list[str]:
     """No letter, no work, no open run: nothing waits for anybody."""
-    wrong = [f"a letter to {one.letter.to} is left" for one in await client.store.inbox(partitions, 1_000)]
+    wrong = [f"a letter to {one.message.to} is left" for one in await client.store.inbox(partitions, 1_000)]
     for one in runs:
         if not one.row.status.is_final:
             wrong.append(f"{one.row.id}: {one.row.status.value}, not ended")

@@ -75,7 +75,7 @@ async def _ended(client: Client, kind: ResourceKind, key: ResourceKey) -> list[R
         if not row.status.is_final:
             hint = f"Cancel it first: `perdure cancel {row.id}`."
             raise Conflict(f"{kind.title(key.name)} has not ended; nothing was removed", hint=hint)
-        if row.has_words:
+        if row.has_control_messages:
             hint = f"Have it decided: `perdure resume {row.id}`; then remove it."
             raise Conflict(f"{kind.title(key.name)} was told something that is not decided yet; it stays", hint=hint)
     return [row.id for row in found]

@@ -22,7 +22,7 @@ from perdure.engine.resource_views import find_views
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import Instant
-from perdure.stores.protocol import Edition, Filter, RunRow
+from perdure.stores.protocol import Edition, RunFilter, RunRow
 from perdure.views.progress_events import status_words
 from perdure.views.resource_names import full_resource_names
 from perdure.views.times import local, span
@@ -81,7 +81,7 @@ async def _of_run(client: Client, kind: ResourceKind, name: str, namespace: str)
     if not views:
         raise ResourceNotFound(f"there is no {kind.title(name)}")
     row, resource = views[0]
-    children = await client.search(Filter(parent=row.id, limit=RUNS_SHOWN))
+    children = await client.search(RunFilter(parent=row.id, limit=RUNS_SHOWN))
     events = await client.history(row.id)
     return {
         "resource": resource,
@@ -119,7 +119,7 @@ async def _runs_of(client: Client, kind: ResourceKind, resource: Resource) -> li
         f"{metadata.get('namespace')}/{metadata.get('name')}",
     }
     language = client.catalog.language_of(kind).name
-    wanted = [Filter(name=name, language=language, limit=RUNS_LOOKED_AT) for name in sorted(names)]
+    wanted = [RunFilter(name=name, language=language, limit=RUNS_LOOKED_AT) for name in sorted(names)]
     rows = [row for filter in wanted for row in await client.search(filter)]
     mine: list[RunRow] = []
     for row in sorted(rows, key=lambda row: row.created_at, reverse=True):

@@ -11,7 +11,7 @@ from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_engine, open_observer
 from perdure.cli.stdout import give_json
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import Filter, RunRow
+from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.times import iso, local
 
 EXAMPLES = """\
@@ -62,7 +62,7 @@ async def _prune(asked: argparse.Namespace, talk: Console) -> int:
     async with open_observer(asked, talk) as observer:
         before = observer.clock.now() - asked.older_than
         if asked.dry_run:
-            count = len(_ripe(await observer.search(Filter()), before))
+            count = len(_ripe(await observer.search(RunFilter()), before))
         else:
             count = await observer.prune(before)
         if asked.json:
@@ -76,7 +76,7 @@ def _ripe(rows: Sequence[RunRow], before: Instant) -> set[RunId]:
     """What a store would remove: ended runs under ended parents, once nothing descends from them any more."""
     old = {row.id for row in rows if row.ended_at is not None and row.ended_at < before}
     kept = {row.id for row in rows} - old
-    ripe = {row.id for row in rows if row.id in old and row.parent not in kept and not row.has_words}
+    ripe = {row.id for row in rows if row.id in old and row.parent not in kept and not row.has_control_messages}
     left = [row for row in rows if row.id not in ripe]
     while left:  # a run that stays keeps its ancestors
         keeping = {row.parent for row in left if row.parent is not None} & ripe

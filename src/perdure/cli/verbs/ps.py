@@ -18,7 +18,7 @@ from perdure.engine.client import Client
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant
 from perdure.stores.errors import StoreMissing
-from perdure.stores.protocol import Filter, RunRow
+from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.progress_events import status_words
 from perdure.views.run_list import Ownership, PendingByRun, run_list_json, with_pending_messages
 from perdure.views.times import local, span
@@ -88,7 +88,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 async def _list(asked: argparse.Namespace, talk: Console) -> int:
     async with open_observer(asked, talk) as observer:
-        wanted = Filter(
+        wanted = RunFilter(
             statuses=[Status(status) for status in asked.status],
             name=asked.name,
             labels=dict(asked.label),
@@ -121,7 +121,7 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
         return Exit.OK
 
 
-async def _recent(client: Client, wanted: Filter) -> tuple[list[RunRow], int]:
+async def _recent(client: Client, wanted: RunFilter) -> tuple[list[RunRow], int]:
     """Open runs and the latest ended ones; how many more have ended. A large past is not read to be counted."""
     rows = await client.search(replace(wanted, statuses=[status for status in Status if not status.is_final]))
     ended_ones = replace(wanted, statuses=[status for status in Status if status.is_final], limit=RECENT + COUNTED)

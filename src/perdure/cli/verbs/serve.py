@@ -114,14 +114,16 @@ async def _stay(engine: Engine, asked: argparse.Namespace, talk: Console) -> Non
     try:
         await asyncio.shield(service)
     except asyncio.CancelledError:
-        engine.store.hurry(asked.grace / SECOND)  # first of all: whoever waits for a store that is away gives up then
+        engine.store.limit_patience(
+            asked.grace / SECOND
+        )  # first of all: whoever waits for a store that is away gives up then
         service.cancel()
         count = engine.runtime.tasks_in_flight
         if count:
             talk.always(f"stopping; {count} task{'' if count == 1 else 's'} in flight may take {span(asked.grace)}")
         if not await engine.runtime.leave():
             talk.say("not all tasks have ended; those are delivered again")
-        engine.store.hurry()
+        engine.store.limit_patience()
         with suppress(asyncio.CancelledError, PerdureError):
             await service
         raise

@@ -10,7 +10,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from perdure.kernel.values import Instant
-from perdure.stores.admin import Figures, Owner, RunCounts, Schema, StoreImport, StoreSnapshot, TableSize
+from perdure.stores.admin import Owner, RunCounts, Schema, StoreImport, StoreSnapshot, StoreStatistics, TableSize
 from perdure.stores.errors import StoreInUse, StoreNewer, StoreNotEmpty
 from perdure.stores.postgres.database import Database, PostgresSettings, migration_names
 from perdure.stores.postgres.record_import import RecordImport, storable_record
@@ -33,7 +33,7 @@ Connection = psycopg.Connection[Any]
 class PostgresAdmin:
     def __init__(self, url: str) -> None:
         self._database = Database(url, PostgresSettings())
-        self.address = self._database.shown
+        self.address = self._database.address
         given = conninfo_to_dict(url)
         self.identity = "postgresql " + " ".join(str(given.get(name, "")) for name in ("host", "port", "dbname"))
 
@@ -67,15 +67,15 @@ class PostgresAdmin:
 
     # How it stands.
 
-    def figures(self) -> Figures:
+    def statistics(self) -> StoreStatistics:
         with self._opened() as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             return self._figures(connection)
 
-    def _figures(self, connection: Connection) -> Figures:
+    def _figures(self, connection: Connection) -> StoreStatistics:
         (version,) = _one(connection, "SELECT current_setting('server_version')")
         now = _now(connection)
-        figures = Figures(f"PostgreSQL {version.split()[0]}", self._schema(connection), now)
+        figures = StoreStatistics(f"PostgreSQL {version.split()[0]}", self._schema(connection), now)
         figures.owners = _owners(connection, now)
         figures.runs = _runs(connection, now)
         figures.letters, figures.oldest_letter = _one(connection, "SELECT count(*), min(at) FROM inbox")
@@ -99,7 +99,7 @@ class PostgresAdmin:
     # All of it.
 
     @contextmanager
-    def reading(self) -> Iterator[StoreSnapshot]:
+    def snapshot(self) -> Iterator[StoreSnapshot]:
         with self._opened() as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield _Moment(connection)
@@ -115,7 +115,7 @@ class PostgresAdmin:
             yield _Moment(connection)
 
     @contextmanager
-    def filling(self) -> Iterator[StoreImport]:
+    def import_into(self) -> Iterator[StoreImport]:
         """One transaction: nothing is to be seen before it is whole, and nothing is left when it breaks off."""
         self.migrate()
         with self._opened() as connection:
@@ -199,9 +199,9 @@ class _Moment(RecordExport):
 class _Vessel(_Moment):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self.pour = RecordImport(connection).pour
+        self.import_batch = RecordImport(connection).import_batch
 
-    def kept(self, batch: Sequence[Record]) -> Sequence[Record]:
+    def as_stored(self, batch: Sequence[Record]) -> Sequence[Record]:
         return [storable_record(record) for record in batch]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.kernel import inputs
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.commit_types import Committed, Delivered, Fenced, Message, Transition
+from perdure.stores.commit_types import Committed, DeliveredMessage, Fenced, Message, Transition
 from perdure.stores.postgres import names, permits
 from perdure.stores.postgres.commit_sql import BORN, PARTS, SENT, STAND_WITH_THEIR_RUN, SUMMED, assembled
 from perdure.stores.postgres.messages import birthplace, delivered, sending
@@ -76,7 +76,7 @@ class CommitStatement:
             self._take_creation(number, change)
         for position in change.consumes:
             self._add("consumed", change.partition, position, fresh)
-        for seq, body in change.lived:
+        for seq, body in change.inherited_log:
             self._add("logged", number, seq, body, fresh)
         if change.row is not None:
             self._add("logged", number, change.seq, change.row, fresh)
@@ -88,9 +88,9 @@ class CommitStatement:
             self._add("summed", run, *what)
         for digest, text in change.values:
             self._add("valued", number, digest, text, fresh)
-        for source, wanted in change.borrowed:
+        for source, wanted in change.borrowed_values:
             self._add("borrowed", number, source, wanted, fresh)
-        for letter in change.letters:
+        for letter in change.messages:
             self._take_letter(letter, change.partition, fresh)
         if change.offers or change.withdrawn:
             self._take_tasks(change, fresh)
@@ -159,7 +159,7 @@ class CommitStatement:
         latest = {
             key.encode(): (one.value, one.created_at, one.expires_at, fresh.get(change.run, 0))
             for change in self._batch
-            for key, one in change.remembered
+            for key, one in change.memories
         }
         if latest:
             self._rows["remembered"] = [(key, *latest[key]) for key in sorted(latest)]
@@ -225,7 +225,7 @@ class Written:
         self,
         numbers: dict[RunId, int],
         refused: set[RunId],
-        delivered: list[Delivered],
+        delivered: list[DeliveredMessage],
         programs: Collection[bytes],
     ) -> None:
         self.numbers = numbers
@@ -269,7 +269,7 @@ class BatchWriter:
         for change in batch:
             if change.permits_asked or change.permits_released or change.recalled or change.stuck is not None:
                 return False
-            if change.disowned or change.claims:
+            if change.disowned or change.name_claims:
                 return False
             if change.create is not None:
                 births += 1
@@ -350,7 +350,7 @@ class BatchWriter:
         self, session: Session, batch: Sequence[Transition], fence: tuple[int, int], now: Instant
     ) -> Committed | Fenced | names.LeftOut:
         """A transaction of a few trips. Its own part goes with the first one, unless runs may turn out to exist."""
-        claiming = {change.run for change in batch if change.claims}
+        claiming = {change.run for change in batch if change.name_claims}
         shipments = [CommitStatement(piece, self, now) for piece in _pieces(batch)]
         writes = [shipment.statement(fence, is_guarded=False) for shipment in shipments]
         first: list[Step] = [*writes] if claiming else [(BEGIN, ()), *writes]
@@ -427,7 +427,7 @@ class Rest:
         return letters
 
 
-def _ended(session: Session, last: Sequence[Step], letters: Sequence[tuple[Message, int]]) -> list[Delivered]:
+def _ended(session: Session, last: Sequence[Step], letters: Sequence[tuple[Message, int]]) -> list[DeliveredMessage]:
     """The last trip of a transaction."""
     sends = [sending(letters)] if letters else []
     answers = session.run_all([*last, *sends, (COMMIT, ())])
@@ -436,8 +436,8 @@ def _ended(session: Session, last: Sequence[Step], letters: Sequence[tuple[Messa
 
 def _pieces(batch: Sequence[Transition]) -> list[Sequence[Transition]]:
     """The batch as statements: one, unless it is very large, or one of its runs borrows from another of them."""
-    writers = {change.run for change in batch if change.values or change.borrowed}
-    borrows = bool(writers) and any(source in writers for change in batch for source, _ in change.borrowed)
+    writers = {change.run for change in batch if change.values or change.borrowed_values}
+    borrows = bool(writers) and any(source in writers for change in batch for source, _ in change.borrowed_values)
     sizes = [_size(change) for change in batch]
     if sum(sizes) <= MOST_BYTES and not borrows:
         return [batch]
@@ -456,8 +456,8 @@ def _size(change: Transition) -> int:
     size = len(change.row or b"") + len(change.snapshot or b"")
     for _, text in change.values:
         size += len(text)
-    for _, text in change.lived:
+    for _, text in change.inherited_log:
         size += len(text)
-    for letter in change.letters:
+    for letter in change.messages:
         size += len(letter.body)
     return size

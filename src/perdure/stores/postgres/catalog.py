@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.permits import UNLIMITED, resource_scope
 from perdure.kernel.values import Instant
-from perdure.stores.commit_types import Delivered, Message
+from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.batched_lookup import BatchedLookup
 from perdure.stores.postgres.messages import send_all
 from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, TEXT, TEXTS, Kind, Statement, jsonb, storable
-from perdure.stores.protocol import Edition, Overtaken, ResourceRemoval, ResourceRow, ResourceWrite
+from perdure.stores.protocol import CatalogConflict, Edition, ResourceRemoval, ResourceRow, ResourceWrite
 from perdure.stores.rows import RESOURCE_COLUMNS, resource_row
 
 T = TypeVar("T")
@@ -98,10 +98,10 @@ class Catalog(ABC):
     async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
 
     @abstractmethod
-    async def _tell(self, delivered: Sequence[Delivered]) -> None: ...
+    async def _tell(self, delivered: Sequence[DeliveredMessage]) -> None: ...
 
-    async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> Overtaken | None:
-        def work(session: Session, again: bool) -> Overtaken | list[Delivered]:
+    async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> CatalogConflict | None:
+        def work(session: Session, again: bool) -> CatalogConflict | list[DeliveredMessage]:
             with session.transaction():
                 # Writers of the catalog are few. One at a time, so that what one has seen stays so.
                 session.run(_LOCK)
@@ -110,7 +110,7 @@ class Catalog(ABC):
                     return []
                 late = [change.key for change in changes if _version(there, change.key) != change.seen]
                 if late:
-                    return Overtaken(late)
+                    return CatalogConflict(late)
                 letters: list[tuple[Message, int]] = []
                 now = self._now()
                 for change in changes:
@@ -122,7 +122,7 @@ class Catalog(ABC):
                 return send_all(session, letters)
 
         done = await self._write(work)
-        if isinstance(done, Overtaken):
+        if isinstance(done, CatalogConflict):
             return done
         await self._tell(done)
         return None

@@ -38,7 +38,7 @@ _LAST = Statement(
 )
 
 
-class DatabaseCount:
+class DatabaseClock:
     """Read by several threads: what belongs together is replaced at once."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class DatabaseCount:
         return 0
 
 
-def begin(session: Session, count: DatabaseCount, shown: str, *, checks: bool) -> None:
+def begin(session: Session, count: DatabaseClock, shown: str, *, checks: bool) -> None:
     """Count as the store's clock says now. With `checks`, never from before the last recorded instant."""
     if checks:
         _await_renewal(session)
@@ -104,7 +104,7 @@ def _await_renewal(session: Session) -> None:
         time.sleep(PAUSE)
 
 
-def _measure(session: Session, count: DatabaseCount) -> None:
+def _measure(session: Session, count: DatabaseClock) -> None:
     """Set the count by the quickest of a few answers: it may be wrong by half of what that took."""
     best: tuple[Instant, Instant, Instant] | None = None
     for _ in range(MEASURED):
@@ -117,7 +117,7 @@ def _measure(session: Session, count: DatabaseCount) -> None:
     count.set(best[1] + sources.boot(), best[2])
 
 
-def settle(session: Session, count: DatabaseCount, token: str) -> Instant:
+def settle(session: Session, count: DatabaseClock, token: str) -> Instant:
     """Make the count and the store's clock agree; by how much the database's clock has jumped, where it has.
 
     A process that stood still (a virtual machine that was stopped) finds that others have counted further. Otherwise

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from perdure.kernel.values import Instant
-from perdure.stores.commit_types import CommitAnswer, Committed, Fenced, Transition, Unknown
+from perdure.stores.commit_types import CommitAnswer, Committed, CommitUnknown, Fenced, Transition
 from perdure.stores.errors import StoreError
 from perdure.stores.postgres.batch_writer import BatchWriter, CommitStatement
 from perdure.stores.postgres.connection_threads import ConnectionThread
@@ -92,7 +92,7 @@ class Commits(Ownership):
         except ConnectionLost as error:
             return self._broken(error)
         except Exception as error:
-            return None if is_passing(error) else Unknown(self._database.explain(error))
+            return None if is_passing(error) else CommitUnknown(self._database.explain(error))
         return None if answer is None else self._told(self._writer.finish(answer), began)
 
     def _commit(self, batch: Sequence[Transition]) -> CommitAnswer:
@@ -102,7 +102,7 @@ class Commits(Ownership):
             try:
                 session = self._lane.connected()
             except StoreError as error:
-                return Unknown(error)
+                return CommitUnknown(error)
             if self._lease_of_us.is_over:  # as the new connection has found out
                 return Fenced(sorted({change.partition for change in batch}))
             session.until = time.monotonic() + self._database.settings.lease  # longer it would be worth nothing
@@ -113,7 +113,7 @@ class Commits(Ownership):
             except Exception as error:
                 session.roll_back()
                 if not is_passing(error) or tries == PASSING_TRIES:
-                    return Unknown(self._database.explain(error))
+                    return CommitUnknown(self._database.explain(error))
                 time.sleep(0.001 * 2**tries)
             finally:
                 session.until = None
@@ -125,9 +125,9 @@ class Commits(Ownership):
         gone = partitions if self._lease is None or self._lease.is_over else partitions - self._owned
         return Fenced(sorted(gone)) if gone else None
 
-    def _broken(self, error: ConnectionLost) -> Unknown:
+    def _broken(self, error: ConnectionLost) -> CommitUnknown:
         self._lane.drop()
-        return Unknown(self._database.explain(error))
+        return CommitUnknown(self._database.explain(error))
 
     def _told(self, answer: Committed | Fenced, began: float) -> Committed | Fenced:
         self._cost += (time.perf_counter() - began - self._cost) / 8

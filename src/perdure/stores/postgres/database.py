@@ -27,7 +27,7 @@ from perdure.stores.errors import (
     StoreServerUnfit,
     StoreUnreachable,
 )
-from perdure.stores.postgres.clock_offset import DatabaseCount, settle
+from perdure.stores.postgres.clock_offset import DatabaseClock, settle
 from perdure.stores.postgres.session import ConnectionLost, Session
 from perdure.stores.store_urls import without_password
 
@@ -92,7 +92,7 @@ class PostgresSettings(msgspec.Struct, frozen=True):
     readers: int = 2  # connections for reading, opened when they are needed
 
 
-class News:
+class Notifications:
     """What is heard by the thread that keeps the lease, for all lives of the lease."""
 
     def __init__(self) -> None:
@@ -102,11 +102,11 @@ class News:
 
 class Database:
     def __init__(self, url: str, settings: PostgresSettings) -> None:
-        self.count = DatabaseCount()
-        self.shown = without_password(url)
+        self.clock = DatabaseClock()
+        self.address = without_password(url)
         self.settings = settings
         self.patience = settings.patience
-        self.news = News()
+        self.news = Notifications()
         self.token = f"perdure-{secrets.token_hex(6)}"
         """Begins the name of all our sessions, so that a successor can end what we left open."""
         self._parameters = parameters_of(url)
@@ -142,25 +142,25 @@ class Database:
     def _prepare(self, session: Session) -> None:
         if session.server_version < OLDEST_SERVER:
             found = session.server_version // 10_000
-            raise StoreServerUnfit(f"{self.shown} is PostgreSQL {found}; Perdure needs 15 or newer")
+            raise StoreServerUnfit(f"{self.address} is PostgreSQL {found}; Perdure needs 15 or newer")
         milliseconds = int(self.settings.lease * 1_000)
         ((fsync, encoding, is_standby),) = session.execute(_SETTINGS.format(lease_milliseconds=milliseconds))
         if fsync != "on":
-            raise StoreNotDurable(f"{self.shown}: the server runs with fsync = off")
+            raise StoreNotDurable(f"{self.address}: the server runs with fsync = off")
         if encoding != "UTF8":
             raise StoreServerUnfit(
-                f"{self.shown}: the database's encoding is {encoding}, not UTF8",
+                f"{self.address}: the database's encoding is {encoding}, not UTF8",
                 hint="Create the database with ENCODING 'UTF8' TEMPLATE template0.",
             )
         if is_standby == "t":
             raise StoreReadOnly(
-                f"{self.shown} is a standby, which cannot be written",
+                f"{self.address} is a standby, which cannot be written",
                 hint="Name the primary server, or add ?target_session_attrs=read-write to an address of several hosts.",
             )
 
     def settle(self, session: Session) -> None:
         """Judge nobody by a clock that has jumped: it is set right first."""
-        jumped = settle(session, self.count, self.token)
+        jumped = settle(session, self.clock, self.token)
         if jumped:
             way = "ahead" if jumped > 0 else "back"
             self.warn(f"the database's clock was set {way} by {abs(jumped) / SECOND:.0f} s; the store's clock goes on")
@@ -173,12 +173,12 @@ class Database:
         newest = len(migrations())
         if not version:
             raise StoreMissing(
-                f"there is no Perdure store in {self.shown} yet",
+                f"there is no Perdure store in {self.address} yet",
                 hint="Start a run first (`perdure run FILE`), or check the name of the database.",
             )
         if compatible > newest:
             raise StoreNewer(
-                f"{self.shown} has schema {version}, which needs a Perdure that knows schema {compatible};"
+                f"{self.address} has schema {version}, which needs a Perdure that knows schema {compatible};"
                 f" this one knows schemas up to {newest}",
                 hint="Upgrade Perdure, or choose another database with --db. Nothing was touched.",
             )
@@ -203,7 +203,7 @@ class Database:
                         session.execute(f"DELETE FROM schema; INSERT INTO schema VALUES ({number}, {compatible})")
         except errors.InsufficientPrivilege as error:
             raise StoreRightsMissing(
-                f"{self.shown}: the role may not create or change Perdure's tables ({_first_line(error)})",
+                f"{self.address}: the role may not create or change Perdure's tables ({_first_line(error)})",
                 hint="Let a role that may do so run `perdure db migrate` once; docs/reference/postgres.md lists the"
                 " rights for every day.",
             ) from None
@@ -222,33 +222,33 @@ class Database:
         said = " ".join(str(error).split())
         for pattern, kind, hint in _REFUSALS:
             if re.search(pattern, said):
-                return kind(f"{self.shown}: {_without_prefix(said)}", hint=hint)
+                return kind(f"{self.address}: {_without_prefix(said)}", hint=hint)
         if isinstance(error, psycopg.ProgrammingError):
-            return BadStoreUrl(f"{self.shown} is not understood: {said}")
-        return StoreUnreachable(f"{self.shown}: {_without_prefix(said)}")
+            return BadStoreUrl(f"{self.address} is not understood: {said}")
+        return StoreUnreachable(f"{self.address}: {_without_prefix(said)}")
 
     def explain(self, error: BaseException) -> StoreError:
         match error:
             case StoreError():
                 return error
             case ConnectionLost():
-                return StoreUnreachable(f"{self.shown}: the connection was lost ({_first_line(error)})")
+                return StoreUnreachable(f"{self.address}: the connection was lost ({_first_line(error)})")
             case errors.DiskFull() | errors.OutOfMemory():
-                return StoreFull(f"{self.shown}: {_first_line(error)}", hint=_FULL)
+                return StoreFull(f"{self.address}: {_first_line(error)}", hint=_FULL)
             case errors.InsufficientPrivilege():
-                return StoreRightsMissing(f"{self.shown}: {_first_line(error)}")
+                return StoreRightsMissing(f"{self.address}: {_first_line(error)}")
             case errors.ReadOnlySqlTransaction():
                 return StoreReadOnly(
-                    f"{self.shown}: {_first_line(error)}",
+                    f"{self.address}: {_first_line(error)}",
                     hint="The database is a standby, or set to read only. Name the primary server.",
                 )
             case errors.UndefinedTable() | errors.InvalidSchemaName():
                 return StoreMissing(
-                    f"{self.shown}: {_first_line(error)}",
+                    f"{self.address}: {_first_line(error)}",
                     hint="Perdure's tables were removed, or were never made; `perdure db migrate` makes them.",
                 )
             case _:
-                return StoreError(f"{self.shown}: {_first_line(error)}")
+                return StoreError(f"{self.address}: {_first_line(error)}")
 
 
 _FULL = "Free disk space on the database server (`perdure prune` helps), then continue with `perdure resume`."

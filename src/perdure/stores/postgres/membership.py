@@ -158,7 +158,7 @@ class Membership(ABC):
         rows = session.run(_REGISTERED, self._database.token)
         if not rows:
             name = f"{socket.gethostname()}:{os.getpid()}"
-            now, lease = self._database.count.now(), microseconds(self._database.settings.lease)
+            now, lease = self._database.clock.now(), microseconds(self._database.settings.lease)
             rows = session.run(
                 _REGISTER, self._database.token, name, self._role, now, lease, self.reads, clocks.machine()
             )
@@ -186,11 +186,11 @@ class Membership(ABC):
     def _leave(self, session: Session) -> None:
         """Give up everything at once, and be gone."""
         session.run(_LEAVE, self._database.token)
-        session.run(_SEEN, self._database.count.now())
+        session.run(_SEEN, self._database.clock.now())
 
     def _look_at_machines(self, session: Session) -> None:
         """Whoever lives has renewed its lease within half of it; whoever died with one that is over has not."""
-        recent = self._database.count.now() - microseconds(self._database.settings.lease) // 2
+        recent = self._database.clock.now() - microseconds(self._database.settings.lease) // 2
         self._machines = [machine for (machine,) in session.run(_MACHINES, recent)]
 
     def loss_on(self, machine: str) -> LossKind:
@@ -211,7 +211,7 @@ class Membership(ABC):
     def _come_back(self, session: Session) -> int:
         """Be registered, with a lease that counts from now; the number of our row."""
         until = boot_time() + self._database.settings.lease
-        now, lease = self._database.count.now(), microseconds(self._database.settings.lease)
+        now, lease = self._database.clock.now(), microseconds(self._database.settings.lease)
         rows = session.run(_COME_BACK, now, lease, self._database.token)
         server: int
         server, self._epoch = rows[0] if rows else self._registered(session)

@@ -6,7 +6,7 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from perdure.kernel.values import RunId
-from perdure.stores.commit_types import Delivered, Message
+from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement
 
@@ -51,15 +51,15 @@ def birthplace(run: RunId, sender: int) -> int:
     return 1 + crc32(run.encode()) % SHARED if sender <= SHARED else sender
 
 
-def send(session: Session, letter: Message, *, stamps: bool, statement: Statement = _SEND) -> Delivered | None:
+def send(session: Session, letter: Message, *, stamps: bool, statement: Statement = _SEND) -> DeliveredMessage | None:
     """None when there is no such run. With `stamps` it arrives when the store's clock says that it is written."""
-    rows = session.run(statement, None if stamps else letter.at, letter.body, int(letter.is_word), letter.to)
+    rows = session.run(statement, None if stamps else letter.at, letter.body, int(letter.is_control), letter.to)
     for position, partition, at in rows:
-        return Delivered(position, partition, replace(letter, at=at))
+        return DeliveredMessage(position, partition, replace(letter, at=at))
     return None
 
 
-def send_together(session: Session, letters: Sequence[Message], *, stamps: bool) -> list[Delivered]:
+def send_together(session: Session, letters: Sequence[Message], *, stamps: bool) -> list[DeliveredMessage]:
     """In one transaction; to a run that is not there yet, where its start is."""
     sent = []
     with session.transaction():
@@ -71,7 +71,7 @@ def send_together(session: Session, letters: Sequence[Message], *, stamps: bool)
     return sent
 
 
-def send_all(session: Session, letters: Sequence[tuple[Message, int]]) -> list[Delivered]:
+def send_all(session: Session, letters: Sequence[tuple[Message, int]]) -> list[DeliveredMessage]:
     """Letters with the partition of their sender, inside a transaction."""
     if not letters:
         return []
@@ -90,7 +90,7 @@ def sending(letters: Sequence[tuple[Message, int]]) -> Step:
     )
 
 
-def delivered(rows: Sequence[tuple[int, int]], letters: Sequence[Message]) -> list[Delivered]:
+def delivered(rows: Sequence[tuple[int, int]], letters: Sequence[Message]) -> list[DeliveredMessage]:
     """What positions say of letters that were sent together."""
     mask = (1 << LETTER_BITS) - 1
-    return [Delivered(position, partition, letters[position & mask]) for position, partition in sorted(rows)]
+    return [DeliveredMessage(position, partition, letters[position & mask]) for position, partition in sorted(rows)]

@@ -98,13 +98,13 @@ def kept(batch: Sequence[Transition]) -> list[Step]:
 
 def claim(session: Session, batch: Sequence[Transition]) -> LeftOut | None:
     """Take the names that a batch claims, inside a transaction. Who is left out is the first that cannot have one."""
-    claims = [(*name, child) for change in batch for name, child in change.claims]
+    claims = [(*name, child) for change in batch for name, child in change.name_claims]
     claims.sort(key=itemgetter(0, 1, 2))  # of one name in their own order: the first has it
     rows = list(zip(*claims, strict=True))
     *_, found = session.run_all([*kept(batch), (_CLAIM_NEW, rows), (_CLAIM_OLD, rows), (_RIVALS, rows)])
     rivals = dict(found)
     for change in batch:
-        own = {(name, child): RunId(rivals[child]) for name, child in change.claims if rivals.get(child)}
+        own = {(name, child): RunId(rivals[child]) for name, child in change.name_claims if rivals.get(child)}
         if own:
             return LeftOut(rivals={change.run: own})
     return LeftOut() if rivals else None  # nobody: a name has become free meanwhile

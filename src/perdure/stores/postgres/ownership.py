@@ -21,7 +21,7 @@ from perdure.stores.postgres.membership import Membership, entrust
 from perdure.stores.postgres.messages import SHARED, birthplace, send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
-from perdure.stores.protocol import Left, Server, Share
+from perdure.stores.protocol import AdoptedRuns, Server, Share
 
 FIRST_PRIVATE = 1_001
 
@@ -220,10 +220,10 @@ class Ownership(Membership):
         self._owned.add(home)
         return home
 
-    async def move(self, families: Sequence[RunId] | None, home: int) -> list[Left]:
+    async def move(self, families: Sequence[RunId] | None, home: int) -> list[AdoptedRuns]:
         await self._join(self._role or "private")
 
-        def work(session: Session, again: bool) -> list[Left]:
+        def work(session: Session, again: bool) -> list[AdoptedRuns]:
             self._take_over(session)
             orphans = [id for (id,) in session.run(_ORPHANED)]
             with session.transaction():
@@ -238,7 +238,7 @@ class Ownership(Membership):
             at_work: dict[int, list[RunId]] = {} if families is not None else {partition: [] for partition in free}
             for partition, run in moved:
                 at_work.setdefault(partition, []).append(run)
-            return [Left(partition, runs) for partition, runs in at_work.items()]
+            return [AdoptedRuns(partition, runs) for partition, runs in at_work.items()]
 
         return await self._write(work)
 
@@ -252,7 +252,7 @@ class Ownership(Membership):
     def loss_of(self, run: RunId) -> LossKind:
         return LossKind.PROCESS  # silent, dead or cut off: nobody sees which, nor what else it had at work
 
-    async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
+    async def transfer(self, runs: Sequence[RunId]) -> list[RunId]:
         if self._lease is None:
             return []
         fence = (self._lease.server, self._epoch)
@@ -301,7 +301,7 @@ class Ownership(Membership):
     async def owned(self, partitions: Collection[int]) -> frozenset[int]:
         return frozenset(id for (id,) in await self._read(_OWNED, sorted(partitions)))
 
-    async def orphaned(self) -> list[int]:
+    async def orphaned_partitions(self) -> list[int]:
         return [id for (id,) in await self._read(_ORPHANED)]
 
     async def families(self, partitions: Sequence[int]) -> list[RunId]:
@@ -328,14 +328,14 @@ def take_over(session: Session, database: Database) -> list[str]:
     Their sessions end first, for an open transaction holds the row.
     """
     database.settle(session)
-    silent = session.run(_SILENT, database.count.now(), database.token)
+    silent = session.run(_SILENT, database.clock.now(), database.token)
     if not silent:
         return []
     try:
         session.run(_END_SESSIONS, [token for _, token in silent])
     except psycopg.errors.InsufficientPrivilege:
         pass  # their transaction ends by itself, after a lease's time
-    return [name for (name,) in session.run(_TAKE_OVER, database.count.now(), [id for id, _ in silent])]
+    return [name for (name,) in session.run(_TAKE_OVER, database.clock.now(), [id for id, _ in silent])]
 
 
 def _move_all(session: Session, free: list[int], home: int) -> list[tuple[int, RunId]]:

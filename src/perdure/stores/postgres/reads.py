@@ -6,10 +6,10 @@ from typing import Any
 
 from perdure.kernel.lookups import PermitQueue
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.commit_types import Delivered, Message
+from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.batched_lookup import BatchedLookup
 from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement, jsonb
-from perdure.stores.protocol import Filter, RunRow, Stored
+from perdure.stores.protocol import RunFilter, RunRow, StoredRun
 from perdure.stores.rows import RUN_COLUMNS, run_row
 
 _COLUMNS = RUN_COLUMNS.replace("labels", "labels::text")
@@ -141,16 +141,16 @@ class Reads(ABC):
     async def _find_many(self, runs: list[RunId]) -> dict[RunId, RunRow]:
         return {row.id: row for row in map(run_row, await self._read(_FIND, runs))}
 
-    async def named(self, language: str, namespace: str, name: str) -> RunId | None:
+    async def run_named(self, language: str, namespace: str, name: str) -> RunId | None:
         return next((id for (id,) in await self._read(_NAMED, language, namespace, name)), None)
 
-    async def begins_with(self, prefix: str) -> list[RunId]:
+    async def find_by_prefix(self, prefix: str) -> list[RunId]:
         return [id for (id,) in await self._read(_BEGINS, prefix, prefix + _LAST, len(prefix) + 1)]
 
-    async def load(self, runs: Sequence[RunId]) -> list[Stored]:
+    async def load(self, runs: Sequence[RunId]) -> list[StoredRun]:
         return list((await self._runs.ask(runs)).values())
 
-    async def _load_many(self, runs: list[RunId]) -> dict[RunId, Stored]:
+    async def _load_many(self, runs: list[RunId]) -> dict[RunId, StoredRun]:
         rows = {number: run_row(tuple(rest)) for number, *rest in await self._read(_FIND_MANY, runs)}
         self._learn({row.id: number for number, row in rows.items()})
         snapshots = {run: (seq, body) for run, seq, body in await self._read(_SNAPSHOTS, list(rows))}
@@ -158,7 +158,7 @@ class Reads(ABC):
         after = [snapshots[number][0] if number in snapshots else 0 for number in rows]
         for run, seq, body in await self._read(_TAILS, list(rows), after):
             tails[run].append((seq, body))
-        return {row.id: Stored(row, snapshots.get(number), tails[number]) for number, row in rows.items()}
+        return {row.id: StoredRun(row, snapshots.get(number), tails[number]) for number, row in rows.items()}
 
     async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
         return [(seq, body) for seq, body in await self._read(_HISTORY, run, after)]
@@ -172,7 +172,7 @@ class Reads(ABC):
     async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]:
         return dict(await self._read(_VALUES, run, digests)) if digests else {}
 
-    async def search(self, filter: Filter) -> list[RunRow]:
+    async def search(self, filter: RunFilter) -> list[RunRow]:
         conditions, kinds, values = ["TRUE"], list[Kind](), list[Any]()
 
         def demand(condition: str, kind: Kind, value: Any) -> None:
@@ -207,7 +207,7 @@ class Reads(ABC):
     async def ended(self, languages: Sequence[str], after: tuple[Instant, RunId], limit: int) -> list[RunRow]:
         return [run_row(row) for row in await self._read(_ENDED, *after, languages, limit)]
 
-    async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
+    async def runs_with_work(self, partitions: Sequence[int]) -> list[RunId]:
         return [id for (id,) in await self._read(_WITH_WORK, partitions)]
 
     async def due(self, partitions: Sequence[int], until: Instant, limit: int, ahead: Instant = 0) -> list[RunId]:
@@ -223,23 +223,23 @@ class Reads(ABC):
         ((held, highest),) = await self._read(_LINE, self._now(), run, scope)
         return PermitQueue(held, highest)
 
-    async def awaited(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
+    async def waiting_permits(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
         return [(run, permit, scope) for run, permit, scope in await self._read(_AWAITED, prefix, partitions)]
 
-    async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
+    async def inbox(self, partitions: Sequence[int], limit: int) -> list[DeliveredMessage]:
         found, strays = [], []
         for position, partition, run, at, body, home in await self._read(_INBOX, partitions, limit, limit):
             if home is None or home == partition:
-                found.append(Delivered(position, partition, Message(run, at, body)))
+                found.append(DeliveredMessage(position, partition, Message(run, at, body)))
             else:
                 strays.append(position)
         if strays:
             await self._forward(strays)
         return found
 
-    async def unborn(self, run: RunId) -> list[RunId]:
+    async def unstarted_children(self, run: RunId) -> list[RunId]:
         return [id for (id,) in await self._read(_UNBORN, f"{run}.", f"{run}.{_LAST}")]
 
-    async def messages(self, run: RunId) -> list[Delivered]:
+    async def messages(self, run: RunId) -> list[DeliveredMessage]:
         rows = await self._read(_LETTERS, run)
-        return [Delivered(position, partition, Message(run, at, body)) for position, partition, at, body in rows]
+        return [DeliveredMessage(position, partition, Message(run, at, body)) for position, partition, at, body in rows]

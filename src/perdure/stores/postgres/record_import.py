@@ -21,7 +21,7 @@ class RecordImport:
         self._connection = connection
         self._numbers: dict[RunId, int] = {}  # of the runs that came last
 
-    def pour(self, batch: Sequence[r.Record]) -> None:
+    def import_batch(self, batch: Sequence[r.Record]) -> None:
         if isinstance(batch[0], r.CatalogVersionRecord):
             last = batch[0].last  # what a sequence is set to is not taken back, and does no harm
             self._connection.execute("SELECT setval('resource_versions', greatest(%s, 1), %s)", (last, last > 0))

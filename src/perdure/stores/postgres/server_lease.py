@@ -146,7 +146,7 @@ class ServerLease:
                 self._heard(EVERYONE)
 
     def _renew(self, session: Session) -> None:
-        sent, count = boot_time(), self._database.count
+        sent, count = boot_time(), self._database.clock
         rows = self._ask(session, count.now(), JUMP)
         if not rows:  # no row of ours, or a clock has jumped
             self._database.settle(session)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.commit_types import Delivered, Message
+from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.errors import BackupRefused, StoreError
 from perdure.stores.postgres import run_removal
 from perdure.stores.postgres.batch_writer import BatchWriter
@@ -21,7 +21,7 @@ from perdure.stores.postgres.server_lease import NOTIFY_OWNERS
 from perdure.stores.postgres.session import ConnectionLost, Session
 from perdure.stores.postgres.task_leases import TaskLeases
 from perdure.stores.postgres.wire import INT, INTS, TEXT, Statement
-from perdure.stores.protocol import Pace
+from perdure.stores.protocol import PollIntervals
 
 T = TypeVar("T")
 
@@ -51,9 +51,9 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
         super().__init__()
         self._database = Database(url, settings or PostgresSettings())
         # News are told, and every renewal of the lease looks for what was not; a look in between is the last net.
-        self.pace = Pace(share=min(30.0, 3 * self._database.settings.lease), sweep=5.0)
-        self.timepiece = self._database.count
-        self._now = now or self.timepiece.now
+        self.poll_intervals = PollIntervals(share=min(30.0, 3 * self._database.settings.lease), sweep=5.0)
+        self.clock = self._database.clock
+        self._now = now or self.clock.now
         self._stamps = now is None  # by the clock that all have, not by what a sender has counted
         session = self._database.connect("writer" if not must_exist else "reader 1")
         try:
@@ -61,7 +61,7 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
                 self._database.migrate(session)
             self._database.refuse_foreign(session)
             self._database.migrate(session)  # one that exists may be older than we can read
-            begin(session, self.timepiece, self._database.shown, checks=now is None)
+            begin(session, self.clock, self._database.address, checks=now is None)
         except BaseException as error:
             session.close()
             raise self._database.explain(error) if isinstance(error, Exception) else error from None
@@ -80,11 +80,11 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
             await self._lane.hand(self._lane.drop)
             await self._lane.run(lambda session, again: None)
 
-    def hurry(self, patience: float = 0.0) -> None:
+    def limit_patience(self, patience: float = 0.0) -> None:
         self._database.patience = min(patience, self._database.patience)
 
     async def close(self) -> None:
-        self.hurry()
+        self.limit_patience()
         async with self._turn:
             if self._lease is not None:
                 if not self._lease.is_over:
@@ -99,7 +99,7 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
 
     def abandon(self) -> None:
         """Let go of everything without a word, as a dying process does: our lease runs out by itself."""
-        self.hurry()
+        self.limit_patience()
         if self._lease is not None:
             self._lease.end()
         self._lane.close()
@@ -107,19 +107,19 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
 
     async def backup(self, target: str) -> None:
         raise BackupRefused(
-            f"{self._database.shown}: a database server is copied by its own tools, not by `perdure backup`",
-            hint=f"pg_dump --format=custom --schema=perdure --file=FILE {self._database.shown}",
+            f"{self._database.address}: a database server is copied by its own tools, not by `perdure backup`",
+            hint=f"pg_dump --format=custom --schema=perdure --file=FILE {self._database.address}",
         )
 
     # Writing.
 
-    async def send(self, letter: Message) -> Delivered | None:
+    async def send(self, letter: Message) -> DeliveredMessage | None:
         sent = await self._write(lambda session, again: send(session, letter, stamps=self._stamps))
         if sent is not None:
             await self._tell([sent])
         return sent
 
-    async def send_together(self, letters: Sequence[Message]) -> list[Delivered]:
+    async def send_together(self, letters: Sequence[Message]) -> list[DeliveredMessage]:
         sent = await self._write(lambda session, again: send_together(session, letters, stamps=self._stamps))
         if sent:
             await self._tell(sent)
@@ -129,7 +129,7 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
         await self._write(lambda session, again: session.run(_DISCARD, sorted(self._owned), positions))
 
     async def set_limit(self, scope: str, limit: int | None) -> None:
-        def work(session: Session, again: bool) -> list[Delivered]:
+        def work(session: Session, again: bool) -> list[DeliveredMessage]:
             with session.transaction():
                 lock(session, [scope])
                 if limit is None:
@@ -167,7 +167,7 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
 
     # Hints.
 
-    async def _tell(self, delivered: Sequence[Delivered]) -> None:
+    async def _tell(self, delivered: Sequence[DeliveredMessage]) -> None:
         partitions = {one.partition for one in delivered} - self._owned
         if partitions and self._lease is not None:
             self._lease.tell_owners(partitions)

@@ -8,11 +8,11 @@ from perdure.kernel import inputs
 from perdure.kernel.crash_attribution import LossKind, StartPlace, loss_of_lease
 from perdure.kernel.values import Instant, RunId
 from perdure.stores import clocks
-from perdure.stores.commit_types import Delivered, Message
+from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.messages import send, send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, INT, INTS, TEXT, TEXTS, Statement
-from perdure.stores.protocol import Leased, Renewal
+from perdure.stores.protocol import LeasedTask, LeaseRenewal
 
 T = TypeVar("T")
 
@@ -89,13 +89,13 @@ class TaskLeases(ABC):
     def _look_at_machines(self, session: Session) -> None: ...
 
     @abstractmethod
-    async def _tell(self, delivered: Sequence[Delivered]) -> None:
+    async def _tell(self, delivered: Sequence[DeliveredMessage]) -> None:
         """Hint to the owners that letters have come."""
 
     async def lease(
         self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
-    ) -> list[Leased]:
-        def work(session: Session, again: bool) -> list[Leased]:
+    ) -> list[LeasedTask]:
+        def work(session: Session, again: bool) -> list[LeasedTask]:
             taken = session.run(_LEASED_BEFORE, until, worker) if again else []
             if not taken:
                 taken = (
@@ -103,7 +103,7 @@ class TaskLeases(ABC):
                     if providers is None
                     else session.run(_LEASE_SOME, worker, until, pool, providers, count)
                 )
-            return [Leased(*row) for row in sorted(taken)]
+            return [LeasedTask(*row) for row in sorted(taken)]
 
         # Looking first costs an idle worker no write transaction.
         if not await self._read(_ANY_READY, pool):
@@ -113,20 +113,20 @@ class TaskLeases(ABC):
     async def is_offered(self, run: RunId, task: int) -> bool:
         return bool(await self._read(_IS_OFFERED, run, task))
 
-    async def renew(self, worker: str, leases: Sequence[Leased], until: Instant) -> Renewal:
-        def work(session: Session, again: bool) -> Renewal:
+    async def renew(self, worker: str, leases: Sequence[LeasedTask], until: Instant) -> LeaseRenewal:
+        def work(session: Session, again: bool) -> LeaseRenewal:
             runs, tasks, deliveries = zip(*[(one.run, one.task, one.delivery) for one in leases], strict=True)
             kept = {
                 (run, task): recalled
                 for run, task, recalled in session.run(_RENEW, until, runs, tasks, deliveries, worker)
             }
             lost = {(one.run, one.task) for one in leases if (one.run, one.task) not in kept}
-            return Renewal(frozenset(lost), frozenset(key for key, recalled in kept.items() if recalled))
+            return LeaseRenewal(frozenset(lost), frozenset(key for key, recalled in kept.items() if recalled))
 
-        return await self._write(work) if leases else Renewal(frozenset(), frozenset())
+        return await self._write(work) if leases else LeaseRenewal(frozenset(), frozenset())
 
-    async def begin(self, worker: str, lease: Leased, place: StartPlace, letter: Message | None = None) -> bool:
-        def work(session: Session, again: bool) -> list[Delivered] | None:
+    async def begin(self, worker: str, lease: LeasedTask, place: StartPlace, letter: Message | None = None) -> bool:
+        def work(session: Session, again: bool) -> list[DeliveredMessage] | None:
             if again and letter is not None and session.run(_WAS_SENT, letter.to, letter.body):
                 return []
             with session.transaction():
@@ -139,8 +139,8 @@ class TaskLeases(ABC):
         await self._tell(sent or ())
         return sent is not None
 
-    async def report(self, worker: str, lease: Leased, letter: Message) -> bool:
-        def work(session: Session, again: bool) -> list[Delivered] | None:
+    async def report(self, worker: str, lease: LeasedTask, letter: Message) -> bool:
+        def work(session: Session, again: bool) -> list[DeliveredMessage] | None:
             if again and session.run(_WAS_SENT, letter.to, letter.body):
                 return []
             with session.transaction():
@@ -152,7 +152,7 @@ class TaskLeases(ABC):
         await self._tell(sent or ())
         return sent is not None
 
-    def _sent(self, session: Session, letter: Message) -> list[Delivered]:
+    def _sent(self, session: Session, letter: Message) -> list[DeliveredMessage]:
         sent = send(session, letter, stamps=self._stamps)
         return [] if sent is None else [sent]
 
@@ -160,7 +160,7 @@ class TaskLeases(ABC):
         if not await self._read(_ANY_OVER, now):
             return 0
 
-        def work(session: Session, again: bool) -> list[Delivered]:
+        def work(session: Session, again: bool) -> list[DeliveredMessage]:
             with session.transaction():
                 letters = []
                 over = session.run(_EXPIRE, now)

@@ -8,7 +8,16 @@ from typing import Any
 import apsw
 
 from perdure.kernel.values import Instant
-from perdure.stores.admin import Figures, Owner, RunCounts, Schema, StoreImport, StoreSnapshot, Stray, TableSize
+from perdure.stores.admin import (
+    OrphanRow,
+    Owner,
+    RunCounts,
+    Schema,
+    StoreImport,
+    StoreSnapshot,
+    StoreStatistics,
+    TableSize,
+)
 from perdure.stores.errors import StoreInUse, StoreNotEmpty
 from perdure.stores.record_export import RecordExport
 from perdure.stores.records import Record
@@ -42,18 +51,18 @@ class SqliteAdmin:
     def migrate(self) -> None:
         open_for_writing(self.path).close()
 
-    def figures(self) -> Figures:
+    def statistics(self) -> StoreStatistics:
         with explained(self.path), _closing(self._open()) as connection:
             connection.execute("BEGIN")
             return self._figures(connection)
 
-    def _figures(self, connection: apsw.Connection) -> Figures:
+    def _figures(self, connection: apsw.Connection) -> StoreStatistics:
         def one(query: str) -> tuple[Any, ...]:
             row: tuple[Any, ...] = next(connection.execute(query))
             return row
 
         now = self._now()
-        figures = Figures(f"SQLite {apsw.sqlite_lib_version()}", _schema(connection), now)
+        figures = StoreStatistics(f"SQLite {apsw.sqlite_lib_version()}", _schema(connection), now)
         beside = [self.path.with_name(self.path.name + end) for end in ("", "-wal")]
         figures.bytes = sum(path.stat().st_size for path in beside if path.exists())
         figures.owners = self._owners(connection)
@@ -100,7 +109,7 @@ class SqliteAdmin:
         return counts
 
     @contextmanager
-    def reading(self) -> Iterator[StoreSnapshot]:
+    def snapshot(self) -> Iterator[StoreSnapshot]:
         with explained(self.path), _closing(self._open()) as connection:
             connection.execute("BEGIN")
             yield _Moment(connection)
@@ -115,7 +124,7 @@ class SqliteAdmin:
             yield _Moment(connection)
 
     @contextmanager
-    def filling(self) -> Iterator[StoreImport]:
+    def import_into(self) -> Iterator[StoreImport]:
         """One transaction: nothing is to be seen before it is whole, and nothing is left when it breaks off."""
         with explained(self.path), _closing(open_for_writing(self.path)) as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -156,19 +165,19 @@ class _Moment(RecordExport):
         ).get
         return found
 
-    def strays(self, limit: int) -> Iterator[Stray]:
+    def orphan_rows(self, limit: int) -> Iterator[OrphanRow]:
         for (said,) in self._connection.execute(f"PRAGMA integrity_check({limit})"):
             if said != "ok":
-                yield Stray("store", None, said)
-        yield from super().strays(limit)
+                yield OrphanRow("store", None, said)
+        yield from super().orphan_rows(limit)
 
 
 class _Vessel(_Moment):
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
-        self.pour = RecordImport(connection).pour
+        self.import_batch = RecordImport(connection).import_batch
 
-    def kept(self, batch: Sequence[Record]) -> Sequence[Record]:
+    def as_stored(self, batch: Sequence[Record]) -> Sequence[Record]:
         return batch
 
 

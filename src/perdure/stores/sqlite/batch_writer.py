@@ -8,7 +8,7 @@ from perdure.kernel import inputs
 from perdure.kernel.ids import RunName, is_family
 from perdure.kernel.permits import PermitRequest, grant
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.commit_types import Committed, Delivered, Message, PermitAsked, Transition
+from perdure.stores.commit_types import Committed, DeliveredMessage, Message, RequestedPermit, Transition
 from perdure.stores.rows import HAS_NO_NAME, elders, may_take, written_labels
 
 MOST_NUMBERS_KEPT = 100_000
@@ -41,13 +41,13 @@ class BatchWriter:
 
     def write(self, batch: Sequence[Transition], owned: Collection[int], now: Instant) -> Committed:
         refused: set[RunId] = set()
-        delivered: list[Delivered] = []
+        delivered: list[DeliveredMessage] = []
         scopes: set[str] = set()
         log_rows: list[tuple[int, int, bytes]] = []
         consumed: list[tuple[int]] = []
         rivals: dict[RunId, dict[tuple[RunName, RunId], RunId]] = {}
         for change in batch:
-            if change.claims and (found := self._rivals(change)):
+            if change.name_claims and (found := self._rivals(change)):
                 rivals[change.run] = found
                 continue
             if change.programs:
@@ -58,8 +58,8 @@ class BatchWriter:
             if change.consumes:
                 consumed.extend((position,) for position in change.consumes)
             number = self._number(change.run)
-            if change.lived:
-                log_rows.extend((number, seq, row) for seq, row in change.lived)
+            if change.inherited_log:
+                log_rows.extend((number, seq, row) for seq, row in change.inherited_log)
             if change.row is not None:
                 log_rows.append((number, change.seq, change.row))
             if change.snapshot is not None:
@@ -76,20 +76,20 @@ class BatchWriter:
                     "INSERT INTO large_values (run, digest, text) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
                     (number, digest, text),
                 )
-            for source, wanted in change.borrowed:
+            for source, wanted in change.borrowed_values:
                 self._execute(
                     "INSERT INTO large_values (run, digest, text) SELECT ?1, digest, text FROM large_values"
                     " WHERE run = (SELECT number FROM runs WHERE id = ?2) AND (?3 IS NULL OR digest = ?3)"
                     " ON CONFLICT DO NOTHING",
                     (number, source, wanted),
                 )
-            for letter in change.letters:
+            for letter in change.messages:
                 delivered.append(self.send(letter, change.partition))
             if change.permits_asked or change.permits_released or change.ended:
                 scopes |= self._permits(change, delivered)
-            if change.disowned or change.claims:
+            if change.disowned or change.name_claims:
                 self._hand_names_on(change)
-            if change.remembered:
+            if change.memories:
                 self._remember(change, now)
             if change.offers or change.withdrawn or change.recalled or change.ended:
                 self._tasks(change, delivered, now)
@@ -166,7 +166,7 @@ class BatchWriter:
         """Who has the names that a change claims; empty: it may have them."""
         rivals = {}
         claimed: dict[RunName, RunId] = {}
-        for name, child in change.claims:
+        for name, child in change.name_claims:
             if self._has_no_name(name.language, child):
                 continue
             first = claimed.setdefault(name, child)
@@ -178,7 +178,7 @@ class BatchWriter:
     def _hand_names_on(self, change: Transition) -> None:
         for child in change.disowned:
             self._execute(_KEEP_NAMES, (child, change.run))
-        for name, child in change.claims:
+        for name, child in change.name_claims:
             if not self._has_no_name(name.language, child):
                 self._execute(_TAKE_OVER, (*name, child))
 
@@ -201,15 +201,15 @@ class BatchWriter:
             (summary.status.value, summary.has_work, summary.due, summary.ended_at, summary.on_wall, number),
         )
 
-    def send(self, letter: Message, sender: int) -> Delivered:
+    def send(self, letter: Message, sender: int) -> DeliveredMessage:
         """A run that does not exist yet (a child about to start) lives where its sender does."""
         found = self._execute("SELECT partition FROM runs WHERE id = ?", (letter.to,)).get
         partition = sender if found is None else found
         self._execute(
             "INSERT INTO inbox (partition, run, at, body, is_word) VALUES (?, ?, ?, ?, ?)",
-            (partition, letter.to, letter.at, letter.body, letter.is_word),
+            (partition, letter.to, letter.at, letter.body, letter.is_control),
         )
-        return Delivered(self._connection.last_insert_rowid(), partition, letter)
+        return DeliveredMessage(self._connection.last_insert_rowid(), partition, letter)
 
     def _remember(self, change: Transition, now: Instant) -> None:
         """Whoever adds to what is remembered also clears some of what has expired."""
@@ -220,12 +220,12 @@ class BatchWriter:
         self._executemany(
             "INSERT INTO memories VALUES (?1, ?2, ?3, ?4)"
             " ON CONFLICT DO UPDATE SET value = ?2, created_at = ?3, expires_at = ?4",
-            [(key, one.value, one.created_at, one.expires_at) for key, one in change.remembered],
+            [(key, one.value, one.created_at, one.expires_at) for key, one in change.memories],
         )
 
     # Permits.
 
-    def _permits(self, change: Transition, delivered: list[Delivered]) -> set[str]:
+    def _permits(self, change: Transition, delivered: list[DeliveredMessage]) -> set[str]:
         touched: set[str] = set()
         for permit in change.permits_released:
             for (scope,) in self._execute(
@@ -248,12 +248,12 @@ class BatchWriter:
                 touched.add(asked.scope)
         return touched
 
-    def _capacity(self, asked: PermitAsked) -> int | None:
+    def _capacity(self, asked: RequestedPermit) -> int | None:
         configured: int | None = self._execute("SELECT capacity FROM limits WHERE scope = ?", (asked.scope,)).get
         known = [limit for limit in (configured, asked.limit) if limit is not None]
         return min(known) if known else None
 
-    def allocate(self, scope: str, now: Instant) -> list[Delivered]:
+    def allocate(self, scope: str, now: Instant) -> list[DeliveredMessage]:
         """Give the free places of a scope away. The write transaction is the lock."""
         capacity = self._execute("SELECT min(capacity) FROM limits WHERE scope = ?", (scope,)).get
         if capacity is None:
@@ -283,7 +283,7 @@ class BatchWriter:
 
     # Tasks for other processes.
 
-    def _tasks(self, change: Transition, delivered: list[Delivered], now: Instant) -> None:
+    def _tasks(self, change: Transition, delivered: list[DeliveredMessage], now: Instant) -> None:
         for offer in change.offers:
             self._execute(
                 "INSERT INTO tasks (run, task, delivery, pool, provider, state, body)"

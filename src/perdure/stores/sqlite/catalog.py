@@ -9,7 +9,7 @@ import apsw
 from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.permits import UNLIMITED, resource_scope
 from perdure.kernel.values import Instant
-from perdure.stores.protocol import Edition, Overtaken, ResourceRemoval, ResourceRow, ResourceWrite
+from perdure.stores.protocol import CatalogConflict, Edition, ResourceRemoval, ResourceRow, ResourceWrite
 from perdure.stores.rows import RESOURCE_COLUMNS, resource_row, written_labels
 from perdure.stores.sqlite.batch_writer import BatchWriter
 
@@ -38,11 +38,11 @@ class Catalog(ABC):
     @abstractmethod
     async def _explained_transaction(self, work: Callable[[], T]) -> T: ...
 
-    async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> Overtaken | None:
-        def work() -> Overtaken | None:
+    async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> CatalogConflict | None:
+        def work() -> CatalogConflict | None:
             late = [change.key for change in changes if self._version(change.key) != change.seen]
             if late:
-                return Overtaken(late)
+                return CatalogConflict(late)
             now = self._now()
             for change in changes:
                 if isinstance(change, ResourceRemoval):

@@ -12,7 +12,7 @@ import apsw
 import msgspec
 
 from perdure.kernel.values import Instant
-from perdure.stores.clocks import Count, offset_of_wall, refuse_behind, sources
+from perdure.stores.clocks import BootClock, refuse_behind, sources, wall_offset
 from perdure.stores.errors import (
     BadStoreUrl,
     StoreCorrupt,
@@ -124,7 +124,7 @@ LOOKED_AT = 100  # rows of the log; commits of several processes are written in 
 _turns = msgspec.msgpack.Decoder(list[tuple[int, Any]])
 
 
-def set_count(count: Count, connection: apsw.Connection, path: Path, *, writes: bool) -> None:
+def set_count(count: BootClock, connection: apsw.Connection, path: Path, *, writes: bool) -> None:
     """Count as the store says. Who only reads keeps an offset of its own where nobody has drawn one since the boot."""
     last = last_recorded(connection)
     refuse_behind(str(path), sources.wall(), last)
@@ -144,7 +144,7 @@ def set_count(count: Count, connection: apsw.Connection, path: Path, *, writes: 
 
 
 def _offset(last: Instant) -> Instant:
-    return max(offset_of_wall(), last - sources.boot())
+    return max(wall_offset(), last - sources.boot())
 
 
 def _drawn(connection: apsw.Connection) -> Instant | None:

@@ -21,7 +21,7 @@ from perdure.kernel.ids import root_of
 from perdure.kernel.values import RunId
 from perdure.kernel.versions import RECORDS
 from perdure.stores import clocks
-from perdure.stores.protocol import Left, Server, Share
+from perdure.stores.protocol import AdoptedRuns, Server, Share
 from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.partition_locks import PartitionLock, boot_id, is_locked, try_lock
 
@@ -189,13 +189,13 @@ class Ownership(ABC):
     def _is_owned(self, partition: int) -> bool:
         return partition in self._locks or is_locked(self.path, partition)
 
-    async def orphaned(self) -> list[int]:
+    async def orphaned_partitions(self) -> list[int]:
         used = {id for query in (_WITH_OPEN_RUNS, _WITH_LETTERS) for (id,) in self._read(query)}
         return [partition for partition in sorted(used) if not self._is_owned(partition)]
 
-    async def move(self, families: Sequence[RunId] | None, home: int) -> list[Left]:
-        partitions = await self.orphaned() if families is None else self._homes_of(families)
-        left: list[Left] = []
+    async def move(self, families: Sequence[RunId] | None, home: int) -> list[AdoptedRuns]:
+        partitions = await self.orphaned_partitions() if families is None else self._homes_of(families)
+        left: list[AdoptedRuns] = []
         for first in range(0, len(partitions), LOCKED_AT_ONCE):
             left += await self._move(partitions[first : first + LOCKED_AT_ONCE], families, home)
         return left
@@ -205,7 +205,7 @@ class Ownership(ABC):
         homes = {id for family in families for (id,) in self._read(query, _bounds(family))}
         return [partition for partition in sorted(homes) if not self._is_owned(partition)]
 
-    async def _move(self, partitions: Sequence[int], families: Sequence[RunId] | None, home: int) -> list[Left]:
+    async def _move(self, partitions: Sequence[int], families: Sequence[RunId] | None, home: int) -> list[AdoptedRuns]:
         held: list[PartitionLock] = []
         free: list[int] = []
         with _releasing(held):
@@ -215,11 +215,11 @@ class Ownership(ABC):
                     free.append(partition)
                     self._losses.look(lock, partition)
 
-            def work() -> list[Left]:
+            def work() -> list[AdoptedRuns]:
                 epoch = self._connection.execute("SELECT epoch FROM partitions WHERE id = ?", (home,)).get
                 if epoch is None or epoch != self._epochs.get(home):
                     return []  # we were taken over ourselves
-                return [Left(one, self._move_out_of(one, families, home)) for one in free]
+                return [AdoptedRuns(one, self._move_out_of(one, families, home)) for one in free]
 
             return await self._explained_transaction(work) if free else []
 
@@ -281,7 +281,7 @@ class Ownership(ABC):
 
         await self._explained_transaction(work)
 
-    async def entrust(self, runs: Sequence[RunId]) -> list[RunId]:
+    async def transfer(self, runs: Sequence[RunId]) -> list[RunId]:
         return []  # locks do not tell what their owners read
 
     # Serving.
@@ -290,7 +290,7 @@ class Ownership(ABC):
         """A partition of our own, and into it all that has no owner. Nobody has too much: who owns does the work."""
         taken = [] if self._locks else [await self.claim()]
         left = await self.move(None, next(iter(self._locks)))
-        return Share(taken, ended=[f"the owner of partition {one.partition}" for one in left], left=left)
+        return Share(taken, ended=[f"the owner of partition {one.partition}" for one in left], adopted=left)
 
     def should_share(self) -> bool:
         return False  # looking from time to time is cheap

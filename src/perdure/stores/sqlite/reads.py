@@ -10,8 +10,8 @@ import apsw
 
 from perdure.kernel.lookups import PermitQueue
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.commit_types import Delivered, Message
-from perdure.stores.protocol import Filter, RunRow, Stored
+from perdure.stores.commit_types import DeliveredMessage, Message
+from perdure.stores.protocol import RunFilter, RunRow, StoredRun
 from perdure.stores.rows import RUN_COLUMNS, run_row
 from perdure.stores.sqlite.database import explain, open_for_reading
 from perdure.stores.sqlite.file_permissions import make_private
@@ -42,15 +42,15 @@ class Reads(ABC):
         rows = self._read(_ROW + "WHERE id = ?", (run,))
         return run_row(rows[0]) if rows else None
 
-    async def named(self, language: str, namespace: str, name: str) -> RunId | None:
+    async def run_named(self, language: str, namespace: str, name: str) -> RunId | None:
         query = "SELECT coalesce(heir, run) FROM names WHERE language = ? AND namespace = ? AND name = ?"
         return next((id for (id,) in self._read(query, (language, namespace, name))), None)
 
-    async def begins_with(self, prefix: str) -> list[RunId]:
+    async def find_by_prefix(self, prefix: str) -> list[RunId]:
         query = "SELECT id FROM runs WHERE id GLOB ?1 || '*' AND instr(substr(id, ?2), '.') = 0 LIMIT 3"
         return [id for (id,) in self._read(query, (literal(prefix), len(prefix) + 1))]
 
-    async def load(self, runs: Sequence[RunId]) -> list[Stored]:
+    async def load(self, runs: Sequence[RunId]) -> list[StoredRun]:
         found = []
         for run in runs:
             rows = self._read(_ROW + "WHERE id = ?", (run,))
@@ -63,7 +63,7 @@ class Reads(ABC):
                 "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = ?) AND seq > ? ORDER BY seq",
                 (run, snapshot[0][0] if snapshot else 0),
             )
-            found.append(Stored(run_row(rows[0]), snapshot[0] if snapshot else None, tail))
+            found.append(StoredRun(run_row(rows[0]), snapshot[0] if snapshot else None, tail))
         return found
 
     async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
@@ -86,7 +86,7 @@ class Reads(ABC):
                 found[digest] = text
         return found
 
-    async def search(self, filter: Filter) -> list[RunRow]:
+    async def search(self, filter: RunFilter) -> list[RunRow]:
         conditions, bindings = ["TRUE"], list[Any]()
         if filter.statuses:
             conditions.append(f"status IN ({', '.join('?' * len(filter.statuses))})")
@@ -120,7 +120,7 @@ class Reads(ABC):
         )
         return [run_row(row) for row in rows]
 
-    async def with_work(self, partitions: Sequence[int]) -> list[RunId]:
+    async def runs_with_work(self, partitions: Sequence[int]) -> list[RunId]:
         return self._of_partitions(
             "SELECT id FROM runs WHERE has_work = 1 AND partition = ? ORDER BY number", partitions
         )
@@ -154,7 +154,7 @@ class Reads(ABC):
         ]
         return min(found, default=None)
 
-    async def awaited(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
+    async def waiting_permits(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
         rows = self._read(
             "SELECT permits.run, permit, scope, partition FROM permits JOIN runs ON runs.id = permits.run"
             " WHERE granted = 0 AND scope GLOB ? ORDER BY scope, permits.run, permit",
@@ -162,7 +162,7 @@ class Reads(ABC):
         )
         return [(run, permit, scope) for run, permit, scope, partition in rows if partition in partitions]
 
-    async def inbox(self, partitions: Sequence[int], limit: int) -> list[Delivered]:
+    async def inbox(self, partitions: Sequence[int], limit: int) -> list[DeliveredMessage]:
         rows = [
             row
             for partition in partitions
@@ -171,22 +171,24 @@ class Reads(ABC):
                 (partition, limit),
             )
         ]
-        return [Delivered(position, partition, Message(run, at, body)) for position, partition, run, at, body in rows]
+        return [
+            DeliveredMessage(position, partition, Message(run, at, body)) for position, partition, run, at, body in rows
+        ]
 
-    async def unborn(self, run: RunId) -> list[RunId]:
+    async def unstarted_children(self, run: RunId) -> list[RunId]:
         rows = self._read(
             "SELECT DISTINCT run FROM inbox WHERE run GLOB ? AND NOT EXISTS (SELECT 1 FROM runs WHERE id = inbox.run)",
             (f"{literal(run)}.*",),
         )
         return [id for (id,) in rows]
 
-    async def messages(self, run: RunId) -> list[Delivered]:
+    async def messages(self, run: RunId) -> list[DeliveredMessage]:
         rows = self._read(
             "SELECT position, partition, at, body FROM inbox"
             " WHERE partition = (SELECT partition FROM runs WHERE id = ?1) AND run = ?1 ORDER BY position",
             (run,),
         )
-        return [Delivered(position, partition, Message(run, at, body)) for position, partition, at, body in rows]
+        return [DeliveredMessage(position, partition, Message(run, at, body)) for position, partition, at, body in rows]
 
     async def backup(self, target: str) -> None:
         def copy() -> None:

@@ -19,7 +19,7 @@ class RecordImport:
         self._last = 0
         self._numbers: dict[RunId, int] = {}  # of the runs that came last
 
-    def pour(self, batch: Sequence[r.Record]) -> None:
+    def import_batch(self, batch: Sequence[r.Record]) -> None:
         statement, rows = _STATEMENTS[type(batch[0])]
         self._connection.executemany(statement, list(rows(self, batch)))
 

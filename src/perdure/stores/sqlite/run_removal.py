@@ -23,7 +23,7 @@ _NAMES = (
 )
 
 
-class Removal(ABC):
+class StoredRunRemoval(ABC):
     """The removing verbs of a store that can run a transaction."""
 
     _now: Callable[[], Instant]

@@ -13,10 +13,18 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure.kernel.values import Instant
-from perdure.stores.clocks import Count
-from perdure.stores.commit_types import CommitAnswer, Committed, Delivered, Fenced, Message, Transition, Unknown
+from perdure.stores.clocks import BootClock
+from perdure.stores.commit_types import (
+    CommitAnswer,
+    Committed,
+    CommitUnknown,
+    DeliveredMessage,
+    Fenced,
+    Message,
+    Transition,
+)
 from perdure.stores.errors import StoreMoved
-from perdure.stores.protocol import Pace
+from perdure.stores.protocol import PollIntervals
 from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.catalog import Catalog
 from perdure.stores.sqlite.database import (
@@ -32,7 +40,7 @@ from perdure.stores.sqlite.database import (
 from perdure.stores.sqlite.file_identity import FileIdentity
 from perdure.stores.sqlite.ownership import Ownership
 from perdure.stores.sqlite.reads import Reads
-from perdure.stores.sqlite.run_removal import Removal
+from perdure.stores.sqlite.run_removal import StoredRunRemoval
 from perdure.stores.sqlite.task_leases import TaskLeases
 from perdure.stores.sync_thread import SyncThread
 
@@ -47,8 +55,8 @@ SAY_EVERY = 10.0  # seconds between two lines about it
 _YES = ctypes.c_int(1)
 
 
-class SqliteStore(Ownership, Removal, Reads, TaskLeases, Catalog):
-    pace = Pace(share=1.0, sweep=1.0)  # a look costs microseconds, and nobody tells
+class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
+    poll_intervals = PollIntervals(share=1.0, sweep=1.0)  # a look costs microseconds, and nobody tells
 
     def __init__(
         self,
@@ -66,9 +74,9 @@ class SqliteStore(Ownership, Removal, Reads, TaskLeases, Catalog):
         """
         super().__init__()
         self.path = path
-        self.timepiece = Count()
+        self.clock = BootClock()
         self._must_count = now is None  # until the count is the one that the store has
-        self._now = now or self.timepiece.now
+        self._now = now or self.clock.now
         self._vfs = vfs
         self._patience = patience
         self._presence: FileIdentity | None = None
@@ -97,7 +105,7 @@ class SqliteStore(Ownership, Removal, Reads, TaskLeases, Catalog):
         """Once: whoever counts goes on, whatever the wall shows when the file is opened again."""
         if self._must_count:
             with explained(self.path):
-                set_count(self.timepiece, connection, self.path, writes=writes)
+                set_count(self.clock, connection, self.path, writes=writes)
             self._must_count = not writes
 
     def _open_for_writing(self) -> tuple[apsw.Connection, BatchWriter]:
@@ -144,7 +152,7 @@ class SqliteStore(Ownership, Removal, Reads, TaskLeases, Catalog):
             if self._presence is not None and self._writing is None:
                 self._open_for_writing()
 
-    def hurry(self, patience: float = 0.0) -> None:
+    def limit_patience(self, patience: float = 0.0) -> None:
         self._patience = max(patience, LAST_PATIENCE)
 
     async def close(self) -> None:
@@ -178,7 +186,7 @@ class SqliteStore(Ownership, Removal, Reads, TaskLeases, Catalog):
         try:
             return await self._transaction(lambda: self._write(batch))
         except (apsw.Error, LookupError) as error:
-            return Unknown(explain(self.path, error))
+            return CommitUnknown(explain(self.path, error))
 
     def commit_at_once(self, batch: Sequence[Transition]) -> CommitAnswer | None:
         if (
@@ -197,7 +205,7 @@ class SqliteStore(Ownership, Removal, Reads, TaskLeases, Catalog):
             self._commit()
         except (apsw.Error, LookupError) as error:
             self._roll_back()
-            return Unknown(explain(self.path, error))
+            return CommitUnknown(explain(self.path, error))
         return answer
 
     def _write(self, batch: Sequence[Transition]) -> Committed | Fenced:
@@ -209,16 +217,16 @@ class SqliteStore(Ownership, Removal, Reads, TaskLeases, Catalog):
         ]
         return Fenced(sorted(lost)) if lost else self._writer.write(batch, self._epochs, self._now())
 
-    async def send(self, letter: Message) -> Delivered | None:
-        def work() -> Delivered | None:
+    async def send(self, letter: Message) -> DeliveredMessage | None:
+        def work() -> DeliveredMessage | None:
             if self._connection.execute("SELECT 1 FROM runs WHERE id = ?", (letter.to,)).get is None:
                 return None
             return self._writer.send(letter, 0)
 
         return await self._explained_transaction(work)
 
-    async def send_together(self, letters: Sequence[Message]) -> list[Delivered]:
-        def work() -> list[Delivered]:
+    async def send_together(self, letters: Sequence[Message]) -> list[DeliveredMessage]:
+        def work() -> list[DeliveredMessage]:
             sent = []
             for letter in letters:
                 where = self._connection.execute(

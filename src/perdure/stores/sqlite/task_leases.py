@@ -11,7 +11,7 @@ from perdure.kernel.crash_attribution import LossKind, StartPlace, loss_of_lease
 from perdure.kernel.values import Instant, RunId
 from perdure.stores import clocks
 from perdure.stores.commit_types import Message
-from perdure.stores.protocol import Leased, Renewal
+from perdure.stores.protocol import LeasedTask, LeaseRenewal
 from perdure.stores.sqlite.batch_writer import BatchWriter
 
 T = TypeVar("T")
@@ -39,10 +39,10 @@ class TaskLeases(ABC):
 
     async def lease(
         self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
-    ) -> list[Leased]:
+    ) -> list[LeasedTask]:
         condition = "" if providers is None else f" AND provider IN ({', '.join('?' * len(providers))})"
 
-        def work() -> list[Leased]:
+        def work() -> list[LeasedTask]:
             taken = list(
                 self._connection.execute(
                     f"SELECT run, task, delivery, body FROM tasks WHERE state = 'ready' AND pool = ?{condition}"
@@ -55,7 +55,7 @@ class TaskLeases(ABC):
                     "UPDATE tasks SET state = 'leased', worker = ?, until = ?, place = 0 WHERE run = ? AND task = ?",
                     (worker, until, run, task),
                 )
-            return [Leased(*row) for row in taken]
+            return [LeasedTask(*row) for row in taken]
 
         # Looking first costs an idle worker no write transaction.
         if not self._read("SELECT 1 FROM tasks WHERE state = 'ready' AND pool = ? LIMIT 1", (pool,)):
@@ -65,8 +65,8 @@ class TaskLeases(ABC):
     async def is_offered(self, run: RunId, task: int) -> bool:
         return bool(self._read("SELECT 1 FROM tasks WHERE run = ? AND task = ? AND state = 'ready'", (run, task)))
 
-    async def renew(self, worker: str, leases: Sequence[Leased], until: Instant) -> Renewal:
-        def work() -> Renewal:
+    async def renew(self, worker: str, leases: Sequence[LeasedTask], until: Instant) -> LeaseRenewal:
+        def work() -> LeaseRenewal:
             lost, recalled = set(), set()
             for held in leases:
                 row = self._connection.execute(
@@ -78,11 +78,11 @@ class TaskLeases(ABC):
                     lost.add((held.run, held.task))
                 elif row:
                     recalled.add((held.run, held.task))
-            return Renewal(frozenset(lost), frozenset(recalled))
+            return LeaseRenewal(frozenset(lost), frozenset(recalled))
 
         return await self._explained_transaction(work)
 
-    async def begin(self, worker: str, lease: Leased, place: StartPlace, letter: Message | None = None) -> bool:
+    async def begin(self, worker: str, lease: LeasedTask, place: StartPlace, letter: Message | None = None) -> bool:
         def work() -> bool:
             self._connection.execute(
                 "UPDATE tasks SET place = ?, machine = ? WHERE run = ? AND task = ? AND delivery = ? AND worker = ?"
@@ -97,7 +97,7 @@ class TaskLeases(ABC):
 
         return await self._explained_transaction(work)
 
-    async def report(self, worker: str, lease: Leased, letter: Message) -> bool:
+    async def report(self, worker: str, lease: LeasedTask, letter: Message) -> bool:
         def work() -> bool:
             self._connection.execute(
                 "DELETE FROM tasks WHERE run = ? AND task = ? AND delivery = ? AND worker = ? AND state = 'leased'",

@@ -9,8 +9,8 @@ from perdure.cli.log_output import log_to
 from perdure.cli.stdout import give_json
 from perdure.cli.throttle import Throttle
 from perdure.engine.clock import SystemClock
-from perdure.stores.admin import copy
-from perdure.stores.records import Tally
+from perdure.stores.admin import copy_store
+from perdure.stores.records import RecordDigest
 from perdure.wiring import open_admin
 
 EXAMPLES = """\
@@ -42,11 +42,11 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
         raise BadUsage(f"{source.address} cannot be copied into itself")
     pace = Throttle(talk)
 
-    def heard(stage: str, tally: Tally) -> None:
+    def heard(stage: str, tally: RecordDigest) -> None:
         runs, rows = tally.counts["runs"], tally.counts["log rows"]
         pace.say(f"{stage}: {runs:,} runs, {rows:,} log rows, {tally.bytes / 1e6:,.1f} MB")
 
-    copied = copy(source, target, heard)
+    copied = copy_store(source, target, heard)
     pace.done()
     counts = copied.tally.counts
     if asked.json:

@@ -11,7 +11,7 @@ from perdure.cli.outline import outline
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.clock import SystemClock
 from perdure.kernel.values import SECOND
-from perdure.stores.admin import Figures, Owner, TableSize
+from perdure.stores.admin import Owner, StoreStatistics, TableSize
 from perdure.views.times import iso, span
 from perdure.wiring import open_admin
 
@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def perform(asked: argparse.Namespace, talk: Console) -> int:
     log_to(talk, asked.verbose)
     caretaker = open_admin(asked.db, SystemClock())
-    told = _told(caretaker.address, caretaker.figures())
+    told = _told(caretaker.address, caretaker.statistics())
     if asked.json:
         give_json(told)
     else:
@@ -41,7 +41,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     return Exit.OK
 
 
-def _told(address: str, figures: Figures) -> dict[str, Any]:
+def _told(address: str, figures: StoreStatistics) -> dict[str, Any]:
     schema, runs = figures.schema, figures.runs
     oldest = figures.oldest_letter
     return {

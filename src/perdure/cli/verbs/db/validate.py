@@ -12,7 +12,7 @@ from perdure.cli.stdout import give_json, give_text
 from perdure.cli.throttle import Throttle
 from perdure.engine.clock import SystemClock
 from perdure.engine.store_validation import StoreValidator
-from perdure.stores.admin import Stray
+from perdure.stores.admin import OrphanRow
 from perdure.wiring import languages, open_admin
 
 MOST_TOLD = 200
@@ -39,9 +39,9 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     load_sources(asked.load)
     caretaker = open_admin(asked.db, SystemClock())
     pace = Throttle(talk)
-    told: list[Stray] = []
+    told: list[OrphanRow] = []
     count = 0
-    with caretaker.reading() as reading:
+    with caretaker.snapshot() as reading:
         validator = StoreValidator(
             reading, languages(), lambda read: pace.say(f"{read.runs:,} runs, {read.events:,} events read")
         )
@@ -72,9 +72,9 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     return Exit.FINDINGS if count else Exit.OK
 
 
-def _line(finding: Stray) -> str:
+def _line(finding: OrphanRow) -> str:
     return f"{finding.what}: {f'{finding.run}: ' if finding.run else ''}{finding.message}"
 
 
-def _plain(finding: Stray) -> dict[str, Any]:
+def _plain(finding: OrphanRow) -> dict[str, Any]:
     return {"what": finding.what, "run": finding.run, "message": finding.message}
