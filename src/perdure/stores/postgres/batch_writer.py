@@ -1,18 +1,16 @@
 """One commit. The common one is one statement and one round trip; what must look before it writes is a transaction."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
 from time import monotonic
-from typing import Any
 
 from perdure.kernel import inputs
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Committed, DeliveredMessage, Fenced, Message, Transition
 from perdure.stores.postgres import names, permits
-from perdure.stores.postgres.commit_sql import BORN, PARTS, SENT, STAND_WITH_THEIR_RUN, SUMMED, assembled
-from perdure.stores.postgres.messages import birthplace, delivered, sending
+from perdure.stores.postgres.commit_statement import CommitStatement, Row, WriteResult
+from perdure.stores.postgres.messages import delivered, sending
 from perdure.stores.postgres.session import BEGIN, COMMIT, Session, Step
-from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement, jsonb
+from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
 
 PARTITION_SHIFT = 40
 NUMBERS_AT_ONCE = 64  # as the sequence counts
@@ -35,203 +33,6 @@ _RECALL = Statement(
     TEXTS,
     INTS,
 )
-
-Row = tuple[Any, ...]
-_SORTED_BY: dict[str, Callable[[Row], Any]] = {
-    "titled": itemgetter(0, 1, 2),
-    "born": itemgetter(1),
-    "summed": itemgetter(0),
-}
-
-
-class CommitStatement:
-    """What a batch wants written, as one statement."""
-
-    def __init__(self, batch: Sequence[Transition], writer: "BatchWriter", now: Instant) -> None:
-        self._batch = batch
-        self._writer = writer
-        self._rows: dict[str, list[Row]] = {}
-        self._letters: list[Message] = []
-        self._homes = {change.run: change.partition for change in batch}
-        self.born: dict[int, RunId] = {}
-        self.ended: list[RunId] = []
-        self.programs: dict[bytes, tuple[str, bytes]] = {}
-        for change in batch:
-            self._take(change)
-        self._take_programs()
-        self._take_memories(now)
-
-    def _add(self, part: str, *row: Any) -> None:
-        self._rows.setdefault(part, []).append(row)
-
-    def _take(self, change: Transition) -> None:
-        run, new = change.run, change.create
-        for digest, language, text in change.programs:
-            self.programs[digest] = (language, text)
-        if new is None:
-            number, fresh = self._writer.numbers[run], 0
-        else:
-            number = fresh = self._writer.new_number(change.partition)
-            self.born[number] = run
-            self._take_creation(number, change)
-        for position in change.consumes:
-            self._add("consumed", change.partition, position, fresh)
-        for seq, body in change.inherited_log:
-            self._add("logged", number, seq, body, fresh)
-        if change.row is not None:
-            self._add("logged", number, change.seq, change.row, fresh)
-        if change.snapshot is not None:
-            self._add("noted", number, change.seq, change.snapshot, fresh)
-        summary = change.summary
-        if summary is not None and new is None:
-            what = (summary.status.value, int(summary.has_work), summary.due, summary.ended_at, summary.on_wall)
-            self._add("summed", run, *what)
-        for digest, text in change.values:
-            self._add("valued", number, digest, text, fresh)
-        for source, wanted in change.borrowed_values:
-            self._add("borrowed", number, source, wanted, fresh)
-        for letter in change.messages:
-            self._take_letter(letter, change.partition, fresh)
-        if change.offers or change.withdrawn:
-            self._take_tasks(change, fresh)
-        if change.ended and new is None:
-            self.ended.append(run)
-
-    def _take_creation(self, number: int, change: Transition) -> None:
-        new, summary = change.create, change.summary
-        assert new is not None and summary is not None
-        self._add(
-            "born",
-            number,
-            change.run,
-            change.partition,
-            new.language,
-            new.name,
-            new.program,
-            new.parent,
-            jsonb(new.labels) if new.labels else None,
-            new.key,
-            summary.status.value,
-            int(summary.has_work),
-            summary.due,
-            new.created_at,
-            summary.ended_at,
-            summary.on_wall,
-            int(new.named is not None),
-        )
-        if new.named is not None:
-            self._add("titled", new.language, *new.named, change.run)
-            self._rows["inherited"] = self._rows["titled"]
-
-    def _take_letter(self, letter: Message, sender: int, fresh: int) -> None:
-        home = self._homes.get(letter.to)
-        known = home is not None
-        if home is None:
-            home = birthplace(letter.to, sender)
-        self._add("sent", len(self._letters), letter.to, letter.at, letter.body, home, int(known), fresh)
-        self._letters.append(letter)
-
-    def _take_tasks(self, change: Transition, fresh: int) -> None:
-        gone = set(change.withdrawn)
-        for offer in change.offers:
-            if offer.task not in gone and not change.ended:
-                self._add(
-                    "offered",
-                    change.run,
-                    offer.task,
-                    offer.delivery,
-                    offer.pool,
-                    offer.provider,
-                    offer.body,
-                    fresh,
-                )
-        if not fresh:
-            for task in change.withdrawn:
-                self._add("withdrawn", change.run, task)
-
-    def _take_programs(self) -> None:
-        unknown = [digest for digest in sorted(self.programs) if not self._writer.knows(digest)]
-        if unknown:
-            self._rows["kept"] = [(digest, *self.programs[digest]) for digest in unknown]
-
-    def _take_memories(self, now: Instant) -> None:
-        fresh = {run: number for number, run in self.born.items()}
-        latest = {
-            key.encode(): (one.value, one.created_at, one.expires_at, fresh.get(change.run, 0))
-            for change in self._batch
-            for key, one in change.memories
-        }
-        if latest:
-            self._rows["remembered"] = [(key, *latest[key]) for key in sorted(latest)]
-            self._forgotten = (now, sorted(latest))
-
-    def statement(self, fence: tuple[int, int], *, is_guarded: bool) -> tuple[Statement, list[Any]]:
-        is_guarded = is_guarded and bool(self.ended)
-        values: list[Any] = [*fence]
-        if is_guarded:
-            values.append(self.ended)
-        parts, singles = list[str](), list[str]()
-        for name in PARTS:  # in the order in which locks are taken
-            if name == "used" and "kept" in self._rows:
-                values.append([row[0] for row in self._rows["kept"]])
-            elif name == "finished" and self.ended:
-                values.append(self.ended)
-            elif name == "forgotten" and "remembered" in self._rows:
-                values.extend(self._forgotten)
-            elif name in self._rows:
-                rows = self._rows[name]
-                if len(rows) > 1 and name in _SORTED_BY:
-                    rows.sort(key=_SORTED_BY[name])
-                columns: list[Any] = list(zip(*rows, strict=True)) if len(rows) > 1 else list(rows[0])
-                if name in STAND_WITH_THEIR_RUN and not self.born:
-                    columns.pop()
-                values.extend(columns)
-                if len(rows) == 1:
-                    singles.append(name)
-            else:
-                continue
-            parts.append(name)
-        return assembled(tuple(parts), frozenset(singles), is_guarded), values
-
-    def read(self, answers: Sequence[Row]) -> "Written | Fenced | None":
-        """What the statement says it did; None when it did nothing, because a run that ends holds permits."""
-        is_ours, went = False, False
-        born: set[int] = set()
-        sent: list[tuple[int, int]] = []
-        summed = None
-        for kind, first, second in answers:
-            match kind:
-                case 0:
-                    is_ours, went = bool(first), bool(second)
-                case _ if kind == BORN:
-                    born.add(first)
-                case _ if kind == SENT:
-                    sent.append((first, second))
-                case _ if kind == SUMMED:
-                    summed = first
-        if not is_ours:
-            return Fenced(sorted({change.partition for change in self._batch}))
-        if not went:
-            return None
-        if summed is not None and summed != len(self._rows["summed"]):
-            raise LookupError("a run was removed while it was being decided")
-        numbers = {run: number for number, run in self.born.items() if number in born}
-        refused = {run for number, run in self.born.items() if number not in born}
-        return Written(numbers, refused, delivered(sent, self._letters), self.programs)
-
-
-class Written:
-    def __init__(
-        self,
-        numbers: dict[RunId, int],
-        refused: set[RunId],
-        delivered: list[DeliveredMessage],
-        programs: Collection[bytes],
-    ) -> None:
-        self.numbers = numbers
-        self.refused = refused
-        self.delivered = delivered
-        self.programs = programs
 
 
 class BatchWriter:
@@ -297,13 +98,13 @@ class BatchWriter:
             self._prepare(session, batch)
         return self._write_with_care(session, batch, fence, now)
 
-    def finish(self, answer: Written | Fenced) -> Committed | Fenced:
+    def finish(self, answer: WriteResult | Fenced) -> Committed | Fenced:
         if isinstance(answer, Fenced):
             return answer
         self._keep(answer)
         return Committed(frozenset(answer.refused), answer.delivered)
 
-    def _keep(self, answer: Written) -> None:
+    def _keep(self, answer: WriteResult) -> None:
         self.learn(answer.numbers)
         if answer.programs:
             if len(self._programs) >= MOST_PROGRAMS_KEPT:
@@ -362,7 +163,7 @@ class BatchWriter:
                     session.roll_back()
                     return vain
             answers = session.run_all([*first, *(rest.steps if rest else ())])
-            done: list[Written] = []
+            done: list[WriteResult] = []
             for shipment, answer in zip(shipments, answers[len(first) - len(writes) :], strict=False):
                 read = shipment.read(answer)
                 assert read is not None

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from perdure.kernel.values import Instant
 from perdure.stores.commit_types import CommitAnswer, Committed, CommitUnknown, Fenced, Transition
 from perdure.stores.errors import StoreError
-from perdure.stores.postgres.batch_writer import BatchWriter, CommitStatement
+from perdure.stores.postgres.batch_writer import BatchWriter
+from perdure.stores.postgres.commit_statement import CommitStatement
 from perdure.stores.postgres.connection_threads import ConnectionThread
 from perdure.stores.postgres.database import is_passing
 from perdure.stores.postgres.ownership import Ownership

@@ -98,6 +98,14 @@ class StoredRunRemoval(ABC):
         self._writer.forget()
         return removed
 
+    async def discard(self, positions: Sequence[int]) -> None:
+        def work() -> None:
+            self._connection.executemany(
+                "DELETE FROM inbox WHERE position = ?", [(position,) for position in positions]
+            )
+
+        await self._explained_transaction(work)
+
     def _erase(self, number: int, id: RunId) -> None:
         execute = self._connection.execute
         for table in ("log", "snapshots", "large_values"):

@@ -240,14 +240,6 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
 
         return await self._explained_transaction(work)
 
-    async def discard(self, positions: Sequence[int]) -> None:
-        def work() -> None:
-            self._connection.executemany(
-                "DELETE FROM inbox WHERE position = ?", [(position,) for position in positions]
-            )
-
-        await self._explained_transaction(work)
-
     async def set_limit(self, scope: str, limit: int | None) -> None:
         def work() -> None:
             if limit is None:
