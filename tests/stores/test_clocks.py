@@ -411,7 +411,7 @@ def test_a_count_follows_the_database_by_one_part_in_a_hundred(monkeypatch: pyte
     assert count.compare(count.now(), 0, boot - 4 * SECOND) == 0, "the answer took that long"
 
 
-async def test_letters_are_stamped_by_the_store_and_not_by_what_a_sender_has_counted(url: str) -> None:
+async def test_messages_are_stamped_by_the_store_and_not_by_what_a_sender_has_counted(url: str) -> None:
     """Invariant 30: words and results alike; who waits for the owner's answer is told when its word arrived."""
     store = PostgresStore(url)
     home = await store.claim()

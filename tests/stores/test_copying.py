@@ -77,12 +77,10 @@ async def fill(store: Store) -> int:
                 named=("ns", "x"),
                 permits_asked=asked,
                 values=[(digest(text), text)],
-                claims=[(RunName("drill", "ns", "y"), RunId("a.1"))],
+                name_claims=[(RunName("drill", "ns", "y"), RunId("a.1"))],
             ),
             created("a.1", home, RunSummary(Status.RUNNING, True, None), parent="a"),
-            created(
-                "late", home, RunSummary(Status.WAITING, False, 300), remembered=[("k", CachedValue(b"1", 2, None))]
-            ),
+            created("late", home, RunSummary(Status.WAITING, False, 300), memories=[("k", CachedValue(b"1", 2, None))]),
             created("ended", home, RunSummary(Status.SUCCEEDED, False, None, 10)),
             created("bad", home, stuck="cannot be decided", offers=[TaskOffer(4, 1, "far", "echo", b"parcel")]),
         ]
@@ -96,13 +94,13 @@ async def fill(store: Store) -> int:
 
 async def contents(store: Store) -> dict[str, object]:
     rows = await store.search(RunFilter())
-    letters = [one.message for one in await store.inbox(sorted({row.partition for row in rows}), 100)]
+    messages = [one.message for one in await store.inbox(sorted({row.partition for row in rows}), 100)]
     for row in rows:
         row.partition = 0
     return {
         "runs": sorted(rows, key=lambda row: row.id),
         "logs": {row.id: await store.history(row.id) for row in rows},
-        "letters": {row.id: [letter for letter in letters if letter.to == row.id] for row in rows},
+        "letters": {row.id: [message for message in messages if message.to == row.id] for row in rows},
         "entries": await store.list_resources("Thing"),
         "editions": await store.editions(ResourceKey("Thing", "ns", "one")),
         "memories": await store.memories(["k"]),
@@ -236,7 +234,7 @@ async def test_a_database_stands_still_while_it_is_copied(postgres_server: Calla
 
 
 class Breaking:
-    """A target that breaks after so many batches, or that loses the last letter of what it is given."""
+    """A target that breaks after so many batches, or that loses the last message of what it is given."""
 
     def __init__(self, inner: StoreAdmin, after: int | None) -> None:
         self._inner = inner
@@ -254,9 +252,9 @@ class Breaking:
 class _Breaking:
     def __init__(self, inner: StoreImport, after: int | None) -> None:
         self.dump = inner.dump
-        self.strays = inner.orphan_rows
+        self.orphan_rows = inner.orphan_rows
         self.program = inner.program
-        self.kept = inner.as_stored
+        self.as_stored = inner.as_stored
         self._inner = inner
         self._left = after
 
@@ -309,7 +307,7 @@ async def test_texts_that_a_database_cannot_hold_are_carried_as_it_would_write_t
 async def test_a_difference_takes_everything_back(way: tuple[Place, Place]) -> None:
     source, target = way
     await prepared(source)
-    with pytest.raises(CopyDiffers, match=r"letters \(5 of 6\)"):
+    with pytest.raises(CopyDiffers, match=r"messages \(5 of 6\)"):
         copy_store(source.caretaker(), cast(StoreAdmin, Breaking(target.caretaker(), None)))
 
     with target.caretaker().snapshot() as reading:

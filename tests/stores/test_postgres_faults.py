@@ -310,9 +310,9 @@ async def day(store: PostgresStore, name: str, begin: Callable[[], None]) -> Non
     run, child = RunId(name), RunId(f"{name}.1")
     blob = digest(b"large")
     start = [Message(child, 5, b"start")]
-    await do(insist(store, created(name, home, values=[(blob, b"large")], letters=start)))
-    (letter,) = await do(store.inbox([home], 10))
-    birth = created(child, home, parent=run, consumes=[letter.position], borrowed=[(run, blob)])
+    await do(insist(store, created(name, home, values=[(blob, b"large")], messages=start)))
+    (message,) = await do(store.inbox([home], 10))
+    birth = created(child, home, parent=run, consumes=[message.position], borrowed_values=[(run, blob)])
     await do(insist(store, birth))
     asks = [RequestedPermit(f"scope {name}", 1, 0, 1, 1)]
     await do(insist(store, Transition(run, home, 2, row=b"asks", permits_asked=asks)))

@@ -84,14 +84,14 @@ ONE_TRIP = {
     "a step": lambda home: [Transition(A, home, 9, row=b"x")],
     "two steps": lambda home: [Transition(A, home, 9, row=b"x"), Transition(B, home, 9, row=b"y")],
     "a step with a snapshot": lambda home: [Transition(A, home, 9, row=b"x", snapshot=b"s")],
-    "a letter consumed": lambda home: [Transition(A, home, 9, row=b"x", consumes=[1, 2])],
+    "a message consumed": lambda home: [Transition(A, home, 9, row=b"x", consumes=[1, 2])],
     "a run parked": lambda home: [Transition(A, home, 9, row=b"x", summary=RunSummary(Status.WAITING, False, 5))],
     "a run ended": lambda home: [Transition(A, home, 9, row=b"x", summary=ENDED, ended=True)],
-    "letters sent": lambda home: [
+    "messages sent": lambda home: [
         Transition(A, home, 9, row=b"x", messages=[Message(B, 1, b"x"), Message(A, 1, b"x")])
     ],
     "a run created": lambda home: [created("c", home)],
-    "a child created": lambda home: [created("a.1", home, parent=A, consumes=[1], borrowed=[(A, LARGE)])],
+    "a child created": lambda home: [created("a.1", home, parent=A, consumes=[1], borrowed_values=[(A, LARGE)])],
     "large values": lambda home: [Transition(A, home, 9, row=b"x", values=[(LARGE, b"large")])],
     "tasks offered": lambda home: [Transition(A, home, 9, row=b"x", offers=[TaskOffer(1, 1, "p", "q", b"x")])],
     "tasks withdrawn": lambda home: [Transition(A, home, 9, row=b"x", withdrawn=[1])],
@@ -237,8 +237,8 @@ async def test_a_run_may_borrow_from_one_of_the_same_batch(url: str) -> None:
     await commit(
         store,
         created("a", home, values=[(LARGE, b"large")]),
-        created("b", home, borrowed=[(A, LARGE)]),
-        created("c", home, borrowed=[(B, None)]),
+        created("b", home, borrowed_values=[(A, LARGE)]),
+        created("c", home, borrowed_values=[(B, None)]),
     )
 
     assert await store.values(RunId("c"), [LARGE]) == {LARGE: b"large"}
@@ -259,9 +259,9 @@ async def test_what_a_refused_run_wanted_is_not_written(url: str) -> None:
             row=b"impostor",
             snapshot=b"impostor",
             values=[(LARGE, b"large")],
-            letters=[Message(B, 1, b"x")],
+            messages=[Message(B, 1, b"x")],
             offers=[TaskOffer(1, 2, "p", "q", b"y")],
-            remembered=[("k", CachedValue(b"1", 1))],
+            memories=[("k", CachedValue(b"1", 1))],
             permits_asked=[RequestedPermit("scope", 1, 0, 1, 1)],
             ended=True,
         ),
@@ -304,7 +304,7 @@ async def test_text_that_postgresql_cannot_hold_is_no_trouble(url: str) -> None:
     odd = "nul \0, half of a pair \ud800, 🙂"
     await commit(
         store,
-        created("a", home, name=odd, labels={odd: odd}, remembered=[("k\0", CachedValue(b"\0", 1))]),
+        created("a", home, name=odd, labels={odd: odd}, memories=[("k\0", CachedValue(b"\0", 1))]),
         created("b", home, permits_asked=[RequestedPermit(odd, 1, 0, 1, 1)]),
     )
     await commit(store, Transition(A, home, 2, row=b"\0", stuck=odd))
@@ -317,7 +317,7 @@ async def test_text_that_postgresql_cannot_hold_is_no_trouble(url: str) -> None:
     await store.close()
 
 
-async def test_a_letter_that_was_sent_while_its_run_was_moved_follows_it(url: str) -> None:
+async def test_a_message_that_was_sent_while_its_run_was_moved_follows_it(url: str) -> None:
     store = PostgresStore(url, lambda: 1)
     home, before = await store.claim(), await store.claim()
     await commit(store, created("a", home))
@@ -332,10 +332,10 @@ async def test_children_of_shared_runs_are_spread_and_those_of_private_ones_are_
     store = PostgresStore(url, lambda: 1)
     private = await store.claim()
     shared = (await store.share()).taken
-    letters = [Message(RunId(f"a.{number}"), 1, b"start") for number in range(200)]
-    await commit(store, created("a", shared[0], letters=letters))
+    messages = [Message(RunId(f"a.{number}"), 1, b"start") for number in range(200)]
+    await commit(store, created("a", shared[0], messages=messages))
     spread = {one.partition for one in await store.inbox(shared, 1_000)}
-    await commit(store, created("b", private, letters=[Message(RunId("b.1"), 1, b"start")]))
+    await commit(store, created("b", private, messages=[Message(RunId("b.1"), 1, b"start")]))
 
     assert len(spread) > 50
     assert [one.message.to for one in await store.inbox([private], 10)] == ["b.1"]
@@ -357,7 +357,7 @@ async def test_a_document_goes_long_after_the_last_run_that_names_it(url: str) -
     now += 7_200 * SECOND
     query(url, "INSERT INTO perdure.inbox VALUES (1, 1, 'b', 0, 'x')")
     await prune()
-    assert await store.program(PROGRAM) is not None, "a letter may name it"
+    assert await store.program(PROGRAM) is not None, "a message may name it"
     query(url, "DELETE FROM perdure.inbox")
     await prune()
     assert await store.program(PROGRAM) is None

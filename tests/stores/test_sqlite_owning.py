@@ -215,7 +215,7 @@ async def test_an_owner_learns_that_it_was_taken_over_when_its_lock_was_removed(
 
 
 async def test_a_family_is_moved_alone_and_the_rest_waits(tmp_path: Path) -> None:
-    """Letters to runs of the family go with it."""
+    """Messages to runs of the family go with it."""
     dead = opened(tmp_path)
     home = await dead.claim()
     names = ["a", "a.1", "a-b", "ab", "b"]
@@ -227,6 +227,6 @@ async def test_a_family_is_moved_alone_and_the_rest_waits(tmp_path: Path) -> Non
     new = await one.claim()
 
     assert await one.move([RunId("a")], new) == [AdoptedRuns(home, [RunId("a"), RunId("a.1")])]
-    assert [letter.message.to for letter in await one.inbox([new], 9)] == ["a", "a.1"]
+    assert [message.message.to for message in await one.inbox([new], 9)] == ["a", "a.1"]
     assert await one.orphaned_partitions() == [home] and locks(tmp_path) == [f"runs.db-owner{new}"]
     await one.close()

@@ -66,7 +66,7 @@ WAYS: list[Callable[[str], str]] = [
     lambda c: "+" if c == " " else c,
     lambda c: "\\/" if c == "/" else c,
 ]
-"""How a character that is no letter or digit may be written."""
+"""How a character that is no message or digit may be written."""
 
 
 @given(SECRETS, st.lists(st.sampled_from(range(len(WAYS))), min_size=40, max_size=40))
@@ -96,8 +96,8 @@ def test_a_secret_inside_of_bytes_that_are_not_text_is_hidden(secret: str, noise
 
 
 def planted() -> str:
-    letters = string.ascii_letters + string.digits + '"\\ é漢%+/='
-    return "s3" + "".join(random.choices(letters, k=18)).strip() + "end"
+    messages = string.ascii_letters + string.digits + '"\\ é漢%+/='
+    return "s3" + "".join(random.choices(messages, k=18)).strip() + "end"
 
 
 async def outcome_with(secret: str, provider: str, arguments: dict[str, Any], *path: str | int) -> Outcome:

@@ -1,4 +1,4 @@
-"""Letters to our runs: written by other runs and other processes, deleted by the commit that decides them."""
+"""Messages to our runs: written by other runs and other processes, deleted by the commit that decides them."""
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
@@ -40,10 +40,10 @@ class Inbox:
         decided: set[int] = set()
         self._reading.append(decided)
         try:
-            letters = await self._all(partitions)
+            messages = await self._all(partitions)
         finally:
             self._reading = [one for one in self._reading if one is not decided]
-        for delivered in letters:
+        for delivered in messages:
             if delivered.position not in decided:  # it was there when the store looked, and is not any more
                 self.take(delivered)
         for partition in partitions:
@@ -53,12 +53,12 @@ class Inbox:
         """Nothing is taken before all is known: words that wait together are accepted together."""
         # What we know of is still there until it is decided; it must not hide what is new.
         limit = len(self._taken) + len(self._kept) + READ_AT_ONCE
-        while len(letters := await self._store.inbox(partitions, limit)) >= limit:
+        while len(messages := await self._store.inbox(partitions, limit)) >= limit:
             limit *= 2
-        return letters
+        return messages
 
     def heard(self, partition: int) -> Instant:
-        """Until when all letters to the partition's runs are known."""
+        """Until when all messages to the partition's runs are known."""
         return self._heard.get(partition, 0)
 
     def take(self, delivered: DeliveredMessage) -> None:
@@ -105,7 +105,7 @@ class Inbox:
 
 
 def borrowed_by(run: RunId, given: i.Input) -> tuple[tuple[RunId, bytes | None], ...]:
-    """Large values that a letter names and that lie with its sender; they are copied with the commit that takes it."""
+    """Large values that a message names and that lie with its sender; they are copied with the commit that takes it."""
     match given:
         case i.Start(input=Ref(name), parent=(source, _)):
             return ((source, name),)

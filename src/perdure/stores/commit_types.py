@@ -111,7 +111,7 @@ class Transition(msgspec.Struct, gc=False):
 
 
 class DeliveredMessage(msgspec.Struct, gc=False, frozen=True):
-    """A letter that is in the inbox now; its position is deleted by the commit that decides it."""
+    """A message that is in the inbox now; its position is deleted by the commit that decides it."""
 
     position: int
     partition: int
@@ -120,7 +120,7 @@ class DeliveredMessage(msgspec.Struct, gc=False, frozen=True):
 
 class Committed(msgspec.Struct, gc=False, frozen=True):
     refused: frozenset[RunId] = frozenset()  # runs that were to be created and exist already, or whose name is taken
-    delivered: Sequence[DeliveredMessage] = ()  # letters to partitions of the same owner
+    delivered: Sequence[DeliveredMessage] = ()  # messages to partitions of the same owner
     rivals: Mapping[RunId, Mapping[tuple[RunName, RunId], RunId]] = {}
     """Runs of which nothing was written, because others have names that they claim: who has which."""
 

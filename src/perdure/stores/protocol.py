@@ -194,7 +194,7 @@ class Store(Protocol):
         """
 
     async def transfer(self, runs: Sequence[RunId]) -> list[RunId]:
-        """Bring these runs of ours, and letters to them, to live servers that read newer records than we do; which.
+        """Bring these runs of ours, and messages to them, to live servers that read newer records than we do; which.
 
         Their new owner is woken. None of them may be in memory here. Without such a server nothing is changed.
         """
@@ -215,10 +215,10 @@ class Store(Protocol):
         """Those of the partitions that a live process owns, this one included."""
 
     async def orphaned_partitions(self) -> list[int]:
-        """Partitions with open runs or letters, and no live owner."""
+        """Partitions with open runs or messages, and no live owner."""
 
     async def families(self, partitions: Sequence[int]) -> list[RunId]:
-        """The roots of all open runs in these partitions, and of all to whom letters lie there."""
+        """The roots of all open runs in these partitions, and of all to whom messages lie there."""
 
     async def disown_families(self, families: Sequence[RunId], home: int) -> None:
         """Bring these runs of ours and their descendants into a partition that nobody owns. None may be in memory."""
@@ -237,13 +237,13 @@ class Store(Protocol):
         When it takes longer than it should the answer is something to wait for.
         """
 
-    async def send(self, letter: Message) -> DeliveredMessage | None:
+    async def send(self, message: Message) -> DeliveredMessage | None:
         """Put an input into a run's inbox, durably; None when there is no such run.
 
         The store may stamp it anew, by the clock that all who use the store have.
         """
 
-    async def send_together(self, letters: Sequence[Message]) -> list[DeliveredMessage]:
+    async def send_together(self, messages: Sequence[Message]) -> list[DeliveredMessage]:
         """Put inputs into the inboxes of several runs, all of them or none; what is for a run that is not there waits
         with the start of that run, and is left out where there is no such start.
         """
@@ -311,7 +311,7 @@ class Store(Protocol):
         """The same, of one run."""
 
     async def unstarted_children(self, run: RunId) -> list[RunId]:
-        """Runs below this one that are not there yet: a letter to them is, which may be their start."""
+        """Runs below this one that are not there yet: a message to them is, which may be their start."""
 
     def changed(self) -> bool:
         """Whether anything was committed by anyone since the last call; cheap enough to ask often."""
@@ -358,10 +358,10 @@ class Store(Protocol):
 
     async def renew(self, worker: str, leases: Sequence[LeasedTask], until: Instant) -> LeaseRenewal: ...
 
-    async def begin(self, worker: str, lease: LeasedTask, place: StartPlace, letter: Message | None = None) -> bool:
-        """Write on the row where its worker begins the task, and send the letter; False: it is not its any more."""
+    async def begin(self, worker: str, lease: LeasedTask, place: StartPlace, message: Message | None = None) -> bool:
+        """Write on the row where its worker begins the task, and send the message; False: it is not its any more."""
 
-    async def report(self, worker: str, lease: LeasedTask, letter: Message) -> bool:
+    async def report(self, worker: str, lease: LeasedTask, message: Message) -> bool:
         """Turn a result in; False when the lease is not this worker's any more."""
 
     async def expire(self, now: Instant) -> int:

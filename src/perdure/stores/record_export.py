@@ -95,19 +95,19 @@ class RecordExport(ABC):
                 query = f"SELECT run, {one} FROM {table} WHERE {condition.format(table=table)}"
                 for run, number in self.select(query):
                     yield OrphanRow(table, run, f"{one} {number} of a run that {why}")
-        yield from self._strayed_letters()
+        yield from self._strayed_messages()
         is_entry = "SELECT 1 FROM resources WHERE resources.uid = editions.uid"
         orphans = f"SELECT uid, generation FROM editions WHERE NOT EXISTS ({is_entry})"
         for uid, generation in self.select(orphans):
             yield OrphanRow("editions", None, f"generation {generation} of an entry ({uid}) that is not there")
 
-    def _strayed_letters(self) -> Iterator[OrphanRow]:
-        """Letters to nobody; a child that is about to start is somebody."""
+    def _strayed_messages(self) -> Iterator[OrphanRow]:
+        """Messages to nobody; a child that is about to start is somebody."""
         query = f"SELECT run, body FROM inbox WHERE {_NOBODYS.format(table='inbox')} ORDER BY run"
-        for run, letters in groupby(self.select(query), lambda row: str(row[0])):
-            kinds = [_kind(body) for _, body in letters]
+        for run, messages in groupby(self.select(query), lambda row: str(row[0])):
+            kinds = [_kind(body) for _, body in messages]
             if "Start" not in kinds:
-                yield OrphanRow("letters", RunId(run), f"{len(kinds)} letters ({kinds[0]}) to a run that is not there")
+                yield OrphanRow("letters", RunId(run), f"{len(kinds)} messages ({kinds[0]}) to a run that is not there")
 
 
 def _kind(body: bytes) -> str:

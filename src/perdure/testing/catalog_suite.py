@@ -129,7 +129,7 @@ class CatalogSuite(ABC):
         store = self.open(tmp_path)
         home = await store.claim()
         lasting, brief = CachedValue(b"1", self.now), CachedValue(b"2", self.now, self.now + 10)
-        await self.commit(store, created("a", home, remembered=[("lasting", lasting), ("brief", brief)]))
+        await self.commit(store, created("a", home, memories=[("lasting", lasting), ("brief", brief)]))
 
         assert await store.memories(["lasting", "brief", "never"]) == {"lasting": lasting, "brief": brief}
         self.now += 10

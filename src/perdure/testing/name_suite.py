@@ -206,13 +206,13 @@ class NameSuite(ABC):
         store = self.open(tmp_path)
         home = await store.claim()
         await self.create(store, home, "a=x")
-        told = await self.commit(store, created("b", home, named=("n", "x"), claims=[claim("y", "b.1")]))
+        told = await self.commit(store, created("b", home, named=("n", "x"), name_claims=[claim("y", "b.1")]))
         assert told.refused == {"b"} and await store.run_named("drill", "n", "y") is None
 
-        told = await self.commit(store, created("c", home, named=("n", "z"), claims=[claim("x", "c.1")]))
+        told = await self.commit(store, created("c", home, named=("n", "z"), name_claims=[claim("x", "c.1")]))
         assert told.rivals == {"c": {claim("x", "c.1"): "a"}} and not told.refused
         assert await store.find(RunId("c")) is None and await store.run_named("drill", "n", "z") is None
-        await self.commit(store, created("d", home, named=("n", "z"), claims=[claim("y", "d.1")]))
+        await self.commit(store, created("d", home, named=("n", "z"), name_claims=[claim("y", "d.1")]))
         assert (await store.run_named("drill", "n", "z"), await store.run_named("drill", "n", "y")) == ("d", "d.1")
         await store.close()
 
@@ -224,7 +224,7 @@ class NameSuite(ABC):
         await self.create(store, home, "p.1=x")
 
         assert await self.create(store, home, "fork.1=x") == []
-        change = created("fork.2", home, parent=RunId("fork"), named=("n", "x"), claims=[claim("x", "fork.2.1")])
+        change = created("fork.2", home, parent=RunId("fork"), named=("n", "x"), name_claims=[claim("x", "fork.2.1")])
         told = await self.commit(store, change)
         assert not told.refused and not told.rivals
         assert await self.create(store, home, "fork.2.1=x") == []

@@ -128,7 +128,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         assert await two.orphaned_partitions() == []
         await two.close()
 
-    async def test_with_a_letter_the_run_that_it_is_for_is_moved(self, tmp_path: Path) -> None:
+    async def test_with_a_message_the_run_that_it_is_for_is_moved(self, tmp_path: Path) -> None:
         """A run that has ended stays where it is, and comes when something is there that may reopen it."""
         one, two = self.open(tmp_path), self.open(tmp_path)
         first, second = await one.claim(), await two.claim()
@@ -140,7 +140,7 @@ class StoreSuite(CatalogSuite, NameSuite):
 
         rows = {row.id: row.partition for row in await two.search(RunFilter())}
         assert rows == {"a": second, "b": first, "open": second}
-        assert [letter.message.to for letter in await two.inbox([second], 10)] == ["a"]
+        assert [message.message.to for message in await two.inbox([second], 10)] == ["a"]
         await two.close()
 
     async def test_with_a_run_its_whole_family_is_moved(self, tmp_path: Path) -> None:
@@ -181,17 +181,17 @@ class StoreSuite(CatalogSuite, NameSuite):
         await one.close()
         await two.close()
 
-    async def test_a_letter_waits_in_the_inbox_until_a_commit_consumes_it(self, tmp_path: Path) -> None:
+    async def test_a_message_waits_in_the_inbox_until_a_commit_consumes_it(self, tmp_path: Path) -> None:
         """Invariant 7."""
         store = self.open(tmp_path)
         home = await store.claim()
-        letter = Message(RunId("a"), 5, b"from b")
-        answer = await self.commit(store, created("a", home), created("b", home, letters=[letter]))
+        message = Message(RunId("a"), 5, b"from b")
+        answer = await self.commit(store, created("a", home), created("b", home, messages=[message]))
         sent = await store.send(Message(RunId("a"), 6, b"from outside"))
         assert await store.send(Message(RunId("nobody"), 6, b"lost")) is None
         found = await store.inbox([home], 10)
 
-        assert [delivered.message for delivered in answer.delivered] == [letter]
+        assert [delivered.message for delivered in answer.delivered] == [message]
         assert [one.message.body for one in found] == [b"from b", b"from outside"]
         assert sent is not None and found[1].position == sent.position
         await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", consumes=[found[0].position]))
@@ -203,15 +203,15 @@ class StoreSuite(CatalogSuite, NameSuite):
     async def test_a_child_about_to_start_lives_where_its_sender_does(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
         home = await store.claim()
-        await self.commit(store, created("a", home, letters=[Message(RunId("a.1"), 5, b"start")]))
+        await self.commit(store, created("a", home, messages=[Message(RunId("a.1"), 5, b"start")]))
 
         assert [one.message.to for one in await store.inbox([home], 10)] == ["a.1"]
         await store.close()
 
-    async def test_letters_are_sent_together_also_to_who_is_about_to_start(self, tmp_path: Path) -> None:
+    async def test_messages_are_sent_together_also_to_who_is_about_to_start(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
         home = await store.claim()
-        await self.commit(store, created("a", home, letters=[Message(RunId("a.1"), 5, b"start")]))
+        await self.commit(store, created("a", home, messages=[Message(RunId("a.1"), 5, b"start")]))
         assert await store.unstarted_children(RunId("a")) == ["a.1"]
         await store.send_together([Message(RunId(to), 6, b"stop", is_control=True) for to in ("a", "a.1", "a.2", "b")])
 
@@ -298,8 +298,8 @@ class StoreSuite(CatalogSuite, NameSuite):
         home = await store.claim()
         first, second = digest(b"one"), digest(b"two")
         await self.commit(store, created("a", home, values=[(first, b"one"), (first, b"one"), (second, b"two")]))
-        await self.commit(store, created("b", home, borrowed=[(RunId("a"), first)]))
-        await self.commit(store, created("c", home, borrowed=[(RunId("a"), None)]))
+        await self.commit(store, created("b", home, borrowed_values=[(RunId("a"), first)]))
+        await self.commit(store, created("c", home, borrowed_values=[(RunId("a"), None)]))
 
         assert await store.values(RunId("a"), [first, second]) == {first: b"one", second: b"two"}
         assert await store.values(RunId("b"), [first, second]) == {first: b"one"}
@@ -338,7 +338,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         assert await store.waiting_permits("resource:", [home + 1]) == []
         await store.close()
 
-    async def test_permits_are_granted_by_letter_as_places_become_free(self, tmp_path: Path) -> None:
+    async def test_permits_are_granted_by_message_as_places_become_free(self, tmp_path: Path) -> None:
         """Invariant 17."""
         store = self.open(tmp_path)
         home = await store.claim()
@@ -458,9 +458,9 @@ class StoreSuite(CatalogSuite, NameSuite):
         home = await store.claim()
         await self.commit(store, created("a", home, offers=[TaskOffer(1, 1, "gpu", "render", b"body")]))
         await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[1]))
-        (letter,) = await store.inbox([home], 10)
+        (message,) = await store.inbox([home], 10)
 
-        assert isinstance(i.decode(letter.message.body), i.TaskLost)
+        assert isinstance(i.decode(message.message.body), i.TaskLost)
         assert await store.lease("gpu", None, "w1", 5, 2_000) == []
         await store.close()
 
@@ -515,7 +515,7 @@ class StoreSuite(CatalogSuite, NameSuite):
         await store.close()
 
     async def test_a_run_that_has_words_to_be_decided_is_marked_and_not_removed(self, tmp_path: Path) -> None:
-        """Invariant 26: neither pruned nor removed; other letters do not keep it."""
+        """Invariant 26: neither pruned nor removed; other messages do not keep it."""
         store = self.open(tmp_path)
         home = await store.claim()
         over = RunSummary(Status.SUCCEEDED, False, None, ended_at=50)
@@ -584,12 +584,12 @@ class StoreSuite(CatalogSuite, NameSuite):
         await store.close()
         await other.close()
 
-    async def test_others_hear_of_letters_to_their_runs(self, tmp_path: Path) -> None:
+    async def test_others_hear_of_messages_to_their_runs(self, tmp_path: Path) -> None:
         one, two = self.open(tmp_path), self.open(tmp_path)
         first, second = await one.claim(), await two.claim()
         await self.commit(two, created("b", second))
         await self.settled(two.changed)
-        await self.commit(one, created("a", first, letters=[Message(RunId("b"), 5, b"from a")]))
+        await self.commit(one, created("a", first, messages=[Message(RunId("b"), 5, b"from a")]))
         await self.heard(two.changed)
 
         assert [one.message.body for one in await two.inbox([second], 10)] == [b"from a"]

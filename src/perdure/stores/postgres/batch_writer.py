@@ -36,7 +36,7 @@ _RECALL = Statement(
 
 
 class BatchWriter:
-    """Writes transitions and tells of all letters, whoever they are for.
+    """Writes transitions and tells of all messages, whoever they are for.
 
     Keeps the short numbers of runs it met, so that a step looks nothing up.
     """
@@ -179,9 +179,9 @@ class BatchWriter:
             if rest is None:
                 rest = Rest([change for change in batch if change.run not in refused], now)
                 answers = session.run_all(rest.steps) if rest.steps else []
-            letters = rest.read(session, answers)
-            sent = [letter for one in done for letter in one.delivered]
-            sent += _ended(session, rest.last, letters)
+            messages = rest.read(session, answers)
+            sent = [message for one in done for message in one.delivered]
+            sent += _ended(session, rest.last, messages)
         except BaseException:
             session.roll_back()
             raise
@@ -208,31 +208,31 @@ class Rest:
         self.last: list[Step] = []
 
     def read(self, session: Session, answers: Sequence[Sequence[Row]]) -> list[tuple[Message, int]]:
-        """Letters that follow from the answers, after a look at who gets a permit; `last` is written with them."""
-        letters = self._lost(answers[0]) if self._recalls else []
+        """Messages that follow from the answers, after a look at who gets a permit; `last` is written with them."""
+        messages = self._lost(answers[0]) if self._recalls else []
         scopes, granted = self._permits.read(answers[self._recalls :])
-        letters += granted
+        messages += granted
         if scopes:
             (foremost,) = session.run_all([permits.look(scopes, self._now)])
             self.last, told = permits.grants(foremost, self._now)
-            letters += told
-        return letters
+            messages += told
+        return messages
 
     def _lost(self, recalled: Iterable[Row]) -> list[tuple[Message, int]]:
         """One that nobody has taken yet is simply lost; one that is leased hears of it with its next heartbeat."""
-        letters = []
+        messages = []
         for run, task, delivery, state in recalled:
             if state == "lost":
                 lost = inputs.TaskLost(task, delivery, "recalled before anyone had taken it")
-                letters.append((Message(RunId(run), self._now, inputs.encode(lost)), 0))
-        return letters
+                messages.append((Message(RunId(run), self._now, inputs.encode(lost)), 0))
+        return messages
 
 
-def _ended(session: Session, last: Sequence[Step], letters: Sequence[tuple[Message, int]]) -> list[DeliveredMessage]:
+def _ended(session: Session, last: Sequence[Step], messages: Sequence[tuple[Message, int]]) -> list[DeliveredMessage]:
     """The last trip of a transaction."""
-    sends = [sending(letters)] if letters else []
+    sends = [sending(messages)] if messages else []
     answers = session.run_all([*last, *sends, (COMMIT, ())])
-    return delivered(answers[len(last)], [letter for letter, _ in letters]) if letters else []
+    return delivered(answers[len(last)], [message for message, _ in messages]) if messages else []
 
 
 def _pieces(batch: Sequence[Transition]) -> list[Sequence[Transition]]:
@@ -259,6 +259,6 @@ def _size(change: Transition) -> int:
         size += len(text)
     for _, text in change.inherited_log:
         size += len(text)
-    for letter in change.messages:
-        size += len(letter.body)
+    for message in change.messages:
+        size += len(message.body)
     return size

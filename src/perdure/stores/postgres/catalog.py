@@ -111,15 +111,15 @@ class Catalog(ABC):
                 late = [change.key for change in changes if _version(there, change.key) != change.seen]
                 if late:
                     return CatalogConflict(late)
-                letters: list[tuple[Message, int]] = []
+                messages: list[tuple[Message, int]] = []
                 now = self._now()
                 for change in changes:
                     if isinstance(change, ResourceRemoval):
                         _remove(session, change.key)
                     else:
-                        letters += _put(session, change, now)
+                        messages += _put(session, change, now)
                 session.execute(f"NOTIFY {CATALOG}")  # with the commit: writes of the catalog are few
-                return send_all(session, letters)
+                return send_all(session, messages)
 
         done = await self._write(work)
         if isinstance(done, CatalogConflict):

@@ -1,7 +1,7 @@
 """The pieces of the statement that is a commit. Those a batch needs are put together; PostgreSQL sees one statement.
 
     fence ─▶ go ─┬▶ kept (programs) ─▶ born (runs) ─┬▶ logged, noted, summed, valued, borrowed
-                 ├▶ consumed, withdrawn, forgotten   └▶ sent (letters), offered
+                 ├▶ consumed, withdrawn, forgotten   └▶ sent (messages), offered
                  └▶ …
 
 `titled` and `inherited` come before `born`: a run that may not have its name is not created.
@@ -16,7 +16,7 @@ from perdure.stores.postgres import names
 from perdure.stores.postgres.wire import BLOBS, ELEMENTS, INT, INTS, TEXTS, Kind, Statement
 
 BORN, SENT, SUMMED = 1, 2, 3
-LETTER_BITS = 20
+MESSAGE_BITS = 20
 
 # `fresh` is the number of the new run that a row stands and falls with, or 0.
 _LIVE = " WHERE (n.fresh = 0 OR n.fresh IN (SELECT number FROM born))"

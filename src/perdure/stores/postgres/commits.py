@@ -137,7 +137,7 @@ class Commits(Ownership):
             return answer
         if not answer.delivered:
             return answer
-        # Letters to our own runs are at hand; who owns the others' is given a hint.
+        # Messages to our own runs are at hand; who owns the others' is given a hint.
         elsewhere = {one.partition for one in answer.delivered} - self._owned
         if elsewhere:
             self._lease_of_us.tell_owners(elsewhere)

@@ -88,7 +88,7 @@ class PostgresSettings(msgspec.Struct, frozen=True):
 
     lease: float = 10.0  # how long a process that fell silent keeps what it owns
     patience: float = 30.0  # how long a database may be away before that is an error
-    poll: float = 30.0  # between looks for letters that neither a hint nor a renewal of the lease told of
+    poll: float = 30.0  # between looks for messages that neither a hint nor a renewal of the lease told of
     readers: int = 2  # connections for reading, opened when they are needed
 
 

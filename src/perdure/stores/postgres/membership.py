@@ -41,7 +41,7 @@ _MOVE_RUNS = Statement(
     INTS,
     INTS,
 )
-_MOVE_LETTERS = Statement(
+_MOVE_MESSAGES = Statement(
     "UPDATE inbox SET partition = n.home FROM unnest({}, {}) AS n (run, home)"
     " WHERE inbox.run = n.run AND inbox.partition = ANY({})",
     TEXTS,
@@ -62,7 +62,7 @@ _WAKE = inputs.encode(inputs.Wake())
 def entrust(
     session: Session, fence: tuple[int, int], reads: int, ours: Sequence[int], runs: Sequence[RunId], now: Instant
 ) -> dict[RunId, int]:
-    """Those that are not ours any more, and where they went. A run is moved as the letter that starts it, if need be.
+    """Those that are not ours any more, and where they went. A run is moved as the message that starts it, if need be.
 
     Asked a second time, because nobody knows what became of the first, it says the same.
     """
@@ -73,7 +73,7 @@ def entrust(
         runs = sorted(runs)  # in the order in which commits lock them
         homes = [theirs[crc32(run.encode()) % len(theirs)] for run in runs]
         born = session.run(_MOVE_RUNS, runs, homes, ours)
-        session.run(_MOVE_LETTERS, runs, homes, ours)
+        session.run(_MOVE_MESSAGES, runs, homes, ours)
         send_all(session, [(Message(RunId(run), now, _WAKE), home) for run, home in born])
         gone = {run for (run,) in session.run(_NOT_HERE, runs, ours, ours)}
     return {run: home for run, home in zip(runs, homes, strict=True) if run in gone}

@@ -1,4 +1,4 @@
-"""Letters: where they go, and how they get there inside or outside a commit."""
+"""Messages: where they go, and how they get there inside or outside a commit."""
 
 from collections.abc import Sequence
 from zlib import crc32
@@ -11,10 +11,10 @@ from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement
 
 SHARED = 64
-LETTER_BITS = 20
+MESSAGE_BITS = 20
 
 _SEND = Statement(
-    # Whoever removes the run waits until the letter is there, and then sees it.
+    # Whoever removes the run waits until the message is there, and then sees it.
     "INSERT INTO inbox (partition, position, run, at, body, is_word)"
     " SELECT partition, nextval('inbox_positions'), id, coalesce({}, instant()), {}, {} FROM runs WHERE id = {}"
     " FOR KEY SHARE RETURNING position, partition, at",
@@ -51,46 +51,46 @@ def birthplace(run: RunId, sender: int) -> int:
     return 1 + crc32(run.encode()) % SHARED if sender <= SHARED else sender
 
 
-def send(session: Session, letter: Message, *, stamps: bool, statement: Statement = _SEND) -> DeliveredMessage | None:
+def send(session: Session, message: Message, *, stamps: bool, statement: Statement = _SEND) -> DeliveredMessage | None:
     """None when there is no such run. With `stamps` it arrives when the store's clock says that it is written."""
-    rows = session.run(statement, None if stamps else letter.at, letter.body, int(letter.is_control), letter.to)
+    rows = session.run(statement, None if stamps else message.at, message.body, int(message.is_control), message.to)
     for position, partition, at in rows:
-        return DeliveredMessage(position, partition, replace(letter, at=at))
+        return DeliveredMessage(position, partition, replace(message, at=at))
     return None
 
 
-def send_together(session: Session, letters: Sequence[Message], *, stamps: bool) -> list[DeliveredMessage]:
+def send_together(session: Session, messages: Sequence[Message], *, stamps: bool) -> list[DeliveredMessage]:
     """In one transaction; to a run that is not there yet, where its start is."""
     sent = []
     with session.transaction():
-        for letter in letters:
-            found = send(session, letter, stamps=stamps)
-            found = found or send(session, letter, stamps=stamps, statement=_SEND_UNBORN)
+        for message in messages:
+            found = send(session, message, stamps=stamps)
+            found = found or send(session, message, stamps=stamps, statement=_SEND_UNBORN)
             if found is not None:
                 sent.append(found)
     return sent
 
 
-def send_all(session: Session, letters: Sequence[tuple[Message, int]]) -> list[DeliveredMessage]:
-    """Letters with the partition of their sender, inside a transaction."""
-    if not letters:
+def send_all(session: Session, messages: Sequence[tuple[Message, int]]) -> list[DeliveredMessage]:
+    """Messages with the partition of their sender, inside a transaction."""
+    if not messages:
         return []
-    statement, values = sending(letters)
-    return delivered(session.run(statement, *values), [letter for letter, _ in letters])
+    statement, values = sending(messages)
+    return delivered(session.run(statement, *values), [message for message, _ in messages])
 
 
-def sending(letters: Sequence[tuple[Message, int]]) -> Step:
+def sending(messages: Sequence[tuple[Message, int]]) -> Step:
     """What sends them; `delivered` understands the answer."""
     return _SEND_ALL, (
-        range(len(letters)),
-        [letter.to for letter, _ in letters],
-        [letter.at for letter, _ in letters],
-        [letter.body for letter, _ in letters],
-        [birthplace(letter.to, sender) for letter, sender in letters],
+        range(len(messages)),
+        [message.to for message, _ in messages],
+        [message.at for message, _ in messages],
+        [message.body for message, _ in messages],
+        [birthplace(message.to, sender) for message, sender in messages],
     )
 
 
-def delivered(rows: Sequence[tuple[int, int]], letters: Sequence[Message]) -> list[DeliveredMessage]:
-    """What positions say of letters that were sent together."""
-    mask = (1 << LETTER_BITS) - 1
-    return [DeliveredMessage(position, partition, letters[position & mask]) for position, partition in sorted(rows)]
+def delivered(rows: Sequence[tuple[int, int]], messages: Sequence[Message]) -> list[DeliveredMessage]:
+    """What positions say of messages that were sent together."""
+    mask = (1 << MESSAGE_BITS) - 1
+    return [DeliveredMessage(position, partition, messages[position & mask]) for position, partition in sorted(rows)]

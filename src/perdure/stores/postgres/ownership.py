@@ -105,7 +105,7 @@ _FAMILY_AT_WORK = Statement(
     f"{_AT_WORK} AND (id = {{}} OR (id >= {{}} AND id < {{}})) ORDER BY number", INTS, TEXT, TEXT, TEXT
 )
 _MOVE_ALL_RUNS = (
-    Statement(  # also those that have ended: a letter may reopen them, or a relative that goes on tell them
+    Statement(  # also those that have ended: a message may reopen them, or a relative that goes on tell them
         "WITH roots AS (SELECT split_part(id, '.', 1) AS root FROM runs WHERE partition = ANY({1}) AND ended_at IS NULL"
         " UNION SELECT split_part(run, '.', 1) FROM inbox WHERE partition = ANY({1}))"
         " UPDATE runs SET partition = {0} FROM roots WHERE partition = ANY({1})"
@@ -114,7 +114,7 @@ _MOVE_ALL_RUNS = (
         INTS,
     )
 )
-_MOVE_ALL_LETTERS = Statement("UPDATE inbox SET partition = {} WHERE partition = ANY({})", INT, INTS)
+_MOVE_ALL_MESSAGES = Statement("UPDATE inbox SET partition = {} WHERE partition = ANY({})", INT, INTS)
 _MOVE_RUNS = Statement(
     "UPDATE runs SET partition = {} WHERE partition = ANY({}) AND (id = {} OR (id >= {} AND id < {}))",
     INT,
@@ -123,7 +123,7 @@ _MOVE_RUNS = Statement(
     TEXT,
     TEXT,
 )
-_MOVE_LETTERS = Statement(
+_MOVE_MESSAGES = Statement(
     "UPDATE inbox SET partition = {} WHERE partition = ANY({}) AND (run = {} OR (run >= {} AND run < {}))",
     INT,
     INTS,
@@ -163,7 +163,7 @@ _SETTLE_RUNS = Statement(
     INTS,
     INT,
 )
-_SETTLE_LETTERS = Statement(
+_SETTLE_MESSAGES = Statement(
     "UPDATE inbox SET partition = n.home FROM unnest({}, {}) AS n (run, home)"
     " WHERE inbox.partition = {} AND inbox.run = n.run",
     TEXTS,
@@ -342,7 +342,7 @@ def _move_all(session: Session, free: list[int], home: int) -> list[tuple[int, R
     """Which of the runs have open work, and where they were."""
     at_work = session.run(_ALL_AT_WORK, free)
     session.run(_MOVE_ALL_RUNS, home, free)
-    session.run(_MOVE_ALL_LETTERS, home, free)
+    session.run(_MOVE_ALL_MESSAGES, home, free)
     return at_work
 
 
@@ -352,14 +352,14 @@ def _move(session: Session, free: list[int], families: Sequence[RunId], home: in
         bounds = (family, f"{family}.", f"{family}/")  # "/" comes right behind "."
         at_work += session.run(_FAMILY_AT_WORK, free, *bounds)
         session.run(_MOVE_RUNS, home, free, *bounds)
-        session.run(_MOVE_LETTERS, home, free, *bounds)
+        session.run(_MOVE_MESSAGES, home, free, *bounds)
     return at_work
 
 
 def _settle_orphans(session: Session, now: Instant) -> list[int]:
     """What private processes left behind comes among what is shared; which of them.
 
-    The new owners do not know of it: runs with work or a due time get a letter that wakes them.
+    The new owners do not know of it: runs with work or a due time get a message that wakes them.
     """
     settled = []
     for (partition,) in session.run(_ORPHANED):
@@ -368,7 +368,7 @@ def _settle_orphans(session: Session, now: Instant) -> list[int]:
         runs = [run for (run,) in session.run(_LEFT_BEHIND, partition, SETTLED_AT_ONCE)]
         homes = [birthplace(run, 1) for run in runs]
         moved = session.run(_SETTLE_RUNS, runs, homes, partition)
-        session.run(_SETTLE_LETTERS, runs, homes, partition)
+        session.run(_SETTLE_MESSAGES, runs, homes, partition)
         send_all(session, [(Message(run, now, WAKE), home) for run, home, must_wake in moved if must_wake])
         settled.append(partition)
     return settled

@@ -121,13 +121,13 @@ class Settlement:
         rest = list(answers[1:])
         scopes = {scope for (scope,) in rest.pop(0)} if self._gives_back else set()
         limited = set(rest.pop(0)) if self._asked else set()
-        letters = []
+        messages = []
         for change, ask in self._asked:
             if (change.run, ask.permit) in limited:
                 scopes.add(ask.scope)
             else:
-                letters.append(_told(change.run, ask.permit, ask.asked_at, change.partition))
-        return scopes, letters
+                messages.append(_told(change.run, ask.permit, ask.asked_at, change.partition))
+        return scopes, messages
 
 
 def look(scopes: Iterable[str], now: Instant) -> Step:
@@ -135,7 +135,7 @@ def look(scopes: Iterable[str], now: Instant) -> Step:
 
 
 def grants(foremost: Sequence[tuple[Any, ...]], now: Instant) -> tuple[list[Step], list[tuple[Message, int]]]:
-    """Who gets the free places of the scopes that were looked at: what is written, and the letters."""
+    """Who gets the free places of the scopes that were looked at: what is written, and the messages."""
     chosen: list[tuple[str, PermitRequest]] = []
     for (scope, capacity, held), rows in groupby(sorted(foremost), itemgetter(0, 1, 2)):
         waiting = [PermitRequest(*row[3:]) for row in rows]
@@ -154,10 +154,10 @@ def lock(session: Session, scopes: Iterable[str]) -> None:
 def allocate(session: Session, scope: str, now: Instant) -> list[tuple[Message, int]]:
     """Give the free places of a scope away, which must be locked."""
     statement, values = look([scope], now)
-    steps, letters = grants(session.run(statement, *values), now)
+    steps, messages = grants(session.run(statement, *values), now)
     for granting, what in steps:
         session.run(granting, *what)
-    return letters
+    return messages
 
 
 def _told(run: str, permit: int, at: Instant, sender: int) -> tuple[Message, int]:

@@ -96,7 +96,7 @@ _UNBORN = Statement(
     TEXT,
     TEXT,
 )
-_LETTERS = Statement(
+_MESSAGES = Statement(
     # A word that was sent while its run was moved lies elsewhere until it is forwarded.
     "SELECT position, partition, at, body FROM inbox WHERE run = {0} AND is_word = 1 UNION"
     " SELECT position, inbox.partition, at, body FROM runs JOIN inbox ON inbox.partition = runs.partition"
@@ -133,7 +133,7 @@ class Reads(ABC):
 
     @abstractmethod
     async def _forward(self, strays: Sequence[int]) -> None:
-        """Letters that were sent while their run was moved: bring them where it lives now."""
+        """Messages that were sent while their run was moved: bring them where it lives now."""
 
     async def find(self, run: RunId) -> RunRow | None:
         return (await self._rows.ask([run])).get(run)
@@ -241,5 +241,5 @@ class Reads(ABC):
         return [id for (id,) in await self._read(_UNBORN, f"{run}.", f"{run}.{_LAST}")]
 
     async def messages(self, run: RunId) -> list[DeliveredMessage]:
-        rows = await self._read(_LETTERS, run)
+        rows = await self._read(_MESSAGES, run)
         return [DeliveredMessage(position, partition, Message(run, at, body)) for position, partition, at, body in rows]

@@ -67,7 +67,7 @@ class RecordImport:
             run, *rest = astuple(one)
             yield (self._numbers[run], *rest)
 
-    def _letters(self, batch: Sequence[r.MessageRecord]) -> Iterator[tuple[Any, ...]]:
+    def _messages(self, batch: Sequence[r.MessageRecord]) -> Iterator[tuple[Any, ...]]:
         found = self._connection.execute("SELECT nextval('inbox_positions')").fetchone()
         assert found is not None
         for place, one in enumerate(batch):
@@ -138,7 +138,7 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
     r.MessageRecord: (
         "inbox",
         _typed("partition int4, position int8, run text, at int8, body bytea, is_word int2"),
-        RecordImport._letters,
+        RecordImport._messages,
     ),
     r.PermitRecord: (
         "permits",

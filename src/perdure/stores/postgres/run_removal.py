@@ -2,7 +2,7 @@
 
 A run's row goes first: it is what a reopening would change, so the two cannot both succeed. A document goes in two
 steps, because it may be on its way to a child that is not there yet, or known to a writer that is about to name it: it
-is marked when no run names it, and removed much later if it is still marked and no letter is that old.
+is marked when no run names it, and removed much later if it is still marked and no message is that old.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
 
 UNUSED_FOR: Instant = 3_600 * SECOND  # much longer than `writing.PROGRAM_IS_KNOWN`
 FORGOTTEN_AT_ONCE = 1_000
-LETTERS_UP_TO: Instant = 1_800 * SECOND
+MESSAGES_UP_TO: Instant = 1_800 * SECOND
 
 _NO_WORDS = "NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)"
 _RIPE = Statement(
@@ -40,7 +40,7 @@ _REMOVE = Statement(
 _ERASE = "DELETE FROM {table} WHERE run = ANY({{}})"
 _OF_NUMBERS = [Statement(_ERASE.format(table=table), INTS) for table in ("log", "snapshots", "large_values")]
 _OF_RUNS = [Statement(_ERASE.format(table=table), TEXTS) for table in ("permits", "tasks")]
-_LETTERS = Statement("DELETE FROM inbox WHERE partition = ANY({}) AND run = ANY({})", INTS, TEXTS)
+_MESSAGES = Statement("DELETE FROM inbox WHERE partition = ANY({}) AND run = ANY({})", INTS, TEXTS)
 _MARK = Statement(
     "UPDATE programs SET unused_since = {} WHERE unused_since IS NULL"
     " AND digest IN (SELECT digest FROM programs EXCEPT SELECT program FROM runs)",
@@ -65,7 +65,7 @@ def prune(session: Session, ended_before: Instant, limit: int, now: Instant) -> 
         _erase(session, gone)
         if not ripe:  # the last call of a series: what nobody names any more
             session.run(_MARK, now)
-            session.run(_SWEEP, now - UNUSED_FOR, now - LETTERS_UP_TO)
+            session.run(_SWEEP, now - UNUSED_FOR, now - MESSAGES_UP_TO)
         session.run(_FORGET, now, FORGOTTEN_AT_ONCE)
     return [id for _, id, _ in gone]
 
@@ -96,4 +96,4 @@ def _erase(session: Session, gone: Sequence[tuple[int, RunId, int]]) -> None:
     for statement in _OF_RUNS:
         session.run(statement, ids)
     session.run(names.ERASE, ids)
-    session.run(_LETTERS, sorted(set(homes)), ids)
+    session.run(_MESSAGES, sorted(set(homes)), ids)

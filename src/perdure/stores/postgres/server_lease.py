@@ -1,8 +1,8 @@
 """The lease of this process, kept by a thread with a connection of its own: it waits for no decision and for no commit.
 
-The same connection listens for hints and sends ours. Each renewal also looks for what no hint told of: letters, changes
-of the catalog, and when the next of the others will have fallen silent; an idle process asks for little else. The
-deadline is counted from before a renewal was sent, by a clock that goes on while the machine sleeps.
+The same connection listens for hints and sends ours. Each renewal also looks for what no hint told of: messages,
+changes of the catalog, and when the next of the others will have fallen silent; an idle process asks for little else.
+The deadline is counted from before a renewal was sent, by a clock that goes on while the machine sleeps.
 """
 
 import os
@@ -62,7 +62,7 @@ class ServerLease:
         self._catalog = -1
         self._for_owners: set[int] = set()
         self._for_everyone = False
-        self.has_letters = threading.Event()
+        self.has_messages = threading.Event()
         self.has_news = threading.Event()
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -78,7 +78,7 @@ class ServerLease:
         self._is_lost = True
 
     def tell_owners(self, partitions: set[int]) -> None:
-        """Hint to whoever owns these that letters have come; what is told in quick succession is told once."""
+        """Hint to whoever owns these that messages have come; what is told in quick succession is told once."""
         self._for_owners |= partitions
         self._stir()
 
@@ -155,13 +155,13 @@ class ServerLease:
         if not rows:
             self._is_lost = True
             return
-        at, shift, ours, lowest, silent, has_letters, catalog = rows[0]
+        at, shift, ours, lowest, silent, has_messages, catalog = rows[0]
         if count.compare(at, shift, int(sent * SECOND)):
             self._database.settle(session)
         self.spoken = ours if lowest is None else min(ours, lowest)
         self._until = sent + self._database.settings.lease
         self._silent_at = inf if silent is None else sent + max(0, silent - count.now()) / SECOND
-        if has_letters:
+        if has_messages:
             self._heard(f"perdure_{self.server}")
         if catalog != self._catalog:
             self._catalog = catalog
@@ -180,7 +180,7 @@ class ServerLease:
                 case "perdure_catalog":
                     self._database.news.catalog += 1
                 case _:
-                    self.has_letters.set()
+                    self.has_messages.set()
         self._database.news.woken()
 
     def _pass_on(self, session: Session) -> None:

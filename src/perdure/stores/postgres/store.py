@@ -113,14 +113,14 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
 
     # Writing.
 
-    async def send(self, letter: Message) -> DeliveredMessage | None:
-        sent = await self._write(lambda session, again: send(session, letter, stamps=self._stamps))
+    async def send(self, message: Message) -> DeliveredMessage | None:
+        sent = await self._write(lambda session, again: send(session, message, stamps=self._stamps))
         if sent is not None:
             await self._tell([sent])
         return sent
 
-    async def send_together(self, letters: Sequence[Message]) -> list[DeliveredMessage]:
-        sent = await self._write(lambda session, again: send_together(session, letters, stamps=self._stamps))
+    async def send_together(self, messages: Sequence[Message]) -> list[DeliveredMessage]:
+        sent = await self._write(lambda session, again: send_together(session, messages, stamps=self._stamps))
         if sent:
             await self._tell(sent)
         return sent
@@ -177,11 +177,11 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
     def changed(self) -> bool:
         """Hints hasten; looking from time to time is the truth."""
         now = time.monotonic()
-        is_hinted = self._lease is not None and self._lease.has_letters.is_set()
+        is_hinted = self._lease is not None and self._lease.has_messages.is_set()
         if not is_hinted and now - self._looked_at < self._database.settings.poll:
             return False
         if self._lease is not None:
-            self._lease.has_letters.clear()
+            self._lease.has_messages.clear()
         self._looked_at = now
         return True
 

@@ -90,7 +90,7 @@ class TaskLeases(ABC):
 
     @abstractmethod
     async def _tell(self, delivered: Sequence[DeliveredMessage]) -> None:
-        """Hint to the owners that letters have come."""
+        """Hint to the owners that messages have come."""
 
     async def lease(
         self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
@@ -125,35 +125,35 @@ class TaskLeases(ABC):
 
         return await self._write(work) if leases else LeaseRenewal(frozenset(), frozenset())
 
-    async def begin(self, worker: str, lease: LeasedTask, place: StartPlace, letter: Message | None = None) -> bool:
+    async def begin(self, worker: str, lease: LeasedTask, place: StartPlace, message: Message | None = None) -> bool:
         def work(session: Session, again: bool) -> list[DeliveredMessage] | None:
-            if again and letter is not None and session.run(_WAS_SENT, letter.to, letter.body):
+            if again and message is not None and session.run(_WAS_SENT, message.to, message.body):
                 return []
             with session.transaction():
                 ours = session.run(_BEGIN, place, clocks.machine(), lease.run, lease.task, lease.delivery, worker)
                 if not ours:
                     return None
-                return [] if letter is None else self._sent(session, letter)
+                return [] if message is None else self._sent(session, message)
 
         sent = await self._write(work)
         await self._tell(sent or ())
         return sent is not None
 
-    async def report(self, worker: str, lease: LeasedTask, letter: Message) -> bool:
+    async def report(self, worker: str, lease: LeasedTask, message: Message) -> bool:
         def work(session: Session, again: bool) -> list[DeliveredMessage] | None:
-            if again and session.run(_WAS_SENT, letter.to, letter.body):
+            if again and session.run(_WAS_SENT, message.to, message.body):
                 return []
             with session.transaction():
                 if not session.run(_TURN_IN, lease.run, lease.task, lease.delivery, worker):
                     return None
-                return self._sent(session, letter)
+                return self._sent(session, message)
 
         sent = await self._write(work)
         await self._tell(sent or ())
         return sent is not None
 
-    def _sent(self, session: Session, letter: Message) -> list[DeliveredMessage]:
-        sent = send(session, letter, stamps=self._stamps)
+    def _sent(self, session: Session, message: Message) -> list[DeliveredMessage]:
+        sent = send(session, message, stamps=self._stamps)
         return [] if sent is None else [sent]
 
     async def expire(self, now: Instant) -> int:
@@ -162,15 +162,15 @@ class TaskLeases(ABC):
 
         def work(session: Session, again: bool) -> list[DeliveredMessage]:
             with session.transaction():
-                letters = []
+                messages = []
                 over = session.run(_EXPIRE, now)
                 if any(place == StartPlace.ALONE for *_, place, _ in over):
                     self._look_at_machines(session)
                 for run, task, delivery, worker, place, machine in over:
                     reason = f"the lease of worker {worker} ended without a result"
                     lost = inputs.TaskLost(task, delivery, reason, loss_of_lease(place, self.loss_on(machine)))
-                    letters.append((Message(run, now, inputs.encode(lost)), 0))
-                return send_all(session, letters)
+                    messages.append((Message(run, now, inputs.encode(lost)), 0))
+                return send_all(session, messages)
 
         sent = await self._write(work)
         await self._tell(sent)

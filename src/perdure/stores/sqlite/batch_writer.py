@@ -83,8 +83,8 @@ class BatchWriter:
                     " ON CONFLICT DO NOTHING",
                     (number, source, wanted),
                 )
-            for letter in change.messages:
-                delivered.append(self.send(letter, change.partition))
+            for message in change.messages:
+                delivered.append(self.send(message, change.partition))
             if change.permits_asked or change.permits_released or change.ended:
                 scopes |= self._permits(change, delivered)
             if change.disowned or change.name_claims:
@@ -99,7 +99,7 @@ class BatchWriter:
             self._executemany("DELETE FROM inbox WHERE position = ?", consumed)
         for scope in sorted(scopes):
             delivered.extend(self.allocate(scope, now))
-        return Committed(frozenset(refused), [letter for letter in delivered if letter.partition in owned], rivals)
+        return Committed(frozenset(refused), [message for message in delivered if message.partition in owned], rivals)
 
     def _create(self, change: Transition) -> bool:
         new, summary = change.create, change.summary
@@ -201,15 +201,15 @@ class BatchWriter:
             (summary.status.value, summary.has_work, summary.due, summary.ended_at, summary.on_wall, number),
         )
 
-    def send(self, letter: Message, sender: int) -> DeliveredMessage:
+    def send(self, message: Message, sender: int) -> DeliveredMessage:
         """A run that does not exist yet (a child about to start) lives where its sender does."""
-        found = self._execute("SELECT partition FROM runs WHERE id = ?", (letter.to,)).get
+        found = self._execute("SELECT partition FROM runs WHERE id = ?", (message.to,)).get
         partition = sender if found is None else found
         self._execute(
             "INSERT INTO inbox (partition, run, at, body, is_word) VALUES (?, ?, ?, ?, ?)",
-            (partition, letter.to, letter.at, letter.body, letter.is_control),
+            (partition, message.to, message.at, message.body, message.is_control),
         )
-        return DeliveredMessage(self._connection.last_insert_rowid(), partition, letter)
+        return DeliveredMessage(self._connection.last_insert_rowid(), partition, message)
 
     def _remember(self, change: Transition, now: Instant) -> None:
         """Whoever adds to what is remembered also clears some of what has expired."""

@@ -62,7 +62,7 @@ _DISTINCT = (
     " FROM step WHERE step.id IS NOT NULL) SELECT id FROM step WHERE id IS NOT NULL"
 )
 _WITH_OPEN_RUNS = _DISTINCT.format(table="runs", where="WHERE ended_at IS NULL", more="AND ended_at IS NULL")
-_WITH_LETTERS = _DISTINCT.format(table="inbox", where="", more="")
+_WITH_MESSAGES = _DISTINCT.format(table="inbox", where="", more="")
 _IS_USED = (
     "SELECT EXISTS (SELECT 1 FROM runs WHERE partition = ?1 AND ended_at IS NULL)"
     " OR EXISTS (SELECT 1 FROM inbox WHERE partition = ?1)"
@@ -190,7 +190,7 @@ class Ownership(ABC):
         return partition in self._locks or is_locked(self.path, partition)
 
     async def orphaned_partitions(self) -> list[int]:
-        used = {id for query in (_WITH_OPEN_RUNS, _WITH_LETTERS) for (id,) in self._read(query)}
+        used = {id for query in (_WITH_OPEN_RUNS, _WITH_MESSAGES) for (id,) in self._read(query)}
         return [partition for partition in sorted(used) if not self._is_owned(partition)]
 
     async def move(self, families: Sequence[RunId] | None, home: int) -> list[AdoptedRuns]:
@@ -231,7 +231,7 @@ class Ownership(ABC):
             found = list(
                 execute("SELECT id FROM runs WHERE has_work = 1 AND partition = ? ORDER BY number", (partition,))
             )
-            # One that has ended may be reopened by its letter, or be told by a relative that goes on.
+            # One that has ended may be reopened by its message, or be told by a relative that goes on.
             concerned = (
                 "SELECT id FROM runs WHERE partition = ?1 AND ended_at IS NULL"
                 " UNION ALL SELECT run FROM inbox WHERE partition = ?1"
@@ -247,8 +247,8 @@ class Ownership(ABC):
             work = f"SELECT id FROM runs WHERE has_work = 1 AND partition = ?2 AND {_FAMILY} ORDER BY number"
             moved += [id for (id,) in execute(work, bindings)]
             execute(f"UPDATE runs SET partition = ?1 WHERE partition = ?2 AND {_FAMILY}", bindings)
-            letters = _FAMILY.replace("id", "run")
-            execute(f"UPDATE inbox SET partition = ?1 WHERE partition = ?2 AND {letters}", bindings)
+            messages = _FAMILY.replace("id", "run")
+            execute(f"UPDATE inbox SET partition = ?1 WHERE partition = ?2 AND {messages}", bindings)
         return moved
 
     def loss_of(self, run: RunId) -> LossKind:
@@ -276,8 +276,8 @@ class Ownership(ABC):
             for family in families:
                 bindings = (nobodys, home, *_bounds(family))
                 execute(f"UPDATE runs SET partition = ?1 WHERE partition = ?2 AND {_FAMILY}", bindings)
-                letters = _FAMILY.replace("id", "run")
-                execute(f"UPDATE inbox SET partition = ?1 WHERE partition = ?2 AND {letters}", bindings)
+                messages = _FAMILY.replace("id", "run")
+                execute(f"UPDATE inbox SET partition = ?1 WHERE partition = ?2 AND {messages}", bindings)
 
         await self._explained_transaction(work)
 

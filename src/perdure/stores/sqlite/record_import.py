@@ -43,7 +43,7 @@ class RecordImport:
             run, *rest = astuple(one)
             yield (self._numbers[run], *rest)
 
-    def _letters(self, batch: Sequence[r.MessageRecord]) -> Iterator[tuple[Any, ...]]:
+    def _messages(self, batch: Sequence[r.MessageRecord]) -> Iterator[tuple[Any, ...]]:
         return ((HOME, *astuple(one)) for one in batch)
 
 
@@ -81,7 +81,7 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
     r.ValueRecord: (_insert("large_values", "run, digest, text"), RecordImport._of_runs),
     r.LogRecord: (_insert("log", "run, seq, body"), RecordImport._of_runs),
     r.NameRecord: (_insert("names", "language, namespace, name, run, heir"), RecordImport._plain),
-    r.MessageRecord: (_insert("inbox", "partition, run, at, body, is_word"), RecordImport._letters),
+    r.MessageRecord: (_insert("inbox", "partition, run, at, body, is_word"), RecordImport._messages),
     r.PermitRecord: (
         _insert("permits", "scope, run, permit, priority, capacity, asked_at, granted, ageing"),
         RecordImport._plain,

@@ -217,25 +217,25 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
         ]
         return Fenced(sorted(lost)) if lost else self._writer.write(batch, self._epochs, self._now())
 
-    async def send(self, letter: Message) -> DeliveredMessage | None:
+    async def send(self, message: Message) -> DeliveredMessage | None:
         def work() -> DeliveredMessage | None:
-            if self._connection.execute("SELECT 1 FROM runs WHERE id = ?", (letter.to,)).get is None:
+            if self._connection.execute("SELECT 1 FROM runs WHERE id = ?", (message.to,)).get is None:
                 return None
-            return self._writer.send(letter, 0)
+            return self._writer.send(message, 0)
 
         return await self._explained_transaction(work)
 
-    async def send_together(self, letters: Sequence[Message]) -> list[DeliveredMessage]:
+    async def send_together(self, messages: Sequence[Message]) -> list[DeliveredMessage]:
         def work() -> list[DeliveredMessage]:
             sent = []
-            for letter in letters:
+            for message in messages:
                 where = self._connection.execute(
                     "SELECT coalesce((SELECT partition FROM runs WHERE id = ?1),"
                     " (SELECT partition FROM inbox WHERE run = ?1 ORDER BY position LIMIT 1))",
-                    (letter.to,),
+                    (message.to,),
                 ).get
                 if where is not None:
-                    sent.append(self._writer.send(letter, where))
+                    sent.append(self._writer.send(message, where))
             return sent
 
         return await self._explained_transaction(work)

@@ -82,7 +82,7 @@ class TaskLeases(ABC):
 
         return await self._explained_transaction(work)
 
-    async def begin(self, worker: str, lease: LeasedTask, place: StartPlace, letter: Message | None = None) -> bool:
+    async def begin(self, worker: str, lease: LeasedTask, place: StartPlace, message: Message | None = None) -> bool:
         def work() -> bool:
             self._connection.execute(
                 "UPDATE tasks SET place = ?, machine = ? WHERE run = ? AND task = ? AND delivery = ? AND worker = ?"
@@ -91,13 +91,13 @@ class TaskLeases(ABC):
             )
             if not self._connection.changes():
                 return False
-            if letter is not None:
-                self._writer.send(letter, 0)
+            if message is not None:
+                self._writer.send(message, 0)
             return True
 
         return await self._explained_transaction(work)
 
-    async def report(self, worker: str, lease: LeasedTask, letter: Message) -> bool:
+    async def report(self, worker: str, lease: LeasedTask, message: Message) -> bool:
         def work() -> bool:
             self._connection.execute(
                 "DELETE FROM tasks WHERE run = ? AND task = ? AND delivery = ? AND worker = ? AND state = 'leased'",
@@ -105,7 +105,7 @@ class TaskLeases(ABC):
             )
             if not self._connection.changes():
                 return False
-            self._writer.send(letter, 0)
+            self._writer.send(message, 0)
             return True
 
         return await self._explained_transaction(work)
