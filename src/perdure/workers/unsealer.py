@@ -136,7 +136,7 @@ class Unsealer:
         try:
             opener = self._openers.get(envelope.language)
             if opener is None:
-                raise EnvelopeError("unknown", f"the language {envelope.language!r} of this task is not spoken here")
+                raise EnvelopeError("unknown", f"the language {envelope.language!r} of this task is not available here")
             return await self._run_requests(opener.open(envelope.body, assignment.run), mask)
         except EnvelopeError as cause:
             raise UnsealFailure(cause) from None
@@ -174,7 +174,7 @@ class Unsealer:
         if text is None:
             pinned = await self._documents(bytes.fromhex(digest))
             if pinned is None:
-                raise EnvelopeError("unknown", f"the document {digest[:12]} of this task is not at hand here")
+                raise EnvelopeError("unknown", f"the document {digest[:12]} of this task is not available here")
             text = self._texts[digest] = pinned[1]
             if len(self._texts) > DOCUMENTS_KEPT:
                 self._texts.popitem(last=False)

@@ -109,7 +109,7 @@ def problems(body: str) -> list[str]:
         ("{preview_max_bytes: big}", "a whole number"),
         ("{select: {path: $.a}}", "must be a list"),
         ("{select: [{path: $.a}]}", "lacks 'as'"),
-        ('{select: [{path: "$.a[?(@.x)]", as: a}]}', "is no path"),
+        ('{select: [{path: "$.a[?(@.x)]", as: a}]}', "is not a JSON path"),
         ("{select: [{path: $.a, as: x}, {path: $.b, as: x}]}", "selected as 'x'"),
     ],
 )

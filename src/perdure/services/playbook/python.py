@@ -38,7 +38,7 @@ def run(
     """Run `script`, or else `code`, with `names` as variables; `libs` maps further variables to modules."""
     source = code if script is None else read_text(script)
     if source is None:
-        raise ProviderFailure("schema", "there is nothing to run: give script or code", retryable=False)
+        raise ProviderFailure("schema", "there is nothing to run: script or code is required", retryable=False)
     values = dict(names or {})
     context = dict(snapshot or {})
     variables: dict[str, Any] = {"__name__": "__playbook__", "args": token_args or {}, "context": context}

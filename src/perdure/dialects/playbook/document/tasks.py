@@ -131,7 +131,7 @@ def _refusal(kind: str, known: KnownNames) -> str | None:
 def _unknown_kind(cursor: Cursor, kind: str, known: KnownNames) -> None:
     remedy = legacy.KINDS.get(kind)
     if remedy is not None:
-        cursor.problem("PBK-032", f"{kind!r} is no tool kind", hint=f"Use {remedy}.")
+        cursor.problem("PBK-032", f"{kind!r} is not a tool kind", hint=f"Use {remedy}.")
         return
     names = (*tools.KINDS, tools.WORKBOOK, *known.kinds())
     hint = f"There are: {', '.join(sorted(set(names)))}. Further kinds come with --load."
@@ -296,7 +296,9 @@ def _jump(cursor: Cursor, labels: Sequence[str], index: int) -> None:
 def check_assignments(cursor: Cursor, scope: frozenset[str]) -> None:
     for name in cursor.value:
         if not all(name.split(".")):
-            cursor.problem_of_key("PBK-152", f"{name!r} is no name: parts of a dotted key must not be empty", name)
+            cursor.problem_of_key(
+                "PBK-152", f"{name!r} is not a valid name: the parts of a dotted key must not be empty", name
+            )
         texts.check_data(cursor.at(name), scope)
 
 

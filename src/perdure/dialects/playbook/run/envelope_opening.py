@@ -83,7 +83,7 @@ class _OpenedEnvelope:
             fields["auth"] = kind.credential(credential.kind, credential.value)
             if fields["auth"] is None:
                 raise EnvelopeError(
-                    "auth", f"the credential of kind {credential.kind!r} is of no use to a {task.kind} task"
+                    "auth", f"the credential of kind {credential.kind!r} cannot be used by a {task.kind} task"
                 )
         makers: Makers = {name: _always(value) for name, value in scope.items()}
         call = _DryRunCall(task, fields, makers, self.body.get("folder"))

@@ -54,7 +54,7 @@ def _put(call: ToolCall, fields: dict[str, Any]) -> None:
     value = next((fields[name] for name in VALUES if name in fields), ABSENT)
     uri = fields.get("uri", "")
     if value is ABSENT:
-        call.fail(error("schema", "put needs 'value', what is to be stored", source="artifact"))
+        call.fail(error("schema", "put needs 'value', the value to store", source="artifact"))
         return
     if not isinstance(uri, str) or (uri and not uri.startswith(references.SCHEME)):
         call.fail(error("schema", f"uri must begin with {references.SCHEME}, not {uri!r}", source="artifact"))

@@ -33,7 +33,7 @@ def _start(call: ToolCall) -> None:
     if isinstance(arguments.get("headers"), dict):
         arguments["headers"] = {name: _text(value) for name, value in arguments["headers"].items()}
     if isinstance(arguments.get("auth"), dict) and not _authorize(arguments):
-        call.fail(error("auth", "auth holds nothing that HTTP can use", "AUTH_UNUSABLE", source="http"))
+        call.fail(error("auth", "auth contains nothing that HTTP can use", "AUTH_UNUSABLE", source="http"))
         return
     content = fields.get("body", fields.get("payload"))
     if isinstance(content, str):

@@ -41,7 +41,7 @@ class JsonPath:
         while place < len(rest):
             match = _TOKEN.match(rest, place)
             if match is None or (place == 0 and match[0][0] == "." and len(match[0]) == 1):
-                raise BadPath(f"{text!r} is no path at {rest[place:]!r}")
+                raise BadPath(f"{text!r} is not a JSON path at {rest[place:]!r}")
             self._steps.append(self._step(match))
             place = match.end()
 

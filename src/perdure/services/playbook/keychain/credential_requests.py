@@ -44,7 +44,7 @@ async def request_credential(
     except (msgspec.ValidationError, ValueError, TypeError) as problem:
         raise EnvelopeError("auth", f"{entry}: the request cannot be sent: {problem}") from None
     if answer["status"] >= 300:
-        raise EnvelopeError("auth", f"{entry}: {url} answered {answer['status']}, which leads elsewhere")
+        raise EnvelopeError("auth", f"{entry}: {url} answered {answer['status']}; redirects are not followed")
     return answer["body"]
 
 

@@ -41,7 +41,7 @@ class HostSecrets:
             return secret
         if name.startswith("PERDURE_") or not any(fnmatchcase(name, pattern) for pattern in self.allowed.env):
             raise missing(
-                f"the variable {name!r} may not be read: set PERDURE_SECRET_{name}, or let the operator list it:"
+                f"the variable {name!r} may not be read: set PERDURE_SECRET_{name}, or ask the operator to allow it:"
                 f" PERDURE_KEYCHAIN_ENV={name}"
             )
         if name not in self.variables:
@@ -57,12 +57,12 @@ class HostSecrets:
                 places = [Path(place).resolve() for place in (*self.allowed.files, folder) if place]
                 if not any(path.is_relative_to(place) for place in places):
                     raise missing(
-                        f"the file {name!r} may not be read: put it into {SECRETS_FOLDER}, or let the operator list it:"
+                        f"the file {name!r} may not be read: put it into {SECRETS_FOLDER}, or ask the operator to allow it:"
                         f" PERDURE_KEYCHAIN_FILES={name}"
                     )
                 return _read(path)
             if not folder:
-                raise missing(f"{name!r} is looked for in {SECRETS_FOLDER}, which is not set")
+                raise missing(f"the file {name!r} cannot be read: {SECRETS_FOLDER} is not set")
             path = Path(folder, name).resolve()
         except (OSError, RuntimeError, ValueError) as problem:
             raise missing(f"the file {name!r} cannot be read: {problem}") from None

@@ -54,7 +54,7 @@ async def _gcp(request: ManagerRequest) -> str:
     if not path.startswith("projects/"):
         project = request.field("project") or request.host.variables.get("GOOGLE_CLOUD_PROJECT", "")
         if not project:
-            raise missing(f"{request.entry}: say the `project` of {path!r}, or write projects/…/secrets/{path}")
+            raise missing(f"{request.entry}: set the `project` of {path!r}, or write projects/…/secrets/{path}")
         path = f"projects/{project}/secrets/{path}"
     if "/versions/" not in path:
         path += f"/versions/{request.field('version', 'latest')}"
@@ -72,7 +72,7 @@ async def _azure(request: ManagerRequest) -> str:
     if "://" not in url:
         vault = request.field("vault") or request.field("endpoint")
         if not vault:
-            raise missing(f"{request.entry}: say the `vault` of {url!r}: https://NAME.vault.azure.net")
+            raise missing(f"{request.entry}: set the `vault` of {url!r}: https://NAME.vault.azure.net")
         base = vault if "://" in vault else f"https://{vault}.vault.azure.net"
         url = "/".join(filter(None, (base.rstrip("/"), "secrets", request.name, request.field("version"))))
     answer = await request_credential(
