@@ -78,7 +78,7 @@ def test_a_step_costs_the_same_in_a_run_of_any_length() -> None:
     assert sequence(400).is_at_most(sequence(120), 1.06), "numbers and names grow by a digit"
 
 
-QUEUES = ("stale", "arriving", "dying", "admitted", "agenda", "looping", "closing", "routing")
+QUEUES = ("unevaluated", "arriving", "incomplete_forks", "admitted", "ready_threads", "looping", "closing", "routing")
 
 
 @pytest.mark.parametrize("name", QUEUES)

@@ -116,8 +116,16 @@ def assert_consistent(world: World) -> None:
     assert shown["branches"]["total"] == sum(n for name, n in shown["branches"].items() if name != "total")
     assert names["StepStarted"] == names["StepEnded"] + names["RunWithdrawn"]
     assert names["NextEvaluated"] == names["StepEnded"]
-    assert not (body.runs or body.threads or body.agenda or body.stale or body.looping or body.closing or body.routing)
-    assert not body.awaited and not body.attempt_bounds and not body.arriving and not body.dying
+    assert not (
+        body.runs
+        or body.threads
+        or body.ready_threads
+        or body.unevaluated
+        or body.looping
+        or body.closing
+        or body.routing
+    )
+    assert not body.awaited and not body.attempt_bounds and not body.arriving and not body.incomplete_forks
     if world.is_over:
         assert not body.tokens and not body.readers and not body.pending
         assert all(not fork and not node.live and not node.held for fork, node in body.forks.items())
@@ -171,6 +179,6 @@ def test_a_random_playbook_can_be_cancelled_at_any_commit(seed: int) -> None:
 
 def assert_consistent_after_cancel(world: World) -> None:
     body = world.execution.body
-    assert not (body.runs or body.threads or body.tokens or body.awaited or body.readers or body.dying)
+    assert not (body.runs or body.threads or body.tokens or body.awaited or body.readers or body.incomplete_forks)
     assert all(not fork and not node.live and not node.held for fork, node in body.forks.items())
     assert not world.execution.state.timers and not world.execution.state.tasks

@@ -1,4 +1,4 @@
-"""What is legal but probably not meant (PBK-033)."""
+"""Warnings about what is valid but probably not intended (PBK-033)."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -51,4 +51,4 @@ class Cursor(documents.Cursor[Report], frozen=True):
 
 
 def anything(cursor: Cursor) -> None:
-    """No rule: knobs are extensible (PBK-009)."""
+    """No rule: settings are extensible (PBK-009)."""

@@ -1,4 +1,4 @@
-"""Profile "io": a document in the words `input`, `output`, `set`, read as what they mean (PBK-158).
+"""Profile "io": translates the words `input`, `output` and `set` to canonical ones (PBK-158).
 
 Happens before the checks, on a copy; `moved` says where the author wrote what now stands elsewhere, so that a problem
 points to the author's text. Afterwards `set` stands only where the canonical language has no word: assignments to `ctx`
@@ -22,7 +22,7 @@ EVENTS = {"done": "step.done", "error": "step.failed"}
 
 
 class CanonicalDocument(msgspec.Struct):
-    """A document as the checks see it."""
+    """A document in the canonical vocabulary, as it is validated."""
 
     data: Any
     is_io: bool = False
@@ -175,7 +175,7 @@ class _Translation:
 
 
 def _copied(value: Any) -> Any:
-    """A copy whose maps and lists are its own."""
+    """A deep copy of maps and lists."""
     if isinstance(value, dict):
         return {name: _copied(inner) for name, inner in value.items()}
     return [_copied(inner) for inner in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""The keychain of a document: what may be declared, in which order, and what had better not be written (section 13)."""
+"""The keychain of a document: what may be declared, in which order, and what should not be in it (section 13)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ READABLE = frozenset({"workload", "execution_id", "keychain"})
 
 
 def entry_names(keychain: Any) -> frozenset[str]:
-    """The entries that have a name; whether they are right is another matter."""
+    """The names of the entries, whether or not the entries are valid."""
     listed = keychain if isinstance(keychain, list) else ()
     return frozenset(
         entry["name"] for entry in listed if isinstance(entry, dict) and isinstance(entry.get("name"), str)

@@ -1,4 +1,4 @@
-"""Words of older dialects, and what stands in their place today (PBK-032)."""
+"""Words of older versions of the language and their replacements (PBK-032)."""
 
 OTHER_WORDS = "; or, throughout, the words of profile io (`executor.spec.compat: io`)"
 FIELDS = {

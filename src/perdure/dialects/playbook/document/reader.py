@@ -58,14 +58,14 @@ def _playbook(text: bytes) -> dict[str, Any] | None:
     return data if is_playbook else None
 
 
-PLACED = 200  # problems that are shown; nobody repairs more at a time
+PLACED = 200  # problems that are reported; more are of no use at once
 
 
 PRIVATE = "playbook."
 
 
 class ToolCatalog:
-    """What a document may rely on: the providers that can be tool kinds. Those of the language itself are not."""
+    """What a document may rely on: the providers that can be tool kinds. Providers of the language itself cannot."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ def _placed(document: Document, canonical: CanonicalDocument, findings: Sequence
 
 
 def _step(data: Any, path: Path) -> str:
-    """`step 'a': `, for a problem inside of a step that has a name."""
+    """`step 'a': `, for a problem inside a step that has a name."""
     match path:
         case ("workflow", int(index), *_):
             name = data["workflow"][index].get("step") if isinstance(data["workflow"][index], dict) else None

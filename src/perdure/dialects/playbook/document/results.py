@@ -1,4 +1,4 @@
-"""What a document says of results: when they are held by reference, where, how long (PBK-170 to 177)."""
+"""Settings of results: when they are stored by reference, where, and for how long (PBK-170 to 177)."""
 
 from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.plan.durations import read_seconds
@@ -11,7 +11,7 @@ COMPRESSIONS = ("none", "gzip", "zstd", "lz4")
 
 
 def check_results(cursor: Cursor) -> None:
-    """The knob `result` of an executor, a step, a loop or a task."""
+    """The setting `result` of an executor, a step, a loop or a task."""
     if not cursor.has("a map", "PBK-171"):
         return
     cursor.check_members(

@@ -12,7 +12,7 @@ HINT = "Use it in the fields of a later task of this step."
 
 
 def check_field(cursor: Cursor, kind: str, declared: frozenset[str]) -> None:
-    """A field of a task: does it name secrets that exist, and may it have one?"""
+    """A field of a task: whether the secrets it names exist, and whether it may contain one."""
     reads = Template(cursor.value).reads.members
     if "keychain" in reads:
         if tools.kind_of(kind).provider is None and kind in tools.KINDS:
@@ -73,7 +73,7 @@ def _reads(value: Any, is_guard: bool) -> Reads:
 
 
 def _templates(cursor: Cursor) -> Iterator[tuple[Cursor, Any, bool]]:
-    """Guards, delays and assignments of a task's rules, as far as they have their shape."""
+    """Guards, delays and assignments of a task's rules, as far as they are well-formed."""
     match cursor.value:
         case {"spec": {"policy": {"rules": list(listed)}}}:
             pass

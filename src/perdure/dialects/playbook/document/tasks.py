@@ -27,7 +27,9 @@ class KnownNames(msgspec.Struct, frozen=True):
     provides: Callable[[str], bool]
     kinds: Callable[[], Sequence[str]]
     workbook: Mapping[str, Any]
-    lacks: Callable[[str], str | None] = lambda kind: None  # what to install before a kind can work here
+    lacks: Callable[[str], str | None] = lambda kind: (
+        None
+    )  # the package that must be installed before a kind can be used
     keychain: frozenset[str] = frozenset()
     refusal: Callable[[str], str | None] = lambda name: None  # why the operator does not allow a provider
 
@@ -169,7 +171,7 @@ def _call_of_workbook(cursor: Cursor, known: KnownNames) -> None:
 
 
 def check_effects_in_doubt(cursor: Cursor) -> None:
-    """Of effects: whether one that may have happened is performed again, or waits for an operator."""
+    """Whether an effect in doubt is performed again or waits for an operator."""
     cursor.is_one_of(("repeat", "hold"), "PBK-035")
 
 

@@ -1,4 +1,4 @@
-"""Templates in a document: is the text one, and does it read only what exists where it stands? (PBK-029, 146, 184)"""
+"""Templates in a document: whether they are valid and read only what exists at their place (PBK-029, 146, 184)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -51,7 +51,7 @@ def check_data(cursor: Cursor, scope: frozenset[str]) -> None:
 
 
 def is_plain_text(cursor: Cursor) -> bool:
-    """Whether the value is a text that no template is in."""
+    """Whether the value is a text without a template."""
     return isinstance(cursor.value, str) and not has_template(cursor.value)
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 
 class WrittenTask(NamedTuple):
-    """A task as it stands in the document."""
+    """A task as it is written in the document."""
 
     label: str
     body: dict[str, Any]
@@ -13,7 +13,7 @@ class WrittenTask(NamedTuple):
 
 
 def tasks_of(step: str, tool: Any) -> Iterator[WrittenTask]:
-    """The tasks that have the shape of one; anything else is passed over."""
+    """The well-formed tasks; anything else is skipped."""
     if isinstance(tool, dict):
         yield WrittenTask(_named(tool, f"{step}_task"), tool, ())
         return

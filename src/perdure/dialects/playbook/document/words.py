@@ -19,7 +19,7 @@ PROFILES = ("io", "none")
 
 
 class Vocabulary(msgspec.Struct):
-    """Where words of either kind stand, in order."""
+    """Words of both vocabularies with their paths, in order."""
 
     io: list[tuple[str, Path]] = msgspec.field(default_factory=list)
     canonical: list[tuple[str, Path]] = msgspec.field(default_factory=list)
@@ -46,7 +46,7 @@ def requested_profile(data: Mapping[str, Any]) -> str | None:
 
 
 def is_io(data: Any, workbook: Mapping[str, tuple[Path, Any]]) -> bool:
-    """Whether the document is to be read in profile "io": it says so, or it has no word but those."""
+    """Whether the document is to be read in profile "io": it says so, or it uses only words of that profile."""
     if not isinstance(data, dict):
         return False
     asked = requested_profile(data)
@@ -109,7 +109,7 @@ def task_vocabulary(body: Any, path: Path) -> Vocabulary:
 
 
 def rules_of(body: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
-    """The rules of a task that have the shape of one: the path of `then`, the rule, and its `then`."""
+    """The well-formed rules of a task: the path of `then`, the rule, and its `then`."""
     spec = body.get("spec")
     policy = spec.get("policy") if isinstance(spec, dict) else None
     rules = policy.get("rules") if isinstance(policy, dict) else None

@@ -15,7 +15,7 @@ FIXED = frozenset({"workload", "args", "event", "execution_id"})
 
 
 def decide_admission(turn: Turn, number: int) -> None:
-    """Ask the gate of one token, for the first time or again."""
+    """Evaluate the gate for one token, for the first time or again."""
     body: b.Body = turn.body
     program: Program = turn.program
     token = body.tokens[number]
@@ -52,7 +52,7 @@ def decide(turn: Turn, admission: Admission, token: b.Token) -> b.AdmissionDecis
 
 
 def reads_of(admission: Admission) -> tuple[str, ...]:
-    """Under which names a pending token is to be found when something changes."""
+    """The names under which a pending token is indexed, so that a change finds it."""
     read = admission.watches.members
     names: list[str] = []
     if "ctx" in read:
@@ -69,7 +69,7 @@ def can_be_opened(admission: Admission) -> bool:
 
 
 def is_disabled(admission: Admission, token: b.Token) -> bool:
-    """Whether the answer was fixed from the start (PBK-230, 2); a guard that raised is never read so."""
+    """Whether the decision cannot change (PBK-230, 2); never so after a guard that failed."""
     if token.decision is not None and token.decision.errors:
         return False
     return not admission.can_allow or admission.watches.names <= FIXED

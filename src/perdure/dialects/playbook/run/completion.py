@@ -1,4 +1,4 @@
-"""When nothing is runnable and nothing in flight: wait, settle denied tokens, finalize, finish (sections 8 and 9).
+"""When nothing can run and nothing is in flight: wait, end denied tokens, finalize, finish (sections 8 and 9).
 
 calm ──▶ pending tokens? ──▶ wait | end them ──▶ final step, once ──▶ finished
 """
@@ -27,7 +27,7 @@ STRANDED = error("policy_fail", "tokens wait that nothing can admit", DEADLOCK)
 FINAL_FAILED = error("policy_fail", "the final step failed", "FINAL_STEP_FAILED")
 
 CompletionVerdict = tuple[str, str]
-"""A status and, for a bad one, its code."""
+"""A status and, if it is not success, its code."""
 
 
 def end_if_idle(turn: Turn) -> bool:
@@ -54,7 +54,7 @@ def _has_run(body: b.Body, step: str) -> bool:
 
 def _settle_pending(turn: Turn, body: b.Body, program: Program) -> None:
     policy = program.completion.on_stranded
-    may_wait = policy in (OnStranded.AUTO, OnStranded.WAIT) and not body.patience_over and body.stopped is None
+    may_wait = policy in (OnStranded.AUTO, OnStranded.WAIT) and not body.wait_expired and body.stopped is None
     gates = {number: _gate(program, body.tokens[number]) for number in body.pending}
     if may_wait and any(can_be_opened(gate) for gate in gates.values()):
         is_lost = verdict(body, program)[0] == "failed"
@@ -64,7 +64,7 @@ def _settle_pending(turn: Turn, body: b.Body, program: Program) -> None:
             turn.emit(p.WorkflowWaiting(tuple((number, reads_of(gate)) for number, gate in gates.items()), timer))
             return
     for number, gate in gates.items():
-        reason, ending = _fate(policy, gate, body.tokens[number], body.patience_over)
+        reason, ending = _fate(policy, gate, body.tokens[number], body.wait_expired)
         turn.emit(p.TokenDropped(number, reason, ending))
 
 
@@ -130,7 +130,7 @@ def _of_finalization(body: b.Body, program: Program) -> str:
 
 
 def _first_failure(body: b.Body) -> Error | None:
-    """The first that nobody handled; where all were, the first."""
+    """The first unhandled failure; if all were handled, the first one."""
     first = next((failure for failure in body.failures if not failure.handled), None)
     if first is None and body.failures:
         first = body.failures[0]

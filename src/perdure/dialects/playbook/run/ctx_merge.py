@@ -1,4 +1,4 @@
-"""How the `ctx` patches of parallel iterations become one: in index order, whatever the timing was (PBK-112, 113)."""
+"""Merges the `ctx` patches of parallel iterations: in index order, independent of timing (PBK-112, 113)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -39,7 +39,7 @@ def merge(body: b.Body, loop: Loop, state: b.LoopState) -> tuple[Patch, int]:
 
 
 def _last_of_each(patch: list[tuple[str, bytes]], reducers: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
-    """What one iteration set in the end; for a reducer, everything it set."""
+    """The last value that one iteration set for each key; for a reducer, every value."""
     last = {key: place for place, (key, _) in enumerate(patch)}
     return (item for place, item in enumerate(patch) if item[0] in reducers or last[item[0]] == place)
 
@@ -47,7 +47,7 @@ def _last_of_each(patch: list[tuple[str, bytes]], reducers: Mapping[str, str]) -
 def _clash(
     key: str, text: bytes, merged: Mapping[str, bytes], writers: Mapping[str, int], around: Mapping[str, int]
 ) -> int | None:
-    """The iteration whose assignment cannot stand beside this one."""
+    """The iteration whose assignment conflicts with this one."""
     if key in merged:
         return None if _same(merged[key], text) else writers[key]
     if key in around:
@@ -66,7 +66,7 @@ def _conflict(key: str, first: int, second: int) -> Error:
 
 
 def fold(reducer: str, current: Any, value: Any) -> Any:
-    """One step of a reducer, from the value so far (None: its identity)."""
+    """One step of a reducer, from the current value (None: the identity)."""
     try:
         match reducer:
             case "sum":

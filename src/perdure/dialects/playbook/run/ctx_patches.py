@@ -17,7 +17,7 @@ LARGEST_CTX = 1024 * 1024
 
 
 class BadPatch(Exception):
-    """The patch cannot be applied; nothing of it is."""
+    """The patch cannot be applied, not even in part."""
 
     def __init__(self, problem: Error) -> None:
         super().__init__(problem.message)
@@ -25,7 +25,7 @@ class BadPatch(Exception):
 
 
 class GrownPatch(NamedTuple):
-    """What a key of `ctx` was, the text of what it becomes, and that of what is added."""
+    """The old value of a key of `ctx`, the text of its new value, and the text of the addition."""
 
     held: Any
     whole: bytes
@@ -82,21 +82,21 @@ def check_values(patch: "list[tuple[str, bytes]] | Patch", what: str) -> None:
 
 
 GROWTH_SINCE = 3
-"""The vocabulary that has `CtxGrows`."""
+"""The record version that introduced `CtxGrows`."""
 
 WORTH_GROWING = 200
-"""Bytes of a value from which on it is worth recording what is added to it, rather than the whole."""
+"""Size in bytes from which only additions to a value are recorded, rather than the whole value."""
 
 
 def growing_keys(assignments: Mapping[str, Template]) -> frozenset[str]:
-    """Keys that are set to what they hold, with something added at the end."""
+    """Keys that are assigned their own value with something appended."""
     return frozenset(key for key, template in assignments.items() if template.grows == ("ctx", key))
 
 
 def shortened(
     turn: Turn, patch: Patch, growing: Collection[str], growths: Growths | None = None
 ) -> tuple[Patch, tuple[str, ...]]:
-    """The patch as it is recorded, and the keys of which it has only what is added."""
+    """The patch as it is recorded, and the keys for which it holds only the addition."""
     if not growing or turn.record_version < GROWTH_SINCE:
         return patch, ()
     once = Counter(key for key, _ in patch)

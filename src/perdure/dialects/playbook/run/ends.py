@@ -1,4 +1,4 @@
-"""How things end before their time, and how a step-run ends in it: boundary events, bounds, stops, cancellation."""
+"""Ends: boundary events of step-runs, time limits, stops and cancellation."""
 
 from perdure.dialects.playbook.plan.program import Loop, Program, Step
 from perdure.dialects.playbook.run.ctx_merge import merge
@@ -63,13 +63,13 @@ def close(turn: Turn, number: int) -> None:
 
 
 def _growing(step: Step) -> frozenset[str]:
-    """Keys of `ctx` to which the end of the step adds, by what is written or by a reducer of its loop."""
+    """Keys of `ctx` to which the end of the step adds, through its own `set` or a reducer of its loop."""
     reducers = {} if step.loop is None else step.loop.reduce
     return growing_keys(step.set) | frozenset(key for key, reducer in reducers.items() if reducer == "append")
 
 
 def _with_own(turn: Turn, boundary: b.Boundary, run: b.StepRun, merged: Patch, growths: Growths) -> tuple[Patch, int]:
-    """What the step itself assigns to `ctx` now that it has succeeded (PBK-158), after what its loop left there."""
+    """What the step itself assigns to `ctx` after success (PBK-158), on top of what its loop assigned."""
     body: b.Body = turn.body
     assigned = turn.program.steps[run.step].set
     makers = control_makers(turn, run.args, boundary, run.local)
@@ -87,7 +87,7 @@ def _loop_failure(loop: Loop, state: b.LoopState) -> Error | None:
 
 
 def expire(turn: Turn, number: int) -> None:
-    """A step-run's time is up (PBK-193)."""
+    """The time limit of a step-run has passed (PBK-193)."""
     run = turn.body.runs.get(number)
     if run is None or run.boundary is not None:
         return  # its boundary came first
@@ -97,7 +97,7 @@ def expire(turn: Turn, number: int) -> None:
 
 
 def interrupt(turn: Turn, number: int) -> None:
-    """An attempt's time is up: that is an outcome, and its rules decide (PBK-193)."""
+    """The time limit of an attempt has passed: that is an outcome, and its rules decide (PBK-193)."""
     awaited = turn.body.threads[number].number
     failed = error("timeout", "the task did not end in time", "TASK_TIMEOUT")
     if awaited in turn.state.children:
@@ -113,7 +113,7 @@ def interrupt(turn: Turn, number: int) -> None:
 
 
 def _release(turn: Turn, run: b.StepRun, reason: str) -> None:
-    """Ask everything that works for a step-run to stop; what it says later is not heard."""
+    """Cancel all work of a step-run; results that arrive later are ignored."""
     body: b.Body = turn.body
     for number in run.threads:
         awaited = body.threads[number].number
@@ -132,7 +132,7 @@ def _release(turn: Turn, run: b.StepRun, reason: str) -> None:
 
 
 def stop(turn: Turn, failed: Error, *, is_failure: bool) -> None:
-    """Nothing new begins and nothing is routed any more; what a worker has begun may end (`fail_fast`, PBK-138)."""
+    """Nothing new is started or routed; tasks that a worker has started may end (`fail_fast`, PBK-138)."""
     turn.emit(p.WorkflowStopped(failed, is_failure))
     _drop_tokens(turn)
     body: b.Body = turn.body
@@ -163,7 +163,7 @@ def _withdraw(turn: Turn, number: int, reason: str) -> None:
 
 
 def time_out(turn: Turn) -> None:
-    """The whole execution's time is up: as `fail_fast`, and what runs is stopped (PBK-193)."""
+    """The time limit of the execution has passed: as `fail_fast`, and running work is stopped (PBK-193)."""
     body: b.Body = turn.body
     if body.stopped is None:
         turn.emit(p.WorkflowStopped(error("timeout", "the execution did not end in time", "EXECUTION_TIMEOUT"), True))

@@ -36,7 +36,7 @@ SECRET_LIFETIME = 3600.0  # what a secrets task has read, in memory; later it is
 
 @lru_cache(maxsize=32)
 def program_of(document: bytes) -> Program:
-    """The program as far as a worker needs it: which providers there are does not matter to it."""
+    """The program as far as a worker needs it: it does not matter which providers exist."""
     return load(document, ToolCatalog(lambda name: True, tuple))
 
 
@@ -91,7 +91,7 @@ class _OpenedEnvelope:
         return call.arguments
 
     def secret(self) -> SecretRequests[Secret]:
-        """What a secrets task reads: kept in memory for its site, read again where it is not."""
+        """What a secrets task reads: cached in memory by its site, read again if it is not there."""
         task = self.task
 
         def fields() -> SecretRequests[EntryFields]:

@@ -1,4 +1,4 @@
-"""How a Playbook reacts to what arrives: ends of tasks and child runs, timers, messages of operators, a cancel."""
+"""How a Playbook handles inputs: ends of tasks and child runs, timers, control messages, cancellation."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def end_exhausted(turn: Turn, reason: str, count: int) -> None:
 
 
 def _on_end(turn: Turn) -> None:
-    """A task or child has ended: say what that means in the language's words."""
+    """A task or child has ended: record what that means in the language."""
     event = turn.events[-1] if turn.events else None
     if isinstance(event, e.TaskEnded) and keychain_resolution.is_awaited(turn, event.task):
         keychain_resolution.on_result(turn, event.outcome)
@@ -86,7 +86,7 @@ def _on_end(turn: Turn) -> None:
     if isinstance(event, e.TaskRedelivered):
         _begin_again(turn, event)
         return
-    number = turn.body.landed
+    number = turn.body.ended_thread
     if not number or not isinstance(event, ENDS):
         return  # delivered once more, or its step-run has ended meanwhile
     body: b.Body = turn.body
@@ -116,7 +116,7 @@ def _on_end(turn: Turn) -> None:
 
 
 def _worn_out(thread: b.PipelineThread, outcome: Outcome) -> Error:
-    """The kernel counts what a task is charged with; this is the pipeline's sum."""
+    """The kernel counts lost deliveries per task; this is the sum over the pipeline."""
     reason = outcome.message.partition("; ")[2] if isinstance(outcome, Failed) else ""
     message = f"its process was lost {thread.charges + 1} times while nothing else worked there; {reason}"
     return error("lease_lost", message, Code.DELIVERIES_EXHAUSTED, source=thread.label)
@@ -138,7 +138,7 @@ def _begin_again(turn: Turn, event: e.TaskRedelivered) -> None:
 
 
 def _on_timer(turn: Turn, timer: int) -> None:
-    """A bound was reached; the end of a retry's wait needs no word."""
+    """A time limit was reached; the end of a retry delay needs no event."""
     body: b.Body = turn.body
     if timer == body.wait_timer and body.waiting:
         turn.emit(p.WaitExpired())
@@ -174,7 +174,7 @@ def _patch(document: dict[str, Any]) -> Patch:
 
 
 def refusal(execution: Execution, message: i.Signal | i.Steer | i.Reopen) -> str | None:
-    """Why an operator's message cannot be taken now."""
+    """Why a control message cannot be accepted now."""
     match message:
         case i.Signal():
             return "a Playbook waits for no signals; patch its ctx instead"

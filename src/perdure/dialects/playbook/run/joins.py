@@ -20,7 +20,7 @@ INCOMPLETE = "JOIN_INCOMPLETE"
 
 
 def branch_of(program: Program, source: str, target: str) -> str:
-    """As which branch a token from one step arrives at another; empty where it simply enters."""
+    """The branch as which a token from one step arrives at another; empty if the step is not a join for it."""
     join = program.steps[target].join
     return source if join is not None and source in join.branches else ""
 
@@ -42,7 +42,7 @@ def _offered(token: p.NewToken, join: str, reached: frozenset[str]) -> frozenset
 
 
 def arrive(turn: Turn, number: int) -> None:
-    """A token has come to a join: it is held, completes its round, or is too late for it."""
+    """A token has reached a join: it is held, completes the round, or is too late."""
     body: b.Body = turn.body
     token = body.tokens[number]
     join = _join(turn.program.steps[token.step])
@@ -66,7 +66,7 @@ def arrive(turn: Turn, number: int) -> None:
 
 
 def fail_join(turn: Turn, fork: int) -> None:
-    """Nothing can deliver any more to a tracker that still holds tokens."""
+    """No further token can reach a join that still holds tokens."""
     body: b.Body = turn.body
     step, tracker = next(
         (step, tracker) for step, tracker in body.forks[fork].trackers.items() if any(tracker.held.values())

@@ -1,4 +1,4 @@
-"""The keychain of one execution: which entries it has, where each lives, and what is needed to make one (PBK-182, 201).
+"""The keychain of one execution: its entries, where each lives, and what is needed to resolve one (PBK-182, 201).
 
 Entries of `shared` scope pass from a playbook to those it calls. They stay what their declaration made them: they are
 resolved by the document that declares them, with the values of the execution that declared them.
@@ -38,7 +38,7 @@ NAMED_BY_DATA = "SECRET_NAMED_BY_DATA"
 def envelope_keychain(
     turn: Turn, names: frozenset[str] | None, *, by_name: bool = False, workload: Payload | None = None
 ) -> dict[str, Any]:
-    """What a worker needs to know of the keychain: the document, the values that entries read, never a secret.
+    """What a worker needs for the keychain: the document and the values that entries read, never a secret.
 
     `names`: the entries that are read, None for all; `by_name`: any entry may be asked for by its name.
     """
@@ -74,7 +74,7 @@ def _bare(program: Program, reads: Reads) -> frozenset[str]:
 
 
 def _with_earlier(keychain: Mapping[str, KeychainEntry], names: frozenset[str] | None) -> list[str]:
-    """The entries named and those they are made of, in order."""
+    """The named entries and those they depend on, in order."""
     if names is None:
         return list(keychain)
     wanted = set(names)
@@ -104,7 +104,7 @@ def child_keychain(turn: Turn) -> dict[str, Any]:
 
 
 class ExecutionKeychain(msgspec.Struct, frozen=True):
-    """The keychain as one execution has it."""
+    """The keychain of one execution, as a worker reads it."""
 
     program: Program
     digest: str
@@ -177,7 +177,7 @@ class ExecutionKeychain(msgspec.Struct, frozen=True):
         return f"{declared.name}:{catalog}:{place}"
 
     def _fields(self, declared: KeychainEntry) -> SecretRequests[EntryFields]:
-        """What is written, filled in with earlier entries; `auth` becomes the credential it names."""
+        """The declared fields, rendered with earlier entries; `auth` is replaced by the credential it names."""
         template = declared.fields
         given = self.workload or {}
         scope: dict[str, Any] = {name: given[name] for name in _bare(self.program, template.reads) if name in given}
@@ -197,7 +197,7 @@ class ExecutionKeychain(msgspec.Struct, frozen=True):
 
 
 def naming_fields(kind: str) -> tuple[str, ...]:
-    """The fields of an entry, or of a task that reads secrets, that say which stored secret is meant."""
+    """The fields of an entry, or of a task that reads secrets, that name a stored secret."""
     match kind:
         case "secret_manager":
             return ("auth", "map")
@@ -215,7 +215,7 @@ def check_names(program: Program, what: str, kind: str, document: Any, values: M
 
 
 def check_name(program: Program, what: str, document: Any, value: Any) -> None:
-    """Data choose no secret: a name that a template gives counts where the document has it, or gives it by itself."""
+    """Data must not choose a secret: a rendered name is accepted only if the document contains or defaults to it."""
     names = {name for name in _texts(value) if name not in program.literal_texts}
     if names and names - set(_texts(_given_by_itself(program, Template(document)))):
         message = (
@@ -225,7 +225,7 @@ def check_name(program: Program, what: str, document: Any, value: Any) -> None:
 
 
 def _given_by_itself(program: Program, template: Template) -> Any:
-    """What the template gives with the document's own defaults, before any request."""
+    """What the template renders to with the document's own defaults, without any input."""
     try:
         workload = merge_workload(program.workload, {}, "", is_io=program.is_io)
         return template.render({**(workload if program.is_io else {}), "workload": workload})

@@ -23,7 +23,7 @@ PROVIDER = "playbook.secrets"
 
 
 def resolve(turn: Turn, workload: Payload) -> int:
-    """Let a worker make every entry; the number of its task."""
+    """Let a worker resolve every entry; returns the number of the task."""
     body: dict[str, Any] = {"resolve": True, **envelope_keychain(turn, None, workload=workload)}
     envelope = jsontext.encode(Envelope("playbook", body))
     return turn.schedule_task(PROVIDER, PATH, envelope, max_deliveries=3, sealed=True)

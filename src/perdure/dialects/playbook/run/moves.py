@@ -65,22 +65,22 @@ def advance(turn: Turn) -> bool:
     body: b.Body = turn.body
     if not body.begun:
         return _start(turn, body)
-    if body.stale:
-        admission.decide_admission(turn, _first(body.stale))
+    if body.unevaluated:
+        admission.decide_admission(turn, _first(body.unevaluated))
     elif body.arriving:
         joins.arrive(turn, _first(body.arriving))
     elif body.closing:
         ends.close(turn, _first(body.closing))
     elif body.routing and not body.paused:
         _stop_if_hurried(turn, routing.route, _first(body.routing))
-    elif body.dying and not body.paused:
-        _stop_if_hurried(turn, joins.fail_join, _first(body.dying))
+    elif body.incomplete_forks and not body.paused:
+        _stop_if_hurried(turn, joins.fail_join, _first(body.incomplete_forks))
     elif body.admitted and not body.paused:
         starts.start_step(turn, _first(body.admitted))
     elif body.looping:
         starts.start_iteration(turn, _first(body.looping))
-    elif body.agenda:
-        move(turn, _first(body.agenda))
+    elif body.ready_threads:
+        move(turn, _first(body.ready_threads))
     elif body.runs or body.paused:
         return False
     else:
@@ -104,7 +104,7 @@ def _first(queue: b.Queue) -> int:
 
 
 def _stop_if_hurried(turn: Turn, move: Callable[[Turn, int], None], number: int) -> None:
-    """A move that may end a branch badly; where the first such end ends everything, it does (`fail_fast`)."""
+    """A move that may fail a branch; with `fail_fast` the first failure ends the execution."""
     body: b.Body = turn.body
     program: Program = turn.program
     before = body.unhandled

@@ -18,7 +18,7 @@ from perdure.kernel.values import Payload
 
 NO_ARGS = b"{}"
 Looked = tuple[str, bool, str]
-"""What became of one arc: its target, whether it fired, and why it could not be asked."""
+"""The result for one arc: its target, whether it fired, and why its guard could not be evaluated."""
 
 
 def route(turn: Turn, number: int) -> None:
@@ -68,10 +68,17 @@ def route(turn: Turn, number: int) -> None:
 
 
 def _are_next(body: b.Body, program: Program, tokens: list[p.NewToken]) -> bool:
-    """Whether nothing could come between these tokens and the beginning of their steps."""
+    """Whether nothing can happen between the creation of these tokens and the start of their steps."""
     if body.paused or body.runs_made + len(tokens) > program.bounds.max_step_runs:
         return False
-    if body.stale or body.arriving or body.closing or body.dying or body.admitted or len(body.routing) > 1:
+    if (
+        body.unevaluated
+        or body.arriving
+        or body.closing
+        or body.incomplete_forks
+        or body.admitted
+        or len(body.routing) > 1
+    ):
         return False
     return all(program.steps[new.step].is_plain and not (new.gated or new.branch) for new in tokens)
 

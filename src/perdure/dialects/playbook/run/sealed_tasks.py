@@ -1,4 +1,4 @@
-"""Tasks that need secrets: what of them is left to the worker, and how the worker finishes them (section 13).
+"""Tasks that need secrets: which fields are left to the worker, and how the worker completes them (section 13).
 
 A field is *left* when its template reads `keychain`, or the result of a task that gave a secret. Everything else is
 rendered where it is decided, as always. What the left templates read besides goes with the task, in its envelope.
@@ -36,7 +36,7 @@ def left_fields(program: Program, task: Task, thread: b.PipelineThread) -> froze
 
 
 def touches(reads: Reads, thread: b.PipelineThread) -> bool:
-    """Whether something that reads this would read a secret."""
+    """Whether these reads include a secret."""
     members = reads.members
     if KEYCHAIN in members or ("_prev" in members and thread.prev_recipe is not None):
         return True
@@ -51,7 +51,7 @@ def is_needed(call: ToolCall, left: frozenset[str]) -> bool:
 
 
 def start(call: ToolCall, left: frozenset[str], makers: Makers) -> None:
-    """Hand the task to a worker with its fields as far as they are known; `makers` are those of the left ones."""
+    """Schedule the task with the fields that are known; `makers` provide the scopes of the remaining ones."""
     turn, task = call.turn, call.task
     kind = tools.kind_of(task.kind)
     if kind.provider is None:
@@ -117,7 +117,7 @@ def narrowed(value: Any, members: Iterable[str] | None) -> Any:
 
 
 def _recipes(turn: Turn, reads: Reads, thread: b.PipelineThread) -> dict[str, Any]:
-    """How to get the secrets again that earlier tasks of the pipeline have read."""
+    """How to read the secrets again that earlier tasks of the pipeline have read."""
     recipes: dict[str, Any] = {}
     if "_prev" in reads.members and thread.prev_recipe is not None:
         recipes["prev"] = jsontext.decode(turn.text(thread.prev_recipe))

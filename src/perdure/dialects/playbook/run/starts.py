@@ -1,4 +1,4 @@
-"""How things begin: the execution with its one token (section 3), a step-run, an iteration of its loop (section 6)."""
+"""Starts: of the execution with its one token (section 3), of a step-run, of an iteration of its loop (section 6)."""
 
 from typing import Any
 
@@ -18,12 +18,12 @@ from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, Payload
 
-IN_FLIGHT = 10  # of a parallel loop that does not say (PBK-108)
+IN_FLIGHT = 10  # of a parallel loop without `max_in_flight` (PBK-108)
 SHARDS_IN_FLIGHT = 100
 
 
 def begin(turn: Turn) -> None:
-    """Make the initial token, or end at once when the request cannot be met."""
+    """Create the initial token, or end at once if the request cannot be fulfilled."""
     program: Program = turn.program
     options = jsontext.decode(turn.state.options)
     workload_input = jsontext.decode(turn.text(turn.state.input))
@@ -164,5 +164,5 @@ def start_iteration(turn: Turn, number: int) -> None:
     body: b.Body = turn.body
     loop = body.runs[number].loop
     assert loop is not None
-    index = loop.again[0] if loop.again else loop.next
+    index = loop.repeats[0] if loop.repeats else loop.next
     turn.emit(p.IterationStarted(number, index, body.threads_made + 1))

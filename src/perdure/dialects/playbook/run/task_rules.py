@@ -48,7 +48,7 @@ class RuleDecision:
         self._growths: ctx_patches.Growths = {}
 
     def apply(self) -> None:
-        """Choose a rule, render its patches, and only then let its directive act (PBK-083)."""
+        """Choose a rule, render its patches, and only then carry out its directive (PBK-083)."""
         then, problem = self._choose()
         set_ctx: Patch = ()
         set_iter: Patch = ()
@@ -118,7 +118,7 @@ class RuleDecision:
         return ctx_patches.measure(self.body, set_ctx, self.recorded)
 
     def _growing(self, then: Then) -> frozenset[str]:
-        """Keys that grow, by what is written or by a reducer of a loop that goes item by item."""
+        """Keys that grow, through an assignment or a reducer of a sequential loop."""
         loop = self.step.loop
         folded = {} if loop is None else loop.reduce
         appended = frozenset(key for key in then.set_ctx if folded.get(key) == "append")

@@ -18,8 +18,8 @@ from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import NO_VARIABLES, NOTHING, Value, Variables, decode_hook, encode_hook
 from perdure.kernel.values import Instant, Payload
 
-WHOLE = 0  # the fork that is none: the execution itself
-CHARGES = 3  # of one pass through a pipeline: losses of its worker that are its own doing
+WHOLE = 0  # instead of a fork: the execution itself
+CHARGES = 3  # lost workers that one pass through a pipeline may cause before it fails
 ALONE = -1  # the index of a thread that is not an iteration
 ELSE = -1  # the rule that decided was the `else`
 NO_RULE = -2  # none did
@@ -30,7 +30,7 @@ Numbers = dict[int, None]
 """Numbers in order of arrival, each once."""
 
 Queue = OrderedDict[int, None]
-"""As `Numbers`, taken from the front: a plain dict steps over everything that was ever taken to find its first."""
+"""As `Numbers`, consumed from the front: finding the first item of a plain dict gets slower with each removal."""
 
 
 class TokenState(IntEnum):
@@ -41,7 +41,7 @@ class TokenState(IntEnum):
 
 
 class ThreadPhase(IntEnum):
-    """Where a thread is in the life of one attempt."""
+    """The phase of a thread within one attempt."""
 
     READY = 0
     WORKING = 1
@@ -62,7 +62,7 @@ class BranchEnding(StrEnum):
 
 
 class Boundary(msgspec.Struct, gc=False, array_like=True):
-    """The event on which tokens are made, as guards see it (PBK-119)."""
+    """The event that creates tokens, as guards see it (PBK-119)."""
 
     name: str
     step: str = ""
@@ -73,13 +73,13 @@ class Boundary(msgspec.Struct, gc=False, array_like=True):
     args: Value = NOTHING
     attempt: int = 1
     at: Instant = 0
-    fanin: str = ""  # how a fan-out came together
+    fanin: str = ""  # how a fan-out was joined
     uri: str = ""  # of the result
     counts: tuple[int, int] = (0, 0)  # shards that succeeded and failed
 
 
 class StoredBody(msgspec.Struct, gc=False, array_like=True):
-    """A body that references lead to."""
+    """A body that references refer to."""
 
     value: Value
     reference: bytes | None = None
@@ -88,7 +88,7 @@ class StoredBody(msgspec.Struct, gc=False, array_like=True):
 
 
 class AdmissionDecision(msgspec.Struct, gc=False, array_like=True, frozen=True):
-    """The last answer of a token's gate."""
+    """The last decision of a token's gate."""
 
     allow: bool
     rule: int
@@ -107,73 +107,73 @@ class Token(msgspec.Struct, gc=False, array_like=True):
     reads: tuple[str, ...] = ()  # while it is pending
     is_final: bool = False
     fork: int = WHOLE
-    branch: str = ""  # of a join that it comes to
+    branch: str = ""  # of the join that it arrives at
     held_by: int = WHOLE  # the fork whose tracker holds it
 
 
 class JoinTracker(msgspec.Struct, gc=False, array_like=True):
-    """What has come to a join, by branch (PBK-130)."""
+    """The tokens that have arrived at a join, by branch (PBK-130)."""
 
     held: dict[str, Queue] = msgspec.field(default_factory=dict)
     counts: dict[str, int] = msgspec.field(default_factory=dict)  # tokens that each branch has delivered
-    fired: int = 0  # rounds whose token has left
+    fired: int = 0  # completed rounds
 
 
 class TokenFork(msgspec.Struct, gc=False, array_like=True):
-    """A step-run that made several tokens, while anything that descends from it is left (PBK-232)."""
+    """A step-run that created several tokens, as long as any of their descendants exists (PBK-232)."""
 
     parent: int = WHOLE
-    keys: dict[str, int] = msgspec.field(default_factory=dict)  # join → the fork whose tracker holds what comes
-    live: int = 0  # tokens, step-runs and forks right below it
+    keys: dict[str, int] = msgspec.field(default_factory=dict)  # join → the fork whose tracker holds its tokens
+    live: int = 0  # tokens, step-runs and forks directly below it
     held: int = 0  # tokens in its trackers
     trackers: dict[str, JoinTracker] = msgspec.field(default_factory=dict)  # by join
 
 
 class TaskOutcome(msgspec.Struct, gc=False, array_like=True):
-    """What the latest attempt of a task gave (PBK-074)."""
+    """The outcome of the latest attempt of a task (PBK-074)."""
 
     result: Value
     error: Error | None
     extras: bytes | None  # JSON text: data specific to the tool kind
     duration: Instant
     at: Instant
-    recipe: Payload | None = None  # the result is a secret: how it is had again
+    recipe: Payload | None = None  # the result is a secret: how to read it again
 
 
 class PipelineThread(msgspec.Struct, gc=False, array_like=True):
     run: int
     index: int = ALONE
     position: int = 0
-    visits: int = 1  # task-runs so far, the present one included
-    label: str = ""  # of the present one, once it has begun
+    visits: int = 1  # task-runs so far, including the current one
+    label: str = ""  # of the current one, once it has started
     attempt: int = 1
     phase: ThreadPhase = ThreadPhase.READY
     number: int = 0  # the task, child or timer it waits for
-    timer: int = 0  # bounds the attempt
+    timer: int = 0  # time limit of the attempt
     began: Instant = 0
     prev: Value = NOTHING
     results: dict[str, Value] = msgspec.field(default_factory=dict)
     outcome: TaskOutcome | None = None
     iter: Variables = NO_VARIABLES
-    patch: list[tuple[str, bytes]] = msgspec.field(default_factory=list)  # of `ctx`, kept back by a parallel loop
-    epoch: int = 1  # grows with every worker that was lost
-    earlier: int = 0  # task-runs before the pipeline began again
+    patch: list[tuple[str, bytes]] = msgspec.field(default_factory=list)  # of `ctx`, deferred by a parallel loop
+    epoch: int = 1  # increased with every lost worker
+    earlier: int = 0  # task-runs before the pipeline was restarted
     error: Error | None = None
     local: Variables = NO_VARIABLES  # `step` of profile "io"
     language: str = ""  # of the child it waits for, if that is not a playbook
-    recipe: Payload | None = None  # of the attempt that works now
+    recipe: Payload | None = None  # of the current attempt
     prev_recipe: Payload | None = None  # of `prev`
     recipes: dict[str, Payload] = msgspec.field(default_factory=dict)  # of `results`
-    charges: int = 0  # of the workers that were lost, those that were its own doing
+    charges: int = 0  # lost workers that this thread may have caused
 
     @property
     def ordinal(self) -> int:
-        """Which task-run this is: counted anew where the pipeline began again, as its tools see the same work again."""
+        """The number of this task-run; restarts with the pipeline, so that tools see the same work again."""
         return self.visits - self.earlier
 
     @property
     def charges_left(self) -> int:
-        """How many charges end the task that begins now: its pipeline as a whole bears three (PBK-195)."""
+        """How many further lost workers end the task that starts now; its pipeline has three in all (PBK-195)."""
         return max(1, CHARGES - self.charges)
 
 
@@ -188,10 +188,10 @@ class LoopState(msgspec.Struct, gc=False, array_like=True):
     active: int = 0
     failed: int = 0
     stopped: bool = False
-    lowest: int = -1  # the lowest index that failed
-    error: Error | None = None  # and how
-    label: str = ""  # and at which task
-    again: list[int] = msgspec.field(default_factory=list)  # shards to be run once more
+    lowest_failed: int = -1  # the lowest index that failed
+    error: Error | None = None  # of that iteration
+    label: str = ""  # of the task at which it failed
+    repeats: list[int] = msgspec.field(default_factory=list)  # shards to run again
     retries: dict[int, int] = msgspec.field(default_factory=dict)
     results: dict[int, Value] = msgspec.field(default_factory=dict)
     size: int = 0  # of the results as templates see them
@@ -203,11 +203,11 @@ class LoopState(msgspec.Struct, gc=False, array_like=True):
 
     @property
     def can_start(self) -> bool:
-        return not self.stopped and self.active < self.limit and (self.next < self.total or bool(self.again))
+        return not self.stopped and self.active < self.limit and (self.next < self.total or bool(self.repeats))
 
     @property
     def is_over(self) -> bool:
-        return self.active == 0 and (self.stopped or (self.next == self.total and not self.again))
+        return self.active == 0 and (self.stopped or (self.next == self.total and not self.repeats))
 
 
 class StepRun(msgspec.Struct, gc=False, array_like=True):
@@ -222,18 +222,18 @@ class StepRun(msgspec.Struct, gc=False, array_like=True):
     result: Value = NOTHING
     error: Error | None = None
     label: str = ""  # of the task at which it ended
-    visits: int = 1  # and which of its pipeline's task-runs that was
+    visits: int = 1  # the number of that task-run in its pipeline
     attempt: int = 1
     boundary: Boundary | None = None
     seq: int = 0  # of the event that started it
-    local: Variables = NO_VARIABLES  # what its pipeline kept to itself
+    local: Variables = NO_VARIABLES  # values local to its pipeline
     uri: str = ""  # of its result
     fork: int = WHOLE
-    passing: list[str] = msgspec.field(default_factory=list)  # bodies that live no longer than this run
+    temporary_bodies: list[str] = msgspec.field(default_factory=list)  # uris of bodies that are dropped with this run
 
 
 class StepTally(msgspec.Struct, gc=False, array_like=True):
-    """What is known of one step over all its runs."""
+    """What is known about one step over all its runs."""
 
     runs: int = 0
     done: int = 0
@@ -263,7 +263,7 @@ class StrandedToken(msgspec.Struct, gc=False, array_like=True, frozen=True):
 
 
 class EvaluatedRequest(msgspec.Struct, gc=False, array_like=True, frozen=True):
-    """What the execution begins with, once `task` has resolved its keychain."""
+    """What the execution starts with, once `task` has resolved its keychain."""
 
     entry: str
     workload: Payload
@@ -277,7 +277,7 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     begun: bool = False
     workload: Value = NOTHING
     ctx: Variables = msgspec.field(default_factory=Variables)
-    ctx_size: int = 0  # never below the true one
+    ctx_size: int = 0  # never less than the real size
     writers: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)  # ctx key → run, seq
 
     tokens: dict[int, Token] = msgspec.field(default_factory=dict)
@@ -288,15 +288,17 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     threads_made: int = 0
 
     # What can move.
-    stale: Queue = msgspec.field(default_factory=OrderedDict)  # tokens whose gate is to be asked
-    arriving: Queue = msgspec.field(default_factory=OrderedDict)  # tokens that have come to a join
-    dying: Queue = msgspec.field(default_factory=OrderedDict)  # forks that nothing descends from, but that hold tokens
-    admitted: Queue = msgspec.field(default_factory=OrderedDict)  # tokens whose step is to be started
-    agenda: Queue = msgspec.field(default_factory=OrderedDict)  # threads
+    unevaluated: Queue = msgspec.field(default_factory=OrderedDict)  # tokens whose gate must be evaluated
+    arriving: Queue = msgspec.field(default_factory=OrderedDict)  # tokens that have arrived at a join
+    incomplete_forks: Queue = msgspec.field(
+        default_factory=OrderedDict
+    )  # forks without descendants that still hold tokens
+    admitted: Queue = msgspec.field(default_factory=OrderedDict)  # tokens whose step must be started
+    ready_threads: Queue = msgspec.field(default_factory=OrderedDict)  # threads
     looping: Queue = msgspec.field(default_factory=OrderedDict)  # runs that may start an iteration
     closing: Queue = msgspec.field(default_factory=OrderedDict)  # runs whose threads have ended
-    routing: Queue = msgspec.field(default_factory=OrderedDict)  # runs whose boundary event is to be routed
-    # What is waited for.
+    routing: Queue = msgspec.field(default_factory=OrderedDict)  # runs whose boundary event must be routed
+    # What the run waits for.
     pending: Numbers = msgspec.field(default_factory=dict)  # tokens that were denied
     readers: dict[str, Numbers] = msgspec.field(default_factory=dict)  # ctx name → pending tokens that read it
     awaited: dict[int, int] = msgspec.field(default_factory=dict)  # task, child or timer → thread
@@ -310,32 +312,32 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     failures: list[BranchFailure] = msgspec.field(default_factory=list)
     handled: int = 0
     unhandled: int = 0
-    unrouted: int = 0  # failures that no `on_failure` forgives (PBK-125)
+    unrouted: int = 0  # failures that no `on_failure` excuses (PBK-125)
     order: list[tuple[str, str, int]] = msgspec.field(default_factory=list)
     last_leaf: Value = NOTHING
-    held: dict[str, StoredBody] = msgspec.field(default_factory=dict)  # by the reference's uri
+    stored_bodies: dict[str, StoredBody] = msgspec.field(default_factory=dict)  # by the reference's uri
 
-    landed: int = 0  # the thread whose task or child has just ended
+    ended_thread: int = 0  # the thread whose task or child has just ended
     paused: bool = False
     waiting: bool = False
     wait_timer: int = 0
-    patience_over: bool = False  # `wait_timeout_s` has passed
+    wait_expired: bool = False  # `wait_timeout_s` has passed
     stranded: list[StrandedToken] = msgspec.field(default_factory=list)
     stopped: Error | None = None  # nothing is routed any more
     finalizing: int = 0  # the token of the final step
-    final: str = ""  # how the finalization went: done, failed, skipped
+    final: str = ""  # result of the finalization: done, failed, skipped
     final_error: Error | None = None
     status: str = ""
     code: str = ""
 
     request: EvaluatedRequest | None = None  # evaluated, and waiting for its keychain
     dues: dict[str, Instant] = msgspec.field(default_factory=dict)  # entries of the keychain that are not renewed
-    growing: tuple[str, ...] = ()  # keys of which the next patch has only what is added
+    growing: tuple[str, ...] = ()  # keys for which the next patch holds only the addition
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is runnable and nothing in flight (PBK-126); denied tokens do not count."""
-        return not (self.stale or self.arriving or self.dying or self.admitted or self.runs)
+        """Nothing can run and nothing is in flight (PBK-126); denied tokens do not count."""
+        return not (self.unevaluated or self.arriving or self.incomplete_forks or self.admitted or self.runs)
 
 
 def _decode_hook(kind: type, raw: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How step-runs, tokens and moments are called in everything that a reader or a template sees."""
+"""Ids of step-runs and tokens, and timestamps, as readers and templates see them."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Error outcomes: what kind of failure it was, and whether trying again may help (PBK-075)."""
+"""Error outcomes: the kind of failure, and whether a retry may help (PBK-075)."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ class Error(msgspec.Struct, gc=False, array_like=True, frozen=True, forbid_unkno
 
 
 def template_message(fault: TemplateError) -> str:
-    """One line of a template's failure."""
+    """A template error in one line."""
     return fault.message if fault.expression is None else f"{fault.message}, in `{fault.expression}`"
 
 

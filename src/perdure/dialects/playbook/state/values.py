@@ -58,13 +58,13 @@ class Value:
         return self._seen
 
     def body(self, text: Reader) -> Any:
-        """The value itself; of a loop, the list of what templates see of each result."""
+        """The value itself; for a loop, the list of results as templates see them."""
         if self._body is _UNREAD:
             self._body = self._gathered(text) if self.parts is not None else jsontext.decode(text(self.payload))
         return self._body
 
     def whole(self, text: Reader) -> Any:
-        """The value itself, down to the last body."""
+        """The value itself, with all nested bodies."""
         if self.parts is None:
             return jsontext.decode(text(self.payload))
         return {"results": self._listed(lambda part: part.whole(text)), "stats": self.stats}
@@ -75,7 +75,7 @@ class Value:
 
     @property
     def stats(self) -> dict[str, int] | None:
-        """How a loop went; None for any other value."""
+        """Counts of a loop's iterations; None for any other value."""
         if self.parts is None:
             return None
         total = len(self.parts)
@@ -83,14 +83,14 @@ class Value:
 
     @property
     def size(self) -> int:
-        """Of what templates see, in bytes of JSON; not for loops, which count their own."""
+        """Bytes of JSON that templates see; not for loops, which keep their own count."""
         if self.reference is not None:
             return len(self.reference)
         return self.payload.size if isinstance(self.payload, Ref) else len(self.payload)
 
     @property
     def weight(self) -> int:
-        """Of all bodies, in bytes."""
+        """Bytes of all bodies."""
         if self.parts is not None:
             return sum(part.weight for part in self.parts if part is not None)
         return self.payload.size if isinstance(self.payload, Ref) else len(self.payload)
@@ -109,7 +109,7 @@ class Value:
         for part in self.parts or ():
             try:
                 results.append(None if part is None else read(part))
-            except MissingValues as needs:  # ask for all at once: each asking makes the move again
+            except MissingValues as needs:  # request all at once: each request repeats the move
                 missing += needs.digests
                 may_be_absent = may_be_absent and needs.may_be_absent
         if missing:
@@ -133,13 +133,13 @@ class Variables:
         self.data: dict[str, Any] = {} if data is None else data
 
     def assign_all(self, patch: Patch) -> "Variables":
-        """These after the assignments: changed in place, except that none at all stay none."""
+        """The variables after the assignments: changed in place, unless they are the shared empty ones."""
         variables = Variables() if self is NO_VARIABLES else self
         variables.assign(patch)
         return variables
 
     def assign(self, patch: Patch, growing: tuple[str, ...] = ()) -> None:
-        """`growing`: keys of which the text is what is added at their end."""
+        """`growing`: keys whose text in the patch is an addition at their end."""
         for key, text in patch:
             if key in growing:
                 self.data[key] = self.data[key] + jsontext.decode(text)
@@ -147,7 +147,7 @@ class Variables:
                 _put(self.data, key.split("."), jsontext.decode(text))
 
     def whole(self, patch: Patch, growing: tuple[str, ...]) -> Patch:
-        """A patch with the whole of what grows in it."""
+        """The patch with whole values for the keys that grow."""
         if not growing:
             return patch
         return tuple(
@@ -156,7 +156,7 @@ class Variables:
         )
 
     def overlaid(self, patch: Patch) -> dict[str, Any]:
-        """The map as it would be after the assignments; this one stays as it is."""
+        """The map as it would be after the assignments; this one is not changed."""
         data = dict(self.data)
         for key, text in patch:
             path = key.split(".")
@@ -174,7 +174,7 @@ class Variables:
 
 
 NO_VARIABLES = Variables()
-"""What most passes through a pipeline have: shared, and never changed."""
+"""Shared by all without variables, and never changed."""
 
 
 def _put(data: dict[str, Any], path: list[str], value: Any) -> None:

@@ -37,7 +37,7 @@ KINDS: Mapping[str, ToolKind] = {
     "secrets": secrets.KIND,
 }
 
-WORKBOOK = "workbook"  # not a tool of its own: the program holds the entry's body in its place (PBK-099)
+WORKBOOK = "workbook"  # not a tool: the compiler replaces it by the body of the entry (PBK-099)
 
 
 def kind_of(name: str) -> ToolKind:

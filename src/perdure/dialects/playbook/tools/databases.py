@@ -39,7 +39,7 @@ def _database(name: str, connection: tuple[str, ...]) -> ToolKind:
         if "script" in arguments:
             arguments["script"] = with_folder(call, arguments["script"])
         if "params" not in arguments and fields.get("args"):
-            arguments["params"] = fields["args"]  # a script can have its values in no other way (PBK-092)
+            arguments["params"] = fields["args"]  # a script has no other way to receive values (PBK-092)
         timeout = call.task.spec.get("timeout")
         if timeout is not None:
             arguments["timeout"] = timeout

@@ -1,4 +1,4 @@
-"""`http`: one request through the shared provider, its answer in the language's words (PBK-095)."""
+"""`http`: one request through the shared provider, its answer in the terms of the language (PBK-095)."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def _start(call: ToolCall) -> None:
 
 
 def _authorize(arguments: dict[str, Any]) -> bool:
-    """A credential, as the provider takes it: an API key is a header or a parameter (PBK-186)."""
+    """A credential in the form the provider accepts: an API key is a header or a parameter (PBK-186)."""
     auth = for_http("", arguments.pop("auth"))
     if auth is not None and auth["type"] == "api_key":
         place = "params" if auth["in"] == "query" else "headers"

@@ -62,16 +62,16 @@ class ToolKind(msgspec.Struct, frozen=True):
 
     start: "Callable[[ToolCall], None]"
     on_result: OnResult
-    required: tuple[tuple[str, ...], ...] = ()  # of each group one field must be there
+    required: tuple[tuple[str, ...], ...] = ()  # one field of each group is required
     fields: frozenset[str] | None = None  # None: any
     text: frozenset[str] = msgspec.field(default_factory=frozenset)  # program text, never a template (PBK-092)
-    words: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # fields that take one of a few words
+    words: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # fields with a fixed set of values
     # The provider that always does its work, `{kind}` for one with the name of the kind: then fields may hold secrets.
     provider: str | None = None
     reads: Callable[[Task], Reads] = reads_nothing  # what `start` itself reads from scopes
     credential: Callable[[str, Any], Any] = lambda kind, value: value  # what `auth: name` becomes
     is_sensitive: bool = False  # its result is a secret: not recorded, and read again where it is needed
-    check: Callable[[Cursor], None] = check_nothing  # further rules for the fields, as they stand in the document
+    check: Callable[[Cursor], None] = check_nothing  # further rules for the fields, as written in the document
     secret_names: Callable[[Mapping[str, Any]], Iterator[str]] = credential_names  # secrets that the fields name
     reads_references: bool = False  # it may read the body of an earlier result
 

@@ -20,7 +20,7 @@ def _start(call: ToolCall) -> None:
 
 
 def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
-    """It ends where it begins, unless a secret had to be fetched for it; then the mask has been over its result."""
+    """Only called if a secret had to be read for it; the result is then already masked."""
     if isinstance(outcome, Succeeded):
         return UNCHANGED
     return ToolResult(failure(outcome, "unknown", None, source="noop"))

@@ -68,7 +68,7 @@ def _options(call: ToolCall, callee: Callee, arguments: dict[str, Any]) -> dict[
 
 
 def _with_bodies(call: ToolCall, workload: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The child's workload, beside the bodies that it mentions."""
+    """The child's workload with the bodies that it refers to."""
     lent = lent_references.lend(call.turn, workload)
     if not lent:
         return workload
@@ -93,7 +93,7 @@ def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
 
 
 def _chain(failed: Failed) -> bytes | None:
-    """The details of a child's failure, with the failures behind it."""
+    """The details of a child's failure, with its causes."""
     if failed.previous is None:
         return failed.details
     details = {} if failed.details is None else jsontext.decode(failed.details)

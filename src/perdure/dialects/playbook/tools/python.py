@@ -1,4 +1,4 @@
-"""`python`: code of the document, run by a provider of its own in a process of its own (PBK-094).
+"""`python`: code of the document, run by its own provider in a separate process (PBK-094).
 
 The code may read a snapshot of the scopes as `context`. Only what it reads is sent: a loop over ten thousand elements
 must not carry its collection ten thousand times.
@@ -78,16 +78,16 @@ class _Reads:
         self.snapshot = snapshot
 
 
-EVERYTHING = _Reads(frozenset({"args"}), SNAPSHOT)  # of code that is not known when it is sent for
+EVERYTHING = _Reads(frozenset({"args"}), SNAPSHOT)  # for code that is not known yet
 
 
 @lru_cache(maxsize=1024)
 def _reads(code: str) -> _Reads:
-    """Which names the code mentions, and which members of `context`; all of them when its use cannot be followed."""
+    """Which names the code mentions, and which members of `context`; all of them if its use cannot be determined."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return _Reads(frozenset(), frozenset())  # running it will say what is wrong
+        return _Reads(frozenset(), frozenset())  # running it reports what is wrong
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     names |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     if "context" not in names:
@@ -129,7 +129,7 @@ def _check(cursor: Cursor) -> None:
 
 
 def _check_libraries(cursor: Cursor) -> None:
-    """What `python` imports under names of its own: a module, or something of a module (PBK-094)."""
+    """What `python` imports under chosen names: a module, or a member of a module (PBK-094)."""
     hint = "Write libs: {name: module}, or libs: {name: {from: module, import: name}}."
     if is_plain_text(cursor) or not isinstance(cursor.value, dict | str):
         cursor.problem("PBK-094", "'libs' must be a map", hint=hint)

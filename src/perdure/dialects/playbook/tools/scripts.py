@@ -1,4 +1,4 @@
-"""Scripts outside of the document: `script: {uri, source, sha256}`, or the text itself (PBK-092, 094, 097, 098)."""
+"""Scripts outside the document: `script: {uri, source, sha256}`, or the text itself (PBK-092, 094, 097, 098)."""
 
 import re
 from typing import Any

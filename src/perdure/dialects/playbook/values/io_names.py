@@ -14,7 +14,7 @@ from perdure.dialects.playbook.state.values import Reader
 from perdure.expressions.jinja import Template, TemplateError
 
 Layer = Callable[[frozenset[str]], Mapping[str, Any]]
-"""Gives those of the wanted names that it has, and perhaps others."""
+"""Returns the values of those of the names that it has, and possibly others."""
 
 
 def look_up(layers: Sequence[Layer], names: frozenset[str]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def look_up(layers: Sequence[Layer], names: frozenset[str]) -> dict[str, Any]:
 
 
 def results_by_step(body: b.Body, text: Reader, event: b.Boundary | None = None) -> Layer:
-    """The latest result of each step; of a step that is just ending, the one its boundary event brings."""
+    """The latest result of each step; for a step that is just ending, the one in its boundary event."""
 
     def layer(names: frozenset[str]) -> Mapping[str, Any]:
         results = {name: tally.result for name, tally in body.tallies.items() if tally.finished and name in names}
@@ -41,7 +41,7 @@ def results_by_step(body: b.Body, text: Reader, event: b.Boundary | None = None)
 
 
 def task_args(args: Template | None, scope: Callable[[Template], Mapping[str, Any]]) -> Layer:
-    """The args of the task as they read now; an arg that cannot be rendered hides nothing."""
+    """The rendered args of the task; none if they cannot be rendered."""
 
     def layer(names: frozenset[str]) -> Mapping[str, Any]:
         if args is None or not isinstance(args.document, dict) or not names & args.document.keys():

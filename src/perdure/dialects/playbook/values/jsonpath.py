@@ -30,7 +30,7 @@ class BadPath(ValueError):
 
 
 class JsonPath:
-    """A path, read once."""
+    """A parsed path."""
 
     def __init__(self, text: str) -> None:
         self._steps: list[Step] = []

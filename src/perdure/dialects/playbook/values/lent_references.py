@@ -1,4 +1,4 @@
-"""Bodies that cross from one execution to another of its tree: copied, for values belong to one run (PBK-177, 202).
+"""Bodies passed between executions of one tree: they are copied, since values belong to one run (PBK-177, 202).
 
 A caller lends what its arguments mention; a child takes along what its result and its `ctx` mention. What is of scope
 `execution` stays at home, except that a child's own result is always readable by the one who called it.
@@ -15,14 +15,14 @@ from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 
 Lent = dict[str, Any]
-"""A reference, when it expires, and its body, or the path to it in the result that goes along."""
+"""A reference, when it expires, and its body or the path to it in the accompanying result."""
 
 LARGEST_RESULT = 64 * 1024 * 1024
-"""A result beyond that goes along as its reference alone: nobody could hold it in memory at once."""
+"""A larger result is passed as a reference only: it may not fit into memory."""
 
 
 def lend(turn: Turn, value: Any) -> list[Lent]:
-    """The bodies that a value mentions and that may leave this execution."""
+    """The bodies that a value refers to and that may leave this execution."""
     by_uri: dict[str, Lent] = {}
     for reference in references.references_in(value):
         uri = reference["ref"]

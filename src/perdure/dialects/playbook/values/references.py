@@ -24,7 +24,7 @@ SCHEME = "noetl://"
 CROSSING = ("workflow", "permanent")  # scopes whose bodies other executions of the tree may read
 
 Shard = Mapping[str, Any]
-"""Which shard of a fan-out gave a result (PBK-132)."""
+"""The shard of a fan-out that produced a result (PBK-132)."""
 
 
 class BadSelect(Exception):
@@ -42,13 +42,13 @@ def task_run_id(run: int, index: int, visits: int) -> str:
 
 
 def attempt_uri(execution: str, task: Task, run: int, index: int, visits: int, attempt: int) -> str:
-    """The body that one attempt gave (PBK-172)."""
+    """The uri of the result of one attempt (PBK-172)."""
     iteration = "" if index == b.ALONE else f"%2F{index}"
     return f"{SCHEME}execution/{execution}/{task.place}/run/{run_id(run)}{iteration}%2F{visits}/attempt/{attempt}"
 
 
 def loop_uri(execution: str, step: str, run: int) -> str:
-    """The result of a looped step-run; `/results` below it is the list, `/iteration/N` one element of it."""
+    """The uri of the result of a looped step-run; `/results` below it is the list, `/iteration/N` one element."""
     return f"{SCHEME}execution/{execution}/step/{quote(step, safe='')}/run/{run_id(run)}"
 
 
@@ -94,7 +94,7 @@ def meta(payload: Payload) -> dict[str, Any]:
 
 
 def log_reference(uri: str, payload: Payload) -> dict[str, Any]:
-    """A small result as a reference: it stands in the log itself (PBK-143)."""
+    """A reference to a small result, which is in the log itself (PBK-143)."""
     return {
         "kind": "result_ref",
         "ref": uri,
@@ -124,7 +124,7 @@ def preview(value: Any, size: int, limit: int) -> dict[str, Any]:
 
 
 def _sampled(value: Any, room: int) -> Any:
-    """The beginning of a value, of the same shape, in about so many bytes; null where not even that fits."""
+    """A prefix of a value with the same shape in about this many bytes; null if not even that fits."""
     match value:
         case str():
             return _beginning(value, room)
@@ -210,11 +210,11 @@ def reference_of(value: Value, uri: str, text: Reader) -> dict[str, Any] | None:
 
 
 def lookup(body: b.Body, uri: str) -> b.StoredBody | None:
-    """What a reference of this run leads to; None when it is not (or no longer) available.
+    """What a reference of this run refers to; None if it is not (or no longer) available.
 
     Its time may be over: whoever asks from within a live execution still refers to it (PBK-177).
     """
-    held = body.held.get(uri)
+    held = body.stored_bodies.get(uri)
     if held is None:
         held = next((b.StoredBody(tally.result) for tally in body.tallies.values() if _logs(tally, uri)), None)
     if held is None:
@@ -223,7 +223,7 @@ def lookup(body: b.Body, uri: str) -> b.StoredBody | None:
 
 
 def _logs(tally: b.StepTally, uri: str) -> bool:
-    """Whether this is the step's latest result and stands in the log."""
+    """Whether this is the step's latest result and is in the log."""
     return tally.uri == uri and tally.result.reference is None
 
 
@@ -231,7 +231,7 @@ def _inside(body: b.Body, uri: str) -> b.StoredBody | None:
     """One element of a loop's results, or a loop's result whose list is held by a manifest."""
     outer, _, index = uri.rpartition("/iteration/")
     if not outer or not index.isdecimal():
-        return body.held.get(f"{uri}/results")
+        return body.stored_bodies.get(f"{uri}/results")
     whole = lookup(body, outer)
     parts = None if whole is None else whole.value.parts
     if whole is None or parts is None or int(index) >= len(parts):

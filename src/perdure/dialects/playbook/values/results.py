@@ -1,4 +1,4 @@
-"""What a task gave, as the rest of the run sees it: itself while it is small, a reference above that (PBK-170)."""
+"""Results of tasks as the rest of the run sees them: small ones inline, larger ones by reference (PBK-170)."""
 
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ def attempt_ended(
     extras: bytes | None = None,
     lent: tuple[p.Stored, ...] = (),
 ) -> p.AttemptEnded:
-    """The end of an attempt that went well. Asks for a body that is to be described; emits nothing."""
+    """The end of a successful attempt. May read a body to describe it; emits nothing."""
     task = task_of(turn, number)
     stored: tuple[p.Stored, ...] = lent
     reference: bytes | None = None
@@ -47,7 +47,7 @@ def task_of(turn: Turn, number: int) -> Task:
 
 
 def store_result(turn: Turn, number: int, task: Task, payload: Payload, uri: str = "") -> p.Stored:
-    """The body with its reference, under the name of this attempt unless it is given another."""
+    """The body with its reference, under the uri of this attempt unless another one is passed."""
     thread: b.PipelineThread = turn.body.threads[number]
     step = turn.body.runs[thread.run].step
     if not uri:
@@ -103,7 +103,7 @@ def _left_by_loop(turn: Turn, number: int, state: b.LoopState, loop: Loop, keeps
 
 
 def _size_of_loop(state: b.LoopState) -> int:
-    """Of the result in JSON, without putting it together."""
+    """The size of the result in JSON, without building it."""
     stats = {"total": state.total, "success": state.total - state.failed, "failed": state.failed}
     around = len(jsontext.encode({"results": [], "stats": stats})) + max(0, state.total - 1)
     return around + state.size + len(b"null") * (state.total - len(state.results))

@@ -1,4 +1,4 @@
-"""What templates see, and where (PBK-062, 077, 118): only the scopes that a template names are put together."""
+"""Scopes of templates (PBK-062, 077, 118): only the scopes that a template names are built."""
 
 from collections.abc import Callable, Iterable
 from functools import reduce
@@ -18,7 +18,7 @@ from perdure.kernel.turn import Turn
 
 Members = frozenset[str] | None
 Maker = Callable[[Members], Any]
-"""Puts a scope together; only these members of it are wanted, or all of it (None)."""
+"""Builds a scope with these members only, or all of it (None)."""
 
 Makers = dict[str, Maker]
 
@@ -40,7 +40,7 @@ def gather_all(makers: Makers, templates: Iterable[Template]) -> dict[str, Any]:
 
 
 def execution_makers(turn: Turn) -> Makers:
-    """A map of its own each time: whoever asked for it may add to it."""
+    """A new map on each call: the caller may add to it."""
     body: b.Body = turn.body
     makers: Makers = {
         "workload": lambda _: body.workload.read(turn.text),
@@ -86,7 +86,7 @@ def _output_at_boundary(event: b.Boundary, text: Reader) -> dict[str, Any]:
 
 
 def with_task_args(makers: Makers, layer: io_names.Layer) -> Makers:
-    """The same where the task's own args come before every other meaning of a bare name."""
+    """The same, with the task's own args before every other meaning of a bare name."""
     under = makers[BARE]
 
     def find(names: Members) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def _current(number: int, run: b.StepRun) -> dict[str, Any]:
         shown["loop"] = {
             "mode": loop.mode,
             "total": loop.total,
-            "pending": loop.total - loop.next + len(loop.again),
+            "pending": loop.total - loop.next + len(loop.repeats),
             "running": loop.active,
             "succeeded": len(loop.results),
             "failed": loop.failed,

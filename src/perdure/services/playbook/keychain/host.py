@@ -57,8 +57,8 @@ class HostSecrets:
                 places = [Path(place).resolve() for place in (*self.allowed.files, folder) if place]
                 if not any(path.is_relative_to(place) for place in places):
                     raise missing(
-                        f"the file {name!r} may not be read: put it into {SECRETS_FOLDER}, or ask the operator to allow it:"
-                        f" PERDURE_KEYCHAIN_FILES={name}"
+                        f"the file {name!r} may not be read: put it into {SECRETS_FOLDER}, or ask the operator to"
+                        f" allow it: PERDURE_KEYCHAIN_FILES={name}"
                     )
                 return _read(path)
             if not folder:

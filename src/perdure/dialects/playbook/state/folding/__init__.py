@@ -1,4 +1,4 @@
-"""How events change the state. Total and dull: nothing is rendered or chosen here, at the same cost at any width."""
+"""How events change the state. Nothing is rendered or decided here, and the cost does not depend on the run's width."""
 
 from collections.abc import Callable
 from typing import Any

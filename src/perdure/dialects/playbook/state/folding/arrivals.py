@@ -1,4 +1,4 @@
-"""The kernel's facts: tasks, children and timers that ended."""
+"""Events of the kernel: tasks, children and timers that ended."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +20,8 @@ def _child_ended(body: Body, event: e.ChildEnded) -> None:
 
 
 def _on_result(body: Body, number: int, outcome: Any) -> None:
-    """Keep what was given where it is; the move that follows says what it means."""
-    body.landed = number
+    """Keep the outcome with its thread; the next move interprets it."""
+    body.ended_thread = number
     if number:
         thread = body.threads[number]
         value = Value(outcome.value) if isinstance(outcome, Succeeded) else NOTHING
@@ -47,7 +47,7 @@ def _timer_fired(body: Body, event: e.TimerFired) -> None:
         thread = body.threads[number]
         thread.number = 0
         thread.phase = ThreadPhase.READY
-        body.agenda[number] = None
+        body.ready_threads[number] = None
 
 
 def _timer_dropped(body: Body, event: e.TimerDropped) -> None:

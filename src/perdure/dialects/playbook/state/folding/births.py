@@ -1,4 +1,4 @@
-"""Step-runs and threads come into being."""
+"""Creation of step-runs and threads."""
 
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.body import Body
@@ -25,4 +25,4 @@ def open_thread(body: Body, number: int, run: b.StepRun, index: int) -> None:
     body.threads_made += 1
     body.threads[body.threads_made] = b.PipelineThread(number, index)
     run.threads[body.threads_made] = None
-    body.agenda[body.threads_made] = None
+    body.ready_threads[body.threads_made] = None

@@ -1,4 +1,4 @@
-"""The execution as a whole: begun, waiting, stopped, paused, finished."""
+"""The execution as a whole: started, waiting, stopped, paused, finished."""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,7 +52,7 @@ def _workflow_waiting(body: Body, event: p.WorkflowWaiting) -> None:
 def _wait_expired(body: Body, event: p.WaitExpired) -> None:
     body.waiting = False
     body.wait_timer = 0
-    body.patience_over = True
+    body.wait_expired = True
 
 
 def _workflow_stopped(body: Body, event: p.WorkflowStopped) -> None:

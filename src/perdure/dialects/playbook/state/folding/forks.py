@@ -1,4 +1,4 @@
-"""Which step-runs have forked, and whether anything that descends from them is left (PBK-232).
+"""Which step-runs have forked, and whether any of their descendants exists (PBK-232).
 
 A fork counts what lives right below it: tokens, step-runs, and further forks, each of which counts for one. So a change
 costs the same at any depth. Programs without joins have no forks, and pay nothing.
@@ -9,7 +9,7 @@ from perdure.dialects.playbook.state.body import Body
 
 
 def open_fork(body: Body, number: int, parent: int, joins: tuple[str, ...]) -> None:
-    """A step-run has made several tokens; `joins` are those it is the common fork of."""
+    """A step-run has created several tokens; `joins` are those whose branches start here."""
     above = body.forks[parent]
     above.live += 1
     body.forks[number] = b.TokenFork(parent, {**above.keys, **dict.fromkeys(joins, number)} if joins else above.keys)
@@ -22,7 +22,7 @@ def add_branch(body: Body, fork: int) -> None:
 
 
 def remove_branch(body: Body, fork: int) -> None:
-    """Something below the fork has left; the last to leave closes it, unless it still holds tokens for a join."""
+    """A descendant of the fork has ended; the last one closes the fork, unless it still holds tokens for a join."""
     node = body.forks.get(fork)
     if node is not None:
         node.live -= 1
@@ -32,9 +32,9 @@ def remove_branch(body: Body, fork: int) -> None:
 def close_if_over(body: Body, fork: int) -> None:
     while (node := body.forks.get(fork)) is not None and not node.live:
         if node.held:
-            body.dying[fork] = None
+            body.incomplete_forks[fork] = None
             return
-        body.dying.pop(fork, None)
+        body.incomplete_forks.pop(fork, None)
         if fork == b.WHOLE:
             return
         del body.forks[fork]

@@ -1,4 +1,4 @@
-"""Trackers of joins: tokens that are held, rounds that are complete, and those that cannot become so."""
+"""Trackers of joins: tokens that are held, rounds that are complete, and rounds that never will be."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -34,9 +34,9 @@ def _completed(body: Body, event: p.JoinCompleted) -> None:
     last = body.tokens[event.last]
     for number in event.tokens:
         release(body, number, body.tokens.pop(number))
-    body.dying.pop(event.fork, None)
+    body.incomplete_forks.pop(event.fork, None)
     home = event.fork
-    if not node.live and not node.held and home != b.WHOLE:  # all of the fork has come together again
+    if not node.live and not node.held and home != b.WHOLE:  # all branches of the fork have been joined
         del body.forks[home]
         home = node.parent
         body.forks[home].live -= 1

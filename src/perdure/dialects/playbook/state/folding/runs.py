@@ -1,4 +1,4 @@
-"""Step-runs, from the token they consume to the tokens they leave."""
+"""Step-runs, from the token they consume to the tokens they create."""
 
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +56,7 @@ def _step_ended(body: Body, event: p.StepEnded) -> None:
 
 
 def _step_passed(body: Body, event: p.StepPassed) -> None:
-    """Counts as three: an attempt, what was made of it, a boundary."""
+    """Counts as three events: an attempt, its evaluation, a boundary."""
     pass_task(body, event.thread, event.label, event.at, event.to, is_last=True)
     body.seq += 1
     _end(body, event.run, body.runs[event.run], "step.done", event.at, event.uri, event.keeps)
@@ -90,14 +90,14 @@ def _end(
     body.routing[number] = None
     if body.readers:
         for waiting in sorted(body.readers.get(b.STEPS, ())):
-            body.stale[waiting] = None
+            body.unevaluated[waiting] = None
 
 
 def _next_evaluated(body: Body, event: p.NextEvaluated) -> None:
     run = body.runs.pop(event.run)
     body.routing.pop(event.run, None)
-    for uri in run.passing:
-        body.held.pop(uri, None)
+    for uri in run.temporary_bodies:
+        body.stored_bodies.pop(uri, None)
     assert run.boundary is not None
     if event.set_ctx:
         patch_ctx(body, event.set_ctx, event.size, event.run)
@@ -134,8 +134,8 @@ def _note_failure(body: Body, number: int, run: b.StepRun, error: Error, handled
 def _run_withdrawn(body: Body, event: p.RunWithdrawn) -> None:
     run = body.runs.pop(event.run)
     forget_threads(body, run)
-    for uri in run.passing:
-        body.held.pop(uri, None)
+    for uri in run.temporary_bodies:
+        body.stored_bodies.pop(uri, None)
     for queue in (body.closing, body.looping, body.routing):
         queue.pop(event.run, None)
     for timer in run.timers:

@@ -19,18 +19,18 @@ _WORKING = ThreadPhase.WORKING  # members of an enumeration are found slowly, an
 def forget_threads(body: Body, run: b.StepRun) -> None:
     for number in run.threads:
         thread = body.threads.pop(number)
-        body.agenda.pop(number, None)
+        body.ready_threads.pop(number, None)
         body.awaited.pop(thread.number, None)
         body.attempt_bounds.pop(thread.timer, None)
     run.threads.clear()
 
 
 def hold(body: Body, stored: p.Stored, result: Value, run: b.StepRun | None = None) -> None:
-    """From now on references lead to this body; one of scope `step` lives no longer than its step-run (PBK-177)."""
+    """Make the body available to references; one of scope `step` is dropped with its step-run (PBK-177)."""
     value = result if stored.payload is None else Value(stored.payload)
-    body.held[stored.uri] = b.StoredBody(value.closed(), stored.reference, stored.scope, stored.expires)
+    body.stored_bodies[stored.uri] = b.StoredBody(value.closed(), stored.reference, stored.scope, stored.expires)
     if stored.scope == "step" and run is not None:
-        run.passing.append(stored.uri)
+        run.temporary_bodies.append(stored.uri)
 
 
 def _attempt_started(body: Body, event: p.AttemptStarted) -> None:
@@ -50,7 +50,7 @@ def _begin(body: Body, number: int, thread: b.PipelineThread, label: str, at: In
     thread.began = at
     thread.label = label
     thread.phase = _WORKING
-    body.agenda.pop(number, None)
+    body.ready_threads.pop(number, None)
     tally = body.tallies[body.runs[thread.run].step]
     tally.task_attempts[label] = tally.task_attempts.get(label, 0) + 1
     if thread.attempt == 1:
@@ -58,7 +58,7 @@ def _begin(body: Body, number: int, thread: b.PipelineThread, label: str, at: In
 
 
 def _pipeline_restarted(body: Body, event: p.PipelineRestarted) -> None:
-    """From the first task, with nothing of the pipeline left; what was applied to `ctx` stays (PBK-195)."""
+    """Restart at the first task with an empty pipeline; what was applied to `ctx` stays (PBK-195)."""
     thread = body.threads[event.thread]
     body.awaited.pop(thread.number, None)
     body.attempt_bounds.pop(thread.timer, None)
@@ -70,7 +70,7 @@ def _pipeline_restarted(body: Body, event: p.PipelineRestarted) -> None:
         earlier=thread.visits,
         charges=thread.charges,
     )
-    body.agenda[event.thread] = None
+    body.ready_threads[event.thread] = None
 
 
 def _attempt_ended(body: Body, event: p.AttemptEnded) -> None:
@@ -104,14 +104,14 @@ def _attempt_ended(body: Body, event: p.AttemptEnded) -> None:
     body.attempt_bounds.pop(thread.timer, None)
     thread.number = thread.timer = 0
     thread.phase = ThreadPhase.JUDGING
-    body.agenda[event.thread] = None
+    body.ready_threads[event.thread] = None
 
 
 def _outcome_judged(body: Body, event: p.OutcomeJudged) -> None:
     thread = body.threads[event.thread]
     run = body.runs[thread.run]
     assert thread.outcome is not None
-    body.agenda.pop(event.thread, None)
+    body.ready_threads.pop(event.thread, None)
     if event.set_ctx and event.keeps_back:
         thread.patch += event.set_ctx
     elif event.set_ctx:
@@ -135,7 +135,7 @@ def _outcome_judged(body: Body, event: p.OutcomeJudged) -> None:
             body.awaited[event.timer] = event.thread
         else:
             thread.phase = ThreadPhase.READY
-            body.agenda[event.thread] = None
+            body.ready_threads[event.thread] = None
 
 
 def _leave_result(thread: b.PipelineThread, run: b.StepRun, label: str, outcome: b.TaskOutcome) -> None:
@@ -156,11 +156,11 @@ def _visit(body: Body, number: int, thread: b.PipelineThread, to: int, outcome: 
     thread.visits += 1
     thread.position = to
     thread.phase = ThreadPhase.READY
-    body.agenda[number] = None
+    body.ready_threads[number] = None
 
 
 def _finish(body: Body, number: int, thread: b.PipelineThread, run: b.StepRun, label: str, result: Value) -> None:
-    """The pipeline has come to its end."""
+    """The pipeline has ended."""
     del body.threads[number]
     del run.threads[number]
     result = result.closed()
@@ -186,7 +186,7 @@ def _fail(body: Body, event: p.OutcomeJudged, thread: b.PipelineThread, run: b.S
     index = thread.index
     loop.active -= 1
     if event.repeats:
-        loop.again.append(index)
+        loop.repeats.append(index)
         loop.retries[index] = loop.retries.get(index, 0) + 1
     else:
         _fail_iteration(loop, index, event)
@@ -207,7 +207,7 @@ def _task_passed(body: Body, event: p.TaskPassed) -> None:
 
 
 def pass_task(body: Body, number: int, label: str, at: Instant, to: int, is_last: bool) -> None:
-    """The end of an attempt, and what no rule had to decide: counts as two."""
+    """The end of an attempt without rules; counts as two events."""
     body.seq += 1
     thread = body.threads[number]
     outcome = thread.outcome
@@ -227,8 +227,8 @@ def pass_task(body: Body, number: int, label: str, at: Instant, to: int, is_last
 def _fail_iteration(loop: b.LoopState, index: int, event: p.OutcomeJudged) -> None:
     loop.failed += 1
     loop.stopped = loop.stopped or event.stops
-    if loop.lowest < 0 or index < loop.lowest:
-        loop.lowest, loop.error, loop.label = index, event.error, event.label
+    if loop.lowest_failed < 0 or index < loop.lowest_failed:
+        loop.lowest_failed, loop.error, loop.label = index, event.error, event.label
 
 
 def _iteration_started(body: Body, event: p.IterationStarted) -> None:
@@ -240,7 +240,7 @@ def _iteration_started(body: Body, event: p.IterationStarted) -> None:
         loop.next += 1
         body.tallies[run.step].iterations += 1
     else:
-        loop.again.remove(event.index)
+        loop.repeats.remove(event.index)
     open_thread(body, event.run, run, event.index)
     queue_loop(body, event.run, loop)
 

@@ -1,4 +1,4 @@
-"""Tokens and the gates they wait at; `ctx`, whose changes make gates worth asking again."""
+"""Tokens and their gates; changes of `ctx`, after which gates are evaluated again."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +38,7 @@ def add_token(
     if new.branch:
         body.arriving[new.token] = None
     elif new.gated:
-        body.stale[new.token] = None
+        body.unevaluated[new.token] = None
     else:
         token.state = TokenState.ADMITTED
         body.admitted[new.token] = None
@@ -49,7 +49,7 @@ def _admission_judged(body: Body, event: p.AdmissionJudged) -> None:
     number = event.token
     token = body.tokens[number]
     token.decision = b.AdmissionDecision(event.allow, event.rule, event.errors)
-    body.stale.pop(number, None)
+    body.unevaluated.pop(number, None)
     if event.fate == "pending":
         token.state = TokenState.PENDING
         token.reads = event.reads
@@ -67,7 +67,7 @@ def _admission_judged(body: Body, event: p.AdmissionJudged) -> None:
 
 
 def _admission_unchanged(body: Body, event: p.AdmissionUnchanged) -> None:
-    body.stale.pop(event.token, None)
+    body.unevaluated.pop(event.token, None)
 
 
 def _leave_pending(body: Body, number: int, token: b.Token) -> None:
@@ -82,7 +82,7 @@ def _leave_pending(body: Body, number: int, token: b.Token) -> None:
 
 def discard(body: Body, number: int, ending: str) -> None:
     token = body.tokens.pop(number)
-    for queue in (body.stale, body.admitted, body.arriving):
+    for queue in (body.unevaluated, body.admitted, body.arriving):
         queue.pop(number, None)
     if token.state is TokenState.HELD:
         release(body, number, token)
@@ -117,7 +117,7 @@ def patch_ctx(body: Body, patch: Patch, size: int, run: int) -> None:
         body.writers[name] = (run, body.seq)
         affected.update(body.readers.get(name, ()))
     for number in sorted(affected):
-        body.stale[number] = None
+        body.unevaluated[number] = None
 
 
 def _ctx_grows(body: Body, event: p.CtxGrows) -> None:
