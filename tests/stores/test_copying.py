@@ -307,7 +307,7 @@ async def test_texts_that_a_database_cannot_hold_are_carried_as_it_would_write_t
 async def test_a_difference_takes_everything_back(way: tuple[Place, Place]) -> None:
     source, target = way
     await prepared(source)
-    with pytest.raises(CopyDiffers, match=r"messages \(5 of 6\)"):
+    with pytest.raises(CopyDiffers, match=r"letters \(5 of 6\)"):
         copy_store(source.caretaker(), cast(StoreAdmin, Breaking(target.caretaker(), None)))
 
     with target.caretaker().snapshot() as reading:
