@@ -57,7 +57,7 @@ class Command:
                 code = await asyncio.wait_for(asyncio.shield(process.exited), self.timeout)
             except TimeoutError:
                 await self._end(process)
-                facts = {"timeout": self.timeout, "stdout": excerpt(out.kept), "stderr": excerpt(err.kept)}
+                facts = {"timeout": self.timeout, "stdout": excerpt(out.captured), "stderr": excerpt(err.captured)}
                 message = f"not finished after {self.timeout} s"
                 raise ProviderFailure(f"{self.prefix}.Timeout", message, retryable=True, details=facts) from None
             except asyncio.CancelledError:
