@@ -154,7 +154,7 @@ async def test_an_effect_inside_itself_is_refused_instead_of_waiting_for_itself(
     for function in (provider, blocking):
         outcome = await perform(function, Ledger())
         assert isinstance(outcome, Failed)
-        assert "inside itself" in outcome.message
+        assert "nested in itself" in outcome.message
 
 
 # Completed without a fit result.
