@@ -62,7 +62,7 @@ def test_an_ended_run_refuses_and_can_be_reopened(perdure: CommandLine) -> None:
     assert "the run has already succeeded" in perdure("signal", run, "go", code=9).err
     assert perdure("cancel", run, "--json", code=9).error["code"] == "CONFLICT"
     perdure("redrive", run, "--key", "again")
-    assert "reopened, life 2" in perdure.here("resume", run).err
+    assert "reopened (incarnation 2)" in perdure.here("resume", run).err
     assert "life" in perdure.here("show", run).out
     assert perdure("redrive", run, "--key", "again").code == 0  # said before: nothing new
 
