@@ -32,7 +32,9 @@ def test_input_comes_from_text_file_and_single_members(perdure: CommandLine) -> 
 
     assert answer == {"user": {"name": "Ada", "age": 36}, "n": "two", "on": True, "deep": {"er": [1]}}
     assert perdure.here("run", file, "--set", "a=1").json == {"a": 1}
-    assert "the value above it is not an object" in perdure.here("run", file, "--input", "3", "--set", "a=1", code=2).err
+    assert (
+        "the value above it is not an object" in perdure.here("run", file, "--input", "3", "--set", "a=1", code=2).err
+    )
 
 
 def test_args_are_recorded_as_options_and_labels_find_the_run(perdure: CommandLine) -> None:
