@@ -77,7 +77,7 @@ class Catalog:
     def __init__(self, store: Store, languages: Mapping[str, Dialect], judge: DocumentValidator) -> None:
         self._store = store
         self._languages = languages
-        self._judge = judge
+        self._validator = judge
 
     # Kinds.
 
@@ -87,11 +87,11 @@ class Catalog:
 
     def kind(self, word: str) -> ResourceKind:
         """The kind that somebody means who types a name, a plural or a short name of it."""
-        found = next((kind for kind in self.kinds if kind.is_called(word)), None)
-        if found is None:
+        kind = next((kind for kind in self.kinds if kind.is_called(word)), None)
+        if kind is None:
             known = [name for kind in self.kinds for name in (kind.name.lower(), kind.plural)]
             raise UnknownKind(f"there is no kind {word!r}{guess(word.lower(), known)}")
-        return found
+        return kind
 
     def language_of(self, kind: ResourceKind) -> Dialect:
         return next(language for language in self._languages.values() if kind in language.kinds)
@@ -143,26 +143,26 @@ class Catalog:
         prefix, _, rest = called.partition("/")
         meant += [(kind, key) for kind in kinds if rest and kind.is_called(prefix) for key in _keys_called(kind, rest)]
         there = await self._store.resources([key for _, key in meant])
-        found = {key: kind for kind, key in meant if key in there}
-        if len(found) > 1:
-            titles = " and ".join(f"{kind.name.lower()}/{key.name}" for key, kind in found.items())
+        matches = {key: kind for kind, key in meant if key in there}
+        if len(matches) > 1:
+            titles = " and ".join(f"{kind.name.lower()}/{key.name}" for key, kind in matches.items())
             raise Conflict(f"{word!r} can be {titles}", hint="Say which one is meant.")
-        for key, kind in found.items():
+        for key, kind in matches.items():
             text = await self.text(kind, key.name, key.namespace, generation)
             return Runnable(kind, key, generation or there[key].generation, text)
         return None
 
-    async def callee(self, asked: CalleeLookup) -> Callee | None:
+    async def callee(self, lookup: CalleeLookup) -> Callee | None:
         """The document that goes by a name, ready to be run by another one."""
         try:
-            found = await self.find(asked.name if asked.version is None else f"{asked.name}@{asked.version}")
+            runnable = await self.find(lookup.name if lookup.version is None else f"{lookup.name}@{lookup.version}")
         except (Conflict, ResourceNotFound):
             return None
-        if found is None or (asked.version is not None and str(found.generation) != asked.version):
+        if runnable is None or (lookup.version is not None and str(runnable.generation) != lookup.version):
             return None
-        language = self.language_of(found.kind)
-        judged = await self._judge.validate(language, found.text)
-        return Callee(language.name, judged.pinned, calls_others(language, found.text))
+        language = self.language_of(runnable.kind)
+        validated = await self._validator.validate(language, runnable.text)
+        return Callee(language.name, validated.pinned, calls_others(language, runnable.text))
 
     # Writing.
 
@@ -170,38 +170,45 @@ class Catalog:
         """What became of each entry, and the warnings. Where anything is wrong nothing is stored: `Rejected`."""
         declared, findings = await self.declared(texts, namespace)
         entries = [entry for entry in declared if not entry.kind.of_runs]
-        asked = {entry.file for entry in declared if entry.kind.of_runs}  # what becomes of a run is not known here
+        run_files = {entry.file for entry in declared if entry.kind.of_runs}  # what becomes of a run is not known here
         for _ in range(TRIES):
             rows = await self._store.resources([entry.key for entry in entries])
             steps = [compare(entry, rows.get(entry.key)) for entry in entries]
-            unchanged = {entry.file for entry in entries} - {step.entry.file for step in steps if step.write} - asked
-            judged = [one for one in texts if one.file not in unchanged]  # what is there already was judged then
-            found = [*findings, *await self._validated(judged, texts, namespace)]
-            if any(one.problem.severity is Severity.ERROR for one in found):
-                raise Rejected(found)
-            warned = [self._warned(step, [other.entry for other in steps], found) for step in steps]
+            unchanged = (
+                {entry.file for entry in entries} - {step.entry.file for step in steps if step.write} - run_files
+            )
+            changed = [text for text in texts if text.file not in unchanged]  # what is there already was judged then
+            all_findings = [*findings, *await self._validated(changed, texts, namespace)]
+            if any(one.problem.severity is Severity.ERROR for one in all_findings):
+                raise Rejected(all_findings)
+            warned = [self._warned(step, [other.entry for other in steps], all_findings) for step in steps]
             writes = [write for step in warned for write in marked(step)]
             if not writes or await self._store.write_catalog(writes) is None:
-                return [step.change for step in steps], found
+                return [step.change for step in steps], all_findings
         raise Conflict("others keep changing the same entries; nothing was stored", hint="Try again.")
 
-    def _warned(self, step: Step, all_of_them: Sequence[Entry], found: Sequence[Finding]) -> Step:
+    def _warned(self, step: Step, all_of_them: Sequence[Entry], findings: Sequence[Finding]) -> Step:
         """Its status says what was found of it that is no reason to refuse it."""
         entry, language = step.entry, self.language_of(step.entry.kind)
         if step.write is None or entry.status is None:
             return step
-        later = [one.line for one in all_of_them if one.file == entry.file and one.line > entry.line]
-        texts = [
-            one.problem.message
-            for one in found
-            if one.file == entry.file and entry.line <= (one.problem.line or 0) < min(later, default=sys.maxsize)
+        later = [
+            entry_behind.line
+            for entry_behind in all_of_them
+            if entry_behind.file == entry.file and entry_behind.line > entry.line
         ]
-        told = language.admitted(jsontext.decode(entry.body), texts)
-        return replace(step, write=replace(step.write, status=with_status(told, step.write.status)))
+        texts = [
+            finding.problem.message
+            for finding in findings
+            if finding.file == entry.file
+            and entry.line <= (finding.problem.line or 0) < min(later, default=sys.maxsize)
+        ]
+        status = language.admitted(jsontext.decode(entry.body), texts)
+        return replace(step, write=replace(step.write, status=with_status(status, step.write.status)))
 
     async def declared(self, texts: Sequence[AppliedDocument], namespace: str) -> tuple[list[Entry], list[Finding]]:
         """As `entries`; long texts are read in a thread."""
-        size = WORK_OF_TEXT * sum(len(one.text) for one in texts)
+        size = WORK_OF_TEXT * sum(len(applied.text) for applied in texts)
         return await done_aside(size, lambda: self.entries(texts, namespace))
 
     def entries(self, texts: Sequence[AppliedDocument], namespace: str) -> tuple[list[Entry], list[Finding]]:
@@ -209,39 +216,39 @@ class Catalog:
         entries: list[Entry] = []
         findings: list[Finding] = []
         seen: dict[ResourceKey, Entry] = {}
-        for one in texts:
-            text = one.text.encode()
-            language = self._judge.language_of(text)
+        for applied in texts:
+            text = applied.text.encode()
+            language = self._validator.language_of(text)
             if language is None:
                 problem = Problem("DOC-LANGUAGE", in_no_language(self._languages), "", 1, 1)
-                findings.append(Finding(one.file, problem))
+                findings.append(Finding(applied.file, problem))
                 continue
-            for declared in language.declares(text, one.file):
-                entry = read_entry(language, declared, one.file, namespace)
+            for declared in language.declares(text, applied.file):
+                entry = read_entry(language, declared, applied.file, namespace)
                 refused = refusal(entry, namespace, seen.get(entry.key))
                 seen[entry.key] = entry
                 if refused is None:
                     entries.append(entry)
                 else:
-                    findings.append(Finding(one.file, refused))
+                    findings.append(Finding(applied.file, refused))
         return entries, findings
 
     async def _validated(
         self, texts: Sequence[AppliedDocument], all_of_them: Sequence[AppliedDocument], namespace: str
     ) -> list[Finding]:
         findings = []
-        for one in texts:
-            text = one.text.encode()
-            language = self._judge.language_of(text)
+        for applied in texts:
+            text = applied.text.encode()
+            language = self._validator.language_of(text)
             if language is not None:
-                judged = await self._judge.validate(
+                validated = await self._validator.validate(
                     language, text, all_of_them, namespace=namespace or DEFAULT_NAMESPACE
                 )
-                findings += [Finding(one.file, problem) for problem in judged.problems]
-                declares = partial(language.declares, text, one.file)
-                if not judged.has_errors and not await done_aside(WORK_OF_TEXT * len(text), declares):
+                findings += [Finding(applied.file, problem) for problem in validated.problems]
+                declares = partial(language.declares, text, applied.file)
+                if not validated.has_errors and not await done_aside(WORK_OF_TEXT * len(text), declares):
                     message = f"there is nothing in this {language.name} that the catalog could keep"
-                    findings.append(Finding(one.file, Problem("CATALOG-NOTHING", message, line=1, column=1)))
+                    findings.append(Finding(applied.file, Problem("CATALOG-NOTHING", message, line=1, column=1)))
         return findings
 
     async def write_status(

@@ -54,7 +54,9 @@ class Rejected(InvalidDocument):
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self.findings = findings
-        super().__init__("\n".join(one.describe() for one in findings), problems=[one.plain() for one in findings])
+        super().__init__(
+            "\n".join(finding.describe() for finding in findings), problems=[finding.plain() for finding in findings]
+        )
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -86,15 +88,17 @@ class Step(msgspec.Struct, frozen=True):
 
 def read_entry(language: Dialect, declared: DeclaredResource, file: str, namespace: str) -> Entry:
     kind = next(kind for kind in language.kinds if kind.name == declared.kind)
-    given: dict[str, Any] = declared.body.get("metadata", {})
-    metadata = {name: value for name, value in given.items() if name not in GIVEN_BY_CATALOG}
+    declared_metadata: dict[str, Any] = declared.body.get("metadata", {})
+    metadata = {name: value for name, value in declared_metadata.items() if name not in GIVEN_BY_CATALOG}
     key = declared.key
     if kind.has_namespace:
-        key = ResourceKey(kind.name, str(given.get("namespace") or namespace or DEFAULT_NAMESPACE), declared.name)
+        key = ResourceKey(
+            kind.name, str(declared_metadata.get("namespace") or namespace or DEFAULT_NAMESPACE), declared.name
+        )
         metadata["namespace"] = key.namespace
     body = {name: value for name, value in declared.body.items() if name != "status"}
-    labels = given.get("labels")
-    version = str(given.get("resourceVersion", ""))
+    labels = declared_metadata.get("labels")
+    version = str(declared_metadata.get("resourceVersion", ""))
     return Entry(
         kind,
         key,
@@ -139,11 +143,11 @@ def compare(entry: Entry, row: ResourceRow | None) -> Step:
     return Step(entry, Outcome.CONFIGURED, generation, write)
 
 
-def with_status(told: dict[str, Any] | None, before: bytes | None) -> bytes | None:
+def with_status(members: dict[str, Any] | None, before: bytes | None) -> bytes | None:
     """What others have written to the status stays; what admission says is said anew."""
-    if told is None:
+    if members is None:
         return before
-    return jsontext.encode({**({} if before is None else jsontext.decode(before)), **told})
+    return jsontext.encode({**({} if before is None else jsontext.decode(before)), **members})
 
 
 def pending_mark(key: ResourceKey) -> ResourceKey:

@@ -122,21 +122,23 @@ class Client(AbstractAsyncContextManager["Client"]):
         )
         return Handle(self, run)
 
-    async def known(self, asked: Sequence[Lookup]) -> LookupAnswers:
+    async def known(self, lookups: Sequence[Lookup]) -> LookupAnswers:
         """What judgements ask: entries of the catalog, and runs where their language shows them as resources."""
-        found = await answer(self.store, asked)
-        for one in asked:
-            if isinstance(one, ResourceKey) and found[one] is None and one.kind in self._run_kinds:
-                found[one] = await (self._named_run(one) if self._run_kinds[one.kind][2] else find_part(self, one))
-        return found
+        answers = await answer(self.store, lookups)
+        for lookup in lookups:
+            if isinstance(lookup, ResourceKey) and answers[lookup] is None and lookup.kind in self._run_kinds:
+                answers[lookup] = await (
+                    self._named_run(lookup) if self._run_kinds[lookup.kind][2] else find_part(self, lookup)
+                )
+        return answers
 
     @cached_property
     def _run_kinds(self) -> dict[str, tuple[str, Dialect, bool]]:
         """By kind: the language that shows its runs as resources of this kind, and whether one is a run itself."""
-        shows = [(name, one) for name, one in self.languages.items() if one.shows_resources]
+        shows = [(name, language) for name, language in self.languages.items() if language.shows_resources]
         return {
-            kind.name: (name, one, kind.is_request)
-            for name, one in reversed(shows)
+            kind.name: (name, language, kind.is_request)
+            for name, language in reversed(shows)
             for kind in self.languages[name].kinds
             if kind.of_runs
         }
@@ -146,12 +148,12 @@ class Client(AbstractAsyncContextManager["Client"]):
         row = await self.store.find(run_id_for_name(name, key.namespace, key.name))
         return None if row is None else language.resources(await self.show(row.id))[0]
 
-    async def answers(self, asked: Sequence[Lookup]) -> LookupAnswers:
+    async def answers(self, lookups: Sequence[Lookup]) -> LookupAnswers:
         """What runs of this engine ask."""
-        plain = [one for one in asked if not isinstance(one, CalleeLookup)]
-        found = await answer(self.store, plain, self.languages.values())
-        called = [one for one in asked if isinstance(one, CalleeLookup)]
-        return found | {one: await self.catalog.callee(one) for one in called}
+        plain = [lookup for lookup in lookups if not isinstance(lookup, CalleeLookup)]
+        answers = await answer(self.store, plain, self.languages.values())
+        called = [lookup for lookup in lookups if isinstance(lookup, CalleeLookup)]
+        return answers | {lookup: await self.catalog.callee(lookup) for lookup in called}
 
     async def fork(self, run: RunId, at: int | None = None) -> Handle:
         """A new run with this one's past up to an event: finished work is a fact, open work is issued anew.
@@ -172,9 +174,9 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def resolve(self, prefix: str) -> RunId:
         """The run of this id or name, or the one whose id begins so; an ambiguous word is refused."""
-        found = await self.store.find(RunId(prefix))
-        if found is not None:
-            return found.id
+        row = await self.store.find(RunId(prefix))
+        if row is not None:
+            return row.id
         labels = [language.name_label for language in self.languages.values() if language.name_label]
         named = [row.id for label in labels for row in await self.named(label, prefix)]
         candidates = named or await self.store.find_by_prefix(prefix)
@@ -233,7 +235,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         if row.stuck:  # what it cannot decide is not tried here either
             return row, execution, [one.masked(mask) for one in await rehearsal.waiting()]
         await rehearsal.play()
-        return row, execution, [one.masked(mask) for one in rehearsal.pending]
+        return row, execution, [pending.masked(mask) for pending in rehearsal.pending]
 
     async def show(self, run: RunId, at: int | None = None) -> Any:
         if at is not None:
@@ -330,24 +332,26 @@ class Client(AbstractAsyncContextManager["Client"]):
         How it treats children that it waits for is its language's business. `cascade` asks every run below it too,
         also those that nobody waits for.
         """
-        asked = i.Cancel(reason, by)
+        request = i.Cancel(reason, by)
         if not cascade:
-            return await self.tell(run, asked)
+            return await self.tell(run, request)
         # The ended ones are looked through too: their children may live on. Some are only about to begin.
         below = [row.id for row in await descendants(self.store, run) if not row.status.is_final]
         below += await self.store.unstarted_children(run)
         if not below:
-            return await self.tell(run, asked)
+            return await self.tell(run, request)
         count = "1 run below it is asked too" if len(below) == 1 else f"{len(below)} runs below it are asked too"
         try:
-            told = await self.tell(run, asked, along=below)
+            result = await self.tell(run, request, along=below)
         except Conflict:  # it has ended itself
-            letters = [Message(one, self.clock.now(), i.encode(asked), is_control_message(asked)) for one in below]
-            await self.store.send_together(letters)
-            told = SendResult(True, True, is_new=False)
+            messages = [
+                Message(child, self.clock.now(), i.encode(request), is_control_message(request)) for child in below
+            ]
+            await self.store.send_together(messages)
+            result = SendResult(True, True, is_new=False)
         if self.runtime is not None:  # some of them may be ours
             await self.runtime.read_inbox()
-        return msgspec.structs.replace(told, remarks=(*told.remarks, count))
+        return msgspec.structs.replace(result, remarks=(*result.remarks, count))
 
     async def signal(
         self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str = ""
@@ -364,18 +368,18 @@ class Client(AbstractAsyncContextManager["Client"]):
         return await self.tell(run, i.Reopen(jsontext.encode(body), key or new_key(), by))
 
     async def tell(
-        self, run: RunId, given: i.Input, *, patience: float = PATIENCE, along: Sequence[RunId] = ()
+        self, run: RunId, message: i.Input, *, patience: float = PATIENCE, along: Sequence[RunId] = ()
     ) -> SendResult:
         """Offer a word to a run of ours, or put it durably into the inbox of one that is not.
 
         What will not count is refused, as far as anybody can know: see `addressing`. An owner elsewhere gets so many
         seconds of `patience` to answer. `along`: other runs that are told the same, at once.
         """
-        if isinstance(given, i.Signal | i.Steer | i.Reopen) and not given.key:
-            given = msgspec.structs.replace(given, key=new_key())
+        if isinstance(message, i.Signal | i.Steer | i.Reopen) and not message.key:
+            message = msgspec.structs.replace(message, key=new_key())
         row = await self.find(run)
         if self.runtime is not None and row.partition in self._partitions() and not along:
-            answer = await self.runtime.ask(run, given)
+            answer = await self.runtime.ask(run, message)
             if answer is not ELSEWHERE:
                 if isinstance(answer, i.Refused):
                     if answer.conflict:
@@ -383,7 +387,7 @@ class Client(AbstractAsyncContextManager["Client"]):
                     raise PerdureError(f"run {run}: {answer.reason}", hint=f"Look at it with `perdure show {run}`.")
                 return SendResult(True, True)
             row = await self.find(run)
-        return await send(self, row, given, patience, along)
+        return await send(self, row, message, patience, along)
 
     async def apply(self, texts: Sequence[AppliedDocument], namespace: str = "") -> tuple[list[Change], list[Finding]]:
         """Put what these texts declare into the catalog; runs that wait for some of it hear of it at once."""

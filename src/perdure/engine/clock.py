@@ -118,18 +118,18 @@ class Timers:
         if self._alarm is not None:
             self._alarm.cancel()
         self._armed = due
-        self._alarm = self._clock.call_at(due, self._ring)
+        self._alarm = self._clock.call_at(due, self._fire)
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         self._armed = self._alarm = None
         now = self._clock.now()
         runs = []
         while self._resident and self._resident[0][0] <= now:
             runs.append(heappop(self._resident)[1])
-        look = self._parked is not None and self._parked <= now
-        if look:
+        has_parked = self._parked is not None and self._parked <= now
+        if has_parked:
             self._parked = None
-        self._wake(runs, look)
+        self._wake(runs, has_parked)
         self._arm()
 
     def close(self) -> None:

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler
 
 
-def lost(one: Assignment, now: Instant, loss: LossKind = LossKind.PROCESS, reason: str | None = None) -> Mail:
-    return Mail(now, 0, i.TaskLost(one.task, one.delivery, reason or "its process ended before it did", loss))
+def lost(assignment: Assignment, now: Instant, loss: LossKind = LossKind.PROCESS, reason: str | None = None) -> Mail:
+    return Mail(
+        now, 0, i.TaskLost(assignment.task, assignment.delivery, reason or "its process ended before it did", loss)
+    )
 
 
 class Commands:
@@ -45,7 +47,7 @@ class Commands:
             self.hand_out(slot, execution, number)
 
     def _lay_down(self, slot: Slot, execution: Execution, event: e.TasksLaidDown) -> None:
-        slot.laying_down.difference_update(event.tasks)
+        slot.returning.difference_update(event.tasks)
         if event.tasks and not slot.is_leaving:  # it stays after all
             slot.mailbox.append(Mail(self._clock.now(), 0, i.TakeUp(event.tasks)))
 
@@ -54,7 +56,7 @@ class Commands:
         if task is None or task.pool or task.cancelling or task.laid_down:
             return
         if slot.is_leaving:
-            slot.unbegun.append(number)
+            slot.unstarted.append(number)
         elif isinstance(task.arguments, bytes) and isinstance(task.input, bytes):
             self._dispatcher.add(assignment(execution, number, task.arguments, task.input))
         else:
@@ -69,7 +71,7 @@ class Commands:
         orphans: list[Assignment] = []
         not_begun: list[int] = []
         machines: dict[int, str] = {}
-        in_hand = slot.fetching | slot.laying_down
+        in_hand = slot.fetching | slot.returning
         for number, task in execution.state.tasks.items():
             if task.pool or task.held or number in in_hand or self._dispatcher.holds(slot.id, number, task.delivery):
                 continue
@@ -101,7 +103,7 @@ class Commands:
         In `machines` are those that were begun alone, and where.
         """
         loss = self._store.loss_of(slot.id)
-        let_go = self._scheduler.recorder.let_go.pop(slot.id, set())
+        let_go = self._scheduler.recorder.given_up.pop(slot.id, set())
         apart = {orphan.task for orphan in orphans if self._dispatcher.keeps_apart(orphan)}
         if loss is LossKind.ONLY and len(orphans) - len(apart) > 1:
             loss = LossKind.PROCESS
@@ -122,7 +124,7 @@ class Commands:
         if slot.is_gone or slot.execution is None or number not in slot.execution.state.tasks:
             return
         if slot.is_leaving:
-            slot.unbegun.append(number)
+            slot.unstarted.append(number)
             self._scheduler.handover.look_at(slot)
         else:
             self._dispatcher.add(assignment(slot.execution, number, arguments, input))

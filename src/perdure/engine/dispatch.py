@@ -50,41 +50,41 @@ class Executor(Protocol):
 class Recorder(Protocol):
     """Who has it recorded what happens to tasks."""
 
-    def port_for(self, one: Assignment) -> RunPort: ...
+    def port_for(self, assignment: Assignment) -> RunPort: ...
 
-    def task_done(self, one: Assignment, outcome: Outcome, recorded: Callable[[], None] | None = None) -> None:
+    def task_done(self, assignment: Assignment, outcome: Outcome, recorded: Callable[[], None] | None = None) -> None:
         """It has ended so. `recorded` is called once that is durable, or concerns nobody any more."""
 
-    def task_lost(self, one: Assignment, loss: LossKind, reason: str | None = None) -> None:
+    def task_lost(self, assignment: Assignment, loss: LossKind, reason: str | None = None) -> None:
         """Whoever had it is gone: it is to be handed out again."""
 
-    def task_begins(self, one: Assignment, place: StartPlace, recorded: Callable[[bool], None]) -> None:
+    def task_begins(self, assignment: Assignment, place: StartPlace, recorded: Callable[[bool], None]) -> None:
         """A suspect is to begin here. Called back once that is durable (True), or it may not (False)."""
 
-    def task_outlived(self, one: Assignment, recorded: Callable[[], None]) -> None:
+    def task_outlived(self, assignment: Assignment, recorded: Callable[[], None]) -> None:
         """It was alone here for its whole time, and nothing happened."""
 
 
 class Dispatcher:
     def __init__(
         self,
-        hands: Executor,
+        executor: Executor,
         clock: Clock,
         most_in_flight: int,
         recorder: Recorder,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._hands = hands
+        self._executor = executor
         self._clock = clock
         self._recorder = recorder
         self._may_begin = may_begin
         self._queues: dict[RunId, OrderedDict[int, Assignment]] = {}  # by task: a cancel takes one out of the middle
-        self._lanes: dict[str, TaskQueue] = defaultdict(partial(TaskQueue, most_in_flight))  # by language
+        self._task_queues: dict[str, TaskQueue] = defaultdict(partial(TaskQueue, most_in_flight))  # by language
         self._running = Held()
         self._beginning = Held()  # suspects whose begin is being recorded
         self._apart = Held()  # suspects to be begun in a process of their own
         self._not_importable: set[str] = set()  # providers that another process has failed to import
-        self._alone = Quarantine(clock, self._is_empty, self._begin_alone, recorder.task_outlived, self.fill)
+        self._quarantine = Quarantine(clock, self._is_empty, self._begin_alone, recorder.task_outlived, self.fill)
         self._graces: dict[Key, Alarm] = {}
         self._unprovided = Held()
         self._restored: dict[Key, LossKind] = {}  # those of them that an earlier process may have begun, and its end
@@ -93,7 +93,7 @@ class Dispatcher:
         self._closed = False
 
     def add(self, assignment: Assignment) -> None:
-        if not self._hands.can_perform(assignment.provider):
+        if not self._executor.can_perform(assignment.provider):
             self._unprovided.add(assignment)
             return
         if assignment.suspicion and self._is_set_apart(assignment):
@@ -101,21 +101,21 @@ class Dispatcher:
         queue = self._queues.get(assignment.run)
         if queue is None:
             queue = self._queues[assignment.run] = OrderedDict()
-            self._lanes[assignment.language].order[assignment.run] = None
+            self._task_queues[assignment.language].order[assignment.run] = None
         queue[assignment.task] = assignment
 
     def _is_set_apart(self, assignment: Assignment) -> bool:
         """Whether it does not wait with the others: it works in another process, or must not work beside them."""
         self._give_up(assignment.run, assignment.task)  # an earlier delivery, whose result counts no more
         self._has_suspects = True
-        if self._hands.keeps_apart(assignment):
+        if self._executor.keeps_apart(assignment):
             self._apart.add(assignment)
         elif assignment.suspicion < ALONE_FROM:
             return False
-        elif assignment.provider not in self._not_importable and self._hands.can_keep_apart(assignment):
+        elif assignment.provider not in self._not_importable and self._executor.can_keep_apart(assignment):
             self._apart.add(replace(assignment, apart=True))
         else:
-            self._alone.add(assignment)
+            self._quarantine.add(assignment)
         return True
 
     def restore(self, assignment: Assignment, loss: LossKind) -> None:
@@ -125,7 +125,7 @@ class Dispatcher:
 
     def puts_aside(self, assignment: Assignment, loss: LossKind) -> bool:
         """Whether a task of an earlier process has to wait for its provider; then it does."""
-        if self._hands.can_perform(assignment.provider):
+        if self._executor.can_perform(assignment.provider):
             return False
         self._unprovided.add(assignment)
         self._restored[(assignment.run, assignment.task)] = loss
@@ -134,7 +134,7 @@ class Dispatcher:
     def keeps_apart(self, assignment: Assignment) -> bool:
         """Whether its function works in a process of its own."""
         return assignment.apart or (
-            self._hands.can_perform(assignment.provider) and self._hands.keeps_apart(assignment)
+            self._executor.can_perform(assignment.provider) and self._executor.keeps_apart(assignment)
         )
 
     def fill(self) -> None:
@@ -147,10 +147,10 @@ class Dispatcher:
         try:
             if self._has_suspects:
                 self._begin_suspects()
-            while any(self._fill_lane(lane) for lane in list(self._lanes.values())):
+            while any(self._fill_from(lane) for lane in list(self._task_queues.values())):
                 pass  # an inline task that ended at once may have made another lane's task ready
             if self._has_suspects:
-                self._alone.look()
+                self._quarantine.fill()
         finally:
             self._filling = False
 
@@ -158,12 +158,12 @@ class Dispatcher:
         for assignment in list(self._apart):
             self._apart.pop(assignment.run, assignment.task)
             self._record_begin(assignment, StartPlace.APART)
-        self._alone.look()
+        self._quarantine.fill()
 
-    def _fill_lane(self, lane: TaskQueue) -> bool:
-        order, running = lane.order, self._running
+    def _fill_from(self, tasks: TaskQueue) -> bool:
+        order, running = tasks.order, self._running
         has_begun = False
-        while not self._alone.holds_up and (run := lane.next_run()) is not None:
+        while not self._quarantine.holds_up and (run := tasks.next_run()) is not None:
             has_begun = True
             queue = self._queues[run]
             _, assignment = queue.popitem(last=False)
@@ -176,18 +176,25 @@ class Dispatcher:
                 self._record_begin(assignment, StartPlace.BESIDE_OTHERS)
                 continue
             running.add(assignment)
-            lane.enter(assignment)
-            self._hands.perform(assignment, self._recorder.port_for(assignment), self._ending(assignment))
-        if order and lane.is_full and lane.alarm is None:
-            working = [one for one in running if self._lanes[one.language] is lane]
-            lane.alarm = self._clock.call_at(self._clock.now() + LONG, lambda: self._make_room(lane, working))
+            tasks.enter(assignment)
+            self._executor.perform(assignment, self._recorder.port_for(assignment), self._ending(assignment))
+        if order and tasks.is_full and tasks.alarm is None:
+            working = [one for one in running if self._task_queues[one.language] is tasks]
+            tasks.alarm = self._clock.call_at(self._clock.now() + LONG, lambda: self._make_room(tasks, working))
         return has_begun
 
-    def _make_room(self, lane: TaskQueue, working: list[Assignment]) -> None:
+    def _make_room(self, tasks: TaskQueue, working: list[Assignment]) -> None:
         """Others have waited for long: whoever has worked all the while keeps them out no more."""
-        lane.alarm = None
-        begun = [one for one in (*self._running, *self._beginning) if self._lanes[one.language] is lane]
-        lane.make_room([one for one in working if self._running.get(one.run, one.task) is one], begun)
+        tasks.alarm = None
+        begun = [
+            assignment
+            for assignment in (*self._running, *self._beginning)
+            if self._task_queues[assignment.language] is tasks
+        ]
+        tasks.make_room(
+            [assignment for assignment in working if self._running.get(assignment.run, assignment.task) is assignment],
+            begun,
+        )
         self.fill()
 
     def _begin_alone(self, assignment: Assignment) -> None:
@@ -200,20 +207,20 @@ class Dispatcher:
     def _record_begin(self, assignment: Assignment, place: StartPlace) -> None:
         run, task = assignment.run, assignment.task
         self._beginning.add(assignment)
-        self._lanes[assignment.language].enter(assignment)
+        self._task_queues[assignment.language].enter(assignment)
 
         def recorded(may_begin: bool) -> None:
             if self._closed or self._beginning.get(run, task) is not assignment:
                 return
             self._beginning.pop(run, task)
             if not may_begin or not self._may_begin():  # it is somebody else's now, or asked to stop
-                self._lanes[assignment.language].leave(assignment)
-                self._alone.ended(assignment)
+                self._task_queues[assignment.language].leave(assignment)
+                self._quarantine.ended(assignment)
                 self.fill()
                 return
             self._running.add(assignment)
-            self._alone.begun(assignment)
-            self._hands.perform(assignment, self._recorder.port_for(assignment), self._ending(assignment))
+            self._quarantine.begun(assignment)
+            self._executor.perform(assignment, self._recorder.port_for(assignment), self._ending(assignment))
 
         self._recorder.task_begins(assignment, place, recorded)
 
@@ -221,16 +228,16 @@ class Dispatcher:
         def done(outcome: Outcome) -> None:
             if self._closed or not self._running.remove(assignment):
                 return  # given up meanwhile: a late result is nobody's
-            self._lanes[assignment.language].leave(assignment)
+            self._task_queues[assignment.language].leave(assignment)
             if self._graces and (grace := self._graces.pop((assignment.run, assignment.task), None)) is not None:
                 grace.cancel()
             if assignment.apart and isinstance(outcome, Failed) and outcome.code == Code.WORKER_DIED:
                 self._recorder.task_lost(assignment, LossKind.ALONE, outcome.message)
             elif assignment.apart and isinstance(outcome, Failed) and outcome.code == NOT_IMPORTED:
                 self._not_importable.add(assignment.provider)  # it has not begun, so it begins alone
-                self._alone.add(replace(assignment, apart=False))
-            elif self._alone.current is assignment:  # until its end is recorded, nobody may be lost beside it
-                self._recorder.task_done(assignment, outcome, lambda: self._alone.ended(assignment))
+                self._quarantine.add(replace(assignment, apart=False))
+            elif self._quarantine.current is assignment:  # until its end is recorded, nobody may be lost beside it
+                self._recorder.task_done(assignment, outcome, lambda: self._quarantine.ended(assignment))
             else:
                 self._recorder.task_done(assignment, outcome)
             self.fill()
@@ -253,7 +260,9 @@ class Dispatcher:
         """Whether this delivery is queued, waiting for its provider, or at work here."""
         held = self._running.get(run, task) or self._unprovided.get(run, task)
         held = held or self._queues.get(run, NOTHING).get(task)
-        held = held or self._beginning.get(run, task) or self._apart.get(run, task) or self._alone.find((run, task))
+        held = (
+            held or self._beginning.get(run, task) or self._apart.get(run, task) or self._quarantine.find((run, task))
+        )
         return held is not None and held.delivery == delivery
 
     @property
@@ -262,7 +271,7 @@ class Dispatcher:
 
     def running(self) -> Counter[RunId]:
         """How many tasks of each run are at work here."""
-        return Counter(one.run for one in (*self._running, *self._beginning))
+        return Counter(assignment.run for assignment in (*self._running, *self._beginning))
 
     def is_at_work(self, run: RunId) -> bool:
         return bool(self._running.of(run) or self._beginning.of(run))
@@ -273,25 +282,25 @@ class Dispatcher:
 
     def is_alone(self, assignment: Assignment) -> bool:
         """Whether it has begun alone in this process, and is still within its time."""
-        return self._alone.current is assignment
+        return self._quarantine.current is assignment
 
     def withdraw(self, run: RunId) -> list[int]:
         """Take back what was not begun; which. What an earlier process may have begun is not among it."""
         held = self._unprovided.pop_all(run)
         waiting = [task for task in held if self._restored.pop((run, task), None) is None]
-        return [*waiting, *self._drop_queue(run), *self._apart.pop_all(run), *self._alone.take_all_back(run)]
+        return [*waiting, *self._drop_queue(run), *self._apart.pop_all(run), *self._quarantine.take_all_back(run)]
 
     def _drop_queue(self, run: RunId) -> OrderedDict[int, Assignment]:
         queue = self._queues.pop(run, NOTHING)
         if queue:
-            del self._lanes[next(iter(queue.values())).language].order[run]
+            del self._task_queues[next(iter(queue.values())).language].order[run]
         return queue
 
     def cancel(self, run: RunId, task: int, grace: Instant) -> None:
         """Settles when the work agrees or the grace ends; at once when it has not begun."""
         key = (run, task)
         waiting = self._unprovided.pop(run, task) or self._unqueue(run, task)
-        waiting = waiting or self._apart.pop(run, task) or self._alone.take_back(key)
+        waiting = waiting or self._apart.pop(run, task) or self._quarantine.take_back(key)
         waiting = waiting or self._take_back_begin(run, task)
         if waiting is not None:
             self._restored.pop(key, None)
@@ -303,23 +312,23 @@ class Dispatcher:
         done = self._ending(assignment)
         due = self._clock.now() + grace
         self._graces[key] = self._clock.call_at(due, lambda: done(Cancelled("abandoned: the grace has ended")))
-        self._hands.cancel(assignment)
+        self._executor.cancel(assignment)
 
     def _unqueue(self, run: RunId, task: int) -> Assignment | None:
         queue = self._queues.get(run, NOTHING)
-        found = queue.pop(task, None)
-        if found is not None and not queue:
+        assignment = queue.pop(task, None)
+        if assignment is not None and not queue:
             del self._queues[run]
-            del self._lanes[found.language].order[run]
-        return found
+            del self._task_queues[assignment.language].order[run]
+        return assignment
 
     def _take_back_begin(self, run: RunId, task: int) -> Assignment | None:
         """Not begun after all, whatever is recorded of it."""
-        found = self._beginning.pop(run, task)
-        if found is not None:
-            self._lanes[found.language].leave(found)
-            self._alone.ended(found)
-        return found
+        assignment = self._beginning.pop(run, task)
+        if assignment is not None:
+            self._task_queues[assignment.language].leave(assignment)
+            self._quarantine.ended(assignment)
+        return assignment
 
     def forget(self, run: RunId) -> None:
         """The run is over or not ours any more: what it still has here is stopped, nobody is told."""
@@ -334,12 +343,12 @@ class Dispatcher:
         assignment = self._running.pop(run, task)
         if assignment is None:
             return
-        self._lanes[assignment.language].leave(assignment)
+        self._task_queues[assignment.language].leave(assignment)
         grace = self._graces.pop((run, task), None)
         if grace is not None:
             grace.cancel()
-        self._alone.ended(assignment)
-        self._hands.cancel(assignment)
+        self._quarantine.ended(assignment)
+        self._executor.cancel(assignment)
 
     def providers_changed(self) -> None:
         waiting, self._unprovided = self._unprovided, Held()
@@ -353,19 +362,19 @@ class Dispatcher:
         self.fill()
 
     def waiting_for_provider(self, run: RunId) -> dict[int, str]:
-        return {task: one.provider for task, one in self._unprovided.of(run).items()}
+        return {task: assignment.provider for task, assignment in self._unprovided.of(run).items()}
 
     def runs_without_provider(self) -> set[RunId]:
         return {assignment.run for assignment in self._unprovided}
 
     async def close(self) -> None:
         self._closed = True
-        self._alone.stop()
-        for lane in self._lanes.values():
+        self._quarantine.stop()
+        for lane in self._task_queues.values():
             if lane.alarm is not None:
                 lane.alarm.cancel()
         for grace in self._graces.values():
             grace.cancel()
         for assignment in self._running:
-            self._hands.cancel(assignment)
-        await self._hands.close()
+            self._executor.cancel(assignment)
+        await self._executor.close()

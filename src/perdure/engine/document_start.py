@@ -51,17 +51,17 @@ async def start_run(
         raise UnfitInput(f"{origin}: {reason}; nothing was started")
     pinned = digest(validated.pinned)
     title = language.title(program) or name or _file_name(document) or language.name
-    given = await done_aside(weight, lambda: jsontext.encode(input))
+    input_text = await done_aside(weight, lambda: jsontext.encode(input))
     recorded = dict(options)
     if applied and validated.pinned == text:  # a language that pins a bundle has taken what it needs from around
         recorded["applied"] = msgspec.to_builtins(await client.validator.recorded(applied))
     options_text = jsontext.encode(recorded)
     found_name = language.find_name(program, token, recorded)
     if language.names_runs:
-        key = digest(await done_aside(weight, lambda: language.same_start(program, given, recorded)))[:16]
+        key = digest(await done_aside(weight, lambda: language.same_start(program, input_text, recorded)))[:16]
     else:
         same = pinned if validated.identity is None else digest(validated.identity)
-        key = digest(b"\x1f".join((same, digest(given), digest(options_text))))[:16]
+        key = digest(b"\x1f".join((same, digest(input_text), digest(options_text))))[:16]
     if found_name is not None:
         run = run_id_for_name(language.name, *found_name)
     elif token is not None:
@@ -74,7 +74,7 @@ async def start_run(
         language.name,
         pinned,
         title,
-        given,
+        input_text,
         options_text,
         new_seed() if seed is None else seed,
         labels={**language.labels(program, run, token), **labels},

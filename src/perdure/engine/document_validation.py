@@ -24,9 +24,9 @@ PROGRAMS_KEPT = 64
 Fetch = Callable[[Sequence[Lookup]], Awaitable[LookupAnswers]]
 
 
-async def nothing_known(asked: Sequence[Lookup]) -> LookupAnswers:
+async def nothing_known(lookups: Sequence[Lookup]) -> LookupAnswers:
     """The answers where there is no catalog."""
-    return {question: [] if isinstance(question, ResourcesInNamespace) else None for question in asked}
+    return {question: [] if isinstance(question, ResourcesInNamespace) else None for question in lookups}
 
 
 def calls_others(language: Dialect, text: bytes) -> bool:
@@ -46,7 +46,7 @@ class DocumentValidator:
     def __init__(self, languages: Mapping[str, Dialect], fetch: Fetch = nothing_known) -> None:
         self.languages = languages
         self.fetch = fetch
-        self._kept: OrderedDict[bytes, tuple[LookupAnswers, Validated]] = OrderedDict()
+        self._validated: OrderedDict[bytes, tuple[LookupAnswers, Validated]] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Event] = {}
 
     def language_of(self, text: bytes) -> Dialect | None:
@@ -54,13 +54,13 @@ class DocumentValidator:
 
     def declared(self, applied: Iterable[AppliedDocument]) -> list[DeclaredResource]:
         """Everything that these texts hold."""
-        found: list[DeclaredResource] = []
-        for one in applied:
-            text = one.text.encode()
+        resources: list[DeclaredResource] = []
+        for document in applied:
+            text = document.text.encode()
             language = self.language_of(text)
             if language is not None:
-                found += language.declares(text, one.file)
-        return found
+                resources += language.declares(text, document.file)
+        return resources
 
     async def validate(
         self,
@@ -88,15 +88,15 @@ class DocumentValidator:
             if (other := self._under_way.get(name)) is not None:
                 await other.wait()
                 continue
-            kept = self._kept.get(name)
+            kept = self._validated.get(name)
             if kept is None:
                 return None
             if not kept[0] or kept[0] == await self.fetch(list(kept[0])):
-                if name in self._kept:
-                    self._kept.move_to_end(name)
+                if name in self._validated:
+                    self._validated.move_to_end(name)
                 return kept[1]
-            if self._kept.get(name) is kept:
-                del self._kept[name]
+            if self._validated.get(name) is kept:
+                del self._validated[name]
 
     async def _validate(
         self,
@@ -107,28 +107,28 @@ class DocumentValidator:
         chosen: str,
         namespace: str,
     ) -> Validated:
-        size = WORK_OF_TEXT * (len(text) + sum(len(one.text) for one in applied))
+        size = WORK_OF_TEXT * (len(text) + sum(len(document.text) for document in applied))
         around = ValidationContext(
             await done_aside(size, lambda: self.declared(applied)), applied=applied, chosen=chosen, namespace=namespace
         )
         await done_aside(size, partial(language.foresee, text, around))
         await self._answer(around)
-        judged = await done_aside(size, lambda: language.parse(text, around))
+        validated = await done_aside(size, lambda: language.parse(text, around))
         while await self._answer(around):
-            judged = await done_aside(size, lambda: language.parse(text, around))
-        if not judged.has_errors:
-            self._kept[name] = (around.answers, judged)
-            if len(self._kept) > PROGRAMS_KEPT:
-                self._kept.popitem(last=False)
-        return judged
+            validated = await done_aside(size, lambda: language.parse(text, around))
+        if not validated.has_errors:
+            self._validated[name] = (around.answers, validated)
+            if len(self._validated) > PROGRAMS_KEPT:
+                self._validated.popitem(last=False)
+        return validated
 
     async def _answer(self, around: ValidationContext) -> bool:
         """Fetch what is open; False when nothing is."""
         if not around.unanswered:
             return False
-        asked = sorted(around.unanswered, key=repr)
+        lookups = sorted(around.unanswered, key=repr)
         around.unanswered.clear()
-        around.answers.update(await self.fetch(asked))
+        around.answers.update(await self.fetch(lookups))
         return True
 
     async def recorded(self, applied: Sequence[AppliedDocument]) -> list[RecordedDocument]:
@@ -136,26 +136,26 @@ class DocumentValidator:
 
         A document goes by what it calls itself; one without a name is called like its file.
         """
-        found: list[RecordedDocument] = []
+        recorded: list[RecordedDocument] = []
         wrong: list[str] = []
-        for one in applied:
-            text = one.text.encode()
+        for document in applied:
+            text = document.text.encode()
             language = self.language_of(text)
             if language is None:
                 continue
-            judged = await self.validate(language, text, applied)
-            if judged.has_errors:
-                wrong += [problem.describe(one.file) for problem in judged.problems]
-            elif judged.program is not None:
+            validated = await self.validate(language, text, applied)
+            if validated.has_errors:
+                wrong += [problem.describe(document.file) for problem in validated.problems]
+            elif validated.program is not None:
                 size = WORK_OF_TEXT * len(text)
-                names, version = await done_aside(size, partial(_called, language, text, one.file))
-                pinned = judged.pinned.decode()
-                found.append(
-                    RecordedDocument(names, language.name, pinned, version, calls_others(language, text), one.file)
+                names, version = await done_aside(size, partial(_called, language, text, document.file))
+                pinned = validated.pinned.decode()
+                recorded.append(
+                    RecordedDocument(names, language.name, pinned, version, calls_others(language, text), document.file)
                 )
         if wrong:
             raise InvalidDocument("\n".join(wrong))
-        return found
+        return recorded
 
 
 def _called(language: Dialect, text: bytes, file: str) -> tuple[list[str], str]:

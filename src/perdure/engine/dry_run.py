@@ -89,7 +89,7 @@ class DryRun:
         unreached = _unreached(execution, word)
         tried = await self._accept(word, self._now)
         if tried.changes_nothing:
-            return Verdict(is_new=False, remarks=self._said_before(word))
+            return Verdict(is_new=False, remarks=self._earlier(word))
         return Verdict(remarks=(*self._remarks(word), *([f"applies when {unreached} is reached"] if unreached else ())))
 
     async def waiting(self) -> list[Pending]:
@@ -101,7 +101,7 @@ class DryRun:
     async def _waiting(self) -> Sequence[tuple[Instant, i.Input]]:
         """Bounds that are due, and letters, in order of arrival. A wait for a word has not run out yet."""
         state = self.execution.state
-        found: list[tuple[Instant, int, i.Input]] = [
+        waiting: list[tuple[Instant, int, i.Input]] = [
             (timer.due_with(self._ahead), i.TIMER_RANK + timer.rank, i.TimerDue(number))
             for number, timer in state.timers.items()
             if timer.due_with(self._ahead) <= self._now and timer.rank < i.WORD_RANK
@@ -111,8 +111,8 @@ class DryRun:
                 given = i.decode(delivered.message.body)
             except NewerRecord:
                 continue  # the run cannot take it now either
-            found.append((delivered.message.at, 0, given))
-        return [(at, given) for at, _, given in sorted(found, key=lambda one: one[:2])]
+            waiting.append((delivered.message.at, 0, given))
+        return [(at, given) for at, _, given in sorted(waiting, key=lambda one: one[:2])]
 
     async def _accept(self, given: i.Input, at: Instant) -> Turn:
         """As its owner would, but without a move."""
@@ -120,14 +120,14 @@ class DryRun:
         while (needs := decide(turn, NO_MOVES, is_held=True)) is not None:
             if needs.lookups:
                 turn.answers.update(await self._answers(needs.lookups))
-            found = await self._store.values(self.execution.id, needs.digests)
+            values = await self._store.values(self.execution.id, needs.digests)
             for source, _ in borrowed_by(self.execution.id, given):
-                found |= await self._store.values(source, [name for name in needs.digests if name not in found])
-            turn.absent.update(name for name in needs.digests if name not in found)
+                values |= await self._store.values(source, [name for name in needs.digests if name not in values])
+            turn.absent.update(name for name in needs.digests if name not in values)
             missing = turn.absent.intersection(needs.digests)
             if missing and not needs.may_be_absent:
                 raise LookupError(f"large values of run {self.execution.id} are not in the store")
-            turn.texts.update(found)
+            turn.texts.update(values)
         self._accepted.append((at, given))
         return turn
 
@@ -136,22 +136,22 @@ class DryRun:
         given = turn.input
         refused = turn.answer.reason if isinstance(turn.answer, i.Refused) else ""
         if isinstance(given, i.Cancel):
-            kind, said = "cancel", "cancel requested"
+            kind, event_text = "cancel", "cancel requested"
         elif kind := kind_of(given):
-            said = _phrase(self.execution, given)
+            event_text = _phrase(self.execution, given)
         elif isinstance(given, i.TimerDue) and not refused:
-            kind, said = "deadline", "a deadline passed"
+            kind, event_text = "deadline", "a deadline passed"
         elif isinstance(given, RESULTS) and not refused:
-            kind, said = "result", "a result arrived" if not isinstance(given, i.ChildResult) else "a child ended"
+            kind, event_text = "result", "a result arrived" if not isinstance(given, i.ChildResult) else "a child ended"
         else:
             return
         by = getattr(given, "by", "")
         who = f" by {by}" if by else ""
         fate = f"does not count: {refused}" if refused else "takes effect when resumed"
-        text = f"{said} at {written(at)}{who}, {fate}"
+        text = f"{event_text} at {written(at)}{who}, {fate}"
         self.pending.append(Pending(kind, text, at, by, getattr(given, "key", "")))
 
-    def _said_before(self, word: i.Input) -> tuple[str, ...]:
+    def _earlier(self, word: i.Input) -> tuple[str, ...]:
         if isinstance(word, i.Cancel):
             for at, given in self._accepted[:-1]:
                 if isinstance(given, i.Cancel):
@@ -159,25 +159,25 @@ class DryRun:
         return ("it was said before",)
 
     def _remarks(self, word: i.Input) -> list[str]:
-        said = []
+        remarks = []
         before = self._accepted[:-1]
         about = _subjects(self.execution, word)
         for at, given in before:
             if kind_of(given) and not isinstance(given, i.Cancel) and about & _subjects(self.execution, given):
                 by = getattr(given, "by", "")
                 who = f" by {by}" if by else ""
-                said.append(f"overrides {_phrase(self.execution, given)}{who}, recorded at {written(at)}")
+                remarks.append(f"overrides {_phrase(self.execution, given)}{who}, recorded at {written(at)}")
         if any(isinstance(given, RESULTS) for _, given in before):
-            said.append("decided with what waits before it")
-        return said
+            remarks.append("decided with what waits before it")
+        return remarks
 
 
 def _cause(turn: Turn, at: Instant) -> str:
     """What it was that speaks against a word, and since when."""
     match turn.input:
         case i.TimerDue():
-            told = next((text for event in turn.events if (text := _message(event))), "a deadline around it passed")
-            return f"{told.rstrip('.')} (at {written(at)})"
+            cause = next((text for event in turn.events if (text := _message(event))), "a deadline around it passed")
+            return f"{cause.rstrip('.')} (at {written(at)})"
         case i.Cancel(_, by):
             return f"a cancel was requested at {written(at)}{f' by {by}' if by else ''}"
         case given if kind_of(given):
@@ -188,8 +188,8 @@ def _cause(turn: Turn, at: Instant) -> str:
 
 def _message(event: object) -> str:
     """What a language says of its own event, if it has words for it."""
-    said = getattr(event, "message", None) or getattr(getattr(event, "error", None), "message", None)
-    return said if isinstance(said, str) else ""
+    message = getattr(event, "message", None) or getattr(getattr(event, "error", None), "message", None)
+    return message if isinstance(message, str) else ""
 
 
 def _subjects(execution: Execution, given: i.Input) -> frozenset[str]:

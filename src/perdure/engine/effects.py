@@ -50,7 +50,7 @@ async def effects(client: "Client", run: RunId) -> list[dict[str, Any]]:
     row, execution, _ = await client.outlook(run)
     is_owned = bool(await client.store.owned([row.partition]))
     waiting = {task.held for task in execution.state.tasks.values() if task.held}
-    found = []
+    listed = []
     for key, effect in sorted(execution.state.effects.items(), key=lambda item: item[1].claimed_at):
         task = execution.state.tasks.get(effect.task)
         path, _, name = key.rpartition("#")
@@ -75,8 +75,8 @@ async def effects(client: "Client", run: RunId) -> list[dict[str, Any]]:
             shown["reason"] = effect.unfit
         if effect.settled_by:
             shown["settled_by"] = effect.settled_by
-        found.append(shown)
-    hidden: list[dict[str, Any]] = (await run_views.mask_of(client.store, execution)).data(found)
+        listed.append(shown)
+    hidden: list[dict[str, Any]] = (await run_views.mask_of(client.store, execution)).data(listed)
     return hidden
 
 

@@ -61,7 +61,7 @@ class Past:
         if at is not None and not 0 < at <= len(self._numbers):
             run_views.no_event(at, len(self._numbers))
         number = len(self._numbers) if at is None else at
-        point = next(one for one in self.points if one.number >= number)
+        point = next(candidate for candidate in self.points if candidate.number >= number)
         if point.is_open:
             return run_views.cut(self._turns, point.recorded)
         reason = f"run {self._run} had ended at event {point.number}; there is nothing to go on with"

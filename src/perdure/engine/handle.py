@@ -27,12 +27,12 @@ class RunFailed(PerdureError):
         self.outcome = outcome
         match outcome:
             case Failed(code, message):
-                said = f": {code}{f' ({message})' if message else ''}"
+                reason_text = f": {code}{f' ({message})' if message else ''}"
             case Cancelled(reason):
-                said = f": {reason}" if reason else ""
+                reason_text = f": {reason}" if reason else ""
             case _:
-                said = ""
-        super().__init__(f"run {run} {status.value.replace('_', ' ')}{said}")
+                reason_text = ""
+        super().__init__(f"run {run} {status.value.replace('_', ' ')}{reason_text}")
 
 
 class Handle:

@@ -58,7 +58,9 @@ class Handover:
         for slot in self._slots.values():
             tasks, runs = weight.get(slot.partition, (0, 0))
             weight[slot.partition] = (tasks + running[slot.id], runs + 1)
-        willing = [one for one in self._partitions if self._took_long.get(one, -inf) + SHY_OF_TRYING < now]
+        willing = [
+            partition for partition in self._partitions if self._took_long.get(partition, -inf) + SHY_OF_TRYING < now
+        ]
         return sorted(willing, key=lambda one: (weight.get(one, (0, 0)), one))[:count]
 
     def begin(self, partitions: Iterable[int], patience: float) -> None:
@@ -70,7 +72,7 @@ class Handover:
         for slot in list(self._slots.values()):
             if slot.partition in self._open and not slot.is_leaving:
                 slot.is_leaving = True
-                slot.unbegun = self._dispatcher.withdraw(slot.id)
+                slot.unstarted = self._dispatcher.withdraw(slot.id)
                 self._open[slot.partition].add(slot)
                 if slot.phase is Phase.READY and slot.comes_again:
                     slot.phase = Phase.IDLE  # the next owner decides it
@@ -81,8 +83,8 @@ class Handover:
         waiting = self._open.get(slot.partition)
         if waiting is None or not self._is_quiet(slot):
             return
-        if slot.unbegun:
-            self._lay_down(slot)
+        if slot.unstarted:
+            self._return_unstarted(slot)
         else:
             waiting.discard(slot)
 
@@ -149,14 +151,14 @@ class Handover:
                     await asyncio.sleep(LOOK_EVERY)
         return not self._open
 
-    def lay_down(self) -> None:
+    def return_unstarted(self) -> None:
         """Nothing more is waited for: what was not begun is written down, and what is at work and will not end here."""
         for slot in list(self._slots.values()):
-            begun = [one.task for one in self._dispatcher.at_work(slot.id)]
-            if slot.is_leaving and (slot.unbegun or begun):
-                self._lay_down(slot, begun)
+            begun = [assignment.task for assignment in self._dispatcher.at_work(slot.id)]
+            if slot.is_leaving and (slot.unstarted or begun):
+                self._return_unstarted(slot, begun)
 
-    def _lay_down(self, slot: Slot, begun: Sequence[int] = ()) -> None:
-        unbegun, slot.unbegun = slot.unbegun, []
-        slot.laying_down.update(unbegun)
+    def _return_unstarted(self, slot: Slot, begun: Sequence[int] = ()) -> None:
+        unbegun, slot.unstarted = slot.unstarted, []
+        slot.returning.update(unbegun)
         self._scheduler.offer_now(slot.id, i.LayDown(unbegun, list(begun)))

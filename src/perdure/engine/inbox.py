@@ -42,7 +42,7 @@ class Inbox:
         try:
             messages = await self._all(partitions)
         finally:
-            self._reading = [one for one in self._reading if one is not decided]
+            self._reading = [positions for positions in self._reading if positions is not decided]
         for delivered in messages:
             if delivered.position not in decided:  # it was there when the store looked, and is not any more
                 self.take(delivered)

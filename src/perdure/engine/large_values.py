@@ -20,16 +20,16 @@ def lighten_outcome(outcome: Outcome) -> tuple[Outcome, Aside]:
     return (Succeeded(value), aside) if aside else (outcome, ())
 
 
-def lighten(given: T, *fields: str) -> tuple[T, Aside]:
+def lighten(message: T, *fields: str) -> tuple[T, Aside]:
     """The same input with the large ones of these fields replaced by references."""
     changed: dict[str, Any] = {}
     taken: Aside = ()
     for field in fields:
-        payload = getattr(given, field, None)
+        payload = getattr(message, field, None)
         if payload is not None:
             changed[field], aside = _lighten(payload)
             taken += aside
-    return (replace(given, **changed), taken) if taken else (given, ())  # type: ignore[type-var]
+    return (replace(message, **changed), taken) if taken else (message, ())  # type: ignore[type-var]
 
 
 def _lighten(payload: Payload) -> tuple[Payload, Aside]:

@@ -21,25 +21,25 @@ from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.protocol import ResourceRow, Store
 
 
-async def answer(store: Store, asked: Sequence[Lookup], dialects: Iterable[Dialect] = ()) -> LookupAnswers:
+async def answer(store: Store, lookups: Sequence[Lookup], dialects: Iterable[Dialect] = ()) -> LookupAnswers:
     """From the store; what the catalog does not have may be one of the dialects' own."""
-    found = await store.resources([one for one in asked if isinstance(one, ResourceKey)])
-    memories = await store.memories([one.key for one in asked if isinstance(one, CacheLookup)])
+    resources = await store.resources([one for one in lookups if isinstance(one, ResourceKey)])
+    memories = await store.memories([one.key for one in lookups if isinstance(one, CacheLookup)])
     answers: LookupAnswers = {}
-    for one in asked:
-        match one:
+    for lookup in lookups:
+        match lookup:
             case ResourceKey():
-                answers[one] = document(found[one]) if one in found else _provided(dialects, one)
+                answers[lookup] = document(resources[lookup]) if lookup in resources else _provided(dialects, lookup)
             case CacheLookup(key):
-                answers[one] = memories.get(key)
+                answers[lookup] = memories.get(key)
             case QueuedTaskLookup(run, task):
-                answers[one] = await store.is_offered(run, task)
+                answers[lookup] = await store.is_offered(run, task)
             case StrandedRunLookup(parent, run):
-                answers[one] = await _is_stranded(store, parent, run)
+                answers[lookup] = await _is_stranded(store, parent, run)
             case PermitQueueLookup(scope, run):
-                answers[one] = await store.line(scope, run)
+                answers[lookup] = await store.line(scope, run)
             case ResourcesInNamespace(kind, namespace):
-                answers[one] = [document(row) for row in await store.list_resources(kind, namespace)]
+                answers[lookup] = [document(row) for row in await store.list_resources(kind, namespace)]
     return answers
 
 
@@ -62,8 +62,8 @@ async def _is_stranded(store: Store, parent: RunId, run: RunId) -> bool:
 
 
 def _provided(dialects: Iterable[Dialect], key: ResourceKey) -> Resource | None:
-    stocked = (one.provided(key.kind, key.namespace, key.name) for one in dialects)
-    return next((found for found in stocked if found is not None), None)
+    stocked = (dialect.provided(key.kind, key.namespace, key.name) for dialect in dialects)
+    return next((resource for resource in stocked if resource is not None), None)
 
 
 def document(row: ResourceRow) -> Resource:

@@ -46,7 +46,7 @@ async def send(
     """`along` are other runs that are told the same, together with it: all of them hear of it or none."""
     store = client.store
     execution = await run_views.load(store, client.languages, row)
-    is_live = bool(await store.owned([row.partition])) or any(one.serves for one in await store.servers())
+    is_live = bool(await store.owned([row.partition])) or any(server.serves for server in await store.servers())
     if row.stuck and not is_live:
         await _record(client, row.id, given, along)
         return SendResult(False, False, remarks=("decided when the run is not stuck",))
@@ -73,7 +73,9 @@ async def _record(client: "Client", run: RunId, given: i.Input, along: Sequence[
     letter = Message(run, client.clock.now(), i.encode(given), is_control_message(given))
     if along:
         letters = [letter, *(msgspec.structs.replace(letter, to=other) for other in along)]
-        sent = next((one for one in await client.store.send_together(letters) if one.message.to == run), None)
+        sent = next(
+            (delivered for delivered in await client.store.send_together(letters) if delivered.message.to == run), None
+        )
     else:
         sent = await client.store.send(letter)
     if sent is None:
@@ -89,7 +91,7 @@ async def _heard(
     pause, longest = LOOK_EVERY
     is_counted = False
     while True:
-        waits = any(_is_same(one.message, given, at) for one in await client.store.messages(execution.id))
+        waits = any(_is_same(delivered.message, given, at) for delivered in await client.store.messages(execution.id))
         for last, body in await client.store.history(execution.id, seen):
             for _, events in decode_turns(execution.dialect, body):
                 for event in events:
@@ -112,8 +114,8 @@ async def _heard(
         pause = min(pause * 1.5, longest)
 
 
-def _is_same(letter: Message, given: i.Input, at: Instant) -> bool:
-    return letter.at == at and letter.body == i.encode(given)
+def _is_same(message: Message, given: i.Input, at: Instant) -> bool:
+    return message.at == at and message.body == i.encode(given)
 
 
 def _answered(event: e.Event, given: i.Input, at: Instant) -> bool | str:

@@ -119,7 +119,9 @@ class Partitions:
         """Take up what has no live owner: all of it, or these runs with their children."""
         home = await self.find_birthplace(families[0] if families else RunId(""))
         moved = runs_of(await self._store.move(families, home))
-        stuck = [run for run in self._context.stuck if families is None or any(is_family(run, one) for one in families)]
+        stuck = [
+            run for run in self._context.stuck if families is None or any(is_family(run, family) for family in families)
+        ]
         await self.wake([*moved, *(run for run in stuck if run not in moved)])  # ours that are stuck are tried again
 
     async def give_back(self, family: RunId) -> bool:
@@ -132,7 +134,7 @@ class Partitions:
         for slot in slots:
             slot.is_leaving = True
             if unbegun := self._scheduler.dispatcher.withdraw(slot.id):
-                slot.laying_down.update(unbegun)
+                slot.returning.update(unbegun)
                 await self._scheduler.ask(slot.id, i.LayDown(unbegun))
         below = [row.id for row in await descendants(self._store, family)]
         if self._scheduler.runs.is_moving(family):  # something has come for it meanwhile
@@ -187,7 +189,7 @@ class Partitions:
 
     def _give_up_tasks(self, run: RunId) -> None:
         at_work = self._scheduler.dispatcher.at_work(run)
-        alone = next((one for one in at_work if self._scheduler.dispatcher.is_alone(one)), None)
+        alone = next((assignment for assignment in at_work if self._scheduler.dispatcher.is_alone(assignment)), None)
         self._scheduler.dispatcher.forget(run)
         self._scheduler.recorder.lose(run, at_work, alone)
 
@@ -201,7 +203,7 @@ class Partitions:
     def _stay_with(self, slots: Sequence[Slot]) -> None:
         for slot in slots:
             slot.is_leaving = False
-            unbegun, slot.unbegun = slot.unbegun, []
+            unbegun, slot.unstarted = slot.unstarted, []
             if slot.execution is None:
                 continue  # its tasks find hands when it is loaded
             for number in unbegun:
@@ -275,4 +277,4 @@ class Partitions:
 
 
 def runs_of(left: Sequence[AdoptedRuns]) -> list[RunId]:
-    return [run for one in left for run in one.runs]
+    return [run for owner in left for run in owner.runs]

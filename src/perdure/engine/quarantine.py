@@ -61,7 +61,7 @@ class Quarantine:
             del self._waiting[key]
         return [task for _, task in keys]
 
-    def look(self) -> None:
+    def fill(self) -> None:
         """Begin the next one if that can be; else see that its turn comes."""
         if self.current is not None:
             return
@@ -96,7 +96,7 @@ class Quarantine:
 
     def _try_again(self) -> None:
         self._turn = None
-        self.look()
+        self.fill()
 
     def begun(self, assignment: Assignment) -> None:
         """Its begin is recorded, its function at work."""

@@ -34,13 +34,15 @@ async def brought_by_code(
 ) -> list[tuple[RunId, int]]:
     """Runs of these partitions, and the permits under which each waits for something that is loaded here (STY-118)."""
     providing = [dialect for dialect in dialects if dialect.provides_resources]
-    asked = await store.waiting_permits(RESOURCES, partitions) if providing else []
+    awaited = await store.waiting_permits(RESOURCES, partitions) if providing else []
     is_here: dict[str, bool] = {}
-    for _, _, scope in asked:
+    for _, _, scope in awaited:
         if scope not in is_here:
-            wanted = resource_of(scope)
-            is_here[scope] = wanted is not None and any(dialect.provided(*wanted) is not None for dialect in providing)
-    return [(run, permit) for run, permit, scope in asked if is_here[scope]]
+            resource = resource_of(scope)
+            is_here[scope] = resource is not None and any(
+                dialect.provided(*resource) is not None for dialect in providing
+            )
+    return [(run, permit) for run, permit, scope in awaited if is_here[scope]]
 
 
 _log = logging.getLogger("perdure.engine")
@@ -64,21 +66,21 @@ class Recovery:
         """What was missing may be here now."""
         self._left.clear()
 
-    async def look(self) -> None:
+    async def look_for_orphans(self) -> None:
         """Give back what cannot be done here after all, then take up what can."""
         if self._is_looking:
             return
         self._is_looking = True
         try:
             if self._taken:
-                await self._look_at_taken()
+                await self._give_back_undoable()
             await self._take_up()
         except StoreError as error:
             _log.warning("what others left behind cannot be seen, looking again soon: %s", error)
         finally:
             self._is_looking = False
 
-    async def _look_at_taken(self) -> None:
+    async def _give_back_undoable(self) -> None:
         """Since they were taken up they may have come to something that only another process has."""
         lacking = {root_of(run) for run in self._scheduler.dispatcher.runs_without_provider()}
         for run, _, scope in await self._store.waiting_permits(RESOURCES, self._partitions):
@@ -141,9 +143,9 @@ class Recovery:
 
     async def _lack_of_resources(self, run: RunId, waiting: set[str]) -> str:
         """Code may stand for a resource: whoever has that code is the one to go on."""
-        wanted = [found for scope in waiting if (found := resource_of(scope)) is not None]
-        applied = await self._store.resources([ResourceKey(*one) for one in wanted]) if wanted else {}
-        for one in wanted:
+        resources = [resource for scope in waiting if (resource := resource_of(scope)) is not None]
+        applied = await self._store.resources([ResourceKey(*one) for one in resources]) if resources else {}
+        for one in resources:
             if ResourceKey(*one) not in applied and not any(
                 dialect.provided(*one) is not None for dialect in self._dialects.values()
             ):

@@ -68,12 +68,12 @@ class RunLoader:
             slots = [self._wanted.popleft() for _ in range(min(len(self._wanted), LOADED_AT_ONCE))]
             stored = {one.row.id: one for one in await self._store.load([slot.id for slot in slots])}
             for slot in slots:
-                one = stored.get(slot.id)
-                if self._is_quick(slot, one):
-                    await self._runs.on_loaded(slot, one)
+                stored_run = stored.get(slot.id)
+                if self._is_quick(slot, stored_run):
+                    await self._runs.on_loaded(slot, stored_run)
                 else:
                     self._aside += 1
-                    self._tasks.spawn(self._find_aside(slot, one))
+                    self._tasks.spawn(self._find_aside(slot, stored_run))
             await asyncio.sleep(0)
         self._is_busy = False
 
@@ -244,7 +244,9 @@ class ResidentRuns:
 
     async def _fill_new(self, slot: Slot) -> None:
         """Not in the store: a child about to start, or a letter to a run that is gone."""
-        mail, start = next(((one, one.given) for one in slot.mailbox if isinstance(one.given, i.Start)), (None, None))
+        mail, start = next(
+            ((waiting, waiting.given) for waiting in slot.mailbox if isinstance(waiting.given, i.Start)), (None, None)
+        )
         if mail is None or start is None:
             mails = slot.mailbox
             for lost in [mail for mail in mails if mail.is_acknowledged_word]:  # a store keeps runs that have words

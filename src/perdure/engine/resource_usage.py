@@ -20,7 +20,7 @@ async def with_usage(client: "Client", kind: ResourceKind, resources: Sequence[R
     kinds = language.users(kind.name)
     if not kinds or not resources:
         return list(resources)
-    users = [document(row) for one in kinds for row in await client.store.list_resources(one)]
+    users = [document(row) for kind_name in kinds for row in await client.store.list_resources(kind_name)]
     names = {str(one["metadata"]["name"]) for one in resources}
     runs = await _runs(client, language.name, names.pop() if len(names) == 1 else None)
     return [language.with_usage(one, users, runs[_place(one)]) for one in resources]

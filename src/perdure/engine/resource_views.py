@@ -26,14 +26,14 @@ async def list_views(
     limit: int | None = None,
 ) -> tuple[list[View], bool]:
     """Resources of the kind, those of the latest run first, and whether there may be more than `limit`."""
-    found: list[View] = []
+    views: list[View] = []
     async for row in _latest(client, client.catalog.language_of(kind).name):
         for view in await _views(client, kind, row):
             if _is_in(view[1], namespace) and _has(view[1], labels or {}):
-                if len(found) == limit:
-                    return found, True
-                found.append(view)
-    return found, False
+                if len(views) == limit:
+                    return views, True
+                views.append(view)
+    return views, False
 
 
 async def find_views(client: "Client", kind: ResourceKind, name: str, namespace: str | None = None) -> list[View]:
@@ -57,7 +57,9 @@ async def find_part(client: "Client", key: ResourceKey) -> Resource | None:
     """A resource that a run shows of a part of itself, by the names that such a run may have."""
     kind = client.catalog.kind(key.kind)
     views = [view for row in await _holders(client, kind, key.name) for view in await _views(client, kind, row)]
-    return next((one for _, one in views if _is_in(one, key.namespace) and _name(one) == key.name), None)
+    return next(
+        (resource for _, resource in views if _is_in(resource, key.namespace) and _name(resource) == key.name), None
+    )
 
 
 async def _holders(client: "Client", kind: ResourceKind, name: str) -> list[RunRow]:
@@ -67,7 +69,7 @@ async def _holders(client: "Client", kind: ResourceKind, name: str) -> list[RunR
     if not label or not language.shows_resources:
         return []
     called = language.holders(kind.name, name)
-    return [row for one in called for row in await client.named(label, one)]
+    return [row for run_name in called for row in await client.named(label, run_name)]
 
 
 async def _latest(client: "Client", language: str) -> AsyncIterator[RunRow]:
@@ -94,7 +96,7 @@ async def _views(client: "Client", kind: ResourceKind, row: RunRow) -> list[View
     itself, *parts = language.resources(shown)
     if words := shown.get("pending"):  # what is recorded and not decided yet is told with the run, not with its parts
         itself = {**itself, "pending": words}
-    return [(row, one) for one in (itself, *parts) if one["kind"] == kind.name]
+    return [(row, resource) for resource in (itself, *parts) if resource["kind"] == kind.name]
 
 
 def _name(resource: Resource) -> str:

@@ -83,7 +83,7 @@ class Sweeper:
         if any(row.has_control_messages for row in (await self._client.find(run), *below)):
             return False
         await self._remove_entries(run)
-        return run in await self._client.store.remove([*(one.id for one in reversed(below)), run])
+        return run in await self._client.store.remove([*(row.id for row in reversed(below)), run])
 
     async def disown(self, run: RunId) -> None:
         """Have a run removed, by whoever owns it, once what is below it has been cancelled and has stopped."""
@@ -112,7 +112,7 @@ class Sweeper:
         """Have the run note that its children go, and remove them; whether that was done before; None: not now."""
         client = self._client
         below = await descendants(client.store, row.id)
-        if any(not one.status.is_final for one in below):
+        if any(not row_below.status.is_final for row_below in below):
             return None
         execution = await client.execution(row.id)
         was_clean = self._is_clean(execution)

@@ -47,10 +47,10 @@ class RunRemoval:
         still_open = [row.id for row in below if not row.status.is_final] + await self._store.unstarted_children(run)
         if still_open:
             self._held[run] = [*self._held.get(run, ()), *mails]
-            for one in still_open:
-                if one not in self._told:
-                    self._told.add(one)
-                    await self._store.send_together([Message(one, self._clock.now(), i.encode(i.Disown()))])
+            for child in still_open:
+                if child not in self._told:
+                    self._told.add(child)
+                    await self._store.send_together([Message(child, self._clock.now(), i.encode(i.Disown()))])
             await self._scheduler.inbox.read()
             return
         gone = await self._store.remove([*(row.id for row in reversed(below)), run])
@@ -72,13 +72,13 @@ class RunRemoval:
 
 async def descendants(store: Store, run: RunId) -> list[RunRow]:
     """Parents before their children."""
-    found: list[RunRow] = []
+    rows_below: list[RunRow] = []
     waiting = [run]
     while waiting:
         rows = await store.search(RunFilter(parent=waiting.pop()))
-        found += rows
+        rows_below += rows
         waiting += [row.id for row in rows]
-    return found
+    return rows_below
 
 
 async def prune_runs(store: Store, ended_before: Instant) -> int:

@@ -72,9 +72,9 @@ def bytes_of(rows: Sequence[tuple[int, bytes]]) -> int:
     return sum([len(body) for _, body in rows])
 
 
-async def compiled(dialect: Dialect, written: str, text: bytes) -> Any:
+async def compiled(dialect: Dialect, language: str, text: bytes) -> Any:
     """The program of a pinned document; a long one is compiled in a thread."""
-    return await done_aside(len(text) * WORK_OF_TEXT, lambda: read_pinned(dialect, written, text))
+    return await done_aside(len(text) * WORK_OF_TEXT, lambda: read_pinned(dialect, language, text))
 
 
 def dialect_of(dialects: Mapping[str, Dialect], language: str) -> Dialect:
@@ -120,8 +120,8 @@ def tell(dialect: Dialect, run: RunId, all_turns: Turns) -> Iterator[tuple[int, 
                 recorded += 1
                 yield at, [event]
 
-    for told in dialect.history(run, one_by_one()):
-        yield recorded, told
+    for shown in dialect.history(run, one_by_one()):
+        yield recorded, shown
 
 
 def history(
@@ -133,9 +133,9 @@ def history(
         yield from (mask.data(event) for _, event in tell(dialect, run, whole) if event["seq"] > after)
         return
     for last, row in rows:
-        found = decode_turns(dialect, row)
-        seq = last - sum(len(events) for _, events in found)
-        for instant, events in found:
+        turns_of_row = decode_turns(dialect, row)
+        seq = last - sum(len(events) for _, events in turns_of_row)
+        for instant, events in turns_of_row:
             for event in events:
                 seq += 1
                 if seq > after:
@@ -160,10 +160,10 @@ async def mask_of(store: Store, execution: Execution) -> Mask:
     dialect, state = execution.dialect, execution.state
     options = jsontext.decode(state.options)
     if dialect.has_secret_inputs(execution.program, options):
-        given = state.input
-        if isinstance(given, Ref):
-            given = (await store.values(execution.id, [given.digest]))[given.digest]
-        for secret in dialect.secret_inputs(execution.program, jsontext.decode(given), options):
+        input_payload = state.input
+        if isinstance(input_payload, Ref):
+            input_payload = (await store.values(execution.id, [input_payload.digest]))[input_payload.digest]
+        for secret in dialect.secret_inputs(execution.program, jsontext.decode(input_payload), options):
             mask.add(secret)
     return mask
 
@@ -183,17 +183,17 @@ async def show(store: Store, execution: Execution) -> Any:
         try:
             return mask.data(execution.dialect.show(execution, texts))
         except MissingValues as needs:
-            found = await store.values(execution.id, needs.digests)
-            if not found:
+            values = await store.values(execution.id, needs.digests)
+            if not values:
                 raise RunNotFound(f"large values of run {execution.id} are not in the store") from None
-            texts |= found
+            texts |= values
 
 
 def with_pending(picture: Any, pending: Sequence[Pending]) -> Any:
     """A picture with what is recorded and not decided yet, behind whatever else waits in it."""
     if not pending or not isinstance(picture, dict):
         return picture
-    return {**picture, "pending": [*picture.get("pending", ()), *(one.plain() for one in pending)]}
+    return {**picture, "pending": [*picture.get("pending", ()), *(message.plain() for message in pending)]}
 
 
 async def body_of(store: Store, execution: Execution, ref: str, now: Instant) -> Any:
@@ -204,10 +204,10 @@ async def body_of(store: Store, execution: Execution, ref: str, now: Instant) ->
         try:
             return mask.data(execution.dialect.body_of(execution, texts, ref, now))
         except MissingValues as needs:
-            found = await store.values(execution.id, needs.digests)
-            if not found:
+            values = await store.values(execution.id, needs.digests)
+            if not values:
                 raise ReferenceNotAvailable(f"the store has lost the body of {ref or 'the result'}") from None
-            texts |= found
+            texts |= values
 
 
 def checksum(execution: Execution) -> str:
@@ -221,10 +221,10 @@ def numbered(seq: int, at: Instant, event: Event) -> dict[str, Any]:
     Values are inline, large ones by size and digest. A field of its own that is called like one of those three stands
     behind `own_`.
     """
-    told: dict[str, Any] = {"seq": seq, "at": at, "event": type(event).__name__}
+    shown: dict[str, Any] = {"seq": seq, "at": at, "event": type(event).__name__}
     for name in event.__struct_fields__:
-        told[f"own_{name}" if name in NUMBERED else name] = _plain(getattr(event, name))
-    return told
+        shown[f"own_{name}" if name in NUMBERED else name] = _plain(getattr(event, name))
+    return shown
 
 
 def _plain(value: Any) -> Any:

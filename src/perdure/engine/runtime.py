@@ -81,7 +81,7 @@ class Runtime:
         self.scheduler.partitions.is_leaving = True
         is_drained = self.stopped is None and await self.scheduler.handover.leave(grace)
         await self._become_quiet()
-        self.scheduler.handover.lay_down()
+        self.scheduler.handover.return_unstarted()
         await self._become_quiet()
         return is_drained
 
@@ -216,7 +216,7 @@ class Runtime:
 
     def _look_for_orphans(self) -> None:
         if self.partitions and not self.scheduler.partitions.is_leaving:
-            self._tasks.spawn(self.scheduler.recovery.look())
+            self._tasks.spawn(self.scheduler.recovery.look_for_orphans())
 
     def _look_for_lost_leases(self) -> None:
         self._tasks.spawn(self.expire_leases())

@@ -101,13 +101,13 @@ class Slot:
         "id",
         "is_expensive",
         "is_leaving",
-        "laying_down",
         "lived",
         "mailbox",
         "partition",
         "phase",
         "pooled",
         "programs",
+        "returning",
         "rivals",
         "snapshot_bytes",
         "summary",
@@ -115,8 +115,8 @@ class Slot:
         "taken",
         "timers",
         "turns",
-        "unbegun",
         "unfinished",
+        "unstarted",
         "unsynced",
         "waits",
     )
@@ -144,9 +144,9 @@ class Slot:
         self.cheap = 0
         self.fetching: set[int] = set()  # tasks whose large values are on their way from the store
         self.is_leaving = False  # its partition is being handed over: tasks are not begun, but kept in `unbegun`
-        self.unbegun: list[int] = []
+        self.unstarted: list[int] = []
         self.has_unassigned_tasks = False  # some of its tasks may be in nobody's hands; looked at when it comes to rest
-        self.laying_down: set[int] = set()  # those of which it is being recorded
+        self.returning: set[int] = set()  # those of which it is being recorded
         self.rivals: dict[tuple[RunName, RunId], RunId] = {}  # who has the names that it has claimed in vain
         # The decision in progress.
         self.taken: list[Mail] = []

@@ -55,9 +55,9 @@ class StoreValidator:
         for batch in self._reading.dump():
             self.read.records += len(batch)
             for record in batch:
-                look = _LOOKS.get(type(record))
-                if look is not None:
-                    yield from look(self, record)
+                check = _LOOKS.get(type(record))
+                if check is not None:
+                    yield from check(self, record)
             self._heard(self.read)
         yield from self._next_runs()
         for run in sorted(self._unmoved):
@@ -67,11 +67,11 @@ class StoreValidator:
 
     def _loaded(self, name: bytes) -> Any:
         """The program, or why there is none."""
-        found = self._reading.program(name)
-        if found is None:
+        pinned = self._reading.program(name)
+        if pinned is None:
             return None
-        dialect = self._dialects.get(found[0].partition("@")[0])
-        return None if dialect is None else read_pinned(dialect, *found)
+        dialect = self._dialects.get(pinned[0].partition("@")[0])
+        return None if dialect is None else read_pinned(dialect, *pinned)
 
     def _document(self, record: r.ProgramRecord) -> Iterator[OrphanRow]:
         if digest(record.text) != record.digest:
@@ -125,11 +125,11 @@ class StoreValidator:
         yield from self._next_runs()
         self._unmoved.discard(record.to)
         try:
-            given = inputs.decode(record.body)
+            message = inputs.decode(record.body)
         except (msgspec.DecodeError, NewerRecord) as error:
             yield OrphanRow("letters", record.to, f"a letter to it cannot be read: {error}")
             return
-        if isinstance(given, inputs.Start) and self._reading.program(given.program) is None:
+        if isinstance(message, inputs.Start) and self._reading.program(message.program) is None:
             yield OrphanRow("documents", record.to, "it is about to start, and its document is not there")
 
     def _permit(self, record: r.PermitRecord) -> Iterator[OrphanRow]:
@@ -245,22 +245,22 @@ def _on_wall(state: State) -> Instant | None:
     return min(waits, default=None)
 
 
-def _references(found: Any) -> Iterator[bytes]:
+def _references(container: Any) -> Iterator[bytes]:
     """Digests of all large values that are named in there."""
-    match found:
+    match container:
         case Ref(name, _):
             yield name
         case msgspec.Struct():
-            for field in found.__struct_fields__:
-                value = getattr(found, field)
+            for field in container.__struct_fields__:
+                value = getattr(container, field)
                 if isinstance(value, Ref | msgspec.Struct | list | tuple | dict):
                     yield from _references(value)
         case list() | tuple():
-            for item in found:
+            for item in container:
                 if not isinstance(item, int | str | bytes):
                     yield from _references(item)
         case dict():
-            for item in found.values():
+            for item in container.values():
                 yield from _references(item)
         case _:
             pass

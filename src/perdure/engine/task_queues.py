@@ -50,24 +50,24 @@ class TaskQueue:
             self.order.move_to_end(run)
         return None
 
-    def enter(self, one: Assignment) -> None:
+    def enter(self, assignment: Assignment) -> None:
         self.placed += 1
         if self._long:
-            self._of[family_of(one.run)] += 1
+            self._of[family_of(assignment.run)] += 1
 
-    def leave(self, one: Assignment) -> None:
+    def leave(self, assignment: Assignment) -> None:
         """It has ended, or does not begin after all."""
         if not self._long:
             self.placed -= 1
             return
-        family = family_of(one.run)
+        family = family_of(assignment.run)
         self._of[family] -= 1
         if not self._of[family]:
             del self._of[family]
-        if self._long.get((one.run, one.task)) is not one:
+        if self._long.get((assignment.run, assignment.task)) is not assignment:
             self.placed -= 1
             return
-        del self._long[one.run, one.task]
+        del self._long[assignment.run, assignment.task]
         self._long_of[family] -= 1
         if not self._long_of[family]:
             del self._long_of[family]
@@ -76,13 +76,13 @@ class TaskQueue:
         """For others than those who have stayed `long`. `begun` are all of this lane that have."""
         self._of = Counter(family_of(one.run) for one in begun)
         share = max(1, self._limit // 4)
-        for one in long:
-            family = family_of(one.run)
-            if (one.run, one.task) in self._long or self._long_of[family] >= share:
+        for assignment in long:
+            family = family_of(assignment.run)
+            if (assignment.run, assignment.task) in self._long or self._long_of[family] >= share:
                 continue
             if len(self._long) >= MOST_LONG * self._limit:
                 return
-            self._long[one.run, one.task] = one
+            self._long[assignment.run, assignment.task] = assignment
             self._long_of[family] += 1
             self.placed -= 1
 
@@ -99,14 +99,14 @@ class Held:
         return sum(map(len, self._of.values()))
 
     def __iter__(self) -> Iterator[Assignment]:
-        return (one for held in self._of.values() for one in held.values())
+        return (assignment for held in self._of.values() for assignment in held.values())
 
-    def add(self, one: Assignment) -> None:
-        held = self._of.get(one.run)
+    def add(self, assignment: Assignment) -> None:
+        held = self._of.get(assignment.run)
         if held is None:
-            self._of[one.run] = {one.task: one}
+            self._of[assignment.run] = {assignment.task: assignment}
         else:
-            held[one.task] = one
+            held[assignment.task] = assignment
 
     def get(self, run: RunId, task: int) -> Assignment | None:
         held = self._of.get(run)
@@ -117,20 +117,20 @@ class Held:
 
     def pop(self, run: RunId, task: int) -> Assignment | None:
         held = self._of.get(run)
-        one = None if held is None else held.pop(task, None)
-        if one is not None and not held:
+        assignment = None if held is None else held.pop(task, None)
+        if assignment is not None and not held:
             del self._of[run]
-        return one
+        return assignment
 
-    def remove(self, one: Assignment) -> bool:
+    def remove(self, assignment: Assignment) -> bool:
         """Whether this very assignment was held."""
-        held = self._of.get(one.run)
-        if held is None or held.get(one.task) is not one:
+        held = self._of.get(assignment.run)
+        if held is None or held.get(assignment.task) is not assignment:
             return False
         if len(held) == 1:
-            del self._of[one.run]
+            del self._of[assignment.run]
         else:
-            del held[one.task]
+            del held[assignment.task]
         return True
 
     def pop_all(self, run: RunId) -> Mapping[int, Assignment]:

@@ -50,10 +50,10 @@ class TaskPort:
         return answer
 
     async def claim_effect(self, key: str) -> EffectClaimResult:
-        one = self._assignment
-        answer = await self._must(i.EffectClaim(one.task, one.delivery, key))
+        assignment = self._assignment
+        answer = await self._must(i.EffectClaim(assignment.task, assignment.delivery, key))
         assert isinstance(answer, i.EffectClaimAnswer)
-        result = None if answer.result is None else await self._text(one.run, answer.result)
+        result = None if answer.result is None else await self._text(assignment.run, answer.result)
         return EffectClaimResult(answer.completed, answer.in_doubt, result, answer.unfit)
 
     async def complete_effect(self, key: str, result: bytes) -> None:
@@ -76,10 +76,10 @@ class TaskPort:
         """In the engine's own process there is no lease to keep."""
 
     def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        one = self._assignment
+        assignment = self._assignment
         number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
         # The fields stay together: among the record's own attributes a user's `name` would be refused.
-        _task_log.log(number, "%s", message, extra={"run": one.run, "path": one.path, "fields": fields})
+        _task_log.log(number, "%s", message, extra={"run": assignment.run, "path": assignment.path, "fields": fields})
 
 
 _log = logging.getLogger("perdure.engine")
@@ -95,37 +95,37 @@ class TaskRecorder:
         self._tasks = context.tasks
         self._slots = context.slots
         self._scheduler = scheduler
-        self.let_go: dict[RunId, set[tuple[int, int]]] = {}
+        self.given_up: dict[RunId, set[tuple[int, int]]] = {}
         """Tasks, with their deliveries, that this process had to give up although it lives."""
         self._is_closed = False
 
-    def port_for(self, one: Assignment) -> RunPort:
-        return TaskPort(one, self._scheduler.ask, self._scheduler.text)
+    def port_for(self, assignment: Assignment) -> RunPort:
+        return TaskPort(assignment, self._scheduler.ask, self._scheduler.text)
 
-    def task_done(self, one: Assignment, outcome: Outcome, recorded: Callable[[], None] | None = None) -> None:
+    def task_done(self, assignment: Assignment, outcome: Outcome, recorded: Callable[[], None] | None = None) -> None:
         outcome, values = lighten_outcome(outcome)
-        result = i.TaskResult(one.task, one.attempt, one.delivery, outcome)
+        result = i.TaskResult(assignment.task, assignment.attempt, assignment.delivery, outcome)
         reply = None if recorded is None else lambda answer: recorded()
-        self._scheduler.offer(one.run, Mail(self._clock.now(), 0, result, reply=reply, values=values))
+        self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, result, reply=reply, values=values))
 
-    def task_lost(self, one: Assignment, loss: LossKind, reason: str | None = None) -> None:
-        slot = self._slots.get(one.run)
-        task = None if slot is None or slot.execution is None else slot.execution.state.tasks.get(one.task)
+    def task_lost(self, assignment: Assignment, loss: LossKind, reason: str | None = None) -> None:
+        slot = self._slots.get(assignment.run)
+        task = None if slot is None or slot.execution is None else slot.execution.state.tasks.get(assignment.task)
         if task is not None and task.laid_down:
-            self._scheduler.offer(one.run, Mail(self._clock.now(), 0, i.TakeUp([one.task])))
+            self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, i.TakeUp([assignment.task])))
         else:
-            self._scheduler.offer(one.run, lost(one, self._clock.now(), loss, reason))
+            self._scheduler.offer(assignment.run, lost(assignment, self._clock.now(), loss, reason))
 
-    def task_begins(self, one: Assignment, place: StartPlace, recorded: Callable[[bool], None]) -> None:
-        begin = i.Begin(one.task, one.delivery, place, machine() if place is StartPlace.ALONE else "")
+    def task_begins(self, assignment: Assignment, place: StartPlace, recorded: Callable[[bool], None]) -> None:
+        begin = i.Begin(assignment.task, assignment.delivery, place, machine() if place is StartPlace.ALONE else "")
         self._scheduler.offer(
-            one.run,
+            assignment.run,
             Mail(self._clock.now(), 0, begin, reply=lambda answer: recorded(isinstance(answer, i.Accepted))),
         )
 
-    def task_outlived(self, one: Assignment, recorded: Callable[[], None]) -> None:
-        cleared = i.Clear(one.task, one.delivery, outlived=True)
-        self._scheduler.offer(one.run, Mail(self._clock.now(), 0, cleared, reply=lambda answer: recorded()))
+    def task_outlived(self, assignment: Assignment, recorded: Callable[[], None]) -> None:
+        cleared = i.Clear(assignment.task, assignment.delivery, outlived=True)
+        self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, cleared, reply=lambda answer: recorded()))
 
     def lose(self, run: RunId, at_work: list[Assignment], alone: Assignment | None) -> None:
         """The run is not ours any more, and its tasks are stopped: that is not their doing.
@@ -134,22 +134,22 @@ class TaskRecorder:
         was alone here, that is taken back.
         """
         if at_work:
-            if len(self.let_go) >= MOST_LET_GO:
-                self.let_go.clear()
-            self.let_go[run] = {(one.task, one.delivery) for one in at_work}
+            if len(self.given_up) >= MOST_LET_GO:
+                self.given_up.clear()
+            self.given_up[run] = {(assignment.task, assignment.delivery) for assignment in at_work}
         if alone is not None:
-            self._tasks.spawn(self._speak_for(alone))
+            self._tasks.spawn(self._clear(alone))
 
     def close(self) -> None:
         """Nothing more is said."""
         self._is_closed = True
 
-    async def _speak_for(self, one: Assignment) -> None:
-        word = i.encode(i.Clear(one.task, one.delivery, outlived=False))
+    async def _clear(self, assignment: Assignment) -> None:
+        word = i.encode(i.Clear(assignment.task, assignment.delivery, outlived=False))
         while not self._is_closed:
             try:
-                await self._store.send(Message(one.run, self._clock.now(), word))
+                await self._store.send(Message(assignment.run, self._clock.now(), word))
                 return
             except StoreError as error:
-                _log.info("task %s of run %s cannot be spoken for yet: %s", one.task, one.run, error)
+                _log.info("task %s of run %s cannot be spoken for yet: %s", assignment.task, assignment.run, error)
                 await asyncio.sleep(SPEAK_EVERY)

@@ -91,7 +91,7 @@ def _summary(slot: Slot, execution: Execution) -> RunSummary | None:
     """
     state = execution.state
     if state.status.is_final:
-        wanted = RunSummary(state.status, False, None, state.ended_at)
+        summary = RunSummary(state.status, False, None, state.ended_at)
     elif state.has_local_work:
         was = slot.summary if slot.summary is not None and slot.summary.has_work else None
         if was is not None and not (slot.timers or slot.waits or slot.calendar):
@@ -99,11 +99,11 @@ def _summary(slot: Slot, execution: Execution) -> RunSummary | None:
         due, on_wall = slot.due_times()
         if was is not None and not (_is_earlier(due, was.due) or _is_earlier(on_wall, was.on_wall)):
             return None
-        wanted = RunSummary(Status.RUNNING, True, due, None, on_wall)
+        summary = RunSummary(Status.RUNNING, True, due, None, on_wall)
     else:
         due, on_wall = slot.due_times()
-        wanted = RunSummary(state.activity, False, due, None, on_wall)
-    return None if wanted == slot.summary else wanted
+        summary = RunSummary(state.activity, False, due, None, on_wall)
+    return None if summary == slot.summary else summary
 
 
 def _is_earlier(due: Instant | None, than: Instant | None) -> bool:
@@ -208,8 +208,8 @@ def _children_disowned(change: Transition, slot: Slot, execution: Execution, eve
 
 
 def _permit_requested(change: Transition, slot: Slot, execution: Execution, event: e.PermitRequested) -> None:
-    asked = RequestedPermit(event.scope, event.permit, event.priority, event.limit, execution.state.at, event.ageing)
-    change.permits_asked = append_to(change.permits_asked, [asked])
+    request = RequestedPermit(event.scope, event.permit, event.priority, event.limit, execution.state.at, event.ageing)
+    change.permits_asked = append_to(change.permits_asked, [request])
 
 
 def _permit_released(change: Transition, slot: Slot, execution: Execution, event: e.PermitReleased) -> None:
@@ -240,8 +240,8 @@ def _run_forked(change: Transition, slot: Slot, execution: Execution, event: e.R
         if child.cancelling:
             _message(change, execution.child_id(number), execution, i.Cancel("its parent was forked", by="parent"))
     for number, permit in state.permits.items():
-        asked = RequestedPermit(permit.scope, number, permit.priority, permit.limit, state.at, permit.ageing)
-        change.permits_asked = append_to(change.permits_asked, [asked])
+        request = RequestedPermit(permit.scope, number, permit.priority, permit.limit, state.at, permit.ageing)
+        change.permits_asked = append_to(change.permits_asked, [request])
     for number, task in state.tasks.items():
         if task.pool and not task.cancelling:
             _offer(change, execution, number)
