@@ -73,10 +73,8 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     def running(self) -> Runtime:
         if self.runtime is None:
-            raise PerdureError(
-                "an Observer only looks and sends messages",
-                hint="Open `perdure.Engine` on the store to start, fork or resume runs.",
-            )
+            hint = "Open `perdure.Engine` on the store to start, fork or resume runs."
+            raise PerdureError("an Observer only looks and sends messages", hint=hint)
         return self.runtime
 
     # Starting.
@@ -127,9 +125,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         answers = await answer(self.store, lookups)
         for lookup in lookups:
             if isinstance(lookup, ResourceKey) and answers[lookup] is None and lookup.kind in self._run_kinds:
-                answers[lookup] = await (
-                    self._named_run(lookup) if self._run_kinds[lookup.kind][2] else find_part(self, lookup)
-                )
+                is_run = self._run_kinds[lookup.kind][2]
+                answers[lookup] = await (self._named_run(lookup) if is_run else find_part(self, lookup))
         return answers
 
     @cached_property
@@ -344,10 +341,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         try:
             result = await self.tell(run, request, along=below)
         except Conflict:  # it has ended itself
-            messages = [
-                Message(child, self.clock.now(), i.encode(request), is_control_message(request)) for child in below
-            ]
-            await self.store.send_together(messages)
+            now, body, is_control = self.clock.now(), i.encode(request), is_control_message(request)
+            await self.store.send_together([Message(child, now, body, is_control) for child in below])
             result = SendResult(True, True, is_new=False)
         if self.runtime is not None:  # some of them may be ours
             await self.runtime.read_inbox()
