@@ -181,7 +181,7 @@ async def test_a_stranger_who_comes_between_decision_and_commit_is_noticed(tmp_p
         assert "SubStoryRunSpoofed" in str(await run.handle.history())
         assert "SubStoryRunCreated" not in str(await run.handle.history()) or waits
         assert await world.store.find(RunId(f"{run.id}.1")) is None
-        assert await world.store.named("story", "default", "mine-below") == came[0]
+        assert await world.store.run_named("story", "default", "mine-below") == came[0]
 
 
 @pytest.mark.every_store
@@ -198,10 +198,10 @@ async def test_at_no_instant_of_a_redrive_is_the_name_of_a_child_free(tmp_path: 
         world.store.after = try_it
         assert world.engine is not None
         for token in ("again", "and again"):
-            before = await world.store.named("story", "default", "mine-below")
+            before = await world.store.run_named("story", "default", "mine-below")
             await world.engine.steer(run.id, "redrive", {"token": token})
             await world.settle()
-            now = await world.store.named("story", "default", "mine-below")
+            now = await world.store.run_named("story", "default", "mine-below")
 
             assert now not in (None, before) and str(now).startswith(f"{run.id}.")
             assert (await run.show())["status"]["stepStates"]["below"]["phase"] == ("Running" if waits else "Succeeded")
@@ -224,7 +224,7 @@ async def test_racing_for_the_name_of_a_child_one_has_it(tmp_path: Path, waits: 
         for n in range(8):
             run, refused = await asyncio.gather(launch(n), world.is_refused_to_strangers(f"r{n}-below"))
             await world.settle()
-            holder = await world.store.named("story", "default", f"r{n}-below")
+            holder = await world.store.run_named("story", "default", f"r{n}-below")
             state = (await world.run(RunId(run)).show())["status"]["stepStates"]["below"]["phase"]
 
             assert state == ({True: "Running", False: "Succeeded"}[waits] if refused else "Failed")
@@ -287,7 +287,7 @@ async def test_a_child_that_was_not_born_when_it_was_disowned_leaves_the_name_to
     await outside.store.close()
     async with world:
         run = world.run(row.id)
-        holder = await stores[1].named("story", "default", "mine-below")
+        holder = await stores[1].run_named("story", "default", "mine-below")
 
         assert (await run.show())["status"]["stepStates"]["below"]["phase"] == "Succeeded"
         assert holder not in (None, row.id, f"{row.id}.1") and await stores[1].find(holder) is not None
