@@ -18,7 +18,7 @@ TOO_LONG = {
 }
 
 ONE_IMPORTER = {
-    "perdure.dialects.story.document.rules": "to be merged",
+    "perdure.dialects.story.document.validation": "to be merged",
     "perdure.dialects.story.views.story_status": "to be merged",
     "perdure.documents.yaml_text": "to be merged",
     "perdure.expressions.jinja.encodings": "to be merged",

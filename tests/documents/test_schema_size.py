@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from perdure.dialects.flow.plan.schemas import InvalidSchema, Parameters
 from perdure.dialects.flow.state.failures import Fault
 from perdure.dialects.story.values.schemas import BadSchema as BadStorySchema
-from perdure.dialects.story.values.schemas import Schema
+from perdure.dialects.story.values.schemas import CompiledSchema
 from perdure.documents import schema_size
 from perdure.documents.schema_size import SchemaSize
 from perdure.kernel import jsontext
@@ -39,7 +39,7 @@ def test_references_count_as_if_they_were_written_out(keyword: str) -> None:
     with pytest.raises(InvalidSchema, match="references expanded"):
         Parameters(doubling(keyword)).compile()
     with pytest.raises(BadStorySchema, match="references expanded"):
-        Schema(doubling(keyword))
+        CompiledSchema(doubling(keyword))
 
 
 @pytest.mark.parametrize("name", ["#t", "http://x.example/t", "http://x.example/t#/allOf/0"])
@@ -60,7 +60,7 @@ def test_names_and_anchors_are_references_too(name: str) -> None:
 )
 def test_a_schema_that_refers_to_itself_twice_takes_no_deep_data(parts: Any) -> None:
     schema = {"properties": {"x": T}, "$defs": parts}
-    flow, story = Parameters(schema), Schema(schema)
+    flow, story = Parameters(schema), CompiledSchema(schema)
 
     flow.validate({"x": nested(5)}, "it")
     assert story.misfits({"x": nested(5)}) == []

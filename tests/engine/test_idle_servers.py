@@ -16,7 +16,7 @@ from perdure.engine.settings import Settings
 from perdure.kernel import inputs as i
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.values import RunId
-from perdure.services.story.triggers.service import Service
+from perdure.services.story.triggers.service import TriggerService
 from perdure.stores.commit_types import Message
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.session import Session
@@ -46,7 +46,7 @@ def opened(url: str, **settings: Any) -> PostgresStore:
 async def serving(url: str, poll: float = 0.08, **settings: Any) -> AsyncIterator[Engine]:
     engine = Engine(opened(url, **settings), settings=Settings(serves=True, poll=poll))
     await engine.__aenter__()
-    service = asyncio.ensure_future(Service(engine).run())
+    service = asyncio.ensure_future(TriggerService(engine).run())
     try:
         yield engine
     finally:

@@ -10,7 +10,7 @@ import pytest
 from perdure.dialects.story.triggers.cron import BadSchedule, find_zone, read_cron
 from perdure.engine.catalog_entries import Rejected
 from perdure.kernel.values import SECOND, Instant
-from perdure.services.story.triggers.cron_service import CronKeeper
+from perdure.services.story.triggers.cron_service import CronScheduler
 from perdure.testing.clock import FakeClock
 from perdure.testing.world import World
 from tests.services.scenes import NEEDED, WORK, engine_of, impulse, runs, texts
@@ -135,8 +135,8 @@ class Ticking:
         await self.keeper.close()
         await self.world.__aexit__()
 
-    async def keep(self) -> CronKeeper:
-        keeper = CronKeeper(engine_of(self.world), chance=lambda: self.chance)
+    async def keep(self) -> CronScheduler:
+        keeper = CronScheduler(engine_of(self.world), chance=lambda: self.chance)
         await keeper.refresh()
         await self.calm()
         return keeper

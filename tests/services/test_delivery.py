@@ -9,24 +9,24 @@ from perdure.dialects.story.triggers.delivery import (
     LEASE,
     RENEW_EVERY,
     BadDelivery,
-    Policy,
-    Throttle,
-    leave,
+    DeliveryPolicy,
+    ImpulseThrottle,
     map_event,
+    release,
     renew,
     token_for,
 )
-from perdure.dialects.story.triggers.impulse_counts import decided, refused, throttled
+from perdure.dialects.story.triggers.impulse_counts import count_decision, count_refusal, count_throttled
 from perdure.kernel.values import SECOND
 from tests.services.scenes import impulse, impulse_template
 
 NOW = 1_800_000_000 * SECOND
 
 
-def policy(own: Any = None, template: Any = None) -> Policy:
+def policy(own: Any = None, template: Any = None) -> DeliveryPolicy:
     above = impulse(deliveryPolicy=own) if own is not None else impulse()
     below = impulse_template(deliveryPolicy=template) if template is not None else impulse_template()
-    return Policy.read(above, below)
+    return DeliveryPolicy.read(above, below)
 
 
 def test_an_impulse_overrides_its_template_field_by_field() -> None:
@@ -147,51 +147,51 @@ def test_a_mapping_makes_inputs_of_an_event() -> None:
 
 def test_places_come_before_the_bucket_and_are_given_back() -> None:
     """STY-157"""
-    throttle = Throttle.read(impulse(throttle={"maxInFlight": 2}))
+    throttle = ImpulseThrottle.read(impulse(throttle={"maxInFlight": 2}))
     state: Any = {}
     for holder in "ab":
-        state, wait = throttle.enter(state, holder, NOW)
+        state, wait = throttle.acquire(state, holder, NOW)
         assert wait == 0
-    state, wait = throttle.enter(state, "c", NOW)
+    state, wait = throttle.acquire(state, "c", NOW)
     assert wait > 0 and set(state["inFlight"]) == {"a", "b"}
-    state, wait = throttle.enter(leave(state, "a"), "c", NOW)
+    state, wait = throttle.acquire(release(state, "a"), "c", NOW)
     assert wait == 0
-    assert throttle.enter(state, "d", NOW + LEASE + 1)[1] == 0  # whoever died with a place does not keep it
+    assert throttle.acquire(state, "d", NOW + LEASE + 1)[1] == 0  # whoever died with a place does not keep it
 
 
 def test_a_place_is_kept_for_as_long_as_it_is_renewed() -> None:
     """STY-157: however long a delivery takes; a place that was given back is not taken again by a late renewal."""
-    throttle = Throttle.read(impulse(throttle={"maxInFlight": 1}))
-    state, _ = throttle.enter({}, "a", NOW)
+    throttle = ImpulseThrottle.read(impulse(throttle={"maxInFlight": 1}))
+    state, _ = throttle.acquire({}, "a", NOW)
     for at in range(NOW, NOW + 5 * LEASE, RENEW_EVERY):
         state = renew(state, "a", at)
-        assert throttle.enter(state, "b", at + RENEW_EVERY)[1] > 0
-    assert renew(leave(state, "a"), "a", NOW) == leave(state, "a")
+        assert throttle.acquire(state, "b", at + RENEW_EVERY)[1] > 0
+    assert renew(release(state, "a"), "a", NOW) == release(state, "a")
 
 
 def test_the_bucket_fills_evenly_up_to_its_burst() -> None:
     """STY-157"""
-    throttle = Throttle.read(impulse(throttle={"ratePerSecond": 2, "burst": 3}))
+    throttle = ImpulseThrottle.read(impulse(throttle={"ratePerSecond": 2, "burst": 3}))
     state: Any = {}
     waits = []
     for _ in range(4):
-        state, wait = throttle.enter(state, "x", NOW)
+        state, wait = throttle.acquire(state, "x", NOW)
         waits.append(wait)
     assert waits == [0, 0, 0, SECOND // 2]
-    assert throttle.enter(state, "x", NOW + SECOND // 2)[1] == 0
-    state, _ = throttle.enter(state, "x", NOW + 3600 * SECOND)
+    assert throttle.acquire(state, "x", NOW + SECOND // 2)[1] == 0
+    state, _ = throttle.acquire(state, "x", NOW + 3600 * SECOND)
     assert state["tokens"] == 2
-    late, _ = throttle.enter(state, "x", NOW)  # somebody whose clock is behind fills nothing
+    late, _ = throttle.acquire(state, "x", NOW)  # somebody whose clock is behind fills nothing
     assert late == {**state, "tokens": 1}
-    assert Throttle.read(impulse(throttle={"ratePerSecond": 5})).burst == 5
-    assert Throttle.read(impulse(throttle={"maxInFlight": 0})).is_off and Throttle.read(impulse()).is_off
+    assert ImpulseThrottle.read(impulse(throttle={"ratePerSecond": 5})).burst == 5
+    assert ImpulseThrottle.read(impulse(throttle={"maxInFlight": 0})).is_off and ImpulseThrottle.read(impulse()).is_off
 
 
 def test_counters_only_grow_and_instants_only_go_forward() -> None:
     """STY-158"""
-    status = decided({}, True, NOW)
-    status = decided(status, False, NOW - SECOND)
-    status = throttled(refused(status, NOW + SECOND), NOW)
+    status = count_decision({}, True, NOW)
+    status = count_decision(status, False, NOW - SECOND)
+    status = count_throttled(count_refusal(status, NOW + SECOND), NOW)
     assert {name: status[name] for name in status if isinstance(status[name], int)} == {
         "triggersReceived": 3,
         "storiesLaunched": 1,

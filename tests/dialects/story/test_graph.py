@@ -47,7 +47,7 @@ def test_a_template_object_makes_edges_unless_it_binds_the_name_itself() -> None
 
     assert found.waits["b"].all == ("a",)
     assert found.waits["c"].all == ()
-    assert found.waits["c"].unread == ()
+    assert found.waits["c"].unknown_reads == ()
 
 
 def test_only_engrams_sub_stories_and_branches_wait_for_what_their_with_reads() -> None:
@@ -94,7 +94,7 @@ def test_blocks_see_themselves_and_those_before() -> None:
         finally_=[],
     )
     assert found.waits["m"].unknown == ("c",)
-    assert found.waits["n"].unread == ("f",)
+    assert found.waits["n"].unknown_reads == ("f",)
     assert found.waits["c"].unknown == ("f",)
     last = StepGraph(
         {"steps": [engram("m")], "compensations": [engram("c")], "finally": [engram("f", needs=["c", "m"])]}

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from perdure.dialects.story.document import validate
 from perdure.dialects.story.plan.settings import DEFAULTS, Queue, Settings
-from perdure.dialects.story.resources.kinds import KINDS
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "story.md").read_text()
 
 
 def test_every_kind_is_listed_with_its_words() -> None:
-    for kind in KINDS.values():
+    for kind in RESOURCE_KINDS.values():
         words = ", ".join(f"`{word}`" for word in (kind.plural, *kind.short))
         assert f"| `{kind.name}` | `{kind.api_version}` | {words} |" in PAGE
         row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{kind.name}` |"))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story.plan.settings import Settings
-from perdure.dialects.story.resources.kinds import KINDS, find_kind
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS, find_kind
 from perdure.dialects.story.resources.reference_grants import refuse
 from perdure.dialects.story.resources.resource import Reference, Resource, ResourceIndex, namespace_of, read_reference
 from perdure.dialects.story.values.references import malformed
@@ -28,13 +28,13 @@ from perdure.dialects.story.values.references import malformed
 )
 def test_kinds_are_found_by_every_word(word: str, kind: str | None) -> None:
     """STY-001"""
-    assert find_kind(word) is (None if kind is None else KINDS[kind])
+    assert find_kind(word) is (None if kind is None else RESOURCE_KINDS[kind])
 
 
 def test_no_word_means_two_kinds() -> None:
-    for kind in KINDS.values():
+    for kind in RESOURCE_KINDS.values():
         for word in (kind.name, kind.plural, *kind.short):
-            assert [one for one in KINDS.values() if one.is_called(word)] == [kind]
+            assert [one for one in RESOURCE_KINDS.values() if one.is_called(word)] == [kind]
 
 
 def test_missing_namespace_is_default_and_global_kinds_have_none() -> None:

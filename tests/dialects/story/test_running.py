@@ -7,7 +7,7 @@ import pytest
 from perdure.dialects.story.plan.execution_policy import Retry
 from perdure.dialects.story.run.resource_patch import patched
 from perdure.dialects.story.state.step_errors import exit_class_of, safe
-from perdure.dialects.story.values.engram_contract import provider_of, verdict
+from perdure.dialects.story.values.engram_contract import classify_failure, provider_of
 from perdure.dialects.story.views.history import history
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
@@ -282,16 +282,16 @@ def test_the_class_of_an_exit_code(code: int, named: str) -> None:
 
 def test_how_a_failure_is_judged() -> None:
     """STY-124 STY-256 STY-257 STY-258."""
-    plain = verdict(Failed("Engram.Errors.KeyError", "oops"), expired=False)
+    plain = classify_failure(Failed("Engram.Errors.KeyError", "oops"), expired=False)
     assert (plain.exit_code, plain.exit_class, plain.error.retryable) == (1, "terminal", False)
-    told = verdict(failure(exitCode=3, exitClass="retry", retryable=False, type="odd"), expired=False)
+    told = classify_failure(failure(exitCode=3, exitClass="retry", retryable=False, type="odd"), expired=False)
     assert (told.exit_code, told.exit_class, told.error.retryable) == (3, "retry", False)
     assert told.error.type == "execution_error"
-    late = verdict(failure(type="validation_error"), expired=True)
+    late = classify_failure(failure(type="validation_error"), expired=True)
     assert (late.error.type, late.exit_code, late.is_timeout) == ("timeout", 124, True)
-    assert verdict(Failed(Code.WORKER_DIED, "killed"), expired=False).exit_class == "retry"
-    assert verdict(Cancelled("shut down"), expired=False).exit_class == "retry"
-    lost = verdict(Failed(Code.DELIVERIES_EXHAUSTED, "again and again"), expired=False)
+    assert classify_failure(Failed(Code.WORKER_DIED, "killed"), expired=False).exit_class == "retry"
+    assert classify_failure(Cancelled("shut down"), expired=False).exit_class == "retry"
+    lost = classify_failure(Failed(Code.DELIVERIES_EXHAUSTED, "again and again"), expired=False)
     assert (lost.exit_class, lost.may_retry) == ("unknown", False)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.values.schemas import BadSchema, Schema
+from perdure.dialects.story.values.schemas import BadSchema, CompiledSchema
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -19,8 +19,8 @@ PERSON: dict[str, Any] = {
 
 def test_required_on_a_property_is_lifted_to_its_parent() -> None:
     """STY-211"""
-    assert [str(one) for one in Schema(PERSON).misfits({})] == ['"name" is a required property']
-    assert Schema(PERSON).misfits({"name": "x"}) == []
+    assert [str(one) for one in CompiledSchema(PERSON).misfits({})] == ['"name" is a required property']
+    assert CompiledSchema(PERSON).misfits({"name": "x"}) == []
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_required_on_a_property_is_lifted_to_its_parent() -> None:
 )
 def test_defaults_fill_what_is_absent(given: dict[str, Any], completed: dict[str, Any]) -> None:
     """STY-209: explicit null is present, nothing is coerced, absent objects are made for the defaults in them."""
-    assert Schema(PERSON).complete(given) == completed
+    assert CompiledSchema(PERSON).complete(given) == completed
 
 
 def test_defaults_of_all_of_apply() -> None:
     """STY-209"""
-    assert Schema({"allOf": [{"properties": {"a": {"default": 1}}}, {"properties": {"b": {"default": 2}}}]}).complete(
-        {}
-    ) == {"a": 1, "b": 2}
+    assert CompiledSchema(
+        {"allOf": [{"properties": {"a": {"default": 1}}}, {"properties": {"b": {"default": 2}}}]}
+    ).complete({}) == {"a": 1, "b": 2}
 
 
 def test_defaults_behind_a_reference_are_found_and_recursion_ends() -> None:
@@ -57,14 +57,14 @@ def test_defaults_behind_a_reference_are_found_and_recursion_ends() -> None:
         },
     }
 
-    assert Schema({**schema, "properties": {"a": {"$ref": "#/definitions/n"}}}).complete({}) == {"a": {"d": 1}}
-    assert Schema({**schema, "properties": {"l": {"$ref": "#/definitions/loop"}}}).complete({}) == {}
+    assert CompiledSchema({**schema, "properties": {"a": {"$ref": "#/definitions/n"}}}).complete({}) == {"a": {"d": 1}}
+    assert CompiledSchema({**schema, "properties": {"l": {"$ref": "#/definitions/loop"}}}).complete({}) == {}
 
 
 def test_nothing_is_changed_in_place() -> None:
     given: dict[str, Any] = {"address": {}}
 
-    Schema(PERSON).complete(given)
+    CompiledSchema(PERSON).complete(given)
 
     assert given == {"address": {}}
 
@@ -82,7 +82,7 @@ OPEN: list[Any] = [
 @pytest.mark.parametrize("value", OPEN)
 def test_before_the_run_any_part_may_still_be_a_template_or_a_reference(value: Any) -> None:
     """STY-041, and STY-212: at run time it may not."""
-    schema = Schema(
+    schema = CompiledSchema(
         {
             "type": "object",
             "properties": {
@@ -102,7 +102,7 @@ def test_before_the_run_any_part_may_still_be_a_template_or_a_reference(value: A
 
 def test_what_cannot_fit_is_told_plainly_before_the_run() -> None:
     """STY-041: text around a template is text."""
-    schema = Schema(
+    schema = CompiledSchema(
         {"type": "object", "required": ["a"], "properties": {"n": {"type": "integer"}, "m": {"type": "integer"}}}
     )
 
@@ -128,7 +128,7 @@ def test_what_cannot_fit_is_told_plainly_before_the_run() -> None:
 def test_what_is_no_schema_is_refused(schema: Any, words: str) -> None:
     """STY-039"""
     with pytest.raises(BadSchema, match=words):
-        Schema(schema)
+        CompiledSchema(schema)
 
 
 @pytest.mark.parametrize(
@@ -136,14 +136,14 @@ def test_what_is_no_schema_is_refused(schema: Any, words: str) -> None:
 )
 def test_words_of_draft_4_are_understood(draft: str) -> None:
     """STY-211"""
-    schema = Schema({**({"$schema": draft} if draft else {}), "minimum": 3, "exclusiveMinimum": True})
+    schema = CompiledSchema({**({"$schema": draft} if draft else {}), "minimum": 3, "exclusiveMinimum": True})
 
     assert schema.misfits(4) == []
     assert schema.misfits(3) != []
 
 
 def test_definitions_keep_their_place_when_parts_are_open() -> None:
-    schema = Schema(
+    schema = CompiledSchema(
         {
             "definitions": {"n": {"type": "integer"}},
             "properties": {"a": {"$ref": "#/definitions/n"}, "b": {"$ref": "#/definitions/n"}},

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.values.storage_addresses import Address, offloaded
+from perdure.dialects.story.values.storage_addresses import StorageAddress, offloaded
 from perdure.kernel import jsontext
 from perdure.kernel.errors import ReferenceNotAvailable
 from perdure.kernel.turn import MissingValues
 from tests.dialects.story.world import World
 
-RUN = Address("default/run", "a")
+RUN = StorageAddress("default/run", "a")
 
 
 def shown(value: Any, limit: int = 100) -> Any:
@@ -51,12 +51,12 @@ def test_what_no_path_can_name_goes_with_what_is_around_it() -> None:
 @pytest.mark.parametrize("text", ["default/run/steps/../x.json", "a/b.json", "/etc/passwd", "n/r/steps/s/a/b/c.json"])
 def test_an_address_that_is_none(text: str) -> None:
     """STY-221: traversal is refused."""
-    assert Address.read(text) is None
+    assert StorageAddress.read(text) is None
 
 
 def test_addresses_are_read_as_they_are_written() -> None:
-    for address in (RUN, RUN.inside("x"), Address("n/r", "s", True), Address("n/r", "s", True, "a[0].b")):
-        assert address is not None and Address.read(str(address)) == address
+    for address in (RUN, RUN.inside("x"), StorageAddress("n/r", "s", True), StorageAddress("n/r", "s", True, "a[0].b")):
+        assert address is not None and StorageAddress.read(str(address)) == address
 
 
 BIG = """

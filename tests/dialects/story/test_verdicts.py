@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.values.engram_contract import verdict
+from perdure.dialects.story.values.engram_contract import classify_failure
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Failed
 from perdure.services.story.engrams.failure import EngramError
@@ -13,7 +13,7 @@ from perdure.services.story.engrams.failure import EngramError
 def judged(**said: Any) -> tuple[int, str, bool | None]:
     raised = EngramError("it went wrong", **said)
     details = None if raised.details is None else jsontext.encode(raised.details)
-    found = verdict(Failed(raised.code, raised.message, raised.retryable, details), expired=False)
+    found = classify_failure(Failed(raised.code, raised.message, raised.retryable, details), expired=False)
     return found.exit_code, found.exit_class, found.error.retryable
 
 

@@ -84,7 +84,7 @@ def bundle(
 
 
 def failure(**said: Any) -> Failed:
-    """A structured failure as `contract` has it."""
+    """A structured failure as `engram_contract` has it."""
     message = said.pop("message", "it failed")
     return Failed("Engram.Error", message, said.pop("retryable", None), jsontext.encode(said))
 

@@ -27,7 +27,7 @@ class Reports:
 def test_nothing_is_told_where_nothing_was_said() -> None:
     """STY-263."""
     reports = Reports()
-    StepLog().tell_blocking(reports)  # type: ignore[arg-type]
+    StepLog().report_blocking(reports)  # type: ignore[arg-type]
 
     assert reports.told == []
 
@@ -38,7 +38,7 @@ def test_the_latest_lines_are_kept_and_the_others_counted() -> None:
     for number in range(10_000):
         book.add(f"line {number}", fields={"n": number})
     book.add("x" * 10 * LONGEST_LINE)
-    book.tell_blocking(reports)  # type: ignore[arg-type]
+    book.report_blocking(reports)  # type: ignore[arg-type]
     (told,) = reports.told
 
     assert len(str(told)) < 2 * MOST_BYTES
@@ -52,7 +52,7 @@ def test_what_looks_like_a_secret_is_not_kept() -> None:
     """STY-263 STY-259."""
     book, reports = StepLog(), Reports()
     book.add_text("calling\n\nAuthorization: Bearer abc123\npassword=hunter2 sent", level="warning")
-    book.tell_blocking(reports)  # type: ignore[arg-type]
+    book.report_blocking(reports)  # type: ignore[arg-type]
 
     assert [line["message"] for line in reports.told[0]["log"]] == [
         "calling",
@@ -66,7 +66,7 @@ def test_who_may_not_tell_any_more_is_not_stopped_by_it() -> None:
     """STY-120 STY-263: how an Engram ended counts more than what it said."""
     book, reports = StepLog(), Reports(refuses=True)
     book.add("late")
-    book.tell_blocking(reports)  # type: ignore[arg-type]
+    book.report_blocking(reports)  # type: ignore[arg-type]
 
     assert (reports.asked, reports.told) == (1, [])
 
@@ -77,6 +77,6 @@ def test_a_secret_is_taken_out_before_a_line_is_changed_or_cut(before: str) -> N
     secret = 'two words and "more"'
     book, reports = StepLog(), Reports(secret=secret)
     book.add(before + secret, fields={"f": before[-1000:] + secret})
-    book.tell_blocking(reports)  # type: ignore[arg-type]
+    book.report_blocking(reports)  # type: ignore[arg-type]
 
     assert not [part for part in secret.split() if part in str(reports.told)]

@@ -108,9 +108,9 @@ async def _serve(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _stay(engine: Engine, asked: argparse.Namespace, talk: Console) -> None:
-    from perdure.services.story.triggers.service import Service
+    from perdure.services.story.triggers.service import TriggerService
 
-    service = asyncio.ensure_future(Service(engine, say=talk.say).run())
+    service = asyncio.ensure_future(TriggerService(engine, say=talk.say).run())
     try:
         await asyncio.shield(service)
     except asyncio.CancelledError:

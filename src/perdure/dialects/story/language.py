@@ -49,9 +49,9 @@ class Story(Dialect):
 
     @property
     def kinds(self) -> tuple[ResourceKind, ...]:
-        from perdure.dialects.story.resources.kinds import KINDS
+        from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 
-        return tuple(KINDS.values())
+        return tuple(RESOURCE_KINDS.values())
 
     @cached_property
     def _settings(self) -> "Settings":
@@ -162,7 +162,7 @@ class Story(Dialect):
 
     def provided(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """What nobody has to apply: what stands for loaded code, and the templates that Perdure brings along."""
-        if kind == "EngramCode":  # see `code.CODE`; named here, for nothing is imported before a Story is met
+        if kind == "EngramCode":  # see `engram_code.CODE`; named here, for nothing is imported before a Story is met
             template, _, version = name.rpartition("@")
             return {} if self.has_code is not None and self.has_code(template, version) else None
         if kind != "ImpulseTemplate":

@@ -5,8 +5,8 @@ from typing import Any
 
 from perdure.dialects.story.document import validate
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
-from perdure.dialects.story.resources.kinds import KINDS
-from perdure.dialects.story.resources.resource import NOTHING, Known, Resource, ResourceIndex
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
+from perdure.dialects.story.resources.resource import NO_RESOURCES, KnownResources, Resource, ResourceIndex
 from perdure.kernel.problems import Problem, Severity
 
 HEAD = "apiVersion: bubustack.io/v1alpha1\nkind: Story\nmetadata: {name: tale}\nspec:\n"
@@ -24,7 +24,7 @@ def steps(*written: str, also: str = "") -> str:
 
 def resource(kind: str, name: str, spec: Any, namespace: str = "", **metadata: Any) -> Resource:
     place = {"namespace": namespace} if namespace else {}
-    head = {"apiVersion": KINDS[kind].api_version, "kind": kind}
+    head = {"apiVersion": RESOURCE_KINDS[kind].api_version, "kind": kind}
     return {**head, "metadata": {"name": name, **place, **metadata}, "spec": spec}
 
 
@@ -38,17 +38,21 @@ def engram(**spec: Any) -> Resource:
     return resource("Engram", "e", {"templateRef": {"name": "t"}, **spec}, namespace)
 
 
-def problems(text: str, known: Known = NOTHING, settings: Settings = DEFAULTS) -> list[Problem]:
+def problems(text: str, known: KnownResources = NO_RESOURCES, settings: Settings = DEFAULTS) -> list[Problem]:
     return list(validate(text.encode(), known, settings).problems)
 
 
-def errors(text: str, known: Known = NOTHING, settings: Settings = DEFAULTS) -> list[tuple[str, str, str]]:
+def errors(
+    text: str, known: KnownResources = NO_RESOURCES, settings: Settings = DEFAULTS
+) -> list[tuple[str, str, str]]:
     """Path, message and reason of every error."""
     found = problems(text, known, settings)
     return [(one.path, one.message, one.code) for one in found if one.severity is Severity.ERROR]
 
 
-def warnings(text: str, known: Known = NOTHING, settings: Settings = DEFAULTS) -> list[tuple[str, str, str]]:
+def warnings(
+    text: str, known: KnownResources = NO_RESOURCES, settings: Settings = DEFAULTS
+) -> list[tuple[str, str, str]]:
     found = problems(text, known, settings)
     return [(one.path, one.message, one.code) for one in found if one.severity is Severity.WARNING]
 

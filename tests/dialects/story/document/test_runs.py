@@ -7,7 +7,7 @@ import pytest
 from perdure.dialects.story.document import validate_resource
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.resources.names import claim_name, input_hash, run_name, trigger_name
-from perdure.dialects.story.resources.resource import Known, Resource
+from perdure.dialects.story.resources.resource import KnownResources, Resource
 from tests.dialects.story.document.reading import engram, resource, shelf, template
 
 INVALID = "ValidationFailed"
@@ -17,7 +17,7 @@ KNOWN = shelf(TALE, engram(version="v1"), template())
 
 
 def said(
-    given: Resource, known: Known = KNOWN, settings: Settings = DEFAULTS, stored: Resource | None = None
+    given: Resource, known: KnownResources = KNOWN, settings: Settings = DEFAULTS, stored: Resource | None = None
 ) -> list[tuple[str, str, str]]:
     _, problems = validate_resource(given, known, settings, stored)
     return [(one.path, one.message, one.code) for one in problems]

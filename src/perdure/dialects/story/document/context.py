@@ -10,8 +10,8 @@ from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.plan.step_graph import StepGraph
 from perdure.dialects.story.resources.reference_grants import refuse
 from perdure.dialects.story.resources.resource import (
-    NOTHING,
-    Known,
+    NO_RESOURCES,
+    KnownResources,
     Reference,
     Resource,
     name_of,
@@ -20,8 +20,8 @@ from perdure.dialects.story.resources.resource import (
 )
 
 
-class Context(msgspec.Struct, frozen=True):
-    known: Known = NOTHING
+class CheckContext(msgspec.Struct, frozen=True):
+    known: KnownResources = NO_RESOURCES
     settings: Settings = DEFAULTS
     uses: dict[Reference, Any] = msgspec.field(default_factory=dict)  # by `usage`: what was found out of an Engram
 
@@ -37,12 +37,12 @@ class Context(msgspec.Struct, frozen=True):
         return self.known.find(kind, target.namespace, target.name)
 
 
-class Case(msgspec.Struct, frozen=True):
+class ResourceCase(msgspec.Struct, frozen=True):
     """One resource before the judge: as it was written, and as it is kept. `stored` is what it would replace."""
 
     root: Cursor
     resource: Resource
-    around: Context
+    context: CheckContext
     stored: Resource | None = None
 
     @property
@@ -66,7 +66,7 @@ class StoryContext(msgspec.Struct, frozen=True):
     is_streaming: bool
     graph: StepGraph
     transports: tuple[str, ...]
-    around: Context
+    context: CheckContext
     validate_inline: Callable[[Cursor, str, "StoryContext"], None]
 
     def streams(self, block: str) -> bool:
@@ -79,13 +79,13 @@ def check_sub_story(target: Cursor, name: str, story: StoryContext, *, may_be_it
     reference = read_reference(target.value, story.namespace)
     if reference is None:
         return
-    if not story.around.may_name(target, "Story", story.namespace, "Story", reference, STORY_REFERENCE):
+    if not story.context.may_name(target, "Story", story.namespace, "Story", reference, STORY_REFERENCE):
         return
     if not may_be_itself and (reference.namespace, reference.name) == (story.namespace, story.name):
         message = f"step '{name}' of type 'executeStory' cannot reference the same story"
         target.problem(STORY_REFERENCE, message)
         return
-    sub_story = story.around.find("Story", reference)
+    sub_story = story.context.find("Story", reference)
     if sub_story is None:
         message = f"step '{name}': there is no Story '{reference.key}' yet: the step will wait for it"
         target.warn(NOT_FOUND, message)

@@ -4,21 +4,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.context import Case, Context
+from perdure.dialects.story.document.context import CheckContext, ResourceCase
 from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.document.policies import MODES, OVERRIDES, POLICY, SECRETS, TEMPLATE_EXECUTION
 from perdure.dialects.story.document.shapes import (
-    Fields,
-    Flag,
-    JsonSchema,
-    Kubernetes,
-    ListOf,
-    MapOf,
-    Object,
-    OneOf,
+    BooleanShape,
+    ChoiceShape,
+    FieldsShape,
+    JsonSchemaShape,
+    KubernetesShape,
+    ListShape,
+    MapShape,
+    ObjectShape,
     ReferenceShape,
     Shape,
-    Text,
+    TextShape,
     shown,
 )
 from perdure.dialects.story.plan import engram_code
@@ -28,51 +28,51 @@ from perdure.dialects.story.values.schema_fit import compiled_schema
 from perdure.kernel import jsontext
 
 TEMPLATE: dict[str, Shape] = {
-    "version": Text(least=1),
-    "description": Text(),
-    "supportedModes": ListOf(OneOf(MODES), 1, 3),
-    "configSchema": JsonSchema("config"),
-    "secretSchema": MapOf(
-        Fields(
+    "version": TextShape(least=1),
+    "description": TextShape(),
+    "supportedModes": ListShape(ChoiceShape(MODES), 1, 3),
+    "configSchema": JsonSchemaShape("config"),
+    "secretSchema": MapShape(
+        FieldsShape(
             {
-                "required": Flag(),
-                "description": Text(),
-                "mountType": OneOf(("env", "file", "both")),
-                "envPrefix": Text(),
-                "mountPath": Text(),
-                "expectedKeys": ListOf(Text()),
+                "required": BooleanShape(),
+                "description": TextShape(),
+                "mountType": ChoiceShape(("env", "file", "both")),
+                "envPrefix": TextShape(),
+                "mountPath": TextShape(),
+                "expectedKeys": ListShape(TextShape()),
             }
         )
     ),
-    "image": Kubernetes(Text(most=512)),
+    "image": KubernetesShape(TextShape(most=512)),
     "execution": TEMPLATE_EXECUTION,
 }
 REQUIRED = ("version", "supportedModes")
 
-ENGRAM_TEMPLATE = Fields(
+ENGRAM_TEMPLATE = FieldsShape(
     {
         **TEMPLATE,
-        "inputSchema": JsonSchema("input"),
-        "outputSchema": JsonSchema("output"),
-        "declaredOutputKeys": ListOf(Text(least=1)),
+        "inputSchema": JsonSchemaShape("input"),
+        "outputSchema": JsonSchemaShape("output"),
+        "declaredOutputKeys": ListShape(TextShape(least=1)),
     },
     REQUIRED,
 )
-ENGRAM = Fields(
+ENGRAM = FieldsShape(
     {
-        "version": Text(most=64),
+        "version": TextShape(most=64),
         "templateRef": ReferenceShape(),
-        "mode": OneOf(MODES),
-        "with": Object(),
+        "mode": ChoiceShape(MODES),
+        "with": ObjectShape(),
         "secrets": SECRETS,
         "executionPolicy": POLICY,
         "overrides": OVERRIDES,
-        "transport": Fields({"tls": Kubernetes()}),
+        "transport": FieldsShape({"tls": KubernetesShape()}),
     }
 )
 
 
-def validate_template(case: Case) -> None:
+def validate_template(case: ResourceCase) -> None:
     """STY-009: what its annotations say of its code."""
     for name, problem in engram_code.problems(case.resource):
         case.root.at("metadata", "annotations", f"{engram_code.PREFIX}{name}").problem(INVALID, problem)
@@ -81,9 +81,9 @@ def validate_template(case: Case) -> None:
         report.ignored[:] = [path for path in report.ignored if path != ("spec", "image")]
 
 
-def validate_engram(case: Case) -> None:
+def validate_engram(case: ResourceCase) -> None:
     """STY-044"""
-    cursor, around = case.spec, case.around
+    cursor, around = case.spec, case.context
     template = find_template(cursor, "EngramTemplate", around)
     templates.check(cursor.at("with"), template_roots.BATCH)
     templates.check(cursor.at("overrides", "cache", "key"), template_roots.CACHE_KEY)
@@ -96,7 +96,7 @@ def validate_engram(case: Case) -> None:
     check_secrets(cursor, template)
 
 
-def find_template(cursor: Cursor, kind: str, around: Context) -> Resource | None:
+def find_template(cursor: Cursor, kind: str, around: CheckContext) -> Resource | None:
     """The template an Engram or Impulse is made from; reports when there is none, or another version of it."""
     at = cursor.at("templateRef")
     target = read_reference(at.value, "")
@@ -120,7 +120,7 @@ def check_mode(cursor: Cursor, mode: Any, template: Resource) -> None:
         cursor.problem(INVALID, f"workload mode {shown(mode)} is not supported by template (supportedModes: {known})")
 
 
-def check_settings(cursor: Cursor, template: Resource, around: Context) -> None:
+def check_settings(cursor: Cursor, template: Resource, around: CheckContext) -> None:
     given = {} if cursor.value is None else cursor.value
     if not isinstance(given, dict):
         return

@@ -1,7 +1,7 @@
 """Impulses and their templates (STY-045)."""
 
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.context import Case, Context
+from perdure.dialects.story.document.context import CheckContext, ResourceCase
 from perdure.dialects.story.document.cursor import INVALID, NOT_FOUND, STORY_REFERENCE, Cursor
 from perdure.dialects.story.document.engrams import (
     REQUIRED,
@@ -14,14 +14,14 @@ from perdure.dialects.story.document.engrams import (
 from perdure.dialects.story.document.policies import DELIVERY, MODES, OVERRIDES, SECRETS
 from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import (
-    Fields,
-    JsonSchema,
-    Kubernetes,
-    Object,
-    OneOf,
+    ChoiceShape,
+    FieldsShape,
+    IntegerShape,
+    JsonSchemaShape,
+    KubernetesShape,
+    ObjectShape,
     ReferenceShape,
-    Text,
-    Whole,
+    TextShape,
 )
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
 from perdure.dialects.story.resources.resource import read_reference, spec_of
@@ -30,40 +30,44 @@ from perdure.dialects.story.triggers.schedules import TEMPLATE as CRON
 from perdure.dialects.story.triggers.schedules import read_schedules
 from perdure.dialects.story.values import template_roots
 
-IMPULSE_TEMPLATE = Fields({**TEMPLATE, "contextSchema": JsonSchema("context"), "deliveryPolicy": DELIVERY}, REQUIRED)
+IMPULSE_TEMPLATE = FieldsShape(
+    {**TEMPLATE, "contextSchema": JsonSchemaShape("context"), "deliveryPolicy": DELIVERY}, REQUIRED
+)
 
-IMPULSE = Fields(
+IMPULSE = FieldsShape(
     {
-        "version": Text(most=64),
+        "version": TextShape(most=64),
         "templateRef": ReferenceShape(),
         "storyRef": ReferenceShape(),
-        "with": Object(),
+        "with": ObjectShape(),
         "secrets": SECRETS,
-        "mapping": Object(),
+        "mapping": ObjectShape(),
         "deliveryPolicy": DELIVERY,
-        "throttle": Fields({"maxInFlight": Whole(0), "ratePerSecond": Whole(0), "burst": Whole(0)}),
-        "workload": Fields(
+        "throttle": FieldsShape(
+            {"maxInFlight": IntegerShape(0), "ratePerSecond": IntegerShape(0), "burst": IntegerShape(0)}
+        ),
+        "workload": FieldsShape(
             {
-                "mode": OneOf(MODES),
-                "job": Kubernetes(),
-                "statefulSet": Kubernetes(),
-                "resources": Kubernetes(),
-                "updateStrategy": Kubernetes(),
+                "mode": ChoiceShape(MODES),
+                "job": KubernetesShape(),
+                "statefulSet": KubernetesShape(),
+                "resources": KubernetesShape(),
+                "updateStrategy": KubernetesShape(),
             }
         ),
-        "service": Kubernetes(),
+        "service": KubernetesShape(),
         "execution": OVERRIDES,
     }
 )
 
 
-def validate_impulse_template(case: Case) -> None:
+def validate_impulse_template(case: ResourceCase) -> None:
     _delivery(case.spec.at("deliveryPolicy"))
 
 
-def validate_impulse(case: Case) -> None:
+def validate_impulse(case: ResourceCase) -> None:
     """STY-045"""
-    cursor, around = case.spec, case.around
+    cursor, around = case.spec, case.context
     template = find_template(cursor, "ImpulseTemplate", around)
     _target(cursor, case.namespace, around)
     mode = cursor.at("workload", "mode")
@@ -84,7 +88,7 @@ def validate_impulse(case: Case) -> None:
             cursor.at("with").problem(INVALID, str(refusal))
 
 
-def _target(cursor: Cursor, namespace: str, around: Context) -> None:
+def _target(cursor: Cursor, namespace: str, around: CheckContext) -> None:
     at = cursor.at("storyRef")
     target = read_reference(at.value, namespace)
     if target is None:

@@ -11,7 +11,7 @@ from perdure.dialects.story.document.cursor import INVALID
 from perdure.dialects.story.document.validation import tidied, validate
 from perdure.dialects.story.plan.bundle import bundle, references, template_of
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
-from perdure.dialects.story.resources.kinds import KINDS
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.resource import (
     DEFAULT_NAMESPACE,
     Resource,
@@ -41,8 +41,8 @@ def _nothing(kind: str, namespace: str, name: str) -> Resource | None:
     return None
 
 
-class Beside:
-    """`Known`, as a judgement has it: its surroundings, and beneath them what loaded code stands for."""
+class ContextResources:
+    """The resources known to a check: those of its context, and below them those that loaded code provides."""
 
     def __init__(
         self, around: ValidationContext, provided: Find, implements: Implements | None, refusal: Refusal = _no_refusal
@@ -53,7 +53,7 @@ class Beside:
         self.refusal = refusal
 
     def find(self, kind: str, namespace: str, name: str) -> Resource | None:
-        place = "" if KINDS[kind].is_global else namespace
+        place = "" if RESOURCE_KINDS[kind].is_global else namespace
         return self._around.find(kind, place, name) or self._provided(kind, place, name)
 
     def grants(self, namespace: str) -> list[Resource]:
@@ -63,7 +63,7 @@ class Beside:
         return None if self._implements is None else self._implements(template, version)
 
 
-class Stored(ResourceIndex):
+class StoredResources(ResourceIndex):
     """What requests would replace. Other kinds are judged anew whenever somebody looks at them."""
 
     def __init__(self, around: ValidationContext) -> None:
@@ -71,7 +71,7 @@ class Stored(ResourceIndex):
         self._around = around
 
     def find(self, kind: str, namespace: str, name: str) -> Resource | None:
-        return self._around.find_in_catalog(kind, namespace, name) if KINDS[kind].is_request else None
+        return self._around.find_in_catalog(kind, namespace, name) if RESOURCE_KINDS[kind].is_request else None
 
 
 def parse(
@@ -85,8 +85,10 @@ def parse(
 ) -> Validated:
     """Every problem, and if there are no errors the program `load` makes of the bundle of the Story that is meant."""
     around = around or ValidationContext()
-    known = Beside(around, provided, implements, refusal)
-    found = validate(text, known, settings, stored=Stored(around), namespace=around.namespace, read=around.reading)
+    known = ContextResources(around, provided, implements, refusal)
+    found = validate(
+        text, known, settings, stored=StoredResources(around), namespace=around.namespace, read=around.reading
+    )
     problems = list(found.problems)
     stories = [resource for resource in found.resources if resource["kind"] == "Story"]
     story = _chosen(stories, around.chosen)
@@ -106,7 +108,7 @@ def foresee(text: bytes, around: ValidationContext, provided: Find = _nothing) -
         return
     documents = [one.data for one in around.reading if isinstance(one.data, dict)]
     resources = [{**one, "metadata": {"namespace": around.namespace, **metadata_of(one)}} for one in documents]
-    shelf = ResourceIndex(resources, Beside(around, provided, None))
+    shelf = ResourceIndex(resources, ContextResources(around, provided, None))
     for story in resources:
         if story.get("kind") == "Story":
             named = {(kind, target.namespace, target.name) for kind, target in references(story)}
@@ -125,7 +127,12 @@ def declares(text: bytes, file: str = "") -> list[DeclaredResource]:
     found = []
     for document in documents:
         data = document.data
-        if isinstance(data, dict) and isinstance(data.get("kind"), str) and data["kind"] in KINDS and _is_named(data):
+        if (
+            isinstance(data, dict)
+            and isinstance(data.get("kind"), str)
+            and data["kind"] in RESOURCE_KINDS
+            and _is_named(data)
+        ):
             kind, namespace, name = key_of(data)
             found.append(DeclaredResource(kind, namespace, name, tidied(data), line=document.place_of()[0]))
     return found

@@ -6,64 +6,66 @@ import msgspec
 
 from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.document.shapes import (
-    Either,
-    Fields,
-    Flag,
-    Kubernetes,
-    ListOf,
-    MapOf,
-    Name,
-    Object,
-    OneOf,
+    BooleanShape,
+    ChoiceShape,
+    DurationShape,
+    EitherShape,
+    FieldsShape,
+    IntegerShape,
+    KubernetesShape,
+    ListShape,
+    MapShape,
+    NameShape,
+    ObjectShape,
     Shape,
-    Span,
-    Text,
-    Whole,
+    TextShape,
 )
 
 MODES = ("job", "deployment", "statefulset")
 IN_DOUBT = ("repeat", "hold")  # what becomes of an effect of which nobody knows whether it happened
 BACKOFFS = ("exponential", "linear", "constant")
 
-RETRY = Fields(
+RETRY = FieldsShape(
     {
-        "maxRetries": Whole(0, 10),
-        "delay": Span(),
-        "maxDelay": Span(),
-        "jitter": Whole(0, 100),
-        "backoff": OneOf(BACKOFFS),
+        "maxRetries": IntegerShape(0, 10),
+        "delay": DurationShape(),
+        "maxDelay": DurationShape(),
+        "jitter": IntegerShape(0, 100),
+        "backoff": ChoiceShape(BACKOFFS),
     }
 )
 
-CACHE = Fields(
+CACHE = FieldsShape(
     {
-        "enabled": Flag(),
-        "key": Text(),
-        "salt": Text(),
-        "mode": OneOf(("read", "write", "readWrite")),
-        "ttlSeconds": Whole(),
+        "enabled": BooleanShape(),
+        "key": TextShape(),
+        "salt": TextShape(),
+        "mode": ChoiceShape(("read", "write", "readWrite")),
+        "ttlSeconds": IntegerShape(),
     }
 )
 
-_STORAGE = Fields(
+_STORAGE = FieldsShape(
     {
-        "s3": Fields(
+        "s3": FieldsShape(
             {
-                "bucket": Text(least=1),
-                "region": Text(),
-                "endpoint": Text(),
-                "authentication": Object(),
-                "usePathStyle": Flag(),
+                "bucket": TextShape(least=1),
+                "region": TextShape(),
+                "endpoint": TextShape(),
+                "authentication": ObjectShape(),
+                "usePathStyle": BooleanShape(),
             },
             required=("bucket",),
         ),
-        "file": Fields({"path": Text(), "volumeClaimName": Kubernetes(Text()), "emptyDir": Kubernetes()}),
-        "timeoutSeconds": Whole(0),
+        "file": FieldsShape(
+            {"path": TextShape(), "volumeClaimName": KubernetesShape(TextShape()), "emptyDir": KubernetesShape()}
+        ),
+        "timeoutSeconds": IntegerShape(0),
     }
 )
 
 
-class Storage(msgspec.Struct, frozen=True):
+class StorageShape(msgspec.Struct, frozen=True):
     """Where large values go. S3 only where there is a driver for it (STY-007)."""
 
     def validate(self, cursor: Cursor) -> None:
@@ -82,86 +84,93 @@ class Storage(msgspec.Struct, frozen=True):
         return _STORAGE.tidy(value)
 
 
-_DEBUG = Either(Flag(), Text(), "true, false or a log level")
+_DEBUG = EitherShape(BooleanShape(), TextShape(), "true, false or a log level")
 
 _EXECUTION: dict[str, Shape] = {
-    "timeout": Span(),
+    "timeout": DurationShape(),
     "retry": RETRY,
     "cache": CACHE,
-    "maxInlineSize": Whole(0),
+    "maxInlineSize": IntegerShape(0),
     "debug": _DEBUG,
-    "job": Fields(
+    "job": FieldsShape(
         {
-            "ttlSecondsAfterFinished": Whole(),
-            "storyRunRetentionSeconds": Whole(),
-            "backoffLimit": Kubernetes(Whole(0)),
-            "restartPolicy": Kubernetes(Text()),
+            "ttlSecondsAfterFinished": IntegerShape(),
+            "storyRunRetentionSeconds": IntegerShape(),
+            "backoffLimit": KubernetesShape(IntegerShape(0)),
+            "restartPolicy": KubernetesShape(TextShape()),
         }
     ),
-    "realtime": Fields({"ttlSecondsAfterFinished": Whole()}),
-    "storage": Storage(),
-    "effectsInDoubt": OneOf(IN_DOUBT),
-    "resources": Kubernetes(),
-    "security": Kubernetes(),
-    "placement": Kubernetes(),
-    "imagePullPolicy": Kubernetes(Text()),
-    "serviceAccountName": Kubernetes(Name(253)),
-    "automountServiceAccountToken": Kubernetes(Flag()),
-    "probes": Kubernetes(),
-    "rbac": Kubernetes(),
+    "realtime": FieldsShape({"ttlSecondsAfterFinished": IntegerShape()}),
+    "storage": StorageShape(),
+    "effectsInDoubt": ChoiceShape(IN_DOUBT),
+    "resources": KubernetesShape(),
+    "security": KubernetesShape(),
+    "placement": KubernetesShape(),
+    "imagePullPolicy": KubernetesShape(TextShape()),
+    "serviceAccountName": KubernetesShape(NameShape(253)),
+    "automountServiceAccountToken": KubernetesShape(BooleanShape()),
+    "probes": KubernetesShape(),
+    "rbac": KubernetesShape(),
 }
 
-OVERRIDES = Fields(_EXECUTION)
-POLICY = Fields({**_EXECUTION, "maxRecursionDepth": Whole(1)})
+OVERRIDES = FieldsShape(_EXECUTION)
+POLICY = FieldsShape({**_EXECUTION, "maxRecursionDepth": IntegerShape(1)})
 
-STEP_RUN_OVERRIDES = Fields(
+STEP_RUN_OVERRIDES = FieldsShape(
     {
         **_EXECUTION,
-        "cpuRequest": Kubernetes(Text()),
-        "cpuLimit": Kubernetes(Text()),
-        "memoryRequest": Kubernetes(Text()),
-        "memoryLimit": Kubernetes(Text()),
-        "backoffLimit": Kubernetes(Whole(0)),
-        "restartPolicy": Kubernetes(Text()),
-        "ttlSecondsAfterFinished": Whole(),
+        "cpuRequest": KubernetesShape(TextShape()),
+        "cpuLimit": KubernetesShape(TextShape()),
+        "memoryRequest": KubernetesShape(TextShape()),
+        "memoryLimit": KubernetesShape(TextShape()),
+        "backoffLimit": KubernetesShape(IntegerShape(0)),
+        "restartPolicy": KubernetesShape(TextShape()),
+        "ttlSecondsAfterFinished": IntegerShape(),
     }
 )
 
-TEMPLATE_EXECUTION = Fields(
+TEMPLATE_EXECUTION = FieldsShape(
     {
-        "timeout": Span(),
-        "retry": Fields(
+        "timeout": DurationShape(),
+        "retry": FieldsShape(
             {
-                "recommendedMaxRetries": Whole(0),
-                "recommendedBaseDelay": Span(),
-                "recommendedMaxDelay": Span(),
-                "recommendedBackoff": OneOf(BACKOFFS),
+                "recommendedMaxRetries": IntegerShape(0),
+                "recommendedBaseDelay": DurationShape(),
+                "recommendedMaxDelay": DurationShape(),
+                "recommendedBackoff": ChoiceShape(BACKOFFS),
             }
         ),
-        "job": Fields(
+        "job": FieldsShape(
             {
-                "recommendedTtlSecondsAfterFinished": Whole(),
-                "recommendedBackoffLimit": Kubernetes(Whole(0)),
-                "recommendedRestartPolicy": Kubernetes(Text()),
+                "recommendedTtlSecondsAfterFinished": IntegerShape(),
+                "recommendedBackoffLimit": KubernetesShape(IntegerShape(0)),
+                "recommendedRestartPolicy": KubernetesShape(TextShape()),
             }
         ),
-        "storage": Storage(),
-        "images": Kubernetes(),
-        "resources": Kubernetes(),
-        "security": Kubernetes(),
-        "service": Kubernetes(),
-        "probes": Kubernetes(),
-        "rbac": Kubernetes(),
+        "storage": StorageShape(),
+        "images": KubernetesShape(),
+        "resources": KubernetesShape(),
+        "security": KubernetesShape(),
+        "service": KubernetesShape(),
+        "probes": KubernetesShape(),
+        "rbac": KubernetesShape(),
     }
 )
 
-DELIVERY = Fields(
+DELIVERY = FieldsShape(
     {
-        "dedupe": Fields({"mode": OneOf(("none", "token", "key")), "keyTemplate": Text()}),
-        "retry": Fields({"maxAttempts": Whole(0), "baseDelay": Text(), "maxDelay": Text(), "backoff": OneOf(BACKOFFS)}),
+        "dedupe": FieldsShape({"mode": ChoiceShape(("none", "token", "key")), "keyTemplate": TextShape()}),
+        "retry": FieldsShape(
+            {
+                "maxAttempts": IntegerShape(0),
+                "baseDelay": TextShape(),
+                "maxDelay": TextShape(),
+                "backoff": ChoiceShape(BACKOFFS),
+            }
+        ),
     }
 )
 
-SECRETS = MapOf(Text(least=1))
-LABELS = MapOf(Text())
-TEXTS = ListOf(Text())
+SECRETS = MapShape(TextShape(least=1))
+LABELS = MapShape(TextShape())
+TEXTS = ListShape(TextShape())

@@ -1,21 +1,21 @@
 """StoryRuns and StepRuns (STY-047 to 050). The first problem ends the validation: these are written by programs."""
 
-from perdure.dialects.story.document.context import Case
+from perdure.dialects.story.document.context import ResourceCase
 from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, INPUT_SCHEMA, INVALID, STORY_REFERENCE, Cursor
 from perdure.dialects.story.document.policies import RETRY, STEP_RUN_OVERRIDES
 from perdure.dialects.story.document.sameness import same
 from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import (
-    Fields,
-    Flag,
-    ListOf,
-    Name,
-    Object,
-    OneOf,
+    BooleanShape,
+    ChoiceShape,
+    DurationShape,
+    FieldsShape,
+    IntegerShape,
+    ListShape,
+    NameShape,
+    ObjectShape,
     ReferenceShape,
-    Span,
-    Text,
-    Whole,
+    TextShape,
 )
 from perdure.dialects.story.resources.labels import BESIDE, INPUT_HASH, TOKEN
 from perdure.dialects.story.resources.names import input_hash, run_name
@@ -28,7 +28,7 @@ from perdure.dialects.story.resources.resource import (
 )
 from perdure.dialects.story.state.step_errors import EXIT_CLASSES, TYPES
 from perdure.dialects.story.values.references import INSTEAD, is_reference, malformed, names_secret
-from perdure.dialects.story.values.schemas import BadSchema, Schema
+from perdure.dialects.story.values.schemas import BadSchema, CompiledSchema
 from perdure.expressions.gotemplate import RUNTIME, BadStructure, Environment, Structure
 from perdure.kernel import jsontext
 
@@ -48,41 +48,46 @@ def check(cursor: Cursor) -> None:
 
 LARGEST = 1_048_576
 
-STORY_RUN = Fields(
-    {"storyRef": ReferenceShape(), "impulseRef": ReferenceShape(), "inputs": Object(), "cancelRequested": Flag()}
-)
-
-STEP_RUN = Fields(
+STORY_RUN = FieldsShape(
     {
-        "storyRunRef": ReferenceShape(),
-        "stepId": Name(),
-        "idempotencyKey": Text(most=256),
-        "engramRef": ReferenceShape(),
-        "templateGeneration": Whole(0),
-        "input": Object(),
-        "timeout": Span(),
-        "retry": RETRY,
-        "executionOverrides": STEP_RUN_OVERRIDES,
-        "downstreamTargets": ListOf(Object()),
+        "storyRef": ReferenceShape(),
+        "impulseRef": ReferenceShape(),
+        "inputs": ObjectShape(),
+        "cancelRequested": BooleanShape(),
     }
 )
 
-STRUCTURED_ERROR = Fields(  # STY-256
+STEP_RUN = FieldsShape(
     {
-        "version": OneOf(("v1",)),
-        "type": OneOf(TYPES),
-        "message": Text(least=1),
-        "retryable": Flag(),
-        "exitCode": Whole(0),
-        "exitClass": OneOf(EXIT_CLASSES),
-        "code": Text(),
-        "details": Object(),
+        "storyRunRef": ReferenceShape(),
+        "stepId": NameShape(),
+        "idempotencyKey": TextShape(most=256),
+        "engramRef": ReferenceShape(),
+        "templateGeneration": IntegerShape(0),
+        "input": ObjectShape(),
+        "timeout": DurationShape(),
+        "retry": RETRY,
+        "executionOverrides": STEP_RUN_OVERRIDES,
+        "downstreamTargets": ListShape(ObjectShape()),
+    }
+)
+
+STRUCTURED_ERROR = FieldsShape(  # STY-256
+    {
+        "version": ChoiceShape(("v1",)),
+        "type": ChoiceShape(TYPES),
+        "message": TextShape(least=1),
+        "retryable": BooleanShape(),
+        "exitCode": IntegerShape(0),
+        "exitClass": ChoiceShape(EXIT_CLASSES),
+        "code": TextShape(),
+        "details": ObjectShape(),
     },
     required=("version", "type", "message"),
 )
 
 
-def validate_story_run(case: Case) -> None:
+def validate_story_run(case: ResourceCase) -> None:
     if case.stored is not None:
         _update(case, case.stored)
         return
@@ -93,13 +98,13 @@ def validate_story_run(case: Case) -> None:
         return
     _token(case, target)
     check_beside(case)
-    check_inputs(spec.at("inputs"), case, case.around.settings.max_inline_inputs_size)
+    check_inputs(spec.at("inputs"), case, case.context.settings.max_inline_inputs_size)
     story = find_pinned(case, "Story", spec.at("storyRef"), target, STORY_REFERENCE)
     if story is not None:
         _fits(spec.at("inputs"), story)
 
 
-def _update(case: Case, stored: Resource) -> None:
+def _update(case: ResourceCase, stored: Resource) -> None:
     """STY-049, and the token of STY-048."""
     token = annotations_of(stored).get(TOKEN)
     if token is not None and annotations_of(case.resource).get(TOKEN) != token:
@@ -113,7 +118,7 @@ def _update(case: Case, stored: Resource) -> None:
         case.spec.problem(INVALID, "spec.cancelRequested cannot be taken back once it is true")
 
 
-def _token(case: Case, target: Reference) -> None:
+def _token(case: ResourceCase, target: Reference) -> None:
     """STY-048: what was started under a token is found by it, and only with the same inputs."""
     annotations = annotations_of(case.resource)
     token = annotations.get(TOKEN)
@@ -135,7 +140,7 @@ def _token(case: Case, target: Reference) -> None:
         )
 
 
-def check_beside(case: Case) -> None:
+def check_beside(case: ResourceCase) -> None:
     """What the engine notes beside the inputs: members of theirs with a `runID` in addition, and nothing else."""
     noted = annotations_of(case.resource).get(BESIDE)
     if noted is None:
@@ -163,7 +168,7 @@ def _has_references(value: object) -> bool:
     return isinstance(value, list) and any(map(_has_references, value))
 
 
-def check_inputs(cursor: Cursor, case: Case, most: int) -> None:
+def check_inputs(cursor: Cursor, case: ResourceCase, most: int) -> None:
     """An object within the limit, whose references are well-formed (STY-047)."""
     if not isinstance(cursor.value, dict):
         return
@@ -176,13 +181,13 @@ def check_inputs(cursor: Cursor, case: Case, most: int) -> None:
             cursor.at(*path).problem(INVALID, problem)
 
 
-def find_pinned(case: Case, kind: str, cursor: Cursor, target: Reference, code: str) -> Resource | None:
+def find_pinned(case: ResourceCase, kind: str, cursor: Cursor, target: Reference, code: str) -> Resource | None:
     """The resource a run object names; reports when it may not, or there is none, or another version of it."""
     referrer = str(case.resource.get("kind"))
-    if not case.around.may_name(cursor, referrer, case.namespace, kind, target, code):
+    if not case.context.may_name(cursor, referrer, case.namespace, kind, target, code):
         return None
     word = kind.lower()
-    found = case.around.find(kind, target)
+    found = case.context.find(kind, target)
     if found is None:
         cursor.problem(INVALID, f"referenced {word} '{target.key}' not found")
     elif (misfit := target.misfit(f"referenced {word}", found)) is not None:
@@ -197,7 +202,7 @@ def _fits(cursor: Cursor, story: Resource) -> None:
     if schema is None or not isinstance(given, dict):
         return
     try:
-        compiled = Schema(schema)
+        compiled = CompiledSchema(schema)
     except BadSchema:
         return  # told where the schema stands
     whole = compiled.complete(given)
@@ -206,7 +211,7 @@ def _fits(cursor: Cursor, story: Resource) -> None:
         cursor.at(*misfit.path).problem(INPUT_SCHEMA, f"StoryRun inputs failed schema validation: {misfit}")
 
 
-def validate_step_run(case: Case) -> None:
+def validate_step_run(case: ResourceCase) -> None:
     """STY-050"""
     spec = case.spec
     size = len(jsontext.encode(case.resource))
@@ -222,20 +227,20 @@ def validate_step_run(case: Case) -> None:
     _status(case)
 
 
-def _work(case: Case, run: Reference | None) -> None:
+def _work(case: ResourceCase, run: Reference | None) -> None:
     spec = case.spec
     if case.stored is not None:
         _one_step(case, case.stored)
     if run is not None:
-        case.around.may_name(spec.at("storyRunRef"), "StepRun", case.namespace, "StoryRun", run, "ValidationFailed")
+        case.context.may_name(spec.at("storyRunRef"), "StepRun", case.namespace, "StoryRun", run, "ValidationFailed")
     engram = read_reference(spec.at("engramRef").value, case.namespace)
     if engram is not None:
         find_pinned(case, "Engram", spec.at("engramRef"), engram, ENGRAM_REFERENCE)
-    check_inputs(spec.at("input"), case, case.around.settings.max_inline_size)
+    check_inputs(spec.at("input"), case, case.context.settings.max_inline_size)
     check(spec.at("input"))
 
 
-def _one_step(case: Case, stored: Resource) -> None:
+def _one_step(case: ResourceCase, stored: Resource) -> None:
     """STY-014: one name, one step of one run."""
     old, new = spec_of(stored), spec_of(case.resource)
     runs = [read_reference(one.get("storyRunRef"), case.namespace) for one in (old, new)]
@@ -244,7 +249,7 @@ def _one_step(case: Case, stored: Resource) -> None:
         case.spec.problem(INVALID, f"the name is held by step '{old.get('stepId')}' of run '{held}'")
 
 
-def _status(case: Case) -> None:
+def _status(case: ResourceCase) -> None:
     status = case.root.at("status")
     needs = status.at("needs").value
     if isinstance(needs, list) and case.name in needs:
@@ -254,7 +259,7 @@ def _status(case: Case) -> None:
     check_generation(case)
 
 
-def check_generation(case: Case) -> None:
+def check_generation(case: ResourceCase) -> None:
     """Observed generations never decrease (STY-050)."""
     now = case.root.at("status", "observedGeneration")
     before = ((case.stored or {}).get("status") or {}).get("observedGeneration")

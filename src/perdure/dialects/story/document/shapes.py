@@ -1,6 +1,6 @@
 """The form of values: what each may be, told with its place when it is not, and the one way to keep it.
 
-`judge` reports, `tidy` gives the value as it is kept: null members are no members, a bare name is a reference.
+`validate` reports, `tidy` gives the value as it is kept: null members are no members, a bare name is a reference.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.dialects.story.document.cursor import DOUBTFUL, INVALID, Cursor, Report, listed
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
-from perdure.dialects.story.values.schemas import BadSchema, Schema
+from perdure.dialects.story.values.schemas import BadSchema, CompiledSchema
 from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.problems import guess
 
@@ -34,7 +34,7 @@ class _Plain:
         return value
 
 
-class Text(_Plain, msgspec.Struct, frozen=True):
+class TextShape(_Plain, msgspec.Struct, frozen=True):
     least: int = 0
     most: int | None = None
 
@@ -47,7 +47,7 @@ class Text(_Plain, msgspec.Struct, frozen=True):
             cursor.problem(INVALID, f"must have at most {self.most} characters, not {len(cursor.value)}")
 
 
-class Name(_Plain, msgspec.Struct, frozen=True):
+class NameShape(_Plain, msgspec.Struct, frozen=True):
     """A name that others may refer to (STY-002)."""
 
     most: int = 63
@@ -62,7 +62,7 @@ class Name(_Plain, msgspec.Struct, frozen=True):
             cursor.problem(INVALID, f"{value!r} is no name: it must match ^{NAME.pattern}$", hint=f"Use {NAME_RULE}.")
 
 
-class Whole(_Plain, msgspec.Struct, frozen=True):
+class IntegerShape(_Plain, msgspec.Struct, frozen=True):
     least: int | None = None
     most: int | None = None
 
@@ -76,13 +76,13 @@ class Whole(_Plain, msgspec.Struct, frozen=True):
             cursor.problem(INVALID, f"must be {self.least} or more, not {value}")
 
 
-class Flag(_Plain, msgspec.Struct, frozen=True):
+class BooleanShape(_Plain, msgspec.Struct, frozen=True):
     def validate(self, cursor: Cursor) -> None:
         if not isinstance(cursor.value, bool):
             cursor.problem(INVALID, f"must be true or false, not {shown(cursor.value)}")
 
 
-class OneOf(_Plain, msgspec.Struct, frozen=True):
+class ChoiceShape(_Plain, msgspec.Struct, frozen=True):
     """A word of a few; `other` are further ones kept as the word they stand for. Blank is absent."""
 
     words: tuple[str, ...]
@@ -99,7 +99,7 @@ class OneOf(_Plain, msgspec.Struct, frozen=True):
         return dict(self.other).get(value, value) if isinstance(value, str) else value
 
 
-class Span(_Plain, msgspec.Struct, frozen=True):
+class DurationShape(_Plain, msgspec.Struct, frozen=True):
     """A duration that the run passes over when it is none (STY-127, STY-133): worth a warning."""
 
     def validate(self, cursor: Cursor) -> None:
@@ -112,15 +112,15 @@ class Span(_Plain, msgspec.Struct, frozen=True):
             cursor.warn(DOUBTFUL, f"{refusal}: it is passed over")
 
 
-class Moment(_Plain, msgspec.Struct, frozen=True):
+class TimestampShape(_Plain, msgspec.Struct, frozen=True):
     """An instant as RFC 3339 has it."""
 
     def validate(self, cursor: Cursor) -> None:
-        if read_moment(cursor.value) is None:
+        if read_timestamp(cursor.value) is None:
             cursor.problem(INVALID, f"must be a time such as 2026-01-31T12:00:00Z, not {shown(cursor.value)}")
 
 
-def read_moment(written: Any) -> datetime | None:
+def read_timestamp(written: Any) -> datetime | None:
     if not isinstance(written, str) or not _MOMENT.fullmatch(written):
         return None
     try:
@@ -132,33 +132,33 @@ def read_moment(written: Any) -> datetime | None:
 _MOMENT = lazy_regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
-class Anything(_Plain, msgspec.Struct, frozen=True):
+class AnyShape(_Plain, msgspec.Struct, frozen=True):
     """Free-form: any value, members of any name (STY-003)."""
 
     def validate(self, cursor: Cursor) -> None:
         pass
 
 
-class Object(_Plain, msgspec.Struct, frozen=True):
+class ObjectShape(_Plain, msgspec.Struct, frozen=True):
     """Free-form, but an object."""
 
     def validate(self, cursor: Cursor) -> None:
         cursor.is_object()
 
 
-class JsonSchema(_Plain, msgspec.Struct, frozen=True):
+class JsonSchemaShape(_Plain, msgspec.Struct, frozen=True):
     """A schema; `what` it is of stands in the message (STY-039)."""
 
     what: str
 
     def validate(self, cursor: Cursor) -> None:
         try:
-            Schema(cursor.value)
+            CompiledSchema(cursor.value)
         except BadSchema as refusal:
             cursor.problem(INVALID, f"error validating {self.what} schema: {refusal}")
 
 
-class ListOf(msgspec.Struct, frozen=True):
+class ListShape(msgspec.Struct, frozen=True):
     item: Shape
     least: int = 0
     most: int | None = None
@@ -178,7 +178,7 @@ class ListOf(msgspec.Struct, frozen=True):
         return [self.item.tidy(one) for one in value] if isinstance(value, list) else value
 
 
-class MapOf(msgspec.Struct, frozen=True):
+class MapShape(msgspec.Struct, frozen=True):
     member: Shape
 
     def validate(self, cursor: Cursor) -> None:
@@ -190,7 +190,7 @@ class MapOf(msgspec.Struct, frozen=True):
         return {name: self.member.tidy(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
-class Fields(msgspec.Struct, frozen=True):
+class FieldsShape(msgspec.Struct, frozen=True):
     """An object of known members. Null is absent, as everywhere in Kubernetes."""
 
     members: Mapping[str, Shape]
@@ -219,10 +219,10 @@ class Fields(msgspec.Struct, frozen=True):
         }
 
 
-class Kubernetes(msgspec.Struct, frozen=True):
+class KubernetesShape(msgspec.Struct, frozen=True):
     """A field that only means something to Kubernetes (STY-004)."""
 
-    shape: Shape = Object()
+    shape: Shape = ObjectShape()
 
     def validate(self, cursor: Cursor) -> None:
         cursor.ignore()
@@ -232,7 +232,7 @@ class Kubernetes(msgspec.Struct, frozen=True):
         return self.shape.tidy(value)
 
 
-class Either(msgspec.Struct, frozen=True):
+class EitherShape(msgspec.Struct, frozen=True):
     """One of two forms."""
 
     first: Shape
@@ -251,7 +251,9 @@ class Either(msgspec.Struct, frozen=True):
         return value
 
 
-REFERENCE = Fields({"name": Name(253), "namespace": Name(63), "version": Text(most=64), "uid": Text()})
+REFERENCE = FieldsShape(
+    {"name": NameShape(253), "namespace": NameShape(63), "version": TextShape(most=64), "uid": TextShape()}
+)
 
 
 class ReferenceShape(msgspec.Struct, frozen=True):
@@ -260,7 +262,7 @@ class ReferenceShape(msgspec.Struct, frozen=True):
     def validate(self, cursor: Cursor) -> None:
         if isinstance(cursor.value, str):
             if cursor.value.strip():
-                Name(253).validate(cursor)
+                NameShape(253).validate(cursor)
         elif isinstance(cursor.value, dict):
             written = {name: member for name, member in cursor.value.items() if member != ""}
             REFERENCE.validate(Cursor(cursor.report, written, cursor.path))

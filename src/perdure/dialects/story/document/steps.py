@@ -10,13 +10,13 @@ from perdure.dialects.story.document.context import StoryContext
 from perdure.dialects.story.document.cursor import DOUBTFUL, INVALID, TRANSPORT_REFERENCE, Cursor, listed
 from perdure.dialects.story.document.policies import OVERRIDES, SECRETS, TEXTS
 from perdure.dialects.story.document.shapes import (
-    Fields,
-    Flag,
-    Kubernetes,
-    Name,
-    Object,
+    BooleanShape,
+    FieldsShape,
+    KubernetesShape,
+    NameShape,
+    ObjectShape,
     ReferenceShape,
-    Text,
+    TextShape,
     shown,
 )
 from perdure.dialects.story.plan.inline_stories import inline_stories, without_stories
@@ -49,24 +49,26 @@ class StepType:
         return value
 
 
-_STEP = Fields(
+_STEP = FieldsShape(
     {
-        "name": Name(),
-        "id": Kubernetes(Name()),
+        "name": NameShape(),
+        "id": KubernetesShape(NameShape()),
         "needs": TEXTS,
         "type": StepType(),
         "ref": ReferenceShape(),
-        "if": Text(),
-        "allowFailure": Flag(),
-        "sideEffects": Flag(),
+        "if": TextShape(),
+        "allowFailure": BooleanShape(),
+        "sideEffects": BooleanShape(),
         "requires": TEXTS,
-        "idempotencyKeyTemplate": Text(most=512),
-        "with": Object(),
-        "runtime": Object(),
-        "transport": Text(),
+        "idempotencyKeyTemplate": TextShape(most=512),
+        "with": ObjectShape(),
+        "runtime": ObjectShape(),
+        "transport": TextShape(),
         "secrets": SECRETS,
         "execution": OVERRIDES,
-        "postExecution": Fields({"condition": Text(least=1), "failureMessage": Text()}, required=("condition",)),
+        "postExecution": FieldsShape(
+            {"condition": TextShape(least=1), "failureMessage": TextShape()}, required=("condition",)
+        ),
     },
     required=("name",),
 )
@@ -180,7 +182,7 @@ def _requires(cursor: Cursor, name: str, block: str, tale: StoryContext) -> None
 
 
 def _sizes(cursor: Cursor, tale: StoryContext) -> None:
-    check_size(cursor.at("with"), "with", tale.around.settings.max_with_bytes)
+    check_size(cursor.at("with"), "with", tale.context.settings.max_with_bytes)
 
 
 def check_size(cursor: Cursor, what: str, most: int) -> None:
@@ -232,7 +234,7 @@ def _templates(cursor: Cursor, name: str, block: str, tale: StoryContext) -> Non
     makes_edges = any(kind.makes_edges for kind in kinds_in(step))
     runtime = template_roots.STREAMING_RUNTIME
     given = template_roots.STREAMING_STATIC if streams else template_roots.BATCH
-    sight = _Sight(name, block, tale)
+    sight = _VisibleSteps(name, block, tale)
     if branches_member(step):
         cursor = Cursor(cursor.report, {**step, "with": _without_branches(step)}, cursor.path)
     elif inline_stories(step.get("with")):
@@ -273,11 +275,11 @@ def _is_bridged(cursor: Cursor, tale: StoryContext) -> bool:
     if isinstance(cursor.value.get("transport"), str) and cursor.value["transport"].strip():
         return True
     target = read_reference(cursor.value.get("ref"), tale.namespace)
-    engram = tale.around.find("Engram", target) if target is not None else None
+    engram = tale.context.find("Engram", target) if target is not None else None
     return engram is not None and (engram.get("spec") or {}).get("mode") in ("deployment", "statefulset")
 
 
-class _Sight(msgspec.Struct, frozen=True):
+class _VisibleSteps(msgspec.Struct, frozen=True):
     """Which steps the templates of one step may read (STY-043)."""
 
     name: str

@@ -3,20 +3,20 @@
 from typing import Any
 
 from perdure.dialects.story.document import streaming, templates
-from perdure.dialects.story.document.context import Case, Context, StoryContext
+from perdure.dialects.story.document.context import CheckContext, ResourceCase, StoryContext
 from perdure.dialects.story.document.cursor import DOUBTFUL, INVALID, Cursor
-from perdure.dialects.story.document.policies import POLICY, RETRY, Storage
+from perdure.dialects.story.document.policies import POLICY, RETRY, StorageShape
 from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import (
-    Fields,
-    Flag,
-    JsonSchema,
-    ListOf,
-    Name,
-    Object,
-    OneOf,
-    Text,
-    Whole,
+    BooleanShape,
+    ChoiceShape,
+    FieldsShape,
+    IntegerShape,
+    JsonSchemaShape,
+    ListShape,
+    NameShape,
+    ObjectShape,
+    TextShape,
     shown,
 )
 from perdure.dialects.story.document.steps import StepShape, branches_at, check_size, validate_step
@@ -30,39 +30,44 @@ from perdure.kernel.problems import guess
 
 LARGEST = 1_048_576
 
-STORY = Fields(
+STORY = FieldsShape(
     {
-        "version": Text(most=64),
-        "pattern": OneOf(("batch", "streaming"), (("realtime", "streaming"),)),
-        "concurrency": Fields(
-            {"mode": OneOf(("serial", "cancelPrevious", "parallel")), "scope": OneOf(("storyrun", "participant"))}
-        ),
-        "inputsSchema": JsonSchema("Story inputs"),
-        "outputsSchema": JsonSchema("Story outputs"),
-        "output": Object(),
-        "steps": ListOf(StepShape(), 1, 100),
-        "compensations": ListOf(StepShape(), 0, 50),
-        "finally": ListOf(StepShape(), 0, 50),
-        "policy": Fields(
+        "version": TextShape(most=64),
+        "pattern": ChoiceShape(("batch", "streaming"), (("realtime", "streaming"),)),
+        "concurrency": FieldsShape(
             {
-                "timeouts": Fields({"story": Text(), "step": Text(), "gracefulShutdownTimeout": Text()}),
-                "with": Object(),
-                "retries": Fields({"stepRetryPolicy": RETRY, "continueOnStepFailure": Flag()}),
-                "concurrency": Whole(),
-                "queue": Name(),
-                "priority": Whole(0),
-                "storage": Storage(),
+                "mode": ChoiceShape(("serial", "cancelPrevious", "parallel")),
+                "scope": ChoiceShape(("storyrun", "participant")),
+            }
+        ),
+        "inputsSchema": JsonSchemaShape("Story inputs"),
+        "outputsSchema": JsonSchemaShape("Story outputs"),
+        "output": ObjectShape(),
+        "steps": ListShape(StepShape(), 1, 100),
+        "compensations": ListShape(StepShape(), 0, 50),
+        "finally": ListShape(StepShape(), 0, 50),
+        "policy": FieldsShape(
+            {
+                "timeouts": FieldsShape(
+                    {"story": TextShape(), "step": TextShape(), "gracefulShutdownTimeout": TextShape()}
+                ),
+                "with": ObjectShape(),
+                "retries": FieldsShape({"stepRetryPolicy": RETRY, "continueOnStepFailure": BooleanShape()}),
+                "concurrency": IntegerShape(),
+                "queue": NameShape(),
+                "priority": IntegerShape(0),
+                "storage": StorageShape(),
                 "execution": POLICY,
             }
         ),
-        "transports": ListOf(
-            Fields(
+        "transports": ListShape(
+            FieldsShape(
                 {
-                    "name": Text(),
-                    "transportRef": Text(),
-                    "description": Text(),
+                    "name": TextShape(),
+                    "transportRef": TextShape(),
+                    "description": TextShape(),
                     "streaming": streaming.SETTINGS,
-                    "settings": Object(),
+                    "settings": ObjectShape(),
                 }
             )
         ),
@@ -77,19 +82,19 @@ def too_large(resource: Resource) -> str | None:
     return f"story size of {size} bytes exceeds maximum allowed size of {LARGEST} bytes" if size > LARGEST else None
 
 
-def validate_story(case: Case) -> None:
-    _validate_spec(case.spec, case.name, case.namespace, case.around)
+def validate_story(case: ResourceCase) -> None:
+    _validate_spec(case.spec, case.name, case.namespace, case.context)
 
 
 def _validate_inline(cursor: Cursor, name: str, tale: StoryContext) -> None:
     """A Story written inside of a step (STY-271): it is started as any other, so it is judged as any other."""
     STORY.validate(cursor)
-    _validate_spec(cursor, name, tale.namespace, tale.around)
+    _validate_spec(cursor, name, tale.namespace, tale.context)
     if cursor.value.get("pattern") in ("streaming", "realtime"):
         cursor.at("pattern").problem(INVALID, "a Story inside of a step must be a batch story")
 
 
-def _validate_spec(cursor: Cursor, name: str, namespace: str, around: Context) -> None:
+def _validate_spec(cursor: Cursor, name: str, namespace: str, around: CheckContext) -> None:
     spec = cursor.value
     graph = StepGraph(spec)
     transports = tuple(_transports(cursor, graph))
@@ -122,7 +127,7 @@ def _names(cursor: Cursor) -> None:
                 seen.add(name)
 
 
-def _output(cursor: Cursor, graph: StepGraph, around: Context) -> None:
+def _output(cursor: Cursor, graph: StepGraph, around: CheckContext) -> None:
     if cursor.value is None:
         return
     check_size(cursor, "output", around.settings.max_with_bytes)
@@ -134,7 +139,7 @@ def _output(cursor: Cursor, graph: StepGraph, around: Context) -> None:
             cursor.warn(DOUBTFUL, f"the output references unknown step '{written}' in a template{near}")
 
 
-def _policy(cursor: Cursor, graph: StepGraph, around: Context) -> None:
+def _policy(cursor: Cursor, graph: StepGraph, around: CheckContext) -> None:
     for word in ("story", "step", "gracefulShutdownTimeout"):
         span = cursor.at("timeouts", word)
         if not isinstance(span.value, str) or not span.value.strip():
@@ -167,7 +172,7 @@ def _transports(cursor: Cursor, graph: StepGraph) -> dict[str, Any]:
                 INVALID, f"transport name {shown(name)} is duplicated; names must be unique per story"
             )
         else:
-            Name().validate(one.at("name"))
+            NameShape().validate(one.at("name"))
             declared[name] = one.value
         target = one.value.get("transportRef")
         if target is None or (isinstance(target, str) and not target.strip()):

@@ -7,13 +7,23 @@ import msgspec
 
 from perdure.dialects.story.document import templates
 from perdure.dialects.story.document.cursor import INVALID, Cursor
-from perdure.dialects.story.document.shapes import Fields, Flag, ListOf, Name, OneOf, Shape, Text, Whole, shown
+from perdure.dialects.story.document.shapes import (
+    BooleanShape,
+    ChoiceShape,
+    FieldsShape,
+    IntegerShape,
+    ListShape,
+    NameShape,
+    Shape,
+    TextShape,
+    shown,
+)
 from perdure.dialects.story.resources.durations import BadDuration, read_positive
 from perdure.dialects.story.values import template_roots
 from perdure.kernel.problems import guess
 
 
-class PositiveSpan(msgspec.Struct, frozen=True):
+class PositiveDurationShape(msgspec.Struct, frozen=True):
     def validate(self, cursor: Cursor) -> None:
         try:
             read_positive(cursor.value)
@@ -24,118 +34,118 @@ class PositiveSpan(msgspec.Struct, frozen=True):
         return value
 
 
-_COUNT = Whole(0)
-_SOME = Whole(1)
-_PERCENT = Whole(0, 100)
+_COUNT = IntegerShape(0)
+_SOME = IntegerShape(1)
+_PERCENT = IntegerShape(0, 100)
 _AMOUNT: dict[str, Shape] = {"messages": _COUNT, "bytes": _COUNT}
 
-SETTINGS = Fields(
+SETTINGS = FieldsShape(
     {
-        "backpressure": Fields(
+        "backpressure": FieldsShape(
             {
-                "buffer": Fields(
+                "buffer": FieldsShape(
                     {
                         "maxMessages": _COUNT,
                         "maxBytes": _COUNT,
                         "maxAgeSeconds": _COUNT,
-                        "dropPolicy": OneOf(("drop_newest", "drop_oldest")),
+                        "dropPolicy": ChoiceShape(("drop_newest", "drop_oldest")),
                     }
                 )
             }
         ),
-        "flowControl": Fields(
+        "flowControl": FieldsShape(
             {
-                "mode": OneOf(("none", "credits", "window")),
-                "initialCredits": Fields(_AMOUNT),
-                "ackEvery": Fields({**_AMOUNT, "maxDelay": PositiveSpan()}),
-                "pauseThreshold": Fields({"bufferPct": _PERCENT}),
-                "resumeThreshold": Fields({"bufferPct": _PERCENT}),
+                "mode": ChoiceShape(("none", "credits", "window")),
+                "initialCredits": FieldsShape(_AMOUNT),
+                "ackEvery": FieldsShape({**_AMOUNT, "maxDelay": PositiveDurationShape()}),
+                "pauseThreshold": FieldsShape({"bufferPct": _PERCENT}),
+                "resumeThreshold": FieldsShape({"bufferPct": _PERCENT}),
             }
         ),
-        "delivery": Fields(
+        "delivery": FieldsShape(
             {
-                "ordering": OneOf(("none", "per_stream", "per_partition")),
-                "semantics": OneOf(("best_effort", "at_least_once")),
-                "replay": Fields(
+                "ordering": ChoiceShape(("none", "per_stream", "per_partition")),
+                "semantics": ChoiceShape(("best_effort", "at_least_once")),
+                "replay": FieldsShape(
                     {
-                        "mode": OneOf(("none", "memory", "durable")),
+                        "mode": ChoiceShape(("none", "memory", "durable")),
                         "retentionSeconds": _COUNT,
-                        "checkpointInterval": PositiveSpan(),
+                        "checkpointInterval": PositiveDurationShape(),
                     }
                 ),
             }
         ),
-        "routing": Fields(
+        "routing": FieldsShape(
             {
-                "mode": OneOf(("auto", "hub", "p2p")),
-                "fanOut": OneOf(("sequential", "parallel")),
+                "mode": ChoiceShape(("auto", "hub", "p2p")),
+                "fanOut": ChoiceShape(("sequential", "parallel")),
                 "maxDownstreams": _SOME,
-                "rules": ListOf(
-                    Fields(
+                "rules": ListShape(
+                    FieldsShape(
                         {
-                            "name": Text(),
-                            "when": Text(),
-                            "action": OneOf(("allow", "deny")),
-                            "target": Fields({"steps": ListOf(Text())}),
+                            "name": TextShape(),
+                            "when": TextShape(),
+                            "action": ChoiceShape(("allow", "deny")),
+                            "target": FieldsShape({"steps": ListShape(TextShape())}),
                         }
                     )
                 ),
             }
         ),
-        "lanes": ListOf(
-            Fields(
+        "lanes": ListShape(
+            FieldsShape(
                 {
-                    "name": Name(),
-                    "kind": OneOf(("audio", "video", "binary", "payload", "control")),
-                    "direction": OneOf(("publish", "subscribe", "bidirectional")),
-                    "description": Text(),
+                    "name": NameShape(),
+                    "kind": ChoiceShape(("audio", "video", "binary", "payload", "control")),
+                    "direction": ChoiceShape(("publish", "subscribe", "bidirectional")),
+                    "description": TextShape(),
                     "maxMessages": _COUNT,
                     "maxBytes": _COUNT,
                 }
             )
         ),
-        "fanIn": Fields(
+        "fanIn": FieldsShape(
             {
-                "mode": OneOf(("all", "any", "quorum")),
+                "mode": ChoiceShape(("all", "any", "quorum")),
                 "quorum": _SOME,
                 "timeoutSeconds": _COUNT,
                 "maxEntries": _SOME,
             }
         ),
-        "partitioning": Fields(
+        "partitioning": FieldsShape(
             {
-                "mode": OneOf(("none", "preserve", "hash")),
-                "key": Text(least=1),
+                "mode": ChoiceShape(("none", "preserve", "hash")),
+                "key": TextShape(least=1),
                 "partitions": _SOME,
-                "sticky": Flag(),
+                "sticky": BooleanShape(),
             }
         ),
-        "lifecycle": Fields(
+        "lifecycle": FieldsShape(
             {
-                "strategy": OneOf(("rolling", "drain_cutover", "blue_green")),
+                "strategy": ChoiceShape(("rolling", "drain_cutover", "blue_green")),
                 "drainTimeoutSeconds": _COUNT,
                 "maxInFlight": _COUNT,
             }
         ),
-        "observability": Fields(
+        "observability": FieldsShape(
             {
-                "metrics": Fields({"enabled": Flag()}),
-                "tracing": Fields(
+                "metrics": FieldsShape({"enabled": BooleanShape()}),
+                "tracing": FieldsShape(
                     {
-                        "enabled": Flag(),
+                        "enabled": BooleanShape(),
                         "sampleRate": _PERCENT,
-                        "samplePolicy": OneOf(("rate", "random", "always", "never")),
+                        "samplePolicy": ChoiceShape(("rate", "random", "always", "never")),
                     }
                 ),
-                "watermark": Fields({"enabled": Flag(), "timestampSource": Text()}),
+                "watermark": FieldsShape({"enabled": BooleanShape(), "timestampSource": TextShape()}),
             }
         ),
-        "recording": Fields(
+        "recording": FieldsShape(
             {
-                "mode": OneOf(("off", "metadata", "payload")),
+                "mode": ChoiceShape(("off", "metadata", "payload")),
                 "sampleRate": _PERCENT,
                 "retentionSeconds": _COUNT,
-                "redactFields": ListOf(Text(least=1)),
+                "redactFields": ListShape(TextShape(least=1)),
             }
         ),
     }

@@ -3,67 +3,69 @@
 import re
 
 from perdure.dialects.story.document import streaming
-from perdure.dialects.story.document.context import Case
+from perdure.dialects.story.document.context import ResourceCase
 from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.document.shapes import (
-    Fields,
-    JsonSchema,
-    Kubernetes,
-    ListOf,
-    Name,
-    Object,
+    FieldsShape,
+    IntegerShape,
+    JsonSchemaShape,
+    KubernetesShape,
+    ListShape,
+    NameShape,
+    ObjectShape,
     ReferenceShape,
-    Text,
-    Whole,
+    TextShape,
     shown,
 )
 
 _MIME = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9*][\w!#$&^.+*-]*")
 _CAPABILITIES = ("supportedAudio", "supportedVideo", "supportedBinary")
 
-TRANSPORT = Fields(
+TRANSPORT = FieldsShape(
     {
-        "provider": Text(),
-        "driver": Text(),
-        "connectorImage": Kubernetes(Text()),
-        "supportedAudio": ListOf(Fields({"name": Text(), "sampleRateHz": Whole(0), "channels": Whole(0)})),
-        "supportedVideo": ListOf(Fields({"name": Text(), "profile": Text()})),
-        "supportedBinary": ListOf(Text()),
+        "provider": TextShape(),
+        "driver": TextShape(),
+        "connectorImage": KubernetesShape(TextShape()),
+        "supportedAudio": ListShape(
+            FieldsShape({"name": TextShape(), "sampleRateHz": IntegerShape(0), "channels": IntegerShape(0)})
+        ),
+        "supportedVideo": ListShape(FieldsShape({"name": TextShape(), "profile": TextShape()})),
+        "supportedBinary": ListShape(TextShape()),
         "streaming": streaming.SETTINGS,
-        "configSchema": JsonSchema("config"),
-        "defaultSettings": Object(),
+        "configSchema": JsonSchemaShape("config"),
+        "defaultSettings": ObjectShape(),
     }
 )
 
-BINDING = Fields(
+BINDING = FieldsShape(
     {
-        "transportRef": Text(least=1),
+        "transportRef": TextShape(least=1),
         "storyRunRef": ReferenceShape(),
-        "stepName": Text(least=1),
-        "engramName": Text(least=1),
-        "driver": Text(least=1),
-        "audio": Object(),
-        "video": Object(),
-        "binary": Object(),
-        "connectorEndpoint": Text(),
-        "rawSettings": Object(),
+        "stepName": TextShape(least=1),
+        "engramName": TextShape(least=1),
+        "driver": TextShape(least=1),
+        "audio": ObjectShape(),
+        "video": ObjectShape(),
+        "binary": ObjectShape(),
+        "connectorEndpoint": TextShape(),
+        "rawSettings": ObjectShape(),
     },
     required=("transportRef", "stepName", "engramName", "driver"),
 )
 
-_GROUP, _KIND = Text(most=253), Text(least=1, most=63)
-GRANT = Fields(
+_GROUP, _KIND = TextShape(most=253), TextShape(least=1, most=63)
+GRANT = FieldsShape(
     {
-        "from": ListOf(
-            Fields({"group": _GROUP, "kind": _KIND, "namespace": Name()}, ("group", "kind", "namespace")), 1
+        "from": ListShape(
+            FieldsShape({"group": _GROUP, "kind": _KIND, "namespace": NameShape()}, ("group", "kind", "namespace")), 1
         ),
-        "to": ListOf(Fields({"group": _GROUP, "kind": _KIND, "name": Name(253)}, ("group", "kind")), 1),
+        "to": ListShape(FieldsShape({"group": _GROUP, "kind": _KIND, "name": NameShape(253)}, ("group", "kind")), 1),
     },
     required=("from", "to"),
 )
 
 
-def validate_transport(case: Case) -> None:
+def validate_transport(case: ResourceCase) -> None:
     """STY-046"""
     cursor = case.spec
     driver = cursor.at("driver").value

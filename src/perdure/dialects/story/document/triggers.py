@@ -1,51 +1,51 @@
 """StoryTriggers and EffectClaims: requests and leases that programs write (STY-051, STY-052)."""
 
-from perdure.dialects.story.document.context import Case
+from perdure.dialects.story.document.context import ResourceCase
 from perdure.dialects.story.document.cursor import INVALID, STORY_REFERENCE
 from perdure.dialects.story.document.runs import check_beside, find_pinned
 from perdure.dialects.story.document.sameness import same
 from perdure.dialects.story.document.shapes import (
-    Fields,
-    Moment,
-    Object,
-    OneOf,
+    ChoiceShape,
+    FieldsShape,
+    IntegerShape,
+    ObjectShape,
     ReferenceShape,
-    Text,
-    Whole,
-    read_moment,
+    TextShape,
+    TimestampShape,
+    read_timestamp,
 )
 from perdure.dialects.story.resources.names import claim_name, input_hash, trigger_name
 from perdure.dialects.story.resources.resource import Reference, Resource, read_reference, spec_of
 
-STORY_TRIGGER = Fields(
+STORY_TRIGGER = FieldsShape(
     {
         "storyRef": ReferenceShape(),
         "impulseRef": ReferenceShape(),
-        "inputs": Object(),
-        "deliveryIdentity": Fields(
+        "inputs": ObjectShape(),
+        "deliveryIdentity": FieldsShape(
             {
-                "mode": OneOf(("none", "token", "key")),
-                "key": Text(most=256),
-                "inputHash": Text(most=64),
-                "submissionId": Text(most=253),
+                "mode": ChoiceShape(("none", "token", "key")),
+                "key": TextShape(most=256),
+                "inputHash": TextShape(most=64),
+                "submissionId": TextShape(most=253),
             }
         ),
     }
 )
 
-EFFECT_CLAIM = Fields(
+EFFECT_CLAIM = FieldsShape(
     {
         "stepRunRef": ReferenceShape(),
-        "effectKey": Text(most=256),
-        "idempotencyKey": Text(most=256),
-        "holderIdentity": Text(most=253),
-        "leaseDurationSeconds": Whole(1),
-        "acquireTime": Moment(),
-        "renewTime": Moment(),
-        "leaseTransitions": Whole(0),
-        "completionStatus": OneOf(("completed", "released", "abandoned")),
-        "completedAt": Moment(),
-        "details": Object(),
+        "effectKey": TextShape(most=256),
+        "idempotencyKey": TextShape(most=256),
+        "holderIdentity": TextShape(most=253),
+        "leaseDurationSeconds": IntegerShape(1),
+        "acquireTime": TimestampShape(),
+        "renewTime": TimestampShape(),
+        "leaseTransitions": IntegerShape(0),
+        "completionStatus": ChoiceShape(("completed", "released", "abandoned")),
+        "completedAt": TimestampShape(),
+        "details": ObjectShape(),
     }
 )
 
@@ -53,7 +53,7 @@ _IDENTITY = ("stepRunRef", "effectKey", "idempotencyKey")
 _LEASE = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions")
 
 
-def validate_story_trigger(case: Case) -> None:
+def validate_story_trigger(case: ResourceCase) -> None:
     spec = case.spec
     if case.stored is not None and not same(spec_of(case.stored), spec_of(case.resource)):
         spec.problem(INVALID, "spec of a StoryTrigger is immutable")
@@ -83,7 +83,7 @@ def validate_story_trigger(case: Case) -> None:
         find_pinned(case, "Story", spec.at("storyRef"), target, STORY_REFERENCE)
 
 
-def validate_effect_claim(case: Case) -> None:
+def validate_effect_claim(case: ResourceCase) -> None:
     spec = case.spec
     target = read_reference(spec.at("stepRunRef").value, case.namespace)
     if target is None:
@@ -101,7 +101,7 @@ def validate_effect_claim(case: Case) -> None:
         _owner(case, target)
 
 
-def _named(case: Case, wanted: str) -> None:
+def _named(case: ResourceCase, wanted: str) -> None:
     kind = case.resource.get("kind")
     metadata = case.root.at("metadata")
     if metadata.at("generateName").value:
@@ -110,24 +110,24 @@ def _named(case: Case, wanted: str) -> None:
         metadata.problem(INVALID, f'metadata.name must be "{wanted}" for this {kind}, not "{case.name}"')
 
 
-def _owner(case: Case, target: Reference) -> None:
+def _owner(case: ResourceCase, target: Reference) -> None:
     """A claim and its StepRun share a namespace, whatever the policy says (STY-250)."""
     at = case.spec.at("stepRunRef")
     if target.namespace != case.namespace:
         at.problem(INVALID, "cross-namespace StepRunRef references are not allowed")
         return
-    found = case.around.find("StepRun", target)
+    found = case.context.find("StepRun", target)
     if found is None:
         at.problem(INVALID, f"referenced steprun '{target.key}' not found")
     elif (misfit := target.misfit("referenced steprun", found)) is not None:
         at.problem(INVALID, misfit)
 
 
-def _times(case: Case) -> None:
+def _times(case: ResourceCase) -> None:
     spec = case.spec
     status = spec.at("completionStatus").value
     acquired, renewed, completed = (
-        read_moment(spec.value.get(word)) for word in ("acquireTime", "renewTime", "completedAt")
+        read_timestamp(spec.value.get(word)) for word in ("acquireTime", "renewTime", "completedAt")
     )
     if completed is not None and not status:
         spec.at("completedAt").problem(INVALID, "spec.completedAt needs a spec.completionStatus")
@@ -142,12 +142,12 @@ def _times(case: Case) -> None:
             spec.at("completedAt").problem(INVALID, f"spec.completedAt cannot be before spec.{word}")
 
 
-def _transition(case: Case, stored: Resource) -> None:
+def _transition(case: ResourceCase, stored: Resource) -> None:
     spec = case.spec
     old, new = spec_of(stored), spec_of(case.resource)
     if any(not same(old.get(word), new.get(word)) for word in _IDENTITY):
         spec.problem(INVALID, f"{', '.join(_IDENTITY)} of an EffectClaim are immutable")
-    before, now = read_moment(old.get("completedAt")), read_moment(new.get("completedAt"))
+    before, now = read_timestamp(old.get("completedAt")), read_timestamp(new.get("completedAt"))
     if before is not None and now is None:
         spec.problem(INVALID, "spec.completedAt cannot be cleared")
     elif before is not None and now is not None and now < before:

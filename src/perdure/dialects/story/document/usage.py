@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.document.context import Context
+from perdure.dialects.story.document.context import CheckContext
 from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, INVALID, NO_TEMPLATE, NOT_FOUND, Cursor
 from perdure.dialects.story.document.engrams import check_fit
 from perdure.dialects.story.document.secrets import refuse_computed
@@ -15,7 +15,7 @@ from perdure.dialects.story.resources.resource import Reference, Resource, merge
 REFUSED = "PolicyRefused"
 
 
-def check_step(cursor: Cursor, name: str, namespace: str, is_streaming: bool, around: Context) -> None:
+def check_step(cursor: Cursor, name: str, namespace: str, is_streaming: bool, around: CheckContext) -> None:
     at = cursor.at("ref")
     if at.value is None:
         return
@@ -51,14 +51,14 @@ def check_step(cursor: Cursor, name: str, namespace: str, is_streaming: bool, ar
     _input(cursor, name, use.engram, use.template)
 
 
-def maps(ref: Any, namespace: str, around: Context) -> bool:
+def maps(ref: Any, namespace: str, around: CheckContext) -> bool:
     """Whether a step's Engram runs Stories over items."""
     target = read_reference(ref, namespace)
     use = None if target is None else _use(target, around)
     return use is not None and use.template_name == MAP_TEMPLATE
 
 
-class Use(msgspec.Struct, frozen=True):
+class EngramUse(msgspec.Struct, frozen=True):
     """An Engram that is there, as one reference leads to it: the same for all steps that have it."""
 
     engram: Resource
@@ -69,18 +69,18 @@ class Use(msgspec.Struct, frozen=True):
     lacks_code: bool  # STY-009: nothing to run is no error, the step waits
 
 
-def _use(target: Reference, around: Context) -> Use | None:
+def _use(target: Reference, around: CheckContext) -> EngramUse | None:
     if target not in around.uses:
         engram = around.find("Engram", target)
         around.uses[target] = None if engram is None else _found(target, engram, around)
-    found: Use | None = around.uses[target]
+    found: EngramUse | None = around.uses[target]
     return found
 
 
-def _found(target: Reference, engram: Resource, around: Context) -> Use:
+def _found(target: Reference, engram: Resource, around: CheckContext) -> EngramUse:
     wanted = read_reference(spec_of(engram).get("templateRef"), "")
     template = None if wanted is None else around.find("EngramTemplate", wanted)
-    return Use(
+    return EngramUse(
         engram,
         target.misfit("Engram", engram),
         spec_of(engram).get("mode") or "job",

@@ -16,7 +16,7 @@ from perdure.dialects.story.plan.offload_policy import injects
 from perdure.dialects.story.plan.settings import Settings
 from perdure.dialects.story.plan.step_graph import BLOCKS, branches_of, steps_of
 from perdure.dialects.story.resources.resource import (
-    Known,
+    KnownResources,
     Reference,
     Resource,
     ResourceIndex,
@@ -32,7 +32,7 @@ from perdure.kernel import jsontext
 KEPT_METADATA = ("name", "namespace", "labels", "annotations", "uid", "generation")
 
 
-def bundle(story: Resource, known: Known, settings: Settings) -> bytes:
+def bundle(story: Resource, known: KnownResources, settings: Settings) -> bytes:
     found: dict[str, Any] = {
         "story": _snapshot(story),
         "engrams": {},
@@ -112,7 +112,7 @@ def _has_map(story: Resource) -> bool:
     return any(isinstance(one, dict) and "map" in one for one in given)
 
 
-def template_of(engram: Resource, known: Known) -> tuple[str, Resource] | None:
+def template_of(engram: Resource, known: KnownResources) -> tuple[str, Resource] | None:
     """The name of an Engram's template, and the template, if it is known."""
     target = read_reference(spec_of(engram).get("templateRef"), "")
     template = None if target is None else known.find("EngramTemplate", "", target.name)

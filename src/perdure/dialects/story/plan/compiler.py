@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from perdure.dialects.story.plan.helper_steps import clash, helpers_of
-from perdure.dialects.story.plan.program import Plan, Program, Step, part
+from perdure.dialects.story.plan.helper_steps import helpers_of, name_conflict
+from perdure.dialects.story.plan.program import Program, Step, StepPlan, object_at
 from perdure.dialects.story.plan.settings import Settings
 from perdure.dialects.story.plan.step_graph import BLOCKS, StepGraph, branches_of, name_of, steps_of
 from perdure.dialects.story.resources.durations import BadDuration, read_positive
@@ -15,8 +15,8 @@ from perdure.kernel.values import Instant
 def load(text: bytes) -> Program:
     bundle = jsontext.decode(text)
     story = bundle["story"]
-    spec = part(story, "spec")
-    metadata = part(story, "metadata")
+    spec = object_at(story, "spec")
+    metadata = object_at(story, "metadata")
     graph = StepGraph(spec)
     steps: dict[str, Step] = {}
     for block in BLOCKS:
@@ -26,16 +26,16 @@ def load(text: bytes) -> Program:
                 step = _step(name, block, data)
                 steps[name] = step
                 steps.update((branch.name, branch) for branch in step.branches)
-    settings = Settings.read(part(bundle, "settings"))
+    settings = Settings.read(object_at(bundle, "settings"))
     helpers = helpers_of(story, steps, settings)
-    plan = Plan(
+    plan = StepPlan(
         {block: tuple(n for n, s in steps.items() if s.block == block and not s.parent) for block in BLOCKS},
         {name: wait.all for name, wait in graph.waits.items()},
         {name: tuple(branch.name for branch in step.branches) for name, step in steps.items() if step.branches},
         frozenset(name for name, step in steps.items() if step.allows_failure),
         {name: helper.helps for name, helper in helpers.items()},
     )
-    timeouts = part(spec, "policy", "timeouts")
+    timeouts = object_at(spec, "policy", "timeouts")
     return Program(
         bundle=bundle,
         namespace=metadata.get("namespace") or "default",
@@ -43,7 +43,7 @@ def load(text: bytes) -> Program:
         steps=steps,
         plan=plan,
         settings=settings,
-        refusal=graph.refusal() or clash(steps, helpers),
+        refusal=graph.refusal() or name_conflict(steps, helpers),
         bounds={name: _positive(timeouts.get(name)) for name in ("story", "step", "gracefulShutdownTimeout")},
         helpers=helpers,
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.plan.program import Data, Program, Step, part
+from perdure.dialects.story.plan.program import Data, Program, Step, object_at
 from perdure.dialects.story.resources.durations import BadDuration, read_duration, read_positive
 from perdure.kernel.retry import Backoff, delay
 from perdure.kernel.values import SECOND, Instant
@@ -33,7 +33,7 @@ class Retry(msgspec.Struct, frozen=True):
         return max(found, SHORTEST_WAIT)
 
 
-class Execution(msgspec.Struct, frozen=True, dict=True):
+class ExecutionPolicy(msgspec.Struct, frozen=True, dict=True):
     """The places that may speak about one step's execution, most specific first. Each is asked once."""
 
     program: Program
@@ -44,25 +44,25 @@ class Execution(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _levels(self) -> tuple[Data, Data, Data, Data]:
         """Blocks of the same shape: ExecutionOverrides and ExecutionPolicy."""
-        spec = part(self.engram, "spec")
+        spec = object_at(self.engram, "spec")
         return (
             self.step.execution,
-            part(self.program.policy, "execution"),
-            part(spec, "overrides"),
-            part(spec, "executionPolicy"),
+            object_at(self.program.policy, "execution"),
+            object_at(spec, "overrides"),
+            object_at(spec, "executionPolicy"),
         )
 
     def retry(self) -> Retry:
-        written = part(self.step.execution, "retry")
+        written = object_at(self.step.execution, "retry")
         if self.step.has_side_effects and not written:
             return Retry(0)  # STY-129
         step, story, override, policy = self._levels
         levels = [
-            part(step, "retry"),
-            part(self.program.policy, "retries", "stepRetryPolicy"),
-            *(part(level, "retry") for level in (story, override, policy)),
+            object_at(step, "retry"),
+            object_at(self.program.policy, "retries", "stepRetryPolicy"),
+            *(object_at(level, "retry") for level in (story, override, policy)),
         ]
-        advice = part(self.template, "spec", "execution", "retry")
+        advice = object_at(self.template, "spec", "execution", "retry")
         levels.append(
             {
                 # How often is the author's to say, if the author says anything at all (STY-131).
@@ -87,8 +87,8 @@ class Execution(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _timeout(self) -> Instant | None:
         step, *others = self._levels
-        levels = [step, {"timeout": part(self.program.policy, "timeouts").get("step")}, *others]
-        levels.append(part(self.template, "spec", "execution"))
+        levels = [step, {"timeout": object_at(self.program.policy, "timeouts").get("step")}, *others]
+        levels.append(object_at(self.template, "spec", "execution"))
         return _first(levels, "timeout", _positive, None) or _positive(self.program.settings.default_step_timeout)
 
     def inline_limit(self) -> int:
@@ -110,8 +110,8 @@ class Execution(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _storage(self) -> Data:
         step, *others = self._levels
-        levels = [step, self.program.policy, *others, part(self.template, "spec", "execution")]
-        return next((part(level, "storage") for level in levels if part(level, "storage")), {})
+        levels = [step, self.program.policy, *others, object_at(self.template, "spec", "execution")]
+        return next((object_at(level, "storage") for level in levels if object_at(level, "storage")), {})
 
     def cache(self) -> Data | None:
         """The policy of step, Engram or Story, per field; None when nobody asks for one (STY-224)."""
@@ -120,7 +120,7 @@ class Execution(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _cache(self) -> Data | None:
         step, story, override, policy = self._levels
-        blocks = [part(level, "cache") for level in (step, override, policy, story) if "cache" in level]
+        blocks = [object_at(level, "cache") for level in (step, override, policy, story) if "cache" in level]
         if not blocks:
             return None
         found: dict[str, Any] = {}

@@ -51,7 +51,7 @@ def _purposes(step: Step, is_injecting: bool) -> Iterator[str]:
     yield from kind.purposes
 
 
-def clash(steps: Mapping[str, Step], helpers: Mapping[str, Step]) -> str | None:
+def name_conflict(steps: Mapping[str, Step], helpers: Mapping[str, Step]) -> str | None:
     """A name is held by one step of a run (STY-014)."""
     taken = sorted(steps.keys() & helpers.keys())
     return f"step name '{taken[0]}' is reserved: the engine gives it to a step of its own" if taken else None

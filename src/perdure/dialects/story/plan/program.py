@@ -57,13 +57,23 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def execution(self) -> Data:
-        return part(self.data, "execution")
+        return object_at(self.data, "execution")
 
 
-class Plan:
+class StepPlan:
     """The graph as folding needs it: who waits for whom, who stands where. Static, so no part of a snapshot."""
 
-    __slots__ = ("allowed", "block_of", "blocks", "branches", "dependents", "helped", "order", "parents", "waits")
+    __slots__ = (
+        "allowed_to_fail",
+        "block_of",
+        "blocks",
+        "branches",
+        "dependents",
+        "helped",
+        "order",
+        "parents",
+        "waits",
+    )
 
     def __init__(
         self,
@@ -76,7 +86,7 @@ class Plan:
         self.blocks = blocks
         self.waits = waits
         self.branches = branches
-        self.allowed = allowed
+        self.allowed_to_fail = allowed
         self.helped = helped or {}  # helper: the step it helps, or "" for the run's output
         self.block_of = {name: block for block, names in blocks.items() for name in names}
         self.parents = {branch: parent for parent, names in branches.items() for branch in names}
@@ -103,7 +113,7 @@ class Plan:
         return found
 
 
-NO_PLAN: Plan = Plan({}, {}, {}, frozenset())
+NO_PLAN: StepPlan = StepPlan({}, {}, {}, frozenset())
 
 
 class Program(msgspec.Struct, frozen=True, dict=True):
@@ -111,7 +121,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     namespace: str
     name: str
     steps: Mapping[str, Step]  # of all blocks in story order, branches behind their parents
-    plan: Plan
+    plan: StepPlan
     settings: Settings
     refusal: str | None = None  # why its graph cannot run (STY-055)
     bounds: Mapping[str, Instant | None] = msgspec.field(default_factory=dict)  # `policy.timeouts` that make sense
@@ -124,19 +134,19 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def spec(self) -> Data:
-        return part(self.story, "spec")
+        return object_at(self.story, "spec")
 
     @cached_property
     def policy(self) -> Data:
-        return part(self.spec, "policy")
+        return object_at(self.spec, "policy")
 
     @property
     def is_batch(self) -> bool:
         return bool(self.spec.get("pattern", "batch") == "batch")
 
     @property
-    def goes_on_after_failure(self) -> bool:
-        return part(self.policy, "retries").get("continueOnStepFailure") is True
+    def continues_on_failure(self) -> bool:
+        return object_at(self.policy, "retries").get("continueOnStepFailure") is True
 
     @cached_property
     def secret_names(self) -> tuple[str, ...]:
@@ -177,17 +187,17 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def engrams(self) -> dict[str, Any]:
-        """By step, what `references` found in the bundle."""
+        """By step, what `engram_lookup` found in the bundle."""
         return {}
 
     @cached_property
     def child_bundles(self) -> dict[str, bytes]:
-        """By Story in the bundle, what its children are pinned to (see `children`)."""
+        """By Story in the bundle, what its children are pinned to (see `child_runs`)."""
         return {}
 
     @cached_property
     def pairs(self) -> dict[Any, Any]:
-        """By reference, what `references` found in the bundle."""
+        """By reference, what `engram_lookup` found in the bundle."""
         return {}
 
     def read(self, references: References) -> tuple[Iterable[str], bool]:
@@ -203,7 +213,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         return {}
 
     @cached_property
-    def shelf(self) -> ResourceIndex:
+    def resources(self) -> ResourceIndex:
         """Everything the bundle holds."""
         return open_bundle(self.bundle)
 
@@ -241,7 +251,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         return found if isinstance(found, int) and not isinstance(found, bool) else 0
 
 
-def part(data: Any, *names: str) -> dict[str, Any]:
+def object_at(data: Any, *names: str) -> dict[str, Any]:
     """An object inside an object; empty when it is not there."""
     for name in names:
         data = data.get(name) if isinstance(data, dict) else None

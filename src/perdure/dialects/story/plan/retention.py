@@ -3,7 +3,7 @@
 ended ──child TTL──▶ StepRuns and sub-runs go ──retention──▶ the record goes, and its request with it
 """
 
-from perdure.dialects.story.plan.program import Program, part
+from perdure.dialects.story.plan.program import Program, object_at
 from perdure.dialects.story.resources.labels import REQUEST_NAME
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Retention
@@ -14,12 +14,12 @@ from perdure.kernel.values import SECOND
 
 def retention(program: Program) -> Retention:
     """A negative TTL keeps the children; retention 0 keeps the record for ever, a negative one not at all."""
-    execution, settings = part(program.policy, "execution"), program.settings
+    execution, settings = object_at(program.policy, "execution"), program.settings
     if program.is_batch:
-        ttl = part(execution, "job").get("ttlSecondsAfterFinished", settings.job_ttl_seconds)
+        ttl = object_at(execution, "job").get("ttlSecondsAfterFinished", settings.job_ttl_seconds)
     else:
-        ttl = part(execution, "realtime").get("ttlSecondsAfterFinished", settings.streaming_ttl_seconds)
-    kept = part(execution, "job").get("storyRunRetentionSeconds", settings.retention_seconds)
+        ttl = object_at(execution, "realtime").get("ttlSecondsAfterFinished", settings.streaming_ttl_seconds)
+    kept = object_at(execution, "job").get("storyRunRetentionSeconds", settings.retention_seconds)
     children = None if ttl < 0 else ttl * SECOND
     if kept < 0:
         return Retention(children, children, is_brief=True)

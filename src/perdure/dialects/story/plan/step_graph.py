@@ -35,14 +35,14 @@ class Node(msgspec.Struct, frozen=True):
         return ("spec", self.block, self.index)
 
 
-class Wait(msgspec.Struct, frozen=True):
+class StepDependencies(msgspec.Struct, frozen=True):
     """What one step waits for: names it may, in story order, and names that lead nowhere, as written."""
 
     needs: tuple[str, ...]
     implied: tuple[str, ...]
     unknown: tuple[str, ...]  # from `needs`
-    unread: tuple[str, ...]  # from templates
-    is_selfish: bool = False  # it stands in its own `needs`, which are kept free of it
+    unknown_reads: tuple[str, ...]  # from templates
+    needs_itself: bool = False  # it stands in its own `needs`, which are kept free of it
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -68,27 +68,27 @@ class StepGraph:
 
     def visible(self, block: str) -> Mapping[str, str]:
         """What templates in a block may name, steps and branches, each with the step to wait for."""
-        return self._sights[block]
+        return self._visible_by_block[block]
 
     @cached_property
-    def _sights(self) -> dict[str, dict[str, str]]:
-        return {block: self._sight(block) for block in BLOCKS}
+    def _visible_by_block(self) -> dict[str, dict[str, str]]:
+        return {block: self._visible_in(block) for block in BLOCKS}
 
-    def _sight(self, block: str) -> dict[str, str]:
+    def _visible_in(self, block: str) -> dict[str, str]:
         seen = BLOCKS[: BLOCKS.index(block) + 1]
         found = {name: name for name, node in self.nodes.items() if node.block in seen}
         found.update((branch, parent) for branch, parent in self.parents.items() if parent in found)
         return found
 
     @cached_property
-    def waits(self) -> dict[str, Wait]:
+    def waits(self) -> dict[str, StepDependencies]:
         return {name: self._wait(node, self.visible(node.block)) for name, node in self.nodes.items()}
 
     @cached_property
     def _order(self) -> dict[str, int]:
         return {name: at for at, name in enumerate(self.nodes)}
 
-    def _wait(self, node: Node, visible: Mapping[str, str]) -> Wait:
+    def _wait(self, node: Node, visible: Mapping[str, str]) -> StepDependencies:
         order = self._order
         needs: set[str] = set()
         unknown: list[str] = []
@@ -108,7 +108,7 @@ class StepGraph:
                 unread.add(read)
             else:
                 implied.add(visible[meant])
-        return Wait(
+        return StepDependencies(
             tuple(sorted(needs, key=order.__getitem__)),
             tuple(sorted(implied, key=order.__getitem__)),
             tuple(dict.fromkeys(unknown)),
@@ -148,11 +148,11 @@ class StepGraph:
         loose = [
             f"{name}->{missing}"
             for name, wait in self.waits.items()
-            for missing in dict.fromkeys((*wait.unknown, *wait.unread))
+            for missing in dict.fromkeys((*wait.unknown, *wait.unknown_reads))
         ]
         if loose:
             return f"Invalid story dependency graph: unknown step dependencies: {', '.join(sorted(loose))}"
-        if cycle := {*self.cycle(), *(name for name, wait in self.waits.items() if wait.is_selfish)}:
+        if cycle := {*self.cycle(), *(name for name, wait in self.waits.items() if wait.needs_itself)}:
             listed = ", ".join(sorted(cycle))
             return f"Invalid story dependency graph: dependency cycle detected involving step(s): {listed}"
         return None
@@ -197,11 +197,11 @@ def references_in(value: Any) -> References:
         return Structure(value, _ANYWHERE).references
     except BadStructure:
         if isinstance(value, dict):
-            return _together(value.values())
-        return _together(value) if isinstance(value, list) else NO_REFERENCES
+            return _references_of_all(value.values())
+        return _references_of_all(value) if isinstance(value, list) else NO_REFERENCES
 
 
-def _together(values: Iterable[Any]) -> References:
+def _references_of_all(values: Iterable[Any]) -> References:
     found = NO_REFERENCES
     for value in values:
         found |= references_in(value)

@@ -10,7 +10,7 @@ POLICY = "policy.bubustack.io"
 VERSION = "v1alpha1"
 
 
-class Kind(resource_kinds.ResourceKind, frozen=True):
+class StoryResourceKind(resource_kinds.ResourceKind, frozen=True):
     @property
     def api_version(self) -> str:
         return f"{self.group}/{VERSION}"
@@ -21,17 +21,17 @@ class Kind(resource_kinds.ResourceKind, frozen=True):
         return not self.has_namespace
 
 
-KINDS: dict[str, Kind] = {
+RESOURCE_KINDS: dict[str, StoryResourceKind] = {
     kind.name: kind
     for kind in (
-        Kind("Story", "stories", CORE, has_namespace=True, can_run=True),
-        Kind("Engram", "engrams", CORE, has_namespace=True),
-        Kind("Impulse", "impulses", CORE, ("imp",), has_namespace=True),
-        Kind("EngramTemplate", "engramtemplates", CATALOG, ("etpl",)),
-        Kind("ImpulseTemplate", "impulsetemplates", CATALOG, ("itpl",)),
-        Kind("StoryRun", "storyruns", RUNS, ("srun",), has_namespace=True, of_runs=True, is_request=True),
-        Kind("StepRun", "stepruns", RUNS, ("step",), has_namespace=True, of_runs=True),
-        Kind(
+        StoryResourceKind("Story", "stories", CORE, has_namespace=True, can_run=True),
+        StoryResourceKind("Engram", "engrams", CORE, has_namespace=True),
+        StoryResourceKind("Impulse", "impulses", CORE, ("imp",), has_namespace=True),
+        StoryResourceKind("EngramTemplate", "engramtemplates", CATALOG, ("etpl",)),
+        StoryResourceKind("ImpulseTemplate", "impulsetemplates", CATALOG, ("itpl",)),
+        StoryResourceKind("StoryRun", "storyruns", RUNS, ("srun",), has_namespace=True, of_runs=True, is_request=True),
+        StoryResourceKind("StepRun", "stepruns", RUNS, ("step",), has_namespace=True, of_runs=True),
+        StoryResourceKind(
             "StoryTrigger",
             "storytriggers",
             RUNS,
@@ -40,16 +40,18 @@ KINDS: dict[str, Kind] = {
             is_request=True,
             new_status='{"decision":"Pending"}',
         ),
-        Kind("EffectClaim", "effectclaims", RUNS, ("eff",), has_namespace=True, of_runs=True),
-        Kind("ReferenceGrant", "referencegrants", POLICY, ("refgrant",), has_namespace=True),
-        Kind("Transport", "transports", TRANSPORT),
-        Kind("TransportBinding", "transportbindings", TRANSPORT, ("tb", "tbind"), has_namespace=True, of_runs=True),
+        StoryResourceKind("EffectClaim", "effectclaims", RUNS, ("eff",), has_namespace=True, of_runs=True),
+        StoryResourceKind("ReferenceGrant", "referencegrants", POLICY, ("refgrant",), has_namespace=True),
+        StoryResourceKind("Transport", "transports", TRANSPORT),
+        StoryResourceKind(
+            "TransportBinding", "transportbindings", TRANSPORT, ("tb", "tbind"), has_namespace=True, of_runs=True
+        ),
     )
 }
 
-API_VERSIONS = tuple(dict.fromkeys(kind.api_version for kind in KINDS.values()))
+API_VERSIONS = tuple(dict.fromkeys(kind.api_version for kind in RESOURCE_KINDS.values()))
 
 
-def find_kind(word: str) -> Kind | None:
+def find_kind(word: str) -> StoryResourceKind | None:
     """The kind meant by a word, in any case; also `stories.bubustack.io`."""
-    return next((kind for kind in KINDS.values() if kind.is_called(word)), None)
+    return next((kind for kind in RESOURCE_KINDS.values() if kind.is_called(word)), None)

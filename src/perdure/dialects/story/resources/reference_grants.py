@@ -4,12 +4,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from perdure.dialects.story.plan.settings import Settings
-from perdure.dialects.story.resources.kinds import KINDS
-from perdure.dialects.story.resources.resource import Known, Reference, spec_of
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
+from perdure.dialects.story.resources.resource import KnownResources, Reference, spec_of
 
 
 def refuse(
-    referrer: str, namespace: str, kind: str, target: Reference, known: Known, settings: Settings, label: str = ""
+    referrer: str,
+    namespace: str,
+    kind: str,
+    target: Reference,
+    known: KnownResources,
+    settings: Settings,
+    label: str = "",
 ) -> str | None:
     """Why a `referrer` (a kind) in `namespace` may not name `target`, a `kind`; None when it may."""
     if target.namespace == namespace or settings.cross_namespace == "allow":
@@ -26,10 +32,11 @@ def grants(grant: Mapping[str, Any], referrer: str, namespace: str, kind: str, n
     """Whether a grant lets a referrer of one namespace name a resource beside the grant."""
     spec = spec_of(grant)
     return any(
-        (one.get("group"), one.get("kind"), one.get("namespace")) == (KINDS[referrer].group, referrer, namespace)
+        (one.get("group"), one.get("kind"), one.get("namespace"))
+        == (RESOURCE_KINDS[referrer].group, referrer, namespace)
         for one in _entries(spec.get("from"))
     ) and any(
-        (one.get("group"), one.get("kind")) == (KINDS[kind].group, kind) and (one.get("name") or name) == name
+        (one.get("group"), one.get("kind")) == (RESOURCE_KINDS[kind].group, kind) and (one.get("name") or name) == name
         for one in _entries(spec.get("to"))
     )
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from perdure.dialects.story.resources.kinds import KINDS
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 
 # Objects laid over objects: members merge by key, everything else is replaced (STY-010).
 
@@ -24,7 +24,7 @@ Resource = dict[str, Any]
 DEFAULT_NAMESPACE = "default"
 
 
-class Known(Protocol):
+class KnownResources(Protocol):
     """What else there is. A global kind is looked for in the namespace ""."""
 
     def find(self, kind: str, namespace: str, name: str) -> Resource | None: ...
@@ -42,7 +42,7 @@ class Known(Protocol):
 class ResourceIndex:
     """Resources by kind, namespace and name; what is not here is looked for in what lies beneath."""
 
-    def __init__(self, resources: Iterable[Resource] = (), beneath: Known | None = None) -> None:
+    def __init__(self, resources: Iterable[Resource] = (), beneath: KnownResources | None = None) -> None:
         self._beneath = beneath
         self._held: dict[tuple[str, str, str], Resource] = {}
         for resource in resources:
@@ -52,7 +52,7 @@ class ResourceIndex:
         self._held[key_of(resource)] = resource
 
     def find(self, kind: str, namespace: str, name: str) -> Resource | None:
-        found = self._held.get((kind, "" if KINDS[kind].is_global else namespace, name))
+        found = self._held.get((kind, "" if RESOURCE_KINDS[kind].is_global else namespace, name))
         if found is None and self._beneath is not None:
             return self._beneath.find(kind, namespace, name)
         return found
@@ -69,7 +69,7 @@ class ResourceIndex:
         return None if self._beneath is None else self._beneath.refusal(provider, namespace)
 
 
-NOTHING: Known = ResourceIndex()
+NO_RESOURCES: KnownResources = ResourceIndex()
 
 
 def key_of(resource: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -88,7 +88,7 @@ def name_of(resource: Mapping[str, Any]) -> str:
 
 def namespace_of(resource: Mapping[str, Any]) -> str:
     """Missing means `default`; a global kind has none (STY-001)."""
-    kind = KINDS.get(str(resource.get("kind")))
+    kind = RESOURCE_KINDS.get(str(resource.get("kind")))
     if kind is not None and kind.is_global:
         return ""
     found = metadata_of(resource).get("namespace")

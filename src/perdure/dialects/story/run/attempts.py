@@ -7,18 +7,18 @@ the same attempt and costs no retry (STY-180 to STY-182).
 from typing import Any
 
 from perdure.dialects.story.plan.engram_code import provider_for
-from perdure.dialects.story.plan.execution_policy import Execution, grace
+from perdure.dialects.story.plan.execution_policy import ExecutionPolicy, grace
 from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.resources.durations import write_duration
 from perdure.dialects.story.run import output_cache
-from perdure.dialects.story.run.engram_lookup import Engram, find_engram
+from perdure.dialects.story.run.engram_lookup import ResolvedEngram, find_engram
 from perdure.dialects.story.run.post_execution import verified
 from perdure.dialects.story.run.step_end import end_step
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import BOUND_RANK, Phase, Reason
 from perdure.dialects.story.state.step_errors import StepError
-from perdure.dialects.story.values.engram_contract import Verdict, verdict
+from perdure.dialects.story.values.engram_contract import EngramFailure, classify_failure
 from perdure.dialects.story.values.schema_fit import misfits
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
@@ -39,7 +39,7 @@ def repeat(turn: Turn, step: Step, state: StepState) -> None:
     begin(turn, step, state.run.arguments, execution, provider)
 
 
-def launch(turn: Turn, found: Engram, key: str, arguments: Payload) -> None:
+def launch(turn: Turn, found: ResolvedEngram, key: str, arguments: Payload) -> None:
     """The StepRun, and its first attempt."""
     name, pair = found.step.name, found.pair
     reference, template, generation = found.reference.key, pair.full_template_name, pair.template_generation
@@ -47,7 +47,7 @@ def launch(turn: Turn, found: Engram, key: str, arguments: Payload) -> None:
     _schedule(turn, name, arguments, found.execution, pair.provider, 1)
 
 
-def begin(turn: Turn, step: Step, arguments: Payload, execution: Execution, provider: str) -> None:
+def begin(turn: Turn, step: Step, arguments: Payload, execution: ExecutionPolicy, provider: str) -> None:
     """An attempt of a StepRun that is there already."""
     state: StepState = turn.body.steps[step.name]
     assert state.run is not None
@@ -56,7 +56,9 @@ def begin(turn: Turn, step: Step, arguments: Payload, execution: Execution, prov
     _schedule(turn, step.name, arguments, execution, provider, state.run.attempt)
 
 
-def _schedule(turn: Turn, step: str, arguments: Payload, execution: Execution, provider: str, attempt: int) -> None:
+def _schedule(
+    turn: Turn, step: str, arguments: Payload, execution: ExecutionPolicy, provider: str, attempt: int
+) -> None:
     program: Program = turn.program
     timeout = execution.timeout()
     due = None if timeout is None else turn.now + timeout
@@ -94,7 +96,7 @@ def on_result(turn: Turn, name: str, ended: e.TaskEnded) -> None:
         return
     outcome = Cancelled("its time was up") if isinstance(ended.outcome, Succeeded) else ended.outcome
     if run.recalled:
-        stopped = verdict(outcome, expired=False)
+        stopped = classify_failure(outcome, expired=False)
         end_step(turn, name, Phase.CANCELED, state.message, error=stopped.error, interrupted=True)
         return
     _fail(turn, step, state, outcome)
@@ -135,7 +137,7 @@ def _succeed(turn: Turn, step: Step, state: StepState, outcome: Succeeded) -> No
         end_step(turn, step.name, Phase.SUCCEEDED, COMPLETED, output=given, exit_code=0, exit_class="success")
 
 
-def _is_looked_into(step: Step, state: StepState, found: Engram | None) -> bool:
+def _is_looked_into(step: Step, state: StepState, found: ResolvedEngram | None) -> bool:
     """Whether anything is asked of the output before the step may end with it."""
     if found is not None and (found.pair.output_schema is not None or found.pair.declared_outputs is not None):
         return True
@@ -143,7 +145,7 @@ def _is_looked_into(step: Step, state: StepState, found: Engram | None) -> bool:
     return is_kept or step.data.get("postExecution") is not None
 
 
-def _output_problem(found: Engram, output: dict[str, Any]) -> str | None:
+def _output_problem(found: ResolvedEngram, output: dict[str, Any]) -> str | None:
     """STY-215."""
     written = found.pair.output_schema
     if written is None:
@@ -162,7 +164,7 @@ def _fail(turn: Turn, step: Step, state: StepState, outcome: Failed | Cancelled)
     assert run is not None
     execution = _execution(turn, step)
     timeout = execution.timeout()
-    found = verdict(outcome, expired=run.expired, timeout="" if timeout is None else write_duration(timeout))
+    found = classify_failure(outcome, expired=run.expired, timeout="" if timeout is None else write_duration(timeout))
     policy = execution.retry()
     if found.exit_class in RETRIED and found.may_retry and run.retries < policy.most:
         retry = run.retries + 1
@@ -180,7 +182,7 @@ def _fail(turn: Turn, step: Step, state: StepState, outcome: Failed | Cancelled)
     )
 
 
-def _schedule_retry(turn: Turn, step: Step, found: Verdict, retry: int, most: int, wait: int) -> None:
+def _schedule_retry(turn: Turn, step: Step, found: EngramFailure, retry: int, most: int, wait: int) -> None:
     """STY-126."""
     due = turn.now + wait
     turn.drop_timer(turn.body.steps[step.name].timer)
@@ -202,11 +204,11 @@ def _schedule_retry(turn: Turn, step: Step, found: Verdict, retry: int, most: in
     )
 
 
-def _engram(turn: Turn, step: Step) -> Engram | None:
+def _engram(turn: Turn, step: Step) -> ResolvedEngram | None:
     found = find_engram(turn, step)
-    return found if isinstance(found, Engram) else None
+    return found if isinstance(found, ResolvedEngram) else None
 
 
-def _execution(turn: Turn, step: Step) -> Execution:
+def _execution(turn: Turn, step: Step) -> ExecutionPolicy:
     found = _engram(turn, step)
-    return Execution(turn.program, step, {}, {}) if found is None else found.execution
+    return ExecutionPolicy(turn.program, step, {}, {}) if found is None else found.execution

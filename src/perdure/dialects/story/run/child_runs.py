@@ -87,7 +87,7 @@ def launch(
 
 def _bundle(program: Program, target: Reference, story: Resource) -> bytes:
     """Of a Story that lies in the bundle it is the same for all children of all runs: put together once."""
-    if program.shelf.find("Story", target.namespace, target.name) is not story:
+    if program.resources.find("Story", target.namespace, target.name) is not story:
         return jsontext.canonical({**program.bundle, "story": story})
     known = program.child_bundles.get(target.key)
     if known is None:
@@ -123,31 +123,31 @@ def stop(turn: Turn, state: StepState, why: str) -> bool:
     return bool(still_open)
 
 
-class End(msgspec.Struct, frozen=True):
+class ChildEnd(msgspec.Struct, frozen=True):
     phase: Phase
     message: str
     output: dict[str, Any]
     reason: str = ""
 
 
-def read_end(turn: Turn, ended: e.ChildEnded) -> End:
+def read_end(turn: Turn, ended: e.ChildEnded) -> ChildEnd:
     """The child's phase and message; its output only if it succeeded (STY-089)."""
     match ended.outcome:
         case Succeeded(value):
-            return read_told(jsontext.decode(turn.text(value)))
+            return read_result(jsontext.decode(turn.text(value)))
         case Failed(Code.NAME_TAKEN, message):
-            return End(Phase.FAILED, message, {}, Reason.SUB_STORY_RUN_SPOOFED)
+            return ChildEnd(Phase.FAILED, message, {}, Reason.SUB_STORY_RUN_SPOOFED)
         case Failed(code, message, _, details):
             told = {} if details is None else jsontext.decode(details)
             phase = told.get("phase") if isinstance(told, dict) else None
-            return End(Phase(phase) if phase in tuple(Phase) else Phase.FAILED, message or code, {})
+            return ChildEnd(Phase(phase) if phase in tuple(Phase) else Phase.FAILED, message or code, {})
         case Cancelled(reason):
-            return End(Phase.FINISHED, reason or "StoryRun gracefully canceled", {})
+            return ChildEnd(Phase.FINISHED, reason or "StoryRun gracefully canceled", {})
     raise AssertionError(ended.outcome)
 
 
-def read_told(told: Any) -> End:
+def read_result(told: Any) -> ChildEnd:
     """What a child that succeeded says to a Story above it."""
     output = told.get("output") if isinstance(told, dict) else None
     message = told.get("message", "") if isinstance(told, dict) else ""
-    return End(Phase.SUCCEEDED, message, output if isinstance(output, dict) else {})
+    return ChildEnd(Phase.SUCCEEDED, message, output if isinstance(output, dict) else {})

@@ -18,13 +18,13 @@ from perdure.kernel.values import SECOND, Instant
 STORY = "story"
 
 
-class Limit(msgspec.Struct, frozen=True):
+class ConcurrencyLimit(msgspec.Struct, frozen=True):
     scope: str
     word: str
     most: int
 
 
-class Place(msgspec.Struct, frozen=True):
+class QueuePlace(msgspec.Struct, frozen=True):
     """Where a run stands in line: its queue, its priority there, and how fast waiting raises it."""
 
     queue: str
@@ -32,7 +32,7 @@ class Place(msgspec.Struct, frozen=True):
     ageing: Instant
 
 
-def place_of(program: Program, options: dict[str, Any]) -> Place:
+def place_of(program: Program, options: dict[str, Any]) -> QueuePlace:
     """A sub-run stands where its own Story says, else where its parent stands (STY-076)."""
     queue = program.queue or options.get("queue") or "default"
     served = program.settings.queue(queue)
@@ -40,7 +40,7 @@ def place_of(program: Program, options: dict[str, Any]) -> Place:
     if priority is None:
         inherited = options.get("priority")
         priority = inherited if isinstance(inherited, int) else served.default_priority
-    return Place(queue, priority, served.priority_aging_seconds * SECOND)
+    return QueuePlace(queue, priority, served.priority_aging_seconds * SECOND)
 
 
 def marks_of(program: Program, options: dict[str, Any]) -> dict[str, str]:
@@ -68,7 +68,7 @@ def admit(turn: Turn, step: Step) -> bool:
     return False
 
 
-def _why(turn: Turn, limit: Limit, place: Place) -> str:
+def _why(turn: Turn, limit: ConcurrencyLimit, place: QueuePlace) -> str:
     """What keeps a step back as it takes its place in line (STY-073). What this run has just asked for, and the store
     does not know yet, goes before it.
     """
@@ -81,11 +81,11 @@ def _why(turn: Turn, limit: Limit, place: Place) -> str:
     return f"Queued due to {limit.word} concurrency limit ({running} running, limit {limit.most})"
 
 
-def _limits(program: Program, namespace: str, place: Place) -> list[Limit]:
+def _limits(program: Program, namespace: str, place: QueuePlace) -> list[ConcurrencyLimit]:
     settings = program.settings
     known = (
-        Limit(f"story:{namespace}/{program.name}", STORY, program.concurrency),
-        Limit(f"queue:{place.queue}", "queue", settings.queue(place.queue).concurrency),
-        Limit("stories", "global", settings.global_concurrency),
+        ConcurrencyLimit(f"story:{namespace}/{program.name}", STORY, program.concurrency),
+        ConcurrencyLimit(f"queue:{place.queue}", "queue", settings.queue(place.queue).concurrency),
+        ConcurrencyLimit("stories", "global", settings.global_concurrency),
     )
     return [limit for limit in known if limit.most > 0]

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.plan.engram_code import CODE, WAYS, place_of, provider_for, run_of
-from perdure.dialects.story.plan.execution_policy import Execution
+from perdure.dialects.story.plan.execution_policy import ExecutionPolicy
 from perdure.dialects.story.plan.inline_stories import inline_stories, without_stories
-from perdure.dialects.story.plan.program import Program, Step, part
+from perdure.dialects.story.plan.program import Program, Step, object_at
 from perdure.dialects.story.resources.reference_grants import refuse
 from perdure.dialects.story.resources.resource import Reference, Resource, merged, read_reference, spec_of, version_of
 from perdure.dialects.story.run.step_end import end_step
@@ -25,7 +25,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 
 
-class Missing(msgspec.Struct, frozen=True):
+class MissingResource(msgspec.Struct, frozen=True):
     """Not there (yet)."""
 
     kind: str
@@ -38,14 +38,14 @@ class Missing(msgspec.Struct, frozen=True):
         return f"Waiting for {self.kind} '{where}' to be created"
 
 
-class Invalid(msgspec.Struct, frozen=True):
+class InvalidReference(msgspec.Struct, frozen=True):
     """There, or not; in any case not to be used."""
 
     reason: Reason
     message: str
 
 
-class Pair:
+class EngramAndTemplate:
     """An Engram and its template, as one reference leads to them. What follows from them is found out once."""
 
     def __init__(self, program: Program, reference: Reference, engram: Resource, template: Resource, name: str) -> None:
@@ -67,18 +67,18 @@ class Pair:
         self.output_schema: Any = spec.get("outputSchema")
         declared = spec.get("declaredOutputKeys")
         self.declared_outputs = frozenset(declared) if isinstance(declared, list) else None
-        self.base = part(engram, "spec", "with")
-        self.own_secrets = part(engram, "spec", "secrets")
+        self.base = object_at(engram, "spec", "with")
+        self.own_secrets = object_at(engram, "spec", "secrets")
 
     @cached_property
-    def execution(self) -> Execution:
+    def execution(self) -> ExecutionPolicy:
         """Of all steps that say nothing about it themselves."""
-        return Execution(self.program, _SILENT, self.engram, self.template)
+        return ExecutionPolicy(self.program, _SILENT, self.engram, self.template)
 
     @cached_property
     def is_bundled(self) -> bool:
         """Whether the run's bundle holds both: then they stay what they are, for all runs of the program."""
-        target, shelf = self.reference, self.program.shelf
+        target, shelf = self.reference, self.program.resources
         return (
             shelf.find("Engram", target.namespace, target.name) is self.engram
             and shelf.find("EngramTemplate", "", self.template_name) is self.template
@@ -88,16 +88,16 @@ class Pair:
 _SILENT = Step("", "", "", {})
 
 
-class Engram:
+class ResolvedEngram:
     """An Engram with its template, as a step uses them."""
 
     __slots__ = ("_input", "_shared", "execution", "pair", "places", "secrets", "step", "stories", "written")
 
-    def __init__(self, pair: Pair, step: Step) -> None:
+    def __init__(self, pair: EngramAndTemplate, step: Step) -> None:
         self.pair = pair
         self.step = step
         speaks = step.data.get("execution") is not None or step.has_side_effects
-        self.execution = Execution(pair.program, step, pair.engram, pair.template) if speaks else pair.execution
+        self.execution = ExecutionPolicy(pair.program, step, pair.engram, pair.template) if speaks else pair.execution
         self.secrets = merged(pair.own_secrets, step.data.get("secrets") or {})  # by logical name
         given = merged(pair.base, step.given)  # STY-010
         self.stories = inline_stories(given)  # written in place: their templates are their own
@@ -108,7 +108,7 @@ class Engram:
 
     @property
     def shared_arguments(self) -> bytes:
-        """What of the task's arguments is the same in all runs, as the end of an object: see `contract`."""
+        """What of the task's arguments is the same in all runs, as the end of an object: see `engram_contract`."""
         if not self._shared:
             pair, storage = self.pair, self.execution.storage()
             rest = {
@@ -150,63 +150,63 @@ class Engram:
         return self.pair.version
 
 
-def find_engram(turn: Turn, step: Step) -> Engram | Missing | Invalid:
+def find_engram(turn: Turn, step: Step) -> ResolvedEngram | MissingResource | InvalidReference:
     """What a step executes; where all of it is in the bundle it is found once, for all runs."""
     program: Program = turn.program
-    known: Engram | None = program.engrams.get(step.name)
+    known: ResolvedEngram | None = program.engrams.get(step.name)
     if known is not None:
         return known
     target = read_reference(step.data.get("ref"), program.namespace)
     if target is None:
-        return Invalid(Reason.ENGRAM_REFERENCE_INVALID, f"step '{step.name}' refers to no Engram")
+        return InvalidReference(Reason.ENGRAM_REFERENCE_INVALID, f"step '{step.name}' refers to no Engram")
     pair = program.pairs.get(target) or _find_pair(turn, step, target)
-    if not isinstance(pair, Pair):
+    if not isinstance(pair, EngramAndTemplate):
         return pair
-    found = Engram(pair, step)
+    found = ResolvedEngram(pair, step)
     if pair.is_bundled:
         program.pairs[target] = pair
         program.engrams[step.name] = found
     return found
 
 
-def _find_pair(turn: Turn, step: Step, target: Reference) -> Pair | Missing | Invalid:
+def _find_pair(turn: Turn, step: Step, target: Reference) -> EngramAndTemplate | MissingResource | InvalidReference:
     program: Program = turn.program
-    if problem := refuse("Story", program.namespace, "Engram", target, program.shelf, program.settings):
-        return Invalid(Reason.ENGRAM_REFERENCE_INVALID, problem)
+    if problem := refuse("Story", program.namespace, "Engram", target, program.resources, program.settings):
+        return InvalidReference(Reason.ENGRAM_REFERENCE_INVALID, problem)
     engram = find(turn, "Engram", target.namespace, target.name)
     if engram is None and step.purpose:  # the engine's own: where nobody has one, its template is enough
         engram = {"kind": "Engram", "spec": {"templateRef": {"name": target.name}}}
     if engram is None:
-        return Missing("Engram", target, Reason.REFERENCE_NOT_FOUND)
+        return MissingResource("Engram", target, Reason.REFERENCE_NOT_FOUND)
     if problem := _misfit("Engram", target, engram):
-        return Invalid(Reason.ENGRAM_REFERENCE_INVALID, problem)
+        return InvalidReference(Reason.ENGRAM_REFERENCE_INVALID, problem)
     wanted = read_reference(spec_of(engram).get("templateRef"), "")
     if wanted is None:
-        return Invalid(Reason.ENGRAM_REFERENCE_INVALID, f"Engram '{target.key}' names no template")
+        return InvalidReference(Reason.ENGRAM_REFERENCE_INVALID, f"Engram '{target.key}' names no template")
     template = find(turn, "EngramTemplate", "", wanted.name)
     if template is None:
-        return Missing("EngramTemplate", Reference(wanted.name, ""), Reason.TEMPLATE_NOT_FOUND)
+        return MissingResource("EngramTemplate", Reference(wanted.name, ""), Reason.TEMPLATE_NOT_FOUND)
     if problem := _misfit("EngramTemplate", wanted, template):
-        return Invalid(Reason.ENGRAM_REFERENCE_INVALID, problem)
+        return InvalidReference(Reason.ENGRAM_REFERENCE_INVALID, problem)
     mode = spec_of(engram).get("mode", "job")
     if mode != "job":  # STY-011
         message = f"Engram '{target.key}' runs as a {mode}; a batch step needs mode job"
-        return Invalid(Reason.INVALID_CONFIGURATION, message)
-    return Pair(program, target, engram, template, wanted.name)
+        return InvalidReference(Reason.INVALID_CONFIGURATION, message)
+    return EngramAndTemplate(program, target, engram, template, wanted.name)
 
 
-def find_story(turn: Turn, step: Step, given: Any) -> tuple[Reference, Resource] | Missing | Invalid:
+def find_story(turn: Turn, step: Step, given: Any) -> tuple[Reference, Resource] | MissingResource | InvalidReference:
     program: Program = turn.program
     target = read_reference(given, program.namespace)
     if target is None:
-        return Invalid(Reason.STORY_REFERENCE_INVALID, f"step '{step.name}' refers to no Story")
-    if problem := refuse("Story", program.namespace, "Story", target, program.shelf, program.settings):
-        return Invalid(Reason.STORY_REFERENCE_INVALID, problem)
+        return InvalidReference(Reason.STORY_REFERENCE_INVALID, f"step '{step.name}' refers to no Story")
+    if problem := refuse("Story", program.namespace, "Story", target, program.resources, program.settings):
+        return InvalidReference(Reason.STORY_REFERENCE_INVALID, problem)
     story = find(turn, "Story", target.namespace, target.name)
     if story is None:
-        return Missing("Story", target, Reason.REFERENCE_NOT_FOUND)
+        return MissingResource("Story", target, Reason.REFERENCE_NOT_FOUND)
     if problem := _misfit("Story", target, story):
-        return Invalid(Reason.STORY_REFERENCE_INVALID, problem)
+        return InvalidReference(Reason.STORY_REFERENCE_INVALID, problem)
     return target, story
 
 
@@ -222,14 +222,14 @@ def find(turn: Turn, kind: str, namespace: str, name: str) -> Resource | None:
     """From the bundle, or as it was found later in this run."""
     program: Program = turn.program
     body: Body = turn.body
-    held = program.shelf.find(kind, namespace, name)
+    held = program.resources.find(kind, namespace, name)
     if held is not None:
         return held
     later = body.found.get(f"{kind}/{namespace}/{name}")
     return None if later is None else jsontext.decode(turn.text(later))
 
 
-def look_again(turn: Turn, missing: Missing) -> bool:
+def retry_lookup(turn: Turn, missing: MissingResource) -> bool:
     """Whether the missing resource is in the catalog by now; then it is the run's own from here on."""
     target = missing.target
     found = turn.resource(missing.kind, target.namespace, target.name)
@@ -249,7 +249,7 @@ def release_waiter(turn: Turn, state: StepState) -> None:
         turn.release_permit(permit)
 
 
-def lacks_code(turn: Turn, found: Engram) -> bool:
+def lacks_code(turn: Turn, found: ResolvedEngram) -> bool:
     """Whether nothing that is loaded here, and nothing the template says, does its work (STY-009)."""
     pair = found.pair
     if pair.has_code:
@@ -261,7 +261,7 @@ def lacks_code(turn: Turn, found: Engram) -> bool:
     return False
 
 
-def block_for_code(turn: Turn, step: Step, found: Engram) -> None:
+def block_for_code(turn: Turn, step: Step, found: ResolvedEngram) -> None:
     """Code comes with a process, not with the catalog: whoever takes the run up and has it says so (STY-118)."""
     program: Program = turn.program
     message = (
@@ -277,7 +277,7 @@ def block_for_code(turn: Turn, step: Step, found: Engram) -> None:
         turn.emit(s.Noted(step.name, "JobTemplateBlocked", message, turn.now))
 
 
-def block(turn: Turn, step: Step, missing: Missing) -> None:
+def block(turn: Turn, step: Step, missing: MissingResource) -> None:
     """Wait, without costing anything, until the resource appears (STY-118)."""
     program: Program = turn.program
     if program.settings.missing_references == "fail":

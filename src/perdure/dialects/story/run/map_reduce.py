@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.plan.execution_policy import Execution
+from perdure.dialects.story.plan.execution_policy import ExecutionPolicy
 from perdure.dialects.story.plan.helper_steps import ITEMS
-from perdure.dialects.story.plan.program import Program, Step, part
+from perdure.dialects.story.plan.program import Program, Step, object_at
 from perdure.dialects.story.resources.names import compose
 from perdure.dialects.story.resources.resource import Reference, Resource
 from perdure.dialects.story.resources.step_run_names import step_run_name
@@ -21,7 +21,7 @@ from perdure.dialects.story.run import child_runs, engram_lookup
 from perdure.dialects.story.run.post_execution import verified
 from perdure.dialects.story.run.step_end import end_step
 from perdure.dialects.story.state import events as s
-from perdure.dialects.story.state.body import FAN_PAGE, REDUCE, Body, Fan, StepState
+from perdure.dialects.story.state.body import FAN_PAGE, REDUCE, Body, MapState, StepState
 from perdure.dialects.story.state.phases import BOUND_RANK, Phase, Reason
 from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.values import materialize
@@ -48,7 +48,7 @@ STOPPED = "another item of the map has failed"
 def with_items(turn: Turn, step: Step, inputs: dict[str, Any], places: list[Any]) -> dict[str, Any]:
     """The input, with the items themselves. Those of a config map, or in storage, a worker reads, in a helper step.
 
-    Raises `Asked` until they are there, `TemplateError` if they cannot be had.
+    Raises `HelperNeeded` until they are there, `TemplateError` if they cannot be had.
     """
     items = inputs.get("items")
     if not isinstance(items, dict):
@@ -75,13 +75,13 @@ def prepare(turn: Turn, step: Step, inputs: dict[str, Any]) -> child_runs.Ancest
 
 
 def begin(
-    turn: Turn, step: Step, inputs: dict[str, Any], prepared: child_runs.Ancestors | str, execution: Execution
+    turn: Turn, step: Step, inputs: dict[str, Any], prepared: child_runs.Ancestors | str, execution: ExecutionPolicy
 ) -> None:
     """The StepRun is there, with its resolved input: begin to map, or say why not."""
     if isinstance(prepared, str):
         _refuse(turn, step, prepared)
         return
-    wanted, items = part(inputs, "map"), inputs["items"]
+    wanted, items = object_at(inputs, "map"), inputs["items"]
     allows = _flag(wanted.get("allowFailures"), inputs.get("defaultAllowFailures"), False)
     timeout = execution.timeout()
     timer = 0 if timeout is None else turn.set_timer(turn.now + timeout, BOUND_RANK)
@@ -112,13 +112,13 @@ def _refuse(turn: Turn, step: Step, problem: str) -> None:
     )  # fmt: skip
 
 
-def missing_story(turn: Turn, step: Step, inputs: dict[str, Any]) -> engram_lookup.Missing | None:
+def missing_story(turn: Turn, step: Step, inputs: dict[str, Any]) -> engram_lookup.MissingResource | None:
     """A Story that it would start and that is not there: the step waits for it (STY-118)."""
     for stage in ("map", "reduce"):
-        told = part(inputs, stage)
+        told = object_at(inputs, stage)
         if "storyRef" in told and not isinstance(told.get("story"), dict):
             found = engram_lookup.find_story(turn, step, told["storyRef"])
-            if isinstance(found, engram_lookup.Missing):
+            if isinstance(found, engram_lookup.MissingResource):
                 return found
     return None
 
@@ -129,8 +129,8 @@ def _problem(turn: Turn, step: Step, inputs: dict[str, Any]) -> str | None:
     for stage in ("map", "reduce"):
         if stage == "reduce" and inputs.get(stage) is None:
             continue
-        told = part(inputs, stage)
-        taken = sorted(set(part(told, "inputs")) & set(_OURS[stage]))
+        told = object_at(inputs, stage)
+        taken = sorted(set(object_at(told, "inputs")) & set(_OURS[stage]))
         if taken:
             return f"{stage}.inputs key {taken[0]!r} is reserved and cannot be overridden"
         if told.get("storyRef") is not None and told.get("story") is not None:
@@ -152,7 +152,7 @@ def _story(turn: Turn, step: Step, told: dict[str, Any]) -> tuple[Reference, Res
         story = {**program.story, "metadata": {"name": name, "namespace": program.namespace}, "spec": inline}
         return Reference(name, program.namespace), story
     found = engram_lookup.find_story(turn, step, told.get("storyRef"))
-    return found.message if isinstance(found, engram_lookup.Invalid | engram_lookup.Missing) else found
+    return found.message if isinstance(found, engram_lookup.InvalidReference | engram_lookup.MissingResource) else found
 
 
 def move(turn: Turn, step: Step, state: StepState) -> None:
@@ -172,11 +172,11 @@ def move(turn: Turn, step: Step, state: StepState) -> None:
         items = _split(turn.text(fan.items[fan.next // FAN_PAGE]))
         shared = {name: plan[name] for name in ("context", "inputs") if plan.get(name) is not None}
         item = {"item": jsontext.decode(items[fan.next % FAN_PAGE]), "index": fan.next, "total": fan.total}
-        _launch(turn, step, part(plan, "map"), fan.next, {**item, **shared}, above)
+        _launch(turn, step, object_at(plan, "map"), fan.next, {**item, **shared}, above)
     elif _is_good(fan) and plan.get("reduce") is not None and REDUCE not in fan.results:
         output = _gathered(turn, step, fan, plan)
         given = {name: output[name] for name in _OURS["reduce"]}
-        _launch(turn, step, part(plan, "reduce"), REDUCE, given, above)
+        _launch(turn, step, object_at(plan, "reduce"), REDUCE, given, above)
     else:
         _finish(turn, step, fan, plan)
 
@@ -186,7 +186,7 @@ def _launch(
 ) -> None:
     found = _story(turn, step, told)
     assert not isinstance(found, str), found
-    inputs = {**given, **part(told, "inputs")}
+    inputs = {**given, **object_at(told, "inputs")}
     if child_runs.is_too_deep(turn, above, found[0], inputs):  # STY-079
         child_runs.stop(turn, turn.body.steps[step.name], child_runs.TOO_DEEP)
         _refuse(turn, step, child_runs.TOO_DEEP)
@@ -206,14 +206,14 @@ def on_child_end(turn: Turn, step: Step, state: StepState, ended: e.ChildEnded) 
         child_runs.stop(turn, state, STOPPED)
 
 
-def _is_good(fan: Fan) -> bool:
+def _is_good(fan: MapState) -> bool:
     return fan.succeeded == fan.total or fan.allows_failures
 
 
 # What it gives.
 
 
-def _page(turn: Turn, fan: Fan, page: int) -> list[dict[str, Any]]:
+def _page(turn: Turn, fan: MapState, page: int) -> list[dict[str, Any]]:
     """The results of a page, in order of its items."""
     indexes = range(page * FAN_PAGE, page * FAN_PAGE + fan.length(page))
     known = [found.told for at in indexes if (found := fan.results.get(at)) is not None and found.told is not None]
@@ -221,24 +221,24 @@ def _page(turn: Turn, fan: Fan, page: int) -> list[dict[str, Any]]:
     return [_item(turn, fan, index) for index in indexes]
 
 
-def _item(turn: Turn, fan: Fan, index: int) -> dict[str, Any]:
+def _item(turn: Turn, fan: MapState, index: int) -> dict[str, Any]:
     result = fan.results.get(index)
     if result is None:
         return {"index": index, "phase": Phase.SKIPPED.value, "error": NOT_STARTED}
     item: dict[str, Any] = {"index": index, "storyRun": result.sub_run, "phase": str(result.phase)}
     if result.told is None:
         return {**item, "error": result.message}
-    return {**item, "output": child_runs.read_told(jsontext.decode(turn.text(result.told))).output}
+    return {**item, "output": child_runs.read_result(jsontext.decode(turn.text(result.told))).output}
 
 
-def _gathered(turn: Turn, step: Step, fan: Fan, plan: dict[str, Any]) -> dict[str, Any]:
+def _gathered(turn: Turn, step: Step, fan: MapState, plan: dict[str, Any]) -> dict[str, Any]:
     body: Body = turn.body
     turn.all_texts(fan.closed.values())
     items: list[dict[str, Any]] = []
     for page in range(len(fan.items)):
         kept = fan.closed.get(page)
         items += _page(turn, fan, page) if kept is None else jsontext.decode(turn.text(kept))
-    told = part(plan, "map")
+    told = object_at(plan, "map")
     target = _story(turn, step, told)
     assert not isinstance(target, str), target
     stats = {"total": fan.total, "succeeded": fan.succeeded, "failed": fan.total - fan.succeeded}
@@ -251,9 +251,9 @@ def _gathered(turn: Turn, step: Step, fan: Fan, plan: dict[str, Any]) -> dict[st
     }
 
 
-def _finish(turn: Turn, step: Step, fan: Fan, plan: dict[str, Any]) -> None:
+def _finish(turn: Turn, step: Step, fan: MapState, plan: dict[str, Any]) -> None:
     output = _gathered(turn, step, fan, plan)
-    most = _number(part(plan, "map").get("inlineResultsLimit"), plan.get("defaultInlineResultsLimit"), 0)
+    most = _number(object_at(plan, "map").get("inlineResultsLimit"), plan.get("defaultInlineResultsLimit"), 0)
     if fan.total <= most:
         output["results"] = [item.get("output") for item in output["manifest"]["items"]]
     problem = None if _is_good(fan) else FAILED

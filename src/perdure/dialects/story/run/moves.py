@@ -7,7 +7,7 @@ so every order is the same after a crash.
 from perdure.dialects.story.plan.helper_steps import IF
 from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.run import redrive, run_end, run_start
-from perdure.dialects.story.run.step_end import end_step, said, skip
+from perdure.dialects.story.run.step_end import end_step, error_text, skip
 from perdure.dialects.story.state.body import Body
 from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.dialects.story.steps import STEP_KINDS
@@ -23,7 +23,7 @@ IF_FALSE = "Skipped due to 'if' condition"  # STY-060
 def advance(turn: Turn) -> bool:
     try:
         return _advance(turn)
-    except materialize.Asked as asked:
+    except materialize.HelperNeeded as asked:
         materialize.ask(turn, asked)
         return True
 
@@ -52,7 +52,7 @@ def _advance(turn: Turn) -> bool:
 def _fails_fast(turn: Turn) -> bool:
     """A failure of the main block that counts keeps everything from starting that has not (STY-064)."""
     body: Body = turn.body
-    if not body.failed or body.block != "steps" or turn.program.goes_on_after_failure:
+    if not body.failed or body.block != "steps" or turn.program.continues_on_failure:
         return False
     return any(name not in body.plan.parents for name in body.unstarted)
 
@@ -79,7 +79,7 @@ def _may_start(turn: Turn, step: Step) -> bool:
     try:
         holds = not step.condition.strip() or Scope(turn, step, f"{step.name}.if").holds(step.condition, IF)
     except ExpressionError as problem:  # nothing it reads will change any more (STY-062)
-        end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
+        end_step(turn, step.name, Phase.FAILED, error_text(problem), reason=Reason.EXPRESSION_FAILED)
         return False
     if not holds:
         skip(turn, [step.name], IF_FALSE)
@@ -103,6 +103,6 @@ def _failed_dependency(turn: Turn, step: Step) -> str | None:
         state = body.steps.get(name)
         if state is None:
             continue
-        if state.follows_failure or (state.phase.is_failure and name not in program.plan.allowed):
+        if state.follows_failure or (state.phase.is_failure and name not in program.plan.allowed_to_fail):
             failed.append(name)
     return min(failed, key=program.plan.order.__getitem__) if failed else None

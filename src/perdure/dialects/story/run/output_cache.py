@@ -11,8 +11,8 @@ from perdure.dialects.story.resources.names import canonical
 from perdure.dialects.story.resources.resource import spec_of
 from perdure.dialects.story.resources.step_run_names import step_run_name
 from perdure.dialects.story.resources.timestamps import timestamp
-from perdure.dialects.story.run.engram_lookup import Engram
-from perdure.dialects.story.run.step_end import said
+from perdure.dialects.story.run.engram_lookup import ResolvedEngram
+from perdure.dialects.story.run.step_end import error_text
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.values.schema_fit import misfits
@@ -26,7 +26,7 @@ HIT = "Cache hit; reused output."
 MODES = ("read", "write", "readWrite")
 
 
-class Lookup(msgspec.Struct, frozen=True):
+class OutputCacheLookup(msgspec.Struct, frozen=True):
     """Where a step's output is kept; `found` is what lies there, if it may be used."""
 
     entry: str
@@ -39,14 +39,14 @@ class Lookup(msgspec.Struct, frozen=True):
         return "hit" if self.found is not None else "miss"
 
 
-class NoKey(Exception):
+class BadCacheKey(Exception):
     """The key cannot be made; the sentence says why. Nothing is kept then, and nothing found (STY-280)."""
 
 
-def look(
-    turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any] | None, inputs: dict[str, Any]
-) -> Lookup | None:
-    """None when nothing is to be kept. Raises `NoKey`, which never fails the step (STY-224).
+def look_up(
+    turn: Turn, step: Step, engram: ResolvedEngram, policy: Mapping[str, Any] | None, inputs: dict[str, Any]
+) -> OutputCacheLookup | None:
+    """None when nothing is to be kept. Raises `BadCacheKey`, which never fails the step (STY-224).
 
     What a run keeps is for runs of its own namespace, wherever its Engram lives: a key is its author's to choose.
     """
@@ -61,10 +61,10 @@ def look(
     ttl = policy.get("ttlSeconds")
     seconds = ttl if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl > 0 else 0
     found = None if mode == "write" else _kept(turn, entry, engram)
-    return Lookup(entry, mode, seconds, found)
+    return OutputCacheLookup(entry, mode, seconds, found)
 
 
-def _material(turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any], inputs: dict[str, Any]) -> str:
+def _material(turn: Turn, step: Step, engram: ResolvedEngram, policy: Mapping[str, Any], inputs: dict[str, Any]) -> str:
     """STY-225."""
     body: Body = turn.body
     program: Program = turn.program
@@ -79,10 +79,10 @@ def _material(turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any],
         try:
             rendered = compile_template(written, under(CACHE_KEY, program.settings)).render(roots)
         except ExpressionError as problem:
-            raise NoKey(said(problem)) from None
+            raise BadCacheKey(error_text(problem)) from None
         key = rendered if isinstance(rendered, str) else canonical(rendered)
         if not key.strip():
-            raise NoKey("it gives nothing")
+            raise BadCacheKey("it gives nothing")
         head += f"|key:{key}"
     else:
         head += f"|step:{step.name}|input:{canonical(inputs)}"
@@ -90,7 +90,7 @@ def _material(turn: Turn, step: Step, engram: Engram, policy: Mapping[str, Any],
     return f"{head}|salt:{salt}" if isinstance(salt, str) and salt else head
 
 
-def _kept(turn: Turn, entry: str, engram: Engram) -> dict[str, Any] | None:
+def _kept(turn: Turn, entry: str, engram: ResolvedEngram) -> dict[str, Any] | None:
     """A valid entry: not too old, not empty, and as the template wants it today (STY-227)."""
     memory = turn.cached(entry)
     if memory is None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.dialects.story.plan.program import Step
-from perdure.dialects.story.run.step_end import end_step, said
+from perdure.dialects.story.run.step_end import end_step, error_text
 from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.values import offloaded_data
@@ -43,5 +43,5 @@ def _problem(turn: Turn, step: Step, output: dict[str, Any]) -> str | None:
             return None
         text = "the condition is false"
     except ExpressionError as problem:
-        text = said(problem)
+        text = error_text(problem)
     return f"Post-execution verification failed: {written.get('failureMessage') or text}"

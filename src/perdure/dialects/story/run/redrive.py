@@ -5,7 +5,7 @@ reopened by itself. Names stay, what was done is done again under new uids. Sub-
 reset are removed, those that are open once they have stopped.
 """
 
-from perdure.dialects.story.plan.program import Plan, Program
+from perdure.dialects.story.plan.program import Program, StepPlan
 from perdure.dialects.story.plan.step_graph import BLOCKS
 from perdure.dialects.story.run import interruption
 from perdure.dialects.story.state import events as s
@@ -52,7 +52,7 @@ def _next_life(turn: Turn, step: str, token: str, by: str) -> None:
     reopen(turn, step, token, by)
 
 
-def reset_by(plan: Plan, step: str) -> tuple[str, ...]:
+def reset_by(plan: StepPlan, step: str) -> tuple[str, ...]:
     """Everything that a redrive from a step resets: what waits for it, and after a main step all cleanup."""
     if not step:
         return tuple(plan.order)

@@ -106,7 +106,12 @@ def _failures(body: Body, block: str) -> list[str]:
     found = []
     for name in body.plan.blocks[block]:
         state = body.steps.get(name)
-        if state is not None and state.phase.is_failure and not state.interrupted and name not in body.plan.allowed:
+        if (
+            state is not None
+            and state.phase.is_failure
+            and not state.interrupted
+            and name not in body.plan.allowed_to_fail
+        ):
             found.append(name)
     return found
 
@@ -115,7 +120,7 @@ def allowed_failures(body: Body) -> list[str]:
     """Steps and branches that failed and may (STY-069)."""
     return sorted(
         name
-        for name in body.plan.allowed
+        for name in body.plan.allowed_to_fail
         if (state := body.steps.get(name)) is not None and state.phase.is_failure and not state.interrupted
     )
 

@@ -8,7 +8,7 @@ from perdure.dialects.story.plan.program import Program
 from perdure.dialects.story.resources.step_run_names import step_run_name
 from perdure.dialects.story.resources.timestamps import timestamp
 from perdure.dialects.story.state import events as s
-from perdure.dialects.story.state.body import Body, Told
+from perdure.dialects.story.state.body import Body, SignalsAndEffects
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.secret_masking import cut
@@ -39,7 +39,7 @@ def signal(turn: Turn, step: str, key: str, value: Any, seq: int = 0) -> None:
     """STY-173 to STY-176."""
     body: Body = turn.body
     program: Program = turn.program
-    told = body.told.get(step) or Told()
+    told = body.told.get(step) or SignalsAndEffects()
     if seq and any(event.seq == seq for event in told.signal_events):
         return  # told before
     text = jsontext.encode(value)
@@ -66,7 +66,7 @@ def _is_envelope(value: Any) -> bool:
 def effect(turn: Turn, step: str, key: str, status: str, details: Any, seq: int = 0) -> None:
     """STY-164, STY-165."""
     body: Body = turn.body
-    told = body.told.get(step) or Told()
+    told = body.told.get(step) or SignalsAndEffects()
     if seq and any(one.seq == seq for one in told.effects):
         return
     if not seq and any(one.key == key for one in told.effects):
@@ -98,7 +98,7 @@ def settled(turn: Turn, given: i.EffectSettle) -> None:
 
 
 def report(turn: Turn, given: i.TaskReport) -> None:
-    """A word of the worker, in the form of `contract`."""
+    """A word of the worker, in the form of `engram_contract`."""
     body: Body = turn.body
     step = body.tasks.get(given.task)
     said = jsontext.decode(turn.text(given.body))
@@ -132,14 +132,14 @@ def replay(turn: Turn, wanted: str, since: int) -> dict[str, Any]:
     """Signals after a number, and where the retained ones begin, so that a gap can be seen (STY-178)."""
     body: Body = turn.body
     names = {step_run_name(body, name): name for name in body.told}
-    events = shown_signals(body.told.get(names.get(wanted, wanted)) or Told())
+    events = shown_signals(body.told.get(names.get(wanted, wanted)) or SignalsAndEffects())
     return {
         "events": [event for event in events if event["seq"] > since],
         "firstRetainedSeq": events[0]["seq"] if events else 0,
     }
 
 
-def shown_signals(told: Told) -> list[dict[str, Any]]:
+def shown_signals(told: SignalsAndEffects) -> list[dict[str, Any]]:
     """In order of their numbers."""
     return [
         {"seq": one.seq, "key": one.key, "emittedAt": timestamp(one.at), "payload": jsontext.decode(one.payload)}

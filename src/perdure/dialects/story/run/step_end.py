@@ -72,7 +72,7 @@ def _is_held_up(body: Body, helper: str) -> bool:
     return helper in body.helping and (state is None or not state.has_begun)
 
 
-def said(problem: ExpressionError) -> str:
+def error_text(problem: ExpressionError) -> str:
     """What went wrong in a template, in one line."""
     match problem:
         case Failure():

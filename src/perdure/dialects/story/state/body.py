@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.plan.program import NO_PLAN, Plan
+from perdure.dialects.story.plan.program import NO_PLAN, StepPlan
 from perdure.dialects.story.state.phases import Phase
 from perdure.kernel.values import Instant, Payload
 
@@ -37,7 +37,7 @@ class EffectRecord(msgspec.Struct, gc=False, array_like=True, frozen=True):
     details: bytes
 
 
-class Cached(msgspec.Struct, gc=False, array_like=True):
+class CacheUse(msgspec.Struct, gc=False, array_like=True):
     """What is known of a step's kept output."""
 
     entry: str
@@ -69,12 +69,12 @@ class StepRun(msgspec.Struct, gc=False, array_like=True):
     execution: str = ""  # the last one observed: task and delivery
     expired: bool = False
     recalled: bool = False
-    cached: Cached | None = None
+    cached: CacheUse | None = None
     last_output_at: Instant | None = None
     logs: list[tuple[int, Payload]] = msgspec.field(default_factory=list)  # attempt, the report that holds it
 
 
-class Told(msgspec.Struct, gc=False, array_like=True):
+class SignalsAndEffects(msgspec.Struct, gc=False, array_like=True):
     """What a step has said while it worked: signals and effects, kept over attempts."""
 
     signals: dict[str, bytes] = msgspec.field(default_factory=dict)
@@ -88,14 +88,14 @@ FAN_PAGE = 100  # items of a map that lie together
 REDUCE = -1  # the index of the child that runs over the results of the others
 
 
-class FanResult(msgspec.Struct, gc=False, array_like=True):
+class MapResult(msgspec.Struct, gc=False, array_like=True):
     sub_run: str
     phase: str = ""
     message: str = ""
     told: Payload | None = None  # what the child gave: its message and its output
 
 
-class Fan(msgspec.Struct, gc=False, array_like=True):
+class MapState(msgspec.Struct, gc=False, array_like=True):
     """A step that runs a Story for every item; counters stand for scans.
 
     Items lie in pages beside the log, and so do the results of every page whose items have all ended: what is held here
@@ -113,7 +113,7 @@ class Fan(msgspec.Struct, gc=False, array_like=True):
     succeeded: int = 0
     failed: int = 0
     children: dict[int, int] = msgspec.field(default_factory=dict)  # those that have not ended: child, index
-    results: dict[int, FanResult] = msgspec.field(default_factory=dict)  # of pages that are not closed
+    results: dict[int, MapResult] = msgspec.field(default_factory=dict)  # of pages that are not closed
     ended: dict[int, int] = msgspec.field(default_factory=dict)  # of pages that are not closed: how many have
     full: list[int] = msgspec.field(default_factory=list)  # pages to be closed
     closed: dict[int, Payload] = msgspec.field(default_factory=dict)
@@ -159,7 +159,7 @@ class StepState(msgspec.Struct, gc=False, array_like=True):
     reads_steps: bool = False
     follows_failure: bool = False
     interrupted: bool = False
-    fan: Fan | None = None
+    fan: MapState | None = None
     recalled: bool = False  # of one that waits for runs below it: they were asked to stop
     expired: bool = False  # because its time was up
 
@@ -184,7 +184,7 @@ class Interruption(msgspec.Struct, gc=False, array_like=True, frozen=True):
 
 
 class Body(msgspec.Struct, gc=False, array_like=True):
-    plan: Plan = NO_PLAN
+    plan: StepPlan = NO_PLAN
     life: int = 1
     name: str = ""
     namespace: str = ""
@@ -204,7 +204,7 @@ class Body(msgspec.Struct, gc=False, array_like=True):
 
     block: str = ""
     steps: dict[str, StepState] = msgspec.field(default_factory=dict)
-    told: dict[str, Told] = msgspec.field(default_factory=dict)
+    told: dict[str, SignalsAndEffects] = msgspec.field(default_factory=dict)
     gates: dict[str, Gate] = msgspec.field(default_factory=dict)
     unstarted: Queue = msgspec.field(default_factory=dict)  # of the present block
     open: int = 0  # steps of the present block that have not ended
@@ -245,18 +245,18 @@ class Body(msgspec.Struct, gc=False, array_like=True):
             self.agenda = _in_order(self.agenda, self.plan)
 
 
-def _in_order(names: Queue, plan: Plan) -> Queue:
+def _in_order(names: Queue, plan: StepPlan) -> Queue:
     return dict.fromkeys(sorted(names, key=plan.order.__getitem__))
 
 
 def encode_hook(value: Any) -> Any:
-    if isinstance(value, Plan):
+    if isinstance(value, StepPlan):
         return None  # the program has it
     raise NotImplementedError(type(value))
 
 
 def decode_hook(kind: type, value: Any) -> Any:
-    if kind is Plan:
+    if kind is StepPlan:
         return NO_PLAN
     raise NotImplementedError(kind)
 
@@ -267,7 +267,7 @@ _decoder = msgspec.msgpack.Decoder(Body, dec_hook=decode_hook)
 freeze = _encoder.encode
 
 
-def thaw(plan: Plan, frozen: bytes) -> Body:
+def thaw(plan: StepPlan, frozen: bytes) -> Body:
     body = _decoder.decode(frozen)
     body.plan = plan
     body.agenda = _in_order(body.agenda, plan)

@@ -16,8 +16,8 @@ from perdure.dialects.story.resources.names import business_key, compose, defaul
 from perdure.dialects.story.resources.resource import read_reference
 from perdure.dialects.story.resources.step_run_names import step_run_name, step_run_uid
 from perdure.dialects.story.run import attempts, concurrency, engram_lookup, map_reduce, output_cache
-from perdure.dialects.story.run.engram_lookup import Engram, Invalid, Missing
-from perdure.dialects.story.run.step_end import end_step, said
+from perdure.dialects.story.run.engram_lookup import InvalidReference, MissingResource, ResolvedEngram
+from perdure.dialects.story.run.step_end import end_step, error_text
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import Phase, Reason
@@ -47,9 +47,9 @@ class EngramStep(StepKind):
     has_step_run = True
 
     def check(self, step: Cursor, name: str, block: str, story: StoryContext) -> None:
-        if maps(step.value.get("ref"), story.namespace, story.around):
+        if maps(step.value.get("ref"), story.namespace, story.context):
             _check_map(step, name, story)
-        check_step(step, name, story.namespace, story.streams(block), story.around)
+        check_step(step, name, story.namespace, story.streams(block), story.context)
 
     def required_purposes(self, step: Step) -> Iterator[str]:
         if "map" in step.given:
@@ -72,11 +72,11 @@ class EngramStep(StepKind):
             engram_lookup.release_waiter(turn, state)
             return  # the step is still due: its next move looks
         found = engram_lookup.find_engram(turn, step)
-        if isinstance(found, Missing):
-            if not engram_lookup.look_again(turn, found):
+        if isinstance(found, MissingResource):
+            if not engram_lookup.retry_lookup(turn, found):
                 engram_lookup.block(turn, step, found)
             return
-        if isinstance(found, Invalid):
+        if isinstance(found, InvalidReference):
             end_step(turn, step.name, Phase.FAILED, found.message, reason=found.reason)
         elif engram_lookup.lacks_code(turn, found):
             engram_lookup.block_for_code(turn, step, found)
@@ -136,7 +136,7 @@ class _Refused(Exception):
         self.type = type
 
 
-def _prepare(turn: Turn, step: Step, found: Engram) -> None:
+def _prepare(turn: Turn, step: Step, found: ResolvedEngram) -> None:
     scope = Scope(turn, step)
     key, warnings = _key(turn, step, scope)
     execution = found.execution
@@ -152,7 +152,7 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
     if found.template_name == MAP_TEMPLATE:
         missing = map_reduce.missing_story(turn, step, inputs)
         if missing is not None:
-            if not engram_lookup.look_again(turn, missing):
+            if not engram_lookup.retry_lookup(turn, missing):
                 engram_lookup.block(turn, step, missing)
             return
         prepared = map_reduce.prepare(turn, step, inputs)
@@ -162,8 +162,8 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
         return
     lookup = None
     try:
-        lookup = None if step.purpose else output_cache.look(turn, step, found, execution.cache(), inputs)
-    except output_cache.NoKey as problem:
+        lookup = None if step.purpose else output_cache.look_up(turn, step, found, execution.cache(), inputs)
+    except output_cache.BadCacheKey as problem:
         warnings.append((CACHE_KEY_FAILED, f"nothing is kept: the cache's key cannot be made: {problem}"))
     _warn(turn, step, warnings)
     if lookup is not None and lookup.found is not None:
@@ -185,7 +185,7 @@ def _prepare(turn: Turn, step: Step, found: Engram) -> None:
     attempts.begin(turn, step, arguments, execution, found.pair.provider)
 
 
-def _created(turn: Turn, found: Engram, key: str, arguments: Payload | None = None) -> s.StepRunCreated:
+def _created(turn: Turn, found: ResolvedEngram, key: str, arguments: Payload | None = None) -> s.StepRunCreated:
     reference, pair = found.reference.key, found.pair
     template, generation = pair.full_template_name, pair.template_generation
     return s.StepRunCreated(found.step.name, key, reference, template, generation, turn.now, arguments)
@@ -211,18 +211,18 @@ def _key(turn: Turn, step: Step, scope: Scope) -> tuple[str, list[tuple[str, str
         if written:
             return written, []
     except ExpressionError as problem:
-        why = said(problem)
+        why = error_text(problem)
     return usual, [(KEY_FAILED, f"the default key is used: idempotencyKeyTemplate gives none: {why}")]
 
 
-def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> tuple[dict[str, Any], bytes]:
+def _inputs(turn: Turn, step: Step, found: ResolvedEngram, scope: Scope) -> tuple[dict[str, Any], bytes]:
     """The resolved input, and its text."""
     if missing := scope.unmet(step.data.get("requires")):
         raise _Refused(Reason.DEPENDENCY_FAILED, missing)
     try:
         inputs = _rendered(turn, step, found, scope)
     except ExpressionError as problem:  # every dependency has ended: what is missing now will not come (STY-136)
-        message = f"Input resolution failed after dependencies completed: {said(problem)}"
+        message = f"Input resolution failed after dependencies completed: {error_text(problem)}"
         raise _Refused(Reason.EXPRESSION_FAILED, message, "execution_error") from None
     if not isinstance(inputs, dict):
         raise _Refused(Reason.INPUT_SCHEMA_FAILED, "the step's input must be an object")
@@ -237,11 +237,11 @@ def _inputs(turn: Turn, step: Step, found: Engram, scope: Scope) -> tuple[dict[s
         is_map = found.template_name == MAP_TEMPLATE
         whole = map_reduce.with_items(turn, step, completed, found.places) if is_map else completed
     except ExpressionError as problem:
-        raise _Refused(Reason.EXECUTION_FAILED, said(problem), "initialization_error") from None
+        raise _Refused(Reason.EXECUTION_FAILED, error_text(problem), "initialization_error") from None
     return whole, text if whole is inputs else jsontext.encode(whole)
 
 
-def _keep_to_document(inputs: dict[str, Any], found: Engram) -> None:
+def _keep_to_document(inputs: dict[str, Any], found: ResolvedEngram) -> None:
     """A Story that a map runs stands in the document: what a template or a reference gives is data, and never run."""
     for stage in STAGES:
         told = inputs.get(stage)
@@ -266,19 +266,19 @@ def _hydrated(turn: Turn, inputs: dict[str, Any], known: list[Any]) -> dict[str,
         raise _Refused(Reason.INVALID_CONFIGURATION, f"{where}: {wrong}" if where else wrong)
     try:
         whole: dict[str, Any] = offloaded_data.hydrated(turn, inputs, is_last=True)
-    except offloaded_data.LeadsNowhere as problem:
+    except offloaded_data.BrokenReference as problem:
         raise _Refused(Reason.INVALID_CONFIGURATION, str(problem), "storage_error") from None
     return whole
 
 
-def _rendered(turn: Turn, step: Step, found: Engram, scope: Scope) -> Any:
+def _rendered(turn: Turn, step: Step, found: ResolvedEngram, scope: Scope) -> Any:
     if step.purpose:  # a helper is given templates as they are
         return jsontext.decode(turn.text(turn.body.help_inputs[step.name]))
     rendered = scope.fill(found.written, found.input, INPUT)
     return with_stories(rendered, found.stories) if found.stories else rendered
 
 
-def _places(turn: Turn, step: Step, found: Engram) -> list[Any]:
+def _places(turn: Turn, step: Step, found: ResolvedEngram) -> list[Any]:
     """Where in the input references to secrets and config maps stand, as the document has them."""
     if not step.purpose:
         return found.places
@@ -286,8 +286,8 @@ def _places(turn: Turn, step: Step, found: Engram) -> list[Any]:
     return known
 
 
-def _envelope(turn: Turn, step: Step, found: Engram, key: str, inputs: bytes) -> bytes:
-    """The task's arguments: see `contract`."""
+def _envelope(turn: Turn, step: Step, found: ResolvedEngram, key: str, inputs: bytes) -> bytes:
+    """The task's arguments: see `engram_contract`."""
     body: Body = turn.body
     own: dict[str, Any] = {
         "step": {

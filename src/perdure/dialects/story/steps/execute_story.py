@@ -11,13 +11,13 @@ from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import ReferenceShape, shown
 from perdure.dialects.story.document.templates import is_templated
-from perdure.dialects.story.plan.program import Program, Step, part
+from perdure.dialects.story.plan.program import Program, Step, object_at
 from perdure.dialects.story.resources.names import compose
 from perdure.dialects.story.resources.resource import Reference, Resource, merged, read_reference, spec_of
 from perdure.dialects.story.run import child_runs, engram_lookup
-from perdure.dialects.story.run.engram_lookup import Invalid, Missing
+from perdure.dialects.story.run.engram_lookup import InvalidReference, MissingResource
 from perdure.dialects.story.run.post_execution import succeed
-from perdure.dialects.story.run.step_end import end_step, said
+from perdure.dialects.story.run.step_end import end_step, error_text
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import Phase, Reason
@@ -83,13 +83,13 @@ class ExecuteStory(StepKind):
                 [step.given.get("storyRef"), step.given.get("waitForCompletion", True)], TARGET
             )
         except ExpressionError as problem:
-            end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
+            end_step(turn, step.name, Phase.FAILED, error_text(problem), reason=Reason.EXPRESSION_FAILED)
             return
         found = engram_lookup.find_story(turn, step, reference)
-        if isinstance(found, Missing):
-            if not engram_lookup.look_again(turn, found):
+        if isinstance(found, MissingResource):
+            if not engram_lookup.retry_lookup(turn, found):
                 engram_lookup.block(turn, step, found)
-        elif isinstance(found, Invalid):
+        elif isinstance(found, InvalidReference):
             end_step(turn, step.name, Phase.FAILED, found.message, reason=found.reason)
         else:
             _launch(turn, step, scope, *found, waits=waits is not False and str(waits).lower() != "false")
@@ -112,7 +112,7 @@ def _launch(turn: Turn, step: Step, scope: Scope, target: Reference, story: Reso
     try:
         inputs = _inputs(step, scope, story)
     except ExpressionError as problem:
-        message = f"Input resolution failed after dependencies completed: {said(problem)}"
+        message = f"Input resolution failed after dependencies completed: {error_text(problem)}"
         end_step(turn, step.name, Phase.FAILED, message, reason=Reason.EXPRESSION_FAILED)
         return
     inputs, problems = fitted(spec_of(story).get("inputsSchema"), inputs)
@@ -145,6 +145,6 @@ def _launch(turn: Turn, step: Step, scope: Scope, target: Reference, story: Reso
 
 def _inputs(step: Step, scope: Scope, story: Resource) -> dict[str, Any]:
     """The Story's own defaults for being executed, and over them what the step gives (STY-087)."""
-    template = merged(part(spec_of(story), "policy", "with"), part(step.given, "with"))
+    template = merged(object_at(spec_of(story), "policy", "with"), object_at(step.given, "with"))
     inputs: dict[str, Any] = scope.render(template, INPUT)
     return inputs

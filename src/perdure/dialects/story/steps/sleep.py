@@ -6,7 +6,7 @@ from perdure.dialects.story.document.templates import is_templated
 from perdure.dialects.story.plan.program import Step
 from perdure.dialects.story.resources.durations import BadDuration, read_positive, write_duration
 from perdure.dialects.story.run.post_execution import succeed
-from perdure.dialects.story.run.step_end import end_step, said
+from perdure.dialects.story.run.step_end import end_step, error_text
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import StepState
 from perdure.dialects.story.state.phases import Phase, Reason
@@ -39,7 +39,7 @@ class Sleep(StepKind):
         try:
             written = Scope(turn, step).render(step.given.get("duration"), INPUT)
         except ExpressionError as problem:
-            end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
+            end_step(turn, step.name, Phase.FAILED, error_text(problem), reason=Reason.EXPRESSION_FAILED)
             return
         if written is None or (isinstance(written, str) and not written.strip()):
             succeed(turn, step, COMPLETED)

@@ -6,7 +6,7 @@ from perdure.dialects.story.document.shapes import shown
 from perdure.dialects.story.document.templates import is_literal
 from perdure.dialects.story.plan.program import Step
 from perdure.dialects.story.run import interruption
-from perdure.dialects.story.run.step_end import end_step, said
+from perdure.dialects.story.run.step_end import end_step, error_text
 from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.dialects.story.steps.step_kind import ENGRAM_MEMBERS, StepKind
 from perdure.dialects.story.values.template_scope import Scope
@@ -41,7 +41,7 @@ class Stop(StepKind):
         try:
             given = Scope(turn, step).render(step.given, INPUT)
         except ExpressionError as problem:
-            end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
+            end_step(turn, step.name, Phase.FAILED, error_text(problem), reason=Reason.EXPRESSION_FAILED)
             return
         written = given.get("phase") or MODES.get(str(given.get("mode") or "success"))
         if written not in PHASES:

@@ -11,13 +11,13 @@ from perdure.dialects.story.document.templates import check_condition
 from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.resources.durations import SHORTEST_POLL, BadDuration, read_positive
 from perdure.dialects.story.run.post_execution import succeed
-from perdure.dialects.story.run.step_end import end_step, said, skip
+from perdure.dialects.story.run.step_end import end_step, error_text, skip
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import StepState
 from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values import materialize
-from perdure.dialects.story.values.materialize import Asked
+from perdure.dialects.story.values.materialize import HelperNeeded
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import (
     DETERMINISTIC,
@@ -107,16 +107,16 @@ class Wait(StepKind):
             try:
                 references = compile_template(until, program.environment).references
             except SyntaxFault as problem:
-                end_step(turn, step.name, Phase.FAILED, said(problem), reason=Reason.EXPRESSION_FAILED)
+                end_step(turn, step.name, Phase.FAILED, error_text(problem), reason=Reason.EXPRESSION_FAILED)
                 return
             reads_steps = bool(references.steps) or references.reads_any_step
             reads_clock = _asks_the_world(references)
-        wanted: Asked | None = None
+        wanted: HelperNeeded | None = None
         try:
             if self._holds(turn, step):
                 succeed(turn, step, SATISFIED)
                 return
-        except Asked as asked:
+        except HelperNeeded as asked:
             wanted = asked
         timeout = timeout_of(step)
         due = None if timeout is None else turn.now + timeout
@@ -133,7 +133,7 @@ class Wait(StepKind):
             if self._holds(turn, step, anew=rang):
                 succeed(turn, step, SATISFIED)
                 return
-        except Asked as asked:
+        except HelperNeeded as asked:
             materialize.ask(turn, asked)
         turn.emit(s.WaitChecked(step.name, turn.set_timer(turn.now + _interval(step)) if rang else 0))
 
@@ -143,12 +143,12 @@ class Wait(StepKind):
             if self._holds(turn, step):
                 succeed(turn, step, SATISFIED)
                 return
-        except Asked:
+        except HelperNeeded:
             pass
         time_out(turn, step)
 
     def _holds(self, turn: Turn, step: Step, *, anew: bool = False) -> bool:
-        """False, missing data and errors are all the same here: not yet (STY-097). Raises `Asked` for a helper."""
+        """False, missing data and errors all mean: not yet (STY-097). Raises `HelperNeeded`."""
         try:
             return Scope(turn, step).holds(_until(step), UNTIL, anew=anew, may_differ=False)
         except ExpressionError:

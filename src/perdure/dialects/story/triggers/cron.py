@@ -49,7 +49,7 @@ def find_zone(name: str) -> tzinfo:
     raise BadSchedule(f"{name[:60]!r} is no time zone such as Europe/Oslo or UTC")
 
 
-class Field(msgspec.Struct, frozen=True):
+class CronField(msgspec.Struct, frozen=True):
     name: str
     first: int
     last: int
@@ -83,11 +83,11 @@ class Field(msgspec.Struct, frozen=True):
 
 
 FIELDS = (
-    Field("minute", 0, 59),
-    Field("hour", 0, 23),
-    Field("day of month", 1, 31),
-    Field("month", 1, 12, _MONTHS),
-    Field("day of week", 0, 7, _WEEKDAYS),
+    CronField("minute", 0, 59),
+    CronField("hour", 0, 23),
+    CronField("day of month", 1, 31),
+    CronField("month", 1, 12, _MONTHS),
+    CronField("day of week", 0, 7, _WEEKDAYS),
 )
 
 

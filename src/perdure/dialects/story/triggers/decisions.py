@@ -15,7 +15,7 @@ from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.names import input_hash, trigger_name
 from perdure.dialects.story.resources.reference_grants import refuse
 from perdure.dialects.story.resources.resource import (
-    Known,
+    KnownResources,
     Resource,
     annotations_of,
     metadata_of,
@@ -31,14 +31,14 @@ from perdure.kernel.problems import Severity
 from perdure.kernel.values import Instant
 
 
-class Answer(StrEnum):
+class TriggerAnswer(StrEnum):
     PENDING = "Pending"
     CREATED = "Created"
     REUSED = "Reused"
     REJECTED = "Rejected"
 
 
-class Why(StrEnum):
+class TriggerReason(StrEnum):
     RUN_CREATED = "StoryRunCreated"
     RUN_REUSED = "StoryRunReused"
     RUN_CONFLICT = "StoryRunConflict"
@@ -50,44 +50,44 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    answer: Answer
+class TriggerDecision:
+    answer: TriggerAnswer
     why: str
     message: str
     run: Resource | None = None  # the one that was created or found
 
     @property
     def is_final(self) -> bool:
-        return self.answer is not Answer.PENDING
+        return self.answer is not TriggerAnswer.PENDING
 
 
-def answer_of(trigger: Resource) -> Answer:
+def answer_of(trigger: Resource) -> TriggerAnswer:
     found = (trigger.get("status") or {}).get("decision")
-    return Answer(found) if found in set(Answer) else Answer.PENDING
+    return TriggerAnswer(found) if found in set(TriggerAnswer) else TriggerAnswer.PENDING
 
 
-def refuse_request(trigger: Resource, known: Known, settings: Settings) -> Decision | None:
+def refuse_request(trigger: Resource, known: KnownResources, settings: Settings) -> TriggerDecision | None:
     """Why no run can come of it; None when one can."""
     spec, namespace = spec_of(trigger), namespace_of(trigger)
     target = read_reference(spec.get("storyRef"), namespace)
     if target is None:
-        return _reject(Why.INVALID, "spec.storyRef.name is required")
+        return _reject(TriggerReason.INVALID, "spec.storyRef.name is required")
     key, identity = identity_of(trigger)
     if not identity or name_of(trigger) != trigger_name(target.namespace, target.name, identity):
-        return _reject(Why.INVALID, "name and deliveryIdentity of the request do not belong together")
+        return _reject(TriggerReason.INVALID, "name and deliveryIdentity of the request do not belong together")
     refusal = refuse("StoryTrigger", namespace, "Story", target, known, settings)
     if refusal is not None:
-        return _reject(Why.INVALID, refusal)
+        return _reject(TriggerReason.INVALID, refusal)
     story = known.find("Story", target.namespace, target.name)
     if story is None:
-        return _reject(Why.NO_STORY, f"referenced story '{target.key}' not found")
+        return _reject(TriggerReason.NO_STORY, f"referenced story '{target.key}' not found")
     if not target.fits(story):
-        return _reject(Why.OTHER_VERSION, str(target.misfit("referenced story", story)))
+        return _reject(TriggerReason.OTHER_VERSION, str(target.misfit("referenced story", story)))
     if not target.means(story):
-        return _reject(Why.INVALID, str(target.misfit("referenced story", story)))
+        return _reject(TriggerReason.INVALID, str(target.misfit("referenced story", story)))
     given = (spec.get("deliveryIdentity") or {}).get("inputHash")
     if (key or given) and given != input_hash(spec.get("inputs")):
-        return _reject(Why.OTHER_HASH, "spec.deliveryIdentity.inputHash does not match spec.inputs")
+        return _reject(TriggerReason.OTHER_HASH, "spec.deliveryIdentity.inputHash does not match spec.inputs")
     return None
 
 
@@ -96,33 +96,35 @@ def has_to_offload(run: Resource, settings: Settings) -> bool:
     return len(jsontext.encode(spec_of(run).get("inputs") or {})) > settings.max_inline_inputs_size
 
 
-def refuse_run(run: Resource, known: Known, settings: Settings) -> Decision | None:
+def refuse_run(run: Resource, known: KnownResources, settings: Settings) -> TriggerDecision | None:
     """What admission has against the run that would be created; or that its inputs cannot be kept yet."""
     if has_to_offload(run, settings):
         if not settings.storage_drivers:
             message = "the inputs are above the inline limit and there is no storage to put them into"
-            return Decision(Answer.PENDING, Why.NO_STORAGE, message)
+            return TriggerDecision(TriggerAnswer.PENDING, TriggerReason.NO_STORAGE, message)
         settings = replace(settings, max_inline_inputs_size=len(jsontext.encode(spec_of(run).get("inputs"))))
     _, problems = validate_resource(run, known, settings)
     errors = [problem.message for problem in problems if problem.severity is Severity.ERROR]
-    return _reject(Why.INVALID, errors[0]) if errors else None
+    return _reject(TriggerReason.INVALID, errors[0]) if errors else None
 
 
-def compare(wanted: Resource, found: Resource) -> Decision:
+def compare(wanted: Resource, found: Resource) -> TriggerDecision:
     """The name is taken: is it the run that was asked for?"""
     if _essence(wanted) != _essence(found):
         message = f"StoryRun '{name_of(found)}' exists with another Story, version or other inputs"
-        return Decision(Answer.REJECTED, Why.RUN_CONFLICT, message)
+        return TriggerDecision(TriggerAnswer.REJECTED, TriggerReason.RUN_CONFLICT, message)
     if _request(wanted) == _request(found):
         return created(found)
-    return Decision(Answer.REUSED, Why.RUN_REUSED, f"StoryRun '{name_of(found)}' exists and is the same", found)
+    return TriggerDecision(
+        TriggerAnswer.REUSED, TriggerReason.RUN_REUSED, f"StoryRun '{name_of(found)}' exists and is the same", found
+    )
 
 
-def created(run: Resource) -> Decision:
-    return Decision(Answer.CREATED, Why.RUN_CREATED, f"StoryRun '{name_of(run)}' created", run)
+def created(run: Resource) -> TriggerDecision:
+    return TriggerDecision(TriggerAnswer.CREATED, TriggerReason.RUN_CREATED, f"StoryRun '{name_of(run)}' created", run)
 
 
-def status_of(decision: Decision, accepted: Instant, now: Instant) -> dict[str, Any]:
+def status_of(decision: TriggerDecision, accepted: Instant, now: Instant) -> dict[str, Any]:
     """How the decision is kept."""
     status: dict[str, Any] = {
         "decision": decision.answer.value,
@@ -132,7 +134,9 @@ def status_of(decision: Decision, accepted: Instant, now: Instant) -> dict[str, 
         "conditions": [
             {
                 "type": "Ready",
-                "status": {Answer.PENDING: "Unknown", Answer.REJECTED: "False"}.get(decision.answer, "True"),
+                "status": {TriggerAnswer.PENDING: "Unknown", TriggerAnswer.REJECTED: "False"}.get(
+                    decision.answer, "True"
+                ),
                 "reason": str(decision.why),
                 "message": decision.message,
                 "lastTransitionTime": timestamp(now),
@@ -149,8 +153,8 @@ def status_of(decision: Decision, accepted: Instant, now: Instant) -> dict[str, 
     return status
 
 
-def _reject(why: Why, message: str) -> Decision:
-    return Decision(Answer.REJECTED, why, message)
+def _reject(why: TriggerReason, message: str) -> TriggerDecision:
+    return TriggerDecision(TriggerAnswer.REJECTED, why, message)
 
 
 def _essence(run: Resource) -> tuple[Any, ...]:

@@ -24,13 +24,13 @@ State = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Throttle:
+class ImpulseThrottle:
     in_flight: int = 0
     rate: int = 0
     burst: int = 0
 
     @classmethod
-    def read(cls, impulse: Resource) -> "Throttle":
+    def read(cls, impulse: Resource) -> "ImpulseThrottle":
         found = spec_of(impulse).get("throttle")
         found = found if isinstance(found, dict) else {}
         rate = int(found.get("ratePerSecond") or 0)
@@ -40,7 +40,7 @@ class Throttle:
     def is_off(self) -> bool:
         return not self.in_flight and not self.rate
 
-    def enter(self, state: State, holder: str, now: Instant) -> tuple[State, Instant]:
+    def acquire(self, state: State, holder: str, now: Instant) -> tuple[State, Instant]:
         """The state with a place taken and 0; or how long to wait before asking again, and what changed meanwhile."""
         held = {name: until for name, until in state.get("inFlight", {}).items() if until > now}
         if self.in_flight and holder not in held:
@@ -65,7 +65,7 @@ def renew(state: State, holder: str, now: Instant) -> State:
     return {**state, "inFlight": {**held, holder: now + LEASE}} if holder in held else state
 
 
-def leave(state: State, holder: str) -> State:
+def release(state: State, holder: str) -> State:
     return {**state, "inFlight": {name: until for name, until in state.get("inFlight", {}).items() if name != holder}}
 
 
@@ -79,7 +79,7 @@ class BadDelivery(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class DeliveryPolicy:
     """What holds for an Impulse: its own words, field by field over those of its template (STY-154)."""
 
     mode: str
@@ -90,7 +90,7 @@ class Policy:
     ceiling: Instant
 
     @classmethod
-    def read(cls, impulse: Resource, template: Resource | None) -> "Policy":
+    def read(cls, impulse: Resource, template: Resource | None) -> "DeliveryPolicy":
         below = _delivery(template or {})
         above = _delivery(impulse)
         dedupe = {**_part(below, "dedupe"), **_part(above, "dedupe")}
@@ -126,7 +126,7 @@ def map_event(impulse: Resource, event: Any, ambient: Ambient | None = None) -> 
     return event
 
 
-def token_for(policy: Policy, impulse: Resource, inputs: Mapping[str, Any], given: str | None) -> str | None:
+def token_for(policy: DeliveryPolicy, impulse: Resource, inputs: Mapping[str, Any], given: str | None) -> str | None:
     """What tells this delivery from others; None: nothing does (STY-155)."""
     if policy.mode == "key":
         token = _key_token(policy.key_template, impulse, inputs)

@@ -8,19 +8,19 @@ from perdure.kernel.values import Instant
 Status = dict[str, Any]
 
 
-def decided(status: Status, launched: bool, now: Instant) -> Status:
+def count_decision(status: Status, launched: bool, now: Instant) -> Status:
     """A trigger was decided: its Story was launched, or it was rejected."""
     status = _more(status, "triggersReceived", "storiesLaunched" if launched else "failedTriggers")
     status = _later(status, "lastTrigger", now)
     return _later(status, "lastSuccess", now) if launched else status
 
 
-def refused(status: Status, now: Instant) -> Status:
+def count_refusal(status: Status, now: Instant) -> Status:
     """A trigger never came to be a request: its token is missing, its inputs are not in order."""
     return _later(_more(status, "triggersReceived", "failedTriggers"), "lastTrigger", now)
 
 
-def throttled(status: Status, now: Instant) -> Status:
+def count_throttled(status: Status, now: Instant) -> Status:
     return _later(_more(status, "throttledTriggers"), "lastThrottled", now)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.resources import labels
-from perdure.dialects.story.resources.kinds import KINDS
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.names import input_hash, run_name, trigger_name
 from perdure.dialects.story.resources.resource import (
     Reference,
@@ -49,7 +49,7 @@ def compose_trigger(delivery: Delivery, namespace: str) -> Resource:
         spec["inputs"] = delivery.inputs
     name = trigger_name(target.namespace, target.name, delivery.key or delivery.submission)
     return {
-        "apiVersion": KINDS["StoryTrigger"].api_version,
+        "apiVersion": RESOURCE_KINDS["StoryTrigger"].api_version,
         "kind": "StoryTrigger",
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
@@ -80,7 +80,7 @@ def compose_run(trigger: Resource) -> Resource:
         notes |= {labels.TOKEN: key, labels.INPUT_HASH: input_hash(spec.get("inputs"))}
     asked = {name: spec[name] for name in ("storyRef", "impulseRef", "inputs") if spec.get(name) is not None}
     return {
-        "apiVersion": KINDS["StoryRun"].api_version,
+        "apiVersion": RESOURCE_KINDS["StoryRun"].api_version,
         "kind": "StoryRun",
         "metadata": {
             "name": run_name(target.namespace, target.name, identity),
@@ -91,7 +91,7 @@ def compose_run(trigger: Resource) -> Resource:
     }
 
 
-class Start(msgspec.Struct, frozen=True):
+class RunStart(msgspec.Struct, frozen=True):
     """A StoryRun as the engine starts it: the Story is found by `story`."""
 
     story: Reference
@@ -103,7 +103,7 @@ class Start(msgspec.Struct, frozen=True):
     options: dict[str, Any]
 
 
-def read_start(run: Resource, *, is_offloaded: bool = False) -> Start:
+def read_start(run: Resource, *, is_offloaded: bool = False) -> RunStart:
     """What a StoryRun that was found in order asks for."""
     spec, namespace, name = spec_of(run), namespace_of(run), name_of(run)
     target = read_reference(spec.get("storyRef"), namespace)
@@ -125,7 +125,7 @@ def read_start(run: Resource, *, is_offloaded: bool = False) -> Start:
     marks[labels.RUN] = name
     if isinstance(token, str) and token:
         marks[labels.TOKEN] = token
-    return Start(target, name, namespace, spec.get("inputs"), token or None, marks, options)
+    return RunStart(target, name, namespace, spec.get("inputs"), token or None, marks, options)
 
 
 def same_start(program: Any, given: bytes, options: Mapping[str, Any]) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
-from perdure.dialects.story.resources.kinds import KINDS
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.resource import Resource, name_of, read_reference, spec_of
 from perdure.dialects.story.resources.timestamps import moment
 from perdure.dialects.story.triggers.cron import BadSchedule, Cron, find_zone, read_cron
@@ -49,7 +49,7 @@ CONFIG: dict[str, Any] = {
 }
 
 TEMPLATE: Resource = {
-    "apiVersion": KINDS["ImpulseTemplate"].api_version,
+    "apiVersion": RESOURCE_KINDS["ImpulseTemplate"].api_version,
     "kind": "ImpulseTemplate",
     "metadata": {"name": NAME},
     "spec": {

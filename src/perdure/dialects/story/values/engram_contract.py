@@ -21,7 +21,7 @@ the family of runs reaches; nothing of what it finds is recorded (STY-220, STY-2
 
 **The end.** A value is the output: an object, or anything else, which becomes `{"value": …}` (STY-121). A failure is
 `Failed(code, message, retryable, details)`, where `details` may hold the members of `Report`; what is left out follows
-from the rest (`verdict`).
+from the rest (`classify_failure`).
 
 **On the way.** The worker reports (`Port.report`, durable before it answers) one object each:
 
@@ -52,7 +52,7 @@ def provider_of(template: str, version: str) -> str:
     return f"engram:{template}@{version}" if version else f"engram:{template}"
 
 
-class Report(msgspec.Struct, gc=False, frozen=True, rename="camel"):
+class EngramReport(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     """What an Engram may say of its failure, each member on its own (STY-256)."""
 
     type: str | None = None
@@ -63,7 +63,7 @@ class Report(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     details: dict[str, Any] | None = None
 
 
-class Verdict(msgspec.Struct, gc=False, frozen=True):
+class EngramFailure(msgspec.Struct, gc=False, frozen=True):
     """How an attempt ended, when it did not end well."""
 
     error: StepError
@@ -73,11 +73,11 @@ class Verdict(msgspec.Struct, gc=False, frozen=True):
     may_retry: bool = True
 
 
-def verdict(outcome: Failed | Cancelled, *, expired: bool, timeout: str = "") -> Verdict:
+def classify_failure(outcome: Failed | Cancelled, *, expired: bool, timeout: str = "") -> EngramFailure:
     """The failure of an attempt in the language's terms (STY-123, 124, 256 to 258)."""
     if expired or (isinstance(outcome, Failed) and outcome.code in _TIMEOUT_CODES):
         message = f"the step did not end within {timeout}" if timeout else "the step did not end in time"
-        return Verdict(
+        return EngramFailure(
             StepError.make("timeout", message, exit_code=TIMED_OUT, exit_class="retry"),
             TIMED_OUT,
             "retry",
@@ -85,10 +85,10 @@ def verdict(outcome: Failed | Cancelled, *, expired: bool, timeout: str = "") ->
         )
     if isinstance(outcome, Cancelled):
         error = StepError.make("execution_error", outcome.reason or "the execution was stopped", exit_code=KILLED)
-        return Verdict(error, KILLED, "retry")
+        return EngramFailure(error, KILLED, "retry")
     if outcome.code == Code.DELIVERIES_EXHAUSTED:  # STY-182: an operator's cap on crash loops is final
         error = StepError.make("unknown", outcome.message, exit_code=LOST, exit_class="unknown", retryable=False)
-        return Verdict(error, LOST, "unknown", may_retry=False)
+        return EngramFailure(error, LOST, "unknown", may_retry=False)
     said = _report(outcome)
     code = said.exit_code if said.exit_code is not None else _code_of(outcome)
     retryable = said.retryable if said.retryable is not None else outcome.retryable
@@ -107,24 +107,24 @@ def verdict(outcome: Failed | Cancelled, *, expired: bool, timeout: str = "") ->
         code=said.code,
         details=said.details,
     )
-    return Verdict(error, code, found)
+    return EngramFailure(error, code, found)
 
 
 def _code_of(outcome: Failed) -> int:
     return KILLED if outcome.code == Code.WORKER_DIED else 1
 
 
-def _report(outcome: Failed) -> Report:
+def _report(outcome: Failed) -> EngramReport:
     """What of the details has the form agreed on; other members are the provider's own and are left alone."""
     if outcome.details is None:
-        return Report()
+        return EngramReport()
     found = jsontext.decode(outcome.details)
     if not isinstance(found, dict):
-        return Report()
+        return EngramReport()
     kept: dict[str, Any] = {}
     for name, kind in (("type", str), ("exitCode", int), ("exitClass", str), ("retryable", bool), ("code", str)):
         if type(found.get(name)) is kind:
             kept[name] = found[name]
     if isinstance(found.get("details"), dict):
         kept["details"] = found["details"]
-    return msgspec.convert(kept, Report)
+    return msgspec.convert(kept, EngramReport)

@@ -27,7 +27,7 @@ REFERENCES = "references"
 """Of a helper's input: where in it references to config maps stand, as the document has them."""
 
 
-class Asked(Exception):
+class HelperNeeded(Exception):
     """A decision waits for a helper's result. Raised before anything is decided."""
 
     def __init__(self, purpose: str, step: str, inputs: dict[str, Any]) -> None:
@@ -79,7 +79,7 @@ def request(
 
 
 def result(turn: Turn, purpose: str, step: str, inputs: dict[str, Any], *, may_differ: bool = True) -> Any:
-    """What the helper found. Raises `Asked` while there is none, and `EvaluationFault` if it could not.
+    """What the helper found. Raises `HelperNeeded` while there is none, and `EvaluationFault` if it could not.
 
     Unless the answer `may_differ` from what would be asked now, an older one is none.
     """
@@ -87,9 +87,9 @@ def result(turn: Turn, purpose: str, step: str, inputs: dict[str, Any], *, may_d
     name = helper_name(purpose, step)
     state = body.steps.get(name)
     if state is None or not state.phase.is_terminal:
-        raise Asked(purpose, step, inputs)
+        raise HelperNeeded(purpose, step, inputs)
     if not may_differ and body.help.get(name) != _kept(inputs):
-        raise Asked(purpose, step, inputs)
+        raise HelperNeeded(purpose, step, inputs)
     if state.phase is not Phase.SUCCEEDED or state.output is None:
         raise EvaluationFault(state.message)
     found = jsontext.decode(turn.text(state.output)).get("result")
@@ -100,7 +100,7 @@ def result(turn: Turn, purpose: str, step: str, inputs: dict[str, Any], *, may_d
     return found
 
 
-def ask(turn: Turn, asked: Asked) -> None:
+def ask(turn: Turn, asked: HelperNeeded) -> None:
     """Add the helper, unless it is at work; the step it helps waits for its end."""
     body: Body = turn.body
     name = helper_name(asked.purpose, asked.step)

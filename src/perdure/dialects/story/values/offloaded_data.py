@@ -9,12 +9,12 @@ helper step under `inject` (`materializing`).
 from collections.abc import Callable
 from typing import Any
 
-from perdure.dialects.story.plan.execution_policy import Execution
+from perdure.dialects.story.plan.execution_policy import ExecutionPolicy
 from perdure.dialects.story.plan.program import Step
-from perdure.dialects.story.run.engram_lookup import Engram, find_engram
+from perdure.dialects.story.run.engram_lookup import ResolvedEngram, find_engram
 from perdure.dialects.story.state.body import Body
 from perdure.dialects.story.values.references import STORAGE
-from perdure.dialects.story.values.storage_addresses import Address, is_of_workers, offloaded
+from perdure.dialects.story.values.storage_addresses import StorageAddress, is_of_workers, offloaded
 from perdure.expressions.subpaths import PathNotFound, follow
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
@@ -26,22 +26,22 @@ PATH = "$bubuStoragePath"
 def seen(turn: Turn, step: Step, output: Payload) -> Any:
     """A step's output with references in place of what its Engram does not let stay inline (STY-221)."""
     found = find_engram(turn, step) if step.data.get("ref") is not None else None
-    known = found if isinstance(found, Engram) else None
-    execution = Execution(turn.program, step, {}, {}) if known is None else known.execution
+    known = found if isinstance(found, ResolvedEngram) else None
+    execution = ExecutionPolicy(turn.program, step, {}, {}) if known is None else known.execution
     size = len(output) if isinstance(output, bytes) else output.size
     value = jsontext.decode(turn.text(output))
     return offloaded(value, size, execution.inline_limit(), address_of(turn.body, step.name))
 
 
-def address_of(body: Body, step: str, *, in_input: bool = False) -> Address:
-    return Address(f"{body.namespace}/{body.name}", step, in_input)
+def address_of(body: Body, step: str, *, in_input: bool = False) -> StorageAddress:
+    return StorageAddress(f"{body.namespace}/{body.name}", step, in_input)
 
 
-class LeadsNowhere(ValueError):
+class BrokenReference(ValueError):
     """A storage reference to nothing that this run has."""
 
 
-class NothingThere(LeadsNowhere):
+class MissingStoredValue(BrokenReference):
     """A path into a value that has nothing at its end."""
 
     def __init__(self, path: str, whole: str = "") -> None:
@@ -53,17 +53,17 @@ class NothingThere(LeadsNowhere):
 def hydrated(turn: Turn, value: Any, *, follows: bool = False, is_last: bool = False) -> Any:
     """The value with storage references replaced by what they refer to; others are left for whoever comes later.
 
-    Who `follows` a reference raises `NothingThere` at the end of its path; the last to look raises `LeadsNowhere` too,
-    unless it may lead to what an Engram has put into storage, which only workers see.
+    With `follows`, raises `MissingStoredValue` if a path leads to nothing; with `is_last` `BrokenReference`,
+    unless the reference may lead to what an Engram has put into storage, which only workers see.
     """
     if isinstance(value, dict):
         if isinstance(value.get(STORAGE), str):
             try:
                 return at_path(body_at(turn.body, value[STORAGE], turn.text), value.get(PATH) or "")
-            except NothingThere as nothing:
+            except MissingStoredValue as nothing:
                 if follows or is_last:
-                    raise NothingThere(nothing.path, value[STORAGE]) from None
-            except LeadsNowhere:
+                    raise MissingStoredValue(nothing.path, value[STORAGE]) from None
+            except BrokenReference:
                 if is_last and not is_of_workers(value[STORAGE]):
                     raise
             return value
@@ -74,21 +74,21 @@ def hydrated(turn: Turn, value: Any, *, follows: bool = False, is_last: bool = F
 
 
 def body_at(body: Body, reference: str, text: Callable[[Payload], bytes]) -> Any:
-    """What stands at an address of this run. Raises `LeadsNowhere`."""
-    found = Address.read(reference)
+    """What stands at an address of this run. Raises `BrokenReference`."""
+    found = StorageAddress.read(reference)
     state = body.steps.get(found.step) if found is not None else None
     if found is None or state is None or found.run != f"{body.namespace}/{body.name}":
-        raise LeadsNowhere(f"the storage reference {reference!r} leads to no step of this run")
+        raise BrokenReference(f"the storage reference {reference!r} leads to no step of this run")
     held = (state.run.arguments if state.run is not None else None) if found.in_input else state.output
     if held is None:
-        raise LeadsNowhere(f"the storage reference {reference!r} leads to nothing that step {found.step!r} has")
+        raise BrokenReference(f"the storage reference {reference!r} leads to nothing that step {found.step!r} has")
     whole = jsontext.decode(text(held))
     return at_path(whole["inputs"] if found.in_input else whole, found.path)
 
 
 def at_path(value: Any, path: str) -> Any:
-    """What stands at `a.b[0]` or `items[*].id`. Raises `NothingThere`."""
+    """What stands at `a.b[0]` or `items[*].id`. Raises `MissingStoredValue`."""
     try:
         return follow(value, path)
     except PathNotFound as nothing:
-        raise NothingThere(nothing.path) from None
+        raise MissingStoredValue(nothing.path) from None

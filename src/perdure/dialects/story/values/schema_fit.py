@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.dialects.story.values.references import is_reference
-from perdure.dialects.story.values.schemas import BadSchema, Schema
+from perdure.dialects.story.values.schemas import BadSchema, CompiledSchema
 from perdure.kernel import jsontext
 
 
@@ -32,7 +32,7 @@ def misfits(schema: Any, value: Any) -> str:
     return "; ".join(map(str, known.misfits(value)))
 
 
-def compiled_schema(schema: Any) -> Schema | str:
+def compiled_schema(schema: Any) -> CompiledSchema | str:
     """The schema, or why it is none."""
     return _compiled(jsontext.canonical(schema))
 
@@ -45,8 +45,8 @@ def holds_reference(value: Any) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _compiled(text: bytes) -> Schema | str:
+def _compiled(text: bytes) -> CompiledSchema | str:
     try:
-        return Schema(jsontext.decode(text))
+        return CompiledSchema(jsontext.decode(text))
     except BadSchema as bad:
         return f"the schema is not valid: {bad}"

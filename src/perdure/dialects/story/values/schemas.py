@@ -38,7 +38,7 @@ class Misfit(msgspec.Struct, frozen=True):
         return f"{'.'.join(map(str, self.path))}: {self.message}" if self.path else self.message
 
 
-class Schema:
+class CompiledSchema:
     """A compiled schema. Raises `BadSchema` when it is none."""
 
     __slots__ = ("_parts", "_relaxed", "_size", "_strict", "schema")

@@ -26,7 +26,7 @@ _OF_RUN = lazy_regex(r"(?P<run>[^/]+/[^/]+)/inputs/(?P<path>[^/]+)\.json")
 _KEY = lazy_regex(r"[^.\[\]/]+")
 
 
-class Address(msgspec.Struct, frozen=True):
+class StorageAddress(msgspec.Struct, frozen=True):
     """Where a value is: the run, the step (empty: the run's own inputs), whether in its input, and the path there.
 
     Without a path it is all of it.
@@ -48,7 +48,7 @@ class Address(msgspec.Struct, frozen=True):
         return ("input" if self.in_input else "output") if self.step else "inputs"
 
     @classmethod
-    def read(cls, text: str) -> "Address | None":
+    def read(cls, text: str) -> "StorageAddress | None":
         if ".." in text:
             return None
         if (found := _OF_RUN.fullmatch(text)) is not None:
@@ -62,14 +62,14 @@ class Address(msgspec.Struct, frozen=True):
     def reference(self, value: Any) -> dict[str, str]:
         return {STORAGE: str(self), CONTENT_TYPE: "raw" if isinstance(value, str) else "json"}
 
-    def inside(self, key: str) -> "Address | None":
+    def inside(self, key: str) -> "StorageAddress | None":
         """Of a member; None where no path can be written to it."""
         path = f"{self.path}.{key}" if self.path else key
         fits = _KEY.fullmatch(key) is not None and path != self._word
-        return Address(self.run, self.step, self.in_input, path) if fits else None
+        return StorageAddress(self.run, self.step, self.in_input, path) if fits else None
 
-    def item(self, index: int) -> "Address | None":
-        return Address(self.run, self.step, self.in_input, f"{self.path}[{index}]") if self.path else None
+    def item(self, index: int) -> "StorageAddress | None":
+        return StorageAddress(self.run, self.step, self.in_input, f"{self.path}[{index}]") if self.path else None
 
 
 def is_of_workers(reference: str) -> bool:
@@ -80,14 +80,14 @@ def is_of_workers(reference: str) -> bool:
     return not reference.startswith("/") and "steps" not in parts and not any(p in ("", ".", "..") for p in parts)
 
 
-def offloaded(value: Any, size: int, limit: int, address: Address) -> Any:
+def offloaded(value: Any, size: int, limit: int, address: StorageAddress) -> Any:
     """The value as a StepRun shows it: from the bottom up, what is larger than the limit is a reference."""
     if size <= limit or value in ({}, []):
         return value
     return address.reference(value) if limit <= 0 else _lightened(value, limit, address, 0)[0]
 
 
-def _lightened(value: Any, limit: int, address: Address | None, depth: int) -> tuple[Any, int, bool]:
+def _lightened(value: Any, limit: int, address: StorageAddress | None, depth: int) -> tuple[Any, int, bool]:
     """The value, its size as JSON, and whether something in it is a reference."""
     if not isinstance(value, dict | list) or depth >= DEEPEST:
         return _judged(value, value, len(jsontext.encode(value)), limit, address, False)
@@ -107,7 +107,7 @@ def _lightened(value: Any, limit: int, address: Address | None, depth: int) -> t
 
 
 def _judged(
-    value: Any, shown: Any, size: int, limit: int, address: Address | None, holds: bool
+    value: Any, shown: Any, size: int, limit: int, address: StorageAddress | None, holds: bool
 ) -> tuple[Any, int, bool]:
     if size <= limit or address is None:
         return shown, size, holds

@@ -39,7 +39,7 @@ class Scope:
         self._injects = self._program.injects
 
     def render(self, value: Any, purpose: str) -> Any:
-        """A value with its templates replaced by their results. Raises `TemplateError`, or `Asked` for a helper."""
+        """A value with its templates replaced by their results. Raises `TemplateError`, or `HelperNeeded`."""
         return self.fill(value, Structure(value, self._program.environment), purpose)
 
     def render_key(self, template: str, purpose: str) -> Any:
@@ -83,7 +83,7 @@ class Scope:
                 raise
         inputs = materialize.request(self._program, materialize.CONDITION, condition, roots)
         if anew:
-            raise materialize.Asked(purpose, self._name, inputs)
+            raise materialize.HelperNeeded(purpose, self._name, inputs)
         return materialize.result(self._turn, purpose, self._name, inputs, may_differ=may_differ) is True
 
     def _rendered(self, value: Any, structure: Structure, environment: Environment, purpose: str) -> Any:
@@ -129,7 +129,7 @@ class Scope:
         """With what lies in storage, as far as it is this run's."""
         try:
             return value if self._reads_all else offloaded_data.hydrated(self._turn, value, follows=True)
-        except offloaded_data.NothingThere as nothing:
+        except offloaded_data.MissingStoredValue as nothing:
             raise EvaluationFault(str(nothing)) from None
 
     def at(self, path: str) -> Any:

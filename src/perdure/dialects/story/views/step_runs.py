@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from perdure.dialects.story.plan.execution_policy import Execution
+from perdure.dialects.story.plan.execution_policy import ExecutionPolicy
 from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.durations import write_duration, write_rounded
-from perdure.dialects.story.resources.kinds import KINDS
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.names import claim_name, default_key
 from perdure.dialects.story.resources.resource import Resource, read_reference, spec_of, version_of
 from perdure.dialects.story.resources.step_run_names import step_run_name, step_run_uid
 from perdure.dialects.story.resources.timestamps import timestamp
 from perdure.dialects.story.run.concurrency import marks_of
 from perdure.dialects.story.run.signals_and_effects import shown_signals, unfit
-from perdure.dialects.story.state.body import Body, StepRun, StepState, Told
+from perdure.dialects.story.state.body import Body, SignalsAndEffects, StepRun, StepState
 from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.dialects.story.steps import STEP_KINDS
 from perdure.dialects.story.values.offloaded_data import address_of
@@ -37,7 +37,7 @@ UNRESOLVED = frozenset(
 """Why a step may have no execution to speak of."""
 
 
-class Text:
+class TextReader:
     """Reads values that may lie beside the log."""
 
     def __init__(self, texts: Any) -> None:
@@ -56,7 +56,7 @@ class Text:
         return jsontext.decode(self(payload))
 
 
-def step_runs(execution: Run, text: Text) -> dict[str, dict[str, Any]]:
+def step_runs(execution: Run, text: TextReader) -> dict[str, dict[str, Any]]:
     """By step, in story order."""
     body: Body = execution.body
     runs = {name: _run_of(execution, name, body.steps[name]) for name in body.plan.order if name in body.steps}
@@ -77,13 +77,13 @@ def _run_of(execution: Run, name: str, state: StepState) -> StepRun | None:
     return StepRun(body.life, key, "" if target is None else target.key, "", 0, state.started_at)
 
 
-def _step_run(execution: Run, name: str, state: StepState, run: StepRun, text: Text) -> dict[str, Any]:
+def _step_run(execution: Run, name: str, state: StepState, run: StepRun, text: TextReader) -> dict[str, Any]:
     body: Body = execution.body
     program: Program = execution.program
     step = program.step(name)
     engram, template = resources_of(program, body, run, text)
     return {
-        "apiVersion": KINDS["StepRun"].api_version,
+        "apiVersion": RESOURCE_KINDS["StepRun"].api_version,
         "kind": "StepRun",
         "metadata": _metadata(execution, step, state, run),
         "spec": _spec(program, body, step, run, engram, template, text),
@@ -91,7 +91,7 @@ def _step_run(execution: Run, name: str, state: StepState, run: StepRun, text: T
     }
 
 
-def resources_of(program: Program, body: Body, run: StepRun, text: Text) -> tuple[Resource, Resource]:
+def resources_of(program: Program, body: Body, run: StepRun, text: TextReader) -> tuple[Resource, Resource]:
     namespace, _, name = run.engram.partition("/")
     template = run.template.rpartition("@")[0]
     return _held(program, body, "Engram", namespace, name, text), _held(
@@ -99,8 +99,8 @@ def resources_of(program: Program, body: Body, run: StepRun, text: Text) -> tupl
     )
 
 
-def _held(program: Program, body: Body, kind: str, namespace: str, name: str, text: Text) -> Resource:
-    held = program.shelf.find(kind, namespace, name)
+def _held(program: Program, body: Body, kind: str, namespace: str, name: str, text: TextReader) -> Resource:
+    held = program.resources.find(kind, namespace, name)
     if held is not None:
         return held
     later = body.found.get(f"{kind}/{namespace}/{name}")
@@ -142,9 +142,9 @@ def _metadata(execution: Run, step: Step, state: StepState, run: StepRun) -> dic
 
 
 def _spec(
-    program: Program, body: Body, step: Step, run: StepRun, engram: Resource, template: Resource, text: Text
+    program: Program, body: Body, step: Step, run: StepRun, engram: Resource, template: Resource, text: TextReader
 ) -> dict[str, Any]:
-    execution = Execution(program, step, engram, template)
+    execution = ExecutionPolicy(program, step, engram, template)
     namespace, _, name = run.engram.partition("/")
     timeout, retry = execution.timeout(), execution.retry()
     spec: dict[str, Any] = {
@@ -171,10 +171,10 @@ def _spec(
 
 
 def _status(
-    execution: Run, step: Step, state: StepState, run: StepRun, engram: Resource, template: Resource, text: Text
+    execution: Run, step: Step, state: StepState, run: StepRun, engram: Resource, template: Resource, text: TextReader
 ) -> dict[str, Any]:
     body: Body = execution.body
-    told = body.told.get(step.name) or Told()
+    told = body.told.get(step.name) or SignalsAndEffects()
     status: dict[str, Any] = {
         "observedGeneration": 1,
         "phase": state.phase.value,
@@ -216,7 +216,7 @@ def _status(
         status["error"] = jsontext.decode(run.error)
     if state.output is not None:
         size = len(state.output) if isinstance(state.output, bytes) else state.output.size
-        limit = Execution(execution.program, step, engram, template).inline_limit()
+        limit = ExecutionPolicy(execution.program, step, engram, template).inline_limit()
         status["output"] = offloaded(text.data(state.output), size, limit, address_of(body, step.name))
     namespace, _, name = run.engram.partition("/")
     for word, schema, end in (
@@ -234,7 +234,7 @@ def _has_run(body: Body, name: str) -> bool:
     return state is not None and state.run is not None
 
 
-def effect_claims(execution: Run, text: Text) -> list[dict[str, Any]]:
+def effect_claims(execution: Run, text: TextReader) -> list[dict[str, Any]]:
     """One for every effect that a worker claimed through the kernel, completed or not (section 9)."""
     body: Body = execution.body
     found = []
@@ -248,7 +248,7 @@ def effect_claims(execution: Run, text: Text) -> list[dict[str, Any]]:
     return found
 
 
-def _claim(execution: Run, step: str, run: StepRun, key: str, effect: Effect, text: Text) -> dict[str, Any]:
+def _claim(execution: Run, step: str, run: StepRun, key: str, effect: Effect, text: TextReader) -> dict[str, Any]:
     body: Body = execution.body
     name = step_run_name(body, step)
     spec: dict[str, Any] = {
@@ -274,7 +274,7 @@ def _claim(execution: Run, step: str, run: StepRun, key: str, effect: Effect, te
             "details": details if isinstance(details, dict) else {"result": details},
         }
     return {
-        "apiVersion": KINDS["EffectClaim"].api_version,
+        "apiVersion": RESOURCE_KINDS["EffectClaim"].api_version,
         "kind": "EffectClaim",
         "metadata": {"name": claim_name(body.namespace, name, key), "namespace": body.namespace},
         "spec": spec,

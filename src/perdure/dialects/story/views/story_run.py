@@ -7,7 +7,7 @@ from typing import Any
 from perdure.dialects.story.plan.program import Program
 from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.durations import write_rounded
-from perdure.dialects.story.resources.kinds import KINDS
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.names import input_hash
 from perdure.dialects.story.resources.resource import version_of
 from perdure.dialects.story.resources.step_run_names import step_run_name
@@ -19,10 +19,10 @@ from perdure.dialects.story.state.phases import Phase
 from perdure.dialects.story.steps import STEP_KINDS
 from perdure.dialects.story.triggers.requests import trigger_tokens
 from perdure.dialects.story.values import offloaded_data
-from perdure.dialects.story.values.storage_addresses import Address, offloaded
+from perdure.dialects.story.values.storage_addresses import StorageAddress, offloaded
 from perdure.dialects.story.views import step_logs
 from perdure.dialects.story.views.conditions import conditions
-from perdure.dialects.story.views.step_runs import Text, effect_claims, step_runs
+from perdure.dialects.story.views.step_runs import TextReader, effect_claims, step_runs
 from perdure.kernel import jsontext
 from perdure.kernel.errors import ReferenceNotAvailable
 from perdure.kernel.execution import Execution
@@ -31,9 +31,9 @@ NAMED_PER_KIND = 5
 
 
 def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
-    text = Text(texts)
+    text = TextReader(texts)
     shown: dict[str, Any] = {
-        "apiVersion": KINDS["StoryRun"].api_version,
+        "apiVersion": RESOURCE_KINDS["StoryRun"].api_version,
         "kind": "StoryRun",
         "metadata": _metadata(execution, text),
         "spec": _spec(execution, text),
@@ -66,18 +66,18 @@ def _keep_evidence(shown: dict[str, Any], gone: dict[str, Any]) -> None:
 
 def body_of(execution: Execution, texts: Mapping[bytes, bytes], ref: str) -> Any:
     body: Body = execution.body
-    text = Text(texts)
+    text = TextReader(texts)
     if not ref:
         return {} if body.output is None else text.data(body.output)
     logged = step_logs.log_at(body, ref, text)
     if logged is not None:
         return logged
     try:
-        address = Address.read(ref)
+        address = StorageAddress.read(ref)
         if address is not None and not address.step and address.run == f"{body.namespace}/{body.name}":
             return offloaded_data.at_path(text.data(execution.state.input), address.path)
         return offloaded_data.body_at(body, ref, text)
-    except offloaded_data.LeadsNowhere as problem:
+    except offloaded_data.BrokenReference as problem:
         raise ReferenceNotAvailable(str(problem)) from None
 
 
@@ -128,7 +128,7 @@ def _has_ended(body: Body, name: str) -> bool:
     return state is not None and state.phase.is_terminal
 
 
-def _metadata(execution: Execution, text: Text) -> dict[str, Any]:
+def _metadata(execution: Execution, text: TextReader) -> dict[str, Any]:
     body: Body = execution.body
     program: Program = execution.program
     state = execution.state
@@ -160,7 +160,7 @@ def _metadata(execution: Execution, text: Text) -> dict[str, Any]:
     }
 
 
-def _spec(execution: Execution, text: Text) -> dict[str, Any]:
+def _spec(execution: Execution, text: TextReader) -> dict[str, Any]:
     body: Body = execution.body
     program: Program = execution.program
     options = jsontext.decode(execution.state.options)
@@ -178,7 +178,7 @@ def _spec(execution: Execution, text: Text) -> dict[str, Any]:
     return spec
 
 
-def _inputs(execution: Execution, text: Text) -> Any:
+def _inputs(execution: Execution, text: TextReader) -> Any:
     """Above the limit: with references in place of what is too large (STY-151)."""
     given = execution.state.input
     size = len(given) if isinstance(given, bytes) else given.size
@@ -186,7 +186,7 @@ def _inputs(execution: Execution, text: Text) -> Any:
     return offloaded(text.data(given) or {}, size, limit, offloaded_data.address_of(execution.body, "", in_input=True))
 
 
-def _status(execution: Execution, text: Text) -> dict[str, Any]:
+def _status(execution: Execution, text: TextReader) -> dict[str, Any]:
     body: Body = execution.body
     program: Program = execution.program
     plan = body.plan

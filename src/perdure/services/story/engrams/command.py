@@ -9,7 +9,7 @@ from perdure.providers.command import Command, by_shell, environment, refuse_sec
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Provider
-from perdure.services.story.engrams.external import filled, output_of, tell_errors, told
+from perdure.services.story.engrams.external import filled_texts, output_of, report_stderr, task_document
 from perdure.services.story.engrams.failure import EngramError
 
 _SIGNALLED = 128  # by convention of shells: added to the number of the signal
@@ -20,14 +20,14 @@ async def command(context: TaskContext, run: dict[str, Any], **task: Any) -> dic
     argv = run.get("argv")
     if not argv:
         raise EngramError("the template names no command", type="initialization_error")
-    fed = jsontext.encode(told(context, task))
-    given = filled(context, task, run.get("env"))
+    fed = jsontext.encode(task_document(context, task))
+    given = filled_texts(context, task, run.get("env"))
     try:
         with _words(argv, context) as words:
             ended = await Command("Engram", words, environment(given, context), stdin=fed, cwd=run.get("cwd")).run()
     except ProviderFailure as failure:
         raise EngramError(failure.message, type="initialization_error", exit_code=127) from None
-    await tell_errors(context, ended.output())
+    await report_stderr(context, ended.output())
     code = ended.exit_code if ended.exit_code >= 0 else _SIGNALLED - ended.exit_code
     return output_of(code, ended.output())
 

@@ -8,7 +8,7 @@ from perdure.providers.http import http
 from perdure.providers.http_client import close_clients
 from perdure.providers.registry import Provider
 from perdure.services.story.engrams.context import EngramContext
-from perdure.services.story.engrams.external import filled, told
+from perdure.services.story.engrams.external import filled_texts, task_document
 from perdure.services.story.engrams.failure import EngramError
 
 _ANY_STATUS = list(range(100, 600))
@@ -16,7 +16,7 @@ _ANY_STATUS = list(range(100, 600))
 
 async def endpoint(context: TaskContext, run: dict[str, Any], **task: Any) -> dict[str, Any]:
     """POST the task to `run.url`, with `run.headers`."""
-    headers = filled(context, task, run.get("headers"))
+    headers = filled_texts(context, task, run.get("headers"))
     key = EngramContext(context, task).idempotency_key
     try:
         answer = await http(
@@ -24,7 +24,7 @@ async def endpoint(context: TaskContext, run: dict[str, Any], **task: Any) -> di
             str(run.get("url", "")),
             "POST",
             {"idempotency-key": key, **headers},
-            json=told(context, task),
+            json=task_document(context, task),
             timeout=float(run.get("timeout", 300)),
             expect=_ANY_STATUS,
         )

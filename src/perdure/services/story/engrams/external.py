@@ -19,7 +19,7 @@ from perdure.services.story.engrams.hydration import fill, hydrate_inputs
 from perdure.services.story.engrams.step_log import StepLog
 
 
-def told(context: TaskContext, task: dict[str, Any]) -> dict[str, Any]:
+def task_document(context: TaskContext, task: dict[str, Any]) -> dict[str, Any]:
     """The task as it is told to code elsewhere."""
     namespace = EngramContext(context, task).namespace
     inputs = hydrate_inputs(task, context.secrets, namespace, context.run)
@@ -27,17 +27,17 @@ def told(context: TaskContext, task: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "inputs": inputs, "attempt": context.attempt, "delivery": context.delivery}
 
 
-def filled(context: TaskContext, task: dict[str, Any], members: dict[str, Any] | None) -> dict[str, str]:
+def filled_texts(context: TaskContext, task: dict[str, Any], members: dict[str, Any] | None) -> dict[str, str]:
     """Headers or variables as the template has them, as texts, with references filled in."""
     namespace = EngramContext(context, task).namespace
     return {name: str(fill(value, context.secrets, namespace)) for name, value in (members or {}).items()}
 
 
-async def tell_errors(context: TaskContext, said: dict[str, Any]) -> None:
+async def report_stderr(context: TaskContext, said: dict[str, Any]) -> None:
     """What a process writes to standard error is its log."""
     book = StepLog()
     book.add_text(said.get("stderr") or "")
-    await book.tell(context)
+    await book.report(context)
 
 
 def output_of(code: int, said: dict[str, Any]) -> dict[str, Any]:

@@ -9,23 +9,23 @@ from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.job_folders import Runtime
 from perdure.providers.registry import Provider
-from perdure.services.story.engrams.external import filled, output_of, tell_errors, told
+from perdure.services.story.engrams.external import filled_texts, output_of, report_stderr, task_document
 from perdure.services.story.engrams.failure import EngramError
 
 
 async def image(context: TaskContext, run: dict[str, Any], **task: Any) -> dict[str, Any]:
     """Run the container `run.image` to its end, with `run.command`, `run.args` and `run.env`."""
     members: dict[str, Any] = {name: run[name] for name in ("image", "command", "args") if name in run}
-    members["env"] = filled(context, task, run.get("env"))
+    members["env"] = filled_texts(context, task, run.get("env"))
     try:
-        answer = await container(context, msgspec.convert(members, Runtime), args=told(context, task))
+        answer = await container(context, msgspec.convert(members, Runtime), args=task_document(context, task))
     except ProviderFailure as failure:
         facts = failure.details if isinstance(failure.details, dict) else {}
         if "exit_code" not in facts:
             said = failure.message
             raise EngramError(said, type="initialization_error", retryable=failure.retryable) from None
         answer = facts
-    await tell_errors(context, answer)
+    await report_stderr(context, answer)
     return output_of(answer["exit_code"], answer)
 
 

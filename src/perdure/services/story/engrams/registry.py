@@ -29,7 +29,7 @@ def as_task(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*arguments(ours, context, task))
         finally:
-            ours.logbook.tell_blocking(context)
+            ours.logbook.report_blocking(context)
 
     async def call_coroutine(context: TaskContext, **task: Any) -> Any:
         ours = EngramContext(context, task)
@@ -38,7 +38,7 @@ def as_task(function: Callable[..., Any]) -> Callable[..., Any]:
                 return await function(*await run_in_thread(lambda: arguments(ours, context, task), "perdure-storage"))
             return await function(*arguments(ours, context, task))
         finally:
-            await ours.logbook.tell(context)
+            await ours.logbook.report(context)
 
     return call_coroutine if inspect.iscoroutinefunction(function) else call
 

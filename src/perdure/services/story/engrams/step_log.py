@@ -56,7 +56,7 @@ class StepLog:
         dropped = self._dropped + len(self._lines) - len(lines)
         return {"log": list(lines), "dropped": dropped} if dropped else {"log": list(lines)}
 
-    async def tell(self, context: TaskContext) -> None:
+    async def report(self, context: TaskContext) -> None:
         """Whoever cannot be told now (the task is another execution's, there is no way to the run) is told nothing:
         the worker's log has it, and how the Engram ended counts more.
         """
@@ -64,7 +64,7 @@ class StepLog:
             with suppress(PerdureError):
                 await context.report(self._report(context.secrets))
 
-    def tell_blocking(self, context: BlockingContext) -> None:
+    def report_blocking(self, context: BlockingContext) -> None:
         if self._lines:
             with suppress(PerdureError):
                 context.report(self._report(context.secrets))

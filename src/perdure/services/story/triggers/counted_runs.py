@@ -51,7 +51,7 @@ async def count(client: Client, key: ResourceKey) -> None:
             return
         changes: list[ResourceWrite | ResourceRemoval] = [ResourceRemoval(key, found.version)]
         if has_begun and row is not None:
-            changes.append(rewritten(row, impulse_counts.decided(status_in(row), True, client.clock.now())))
+            changes.append(rewritten(row, impulse_counts.count_decision(status_in(row), True, client.clock.now())))
         if await client.store.write_catalog(changes) is None:
             return
         await asyncio.sleep(0.001 * min(attempt, 20))

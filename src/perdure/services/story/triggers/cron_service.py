@@ -14,8 +14,8 @@ from typing import Any
 from perdure.dialects.story.resources.resource import Resource, name_of, namespace_of
 from perdure.dialects.story.resources.timestamps import moment, timestamp
 from perdure.dialects.story.triggers.cron import BadSchedule
-from perdure.dialects.story.triggers.decisions import Answer, answer_of
-from perdure.dialects.story.triggers.delivery import Policy
+from perdure.dialects.story.triggers.decisions import TriggerAnswer, answer_of
+from perdure.dialects.story.triggers.delivery import DeliveryPolicy
 from perdure.dialects.story.triggers.schedules import (
     Schedule,
     Schedules,
@@ -38,7 +38,7 @@ from perdure.stores.protocol import ResourceRow
 
 
 @dataclass
-class Kept:
+class ScheduledImpulse:
     """An Impulse whose schedules are kept here."""
 
     impulse: Resource
@@ -46,7 +46,7 @@ class Kept:
     next: dict[str, Instant | None] = field(default_factory=dict)
 
 
-class CronKeeper:
+class CronScheduler:
     def __init__(
         self,
         client: Client,
@@ -58,7 +58,7 @@ class CronKeeper:
         self._impulses = Impulses(client, chance)
         self._chance = chance
         self._say = say
-        self._kept: dict[tuple[ResourceKey, str, int], Kept | None] = {}
+        self._kept: dict[tuple[ResourceKey, str, int], ScheduledImpulse | None] = {}
         self._alarm: Alarm | None = None
         self._fires: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -74,16 +74,16 @@ class CronKeeper:
                 self._kept[key] = await self._initialize(row)
         self._arm()
 
-    async def _initialize(self, row: ResourceRow) -> Kept | None:
+    async def _initialize(self, row: ResourceRow) -> ScheduledImpulse | None:
         impulse = document(row)
         try:
             schedules = read_schedules(impulse)
         except BadSchedule as refusal:
             self._say(f"impulse {row.key.namespace}/{row.key.name} cannot be kept: {refusal}")
-            await self._tell_phase(row.key, "Failed", "InitializationFailed", str(refusal))
+            await self._report_phase(row.key, "Failed", "InitializationFailed", str(refusal))
             return None
-        await self._tell_phase(row.key, "Running", "Initialized", "its schedules are kept")
-        kept = Kept(impulse, schedules)
+        await self._report_phase(row.key, "Running", "Initialized", "its schedules are kept")
+        kept = ScheduledImpulse(impulse, schedules)
         editions = await self._client.store.editions(row.key)
         age = self._client.clock.now() - (editions[-1].created_at if editions else row.created_at)
         now = self._client.clock.wall()
@@ -94,12 +94,12 @@ class CronKeeper:
             kept.next[schedule.name] = schedule.cron.next_after(now, schedules.zone)
             missed = schedule.cron.latest(since, now, schedules.zone)
             if missed is not None:
-                self._spawn(self._strike(kept, schedule, missed))
+                self._spawn(self._fire(kept, schedule, missed))
             if schedules.runs_on_startup:
-                self._spawn(self._strike(kept, schedule, now))
+                self._spawn(self._fire(kept, schedule, now))
         return kept
 
-    async def _tell_phase(self, key: ResourceKey, phase: str, reason: str, message: str) -> None:
+    async def _report_phase(self, key: ResourceKey, phase: str, reason: str, message: str) -> None:
         now = self._client.clock.now()
 
         def told(status: dict[str, Any]) -> dict[str, Any]:
@@ -120,9 +120,9 @@ class CronKeeper:
             self._alarm = None
         upcoming = [at for kept in self._kept.values() if kept for at in kept.next.values() if at is not None]
         if upcoming and not self._is_closed:
-            self._alarm = self._client.clock.call_at_wall(min(upcoming), self._ring)
+            self._alarm = self._client.clock.call_at_wall(min(upcoming), self._on_due)
 
-    def _ring(self) -> None:
+    def _on_due(self) -> None:
         now = self._client.clock.wall()
         for kept in self._kept.values():
             if kept is None:
@@ -135,7 +135,7 @@ class CronKeeper:
                 latest = schedule.cron.latest(max(due - 1, now - kept.schedules.deadline - 1), now, kept.schedules.zone)
                 kept.next[schedule.name] = schedule.cron.next_after(now, kept.schedules.zone)
                 if latest is not None:
-                    self._spawn(self._strike(kept, schedule, latest))
+                    self._spawn(self._fire(kept, schedule, latest))
         self._arm()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -143,7 +143,7 @@ class CronKeeper:
         self._fires.add(task)
         task.add_done_callback(self._fires.discard)
 
-    async def _strike(self, kept: Kept, schedule: Schedule, at: Instant) -> None:
+    async def _fire(self, kept: ScheduledImpulse, schedule: Schedule, at: Instant) -> None:
         impulse = kept.impulse
         called = f"impulse {namespace_of(impulse)}/{name_of(impulse)}, schedule {schedule.name}"
         try:
@@ -152,7 +152,7 @@ class CronKeeper:
             await pause(self._client, int(schedule.jitter * self._chance()))
             token = token_of(impulse, schedule.name, at)
             _, template = await self._impulses.find(name_of(impulse), namespace_of(impulse))
-            has_key = Policy.read(impulse, template).mode == "key"
+            has_key = DeliveryPolicy.read(impulse, template).mode == "key"
             decided = await self._impulses.deliver(
                 name_of(impulse),
                 event_of(schedule, at, kept.schedules.zone),
@@ -163,13 +163,13 @@ class CronKeeper:
             status = decided["status"]
             run = status.get("storyRunRef", {}).get("name", "")
             self._say(f"{called}: {status['decision']} {run or status.get('message', '')}")
-            if answer_of(decided) is not Answer.PENDING:
+            if answer_of(decided) is not TriggerAnswer.PENDING:
                 await self._note(kept, schedule, at, status["decision"], run)
         except PerdureError as error:
             self._say(f"{called}: {error}")
             await self._note(kept, schedule, at, "Failed", "")
 
-    async def _may_start(self, kept: Kept, schedule: Schedule, at: Instant) -> bool:
+    async def _may_start(self, kept: ScheduledImpulse, schedule: Schedule, at: Instant) -> bool:
         """Whether the strike is new, and what the concurrency policy says of the previous run (STY-161)."""
         key = _key(kept.impulse)
         row = (await self._client.store.resources([key])).get(key)
@@ -192,7 +192,7 @@ class CronKeeper:
         await self._client.cancel(run, f"replaced by the next run of schedule {schedule.name}", "cron")
         return True
 
-    async def _note(self, kept: Kept, schedule: Schedule, at: Instant, result: str, run: str) -> None:
+    async def _note(self, kept: ScheduledImpulse, schedule: Schedule, at: Instant, result: str, run: str) -> None:
         def noted(status: dict[str, Any]) -> dict[str, Any]:
             all_of_them = status.get("schedules", {})
             if all_of_them.get(schedule.name, {}).get("lastScheduled", "") > _utc(at):

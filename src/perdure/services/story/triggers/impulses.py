@@ -12,19 +12,19 @@ from functools import partial
 from typing import Any
 
 from perdure.dialects.story.resources import labels
-from perdure.dialects.story.resources.kinds import KINDS
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.names import run_name
 from perdure.dialects.story.resources.resource import Resource, name_of, namespace_of, read_reference, spec_of
 from perdure.dialects.story.resources.timestamps import moment
 from perdure.dialects.story.triggers import impulse_counts
-from perdure.dialects.story.triggers.decisions import Answer, answer_of
+from perdure.dialects.story.triggers.decisions import TriggerAnswer, answer_of
 from perdure.dialects.story.triggers.delivery import (
     RENEW_EVERY,
     BadDelivery,
-    Policy,
-    Throttle,
-    leave,
+    DeliveryPolicy,
+    ImpulseThrottle,
     map_event,
+    release,
     renew,
     token_for,
 )
@@ -73,7 +73,7 @@ class Impulses:
         """
         impulse, template = await self.find(name, namespace)
         key = ResourceKey("Impulse", namespace, name)
-        policy, throttle = Policy.read(impulse, template), Throttle.read(impulse)
+        policy, throttle = DeliveryPolicy.read(impulse, template), ImpulseThrottle.read(impulse)
         try:
             ambient = Ambient(moment(self._client.clock.now()), self._chance)
             inputs = map_event(impulse, event, ambient)
@@ -82,7 +82,7 @@ class Impulses:
             resource = self._request(impulse, inputs, mode, token, numbered)
         except BadDelivery as refusal:
             await self._count_refusal(key)
-            raise DeliveryRefused(f"{KINDS['Impulse'].title(name)}: {refusal}") from None
+            raise DeliveryRefused(f"{RESOURCE_KINDS['Impulse'].title(name)}: {refusal}") from None
         if not throttle.in_flight:
             await self._enter(key, throttle, "")
             return await self._try(resource, policy, key)
@@ -99,10 +99,12 @@ class Impulses:
 
     async def find(self, name: str, namespace: str) -> tuple[Resource, Resource | None]:
         catalog = self._client.catalog
-        impulse = await catalog.get(KINDS["Impulse"], name, namespace)
+        impulse = await catalog.get(RESOURCE_KINDS["Impulse"], name, namespace)
         target = read_reference(spec_of(impulse).get("templateRef"), "")
         try:
-            return impulse, None if target is None else await catalog.get(KINDS["ImpulseTemplate"], target.name)
+            return impulse, None if target is None else await catalog.get(
+                RESOURCE_KINDS["ImpulseTemplate"], target.name
+            )
         except ResourceNotFound:
             return impulse, None
 
@@ -122,14 +124,14 @@ class Impulses:
             resource["metadata"]["annotations"] = {labels.BESIDE: jsontext.encode(beside).decode()}
         return resource
 
-    async def _try(self, resource: Resource, policy: Policy, key: ResourceKey) -> Resource:
+    async def _try(self, resource: Resource, policy: DeliveryPolicy, key: ResourceKey) -> Resource:
         """Only trouble that may pass is worth another attempt; the request stays the same one."""
         for attempt in range(1, policy.attempts + 1):
             if attempt > 1:
                 await pause(self._client, policy.wait_before(attempt, self._chance()))
             try:
                 decided = await self._requests.submit(resource)
-                if answer_of(decided) is not Answer.PENDING or attempt == policy.attempts:
+                if answer_of(decided) is not TriggerAnswer.PENDING or attempt == policy.attempts:
                     return decided
             except TRANSIENT:
                 if attempt == policy.attempts:
@@ -141,7 +143,7 @@ class Impulses:
 
     async def _count_refusal(self, key: ResourceKey) -> None:
         now = self._client.clock.now()
-        await change_status(self._client, key, lambda status: impulse_counts.refused(status, now))
+        await change_status(self._client, key, lambda status: impulse_counts.count_refusal(status, now))
 
     async def _renew(self, key: ResourceKey, holder: str, over: asyncio.Event) -> None:
         """Keep the place of a delivery that is under way; a store that is busy now is asked again the next time."""
@@ -154,35 +156,35 @@ class Impulses:
     async def _leave(self, key: ResourceKey, holder: str) -> None:
         """Give the place back. Where the store cannot be written now, the lease ends by itself."""
         with suppress(*TRANSIENT, Conflict):
-            await change_status(self._client, key, lambda status: _with_throttle(status, leave, holder))
+            await change_status(self._client, key, lambda status: _with_throttle(status, release, holder))
 
-    async def _enter(self, key: ResourceKey, throttle: Throttle, holder: str) -> None:
+    async def _enter(self, key: ResourceKey, throttle: ImpulseThrottle, holder: str) -> None:
         """Wait for a place and a token of the bucket; nothing is dropped (STY-157)."""
         if throttle.is_off:
             return
-        door = _Door(throttle, holder)
-        while await change_status(self._client, key, partial(door.knock, self._client.clock.now())) and door.wait:
+        door = _ThrottledDelivery(throttle, holder)
+        while await change_status(self._client, key, partial(door.attempt, self._client.clock.now())) and door.wait:
             await pause(self._client, door.wait)
 
 
-class _Door:
+class _ThrottledDelivery:
     """One delivery before the throttle: what it makes of the Impulse's status, and how long it has to wait."""
 
-    def __init__(self, throttle: Throttle, holder: str) -> None:
+    def __init__(self, throttle: ImpulseThrottle, holder: str) -> None:
         self._throttle = throttle
         self._holder = holder
         self._first: Instant | None = None  # when it was told to wait, which is counted with that knock
         self.wait: Instant = 0
 
-    def knock(self, now: Instant, status: dict[str, Any]) -> dict[str, Any]:
+    def attempt(self, now: Instant, status: dict[str, Any]) -> dict[str, Any]:
         before = status.get("throttle", {})
-        state, wait = self._throttle.enter(before, self._holder, now)
+        state, wait = self._throttle.acquire(before, self._holder, now)
         self.wait = wait
         if not wait:
             return {**status, "throttle": state}
         self._first = now if self._first is None else self._first
         if self._first == now:
-            status = impulse_counts.throttled(status, now)
+            status = impulse_counts.count_throttled(status, now)
         elif not self._throttle.in_flight or self._holder in before.get("inFlight", {}):
             return status  # nothing but the time has changed
         return {**status, "throttle": state}

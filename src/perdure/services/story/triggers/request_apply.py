@@ -9,7 +9,7 @@ from typing import cast
 
 from perdure.dialects.story.document.validation import tidied
 from perdure.dialects.story.language import Story
-from perdure.dialects.story.resources.kinds import KINDS
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.labels import REDRIVE, REDRIVE_FROM
 from perdure.dialects.story.resources.resource import Resource, annotations_of, spec_of
 from perdure.dialects.story.triggers.requests import read_start
@@ -23,7 +23,7 @@ from perdure.kernel.validation import AppliedDocument
 from perdure.services.story.triggers import counted_runs
 from perdure.services.story.triggers.requests import LANGUAGE, Requests
 
-RUN, TRIGGER = KINDS["StoryRun"], KINDS["StoryTrigger"]
+RUN, TRIGGER = RESOURCE_KINDS["StoryRun"], RESOURCE_KINDS["StoryTrigger"]
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no words, nothing that reads like something else
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from perdure.dialects.story.language import Story
-from perdure.dialects.story.resources.kinds import KINDS
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.resource import (
     Resource,
     ResourceIndex,
@@ -23,8 +23,8 @@ from perdure.dialects.story.resources.resource import (
 )
 from perdure.dialects.story.triggers import impulse_counts
 from perdure.dialects.story.triggers.decisions import (
-    Answer,
-    Decision,
+    TriggerAnswer,
+    TriggerDecision,
     answer_of,
     compare,
     created,
@@ -35,7 +35,7 @@ from perdure.dialects.story.triggers.decisions import (
 )
 from perdure.dialects.story.triggers.requests import (
     Delivery,
-    Start,
+    RunStart,
     asks_the_same,
     compose_run,
     compose_trigger,
@@ -58,7 +58,7 @@ from perdure.stores.errors import StoreError
 from perdure.stores.protocol import ResourceRemoval, ResourceRow, ResourceWrite
 
 LANGUAGE = "story"
-TRIGGER = KINDS["StoryTrigger"]
+TRIGGER = RESOURCE_KINDS["StoryTrigger"]
 
 _log = logging.getLogger("perdure.triggers")
 
@@ -146,7 +146,7 @@ class Requests:
                     return {}
                 raise ResourceNotFound(f"there is no {TRIGGER.title(key.name)}")
             trigger = document(row)
-            if answer_of(trigger) is not Answer.PENDING or self._client.runtime is None:
+            if answer_of(trigger) is not TriggerAnswer.PENDING or self._client.runtime is None:
                 return trigger
             decision = await self._decide(trigger)
             if await self._record(row, decision):
@@ -154,7 +154,7 @@ class Requests:
             await asyncio.sleep(0.001 * min(attempt, 20))
         raise Conflict(f"others keep changing {TRIGGER.title(key.name)}", hint="It is durable and decided later.")
 
-    async def _decide(self, trigger: Resource) -> Decision:
+    async def _decide(self, trigger: Resource) -> TriggerDecision:
         known = await self._known(trigger)
         settings = self._language.settings
         refused = refuse_request(trigger, known, settings)
@@ -175,9 +175,9 @@ class Requests:
                 raise
             return compare(run, found)
         shown = await self._resource(handle.id)
-        return created(shown) if compare(run, shown).answer is Answer.CREATED else compare(run, shown)
+        return created(shown) if compare(run, shown).answer is TriggerAnswer.CREATED else compare(run, shown)
 
-    async def _record(self, row: ResourceRow, decision: Decision) -> bool:
+    async def _record(self, row: ResourceRow, decision: TriggerDecision) -> bool:
         """Keep a decision, and count it for its Impulse, in one transaction; False when somebody was quicker."""
         client = self._client
         now = client.clock.now()
@@ -193,7 +193,9 @@ class Requests:
         if mark in rows:
             changes.append(ResourceRemoval(mark, rows[mark].version))
         if impulse is not None and impulse in rows:
-            counted = impulse_counts.decided(status_in(rows[impulse]), decision.answer is not Answer.REJECTED, now)
+            counted = impulse_counts.count_decision(
+                status_in(rows[impulse]), decision.answer is not TriggerAnswer.REJECTED, now
+            )
             changes.append(rewritten(rows[impulse], counted))
         return await client.store.write_catalog(changes) is None
 
@@ -205,10 +207,10 @@ class Requests:
 
     # Runs.
 
-    async def start(self, start: Start) -> Handle:
+    async def start(self, start: RunStart) -> Handle:
         """Start the Story of a StoryRun, as it is in the catalog now."""
         client = self._client
-        text = await client.catalog.text(KINDS["Story"], start.story.name, start.story.namespace)
+        text = await client.catalog.text(RESOURCE_KINDS["Story"], start.story.name, start.story.namespace)
         return await client.start(
             text, start.inputs, token=start.token, labels=start.labels, options=start.options, name=start.story.name
         )

@@ -9,7 +9,7 @@ from time import monotonic
 from perdure.engine.retention import Sweeper
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import SECOND, Instant
-from perdure.services.story.triggers.cron_service import CronKeeper
+from perdure.services.story.triggers.cron_service import CronScheduler
 from perdure.wiring import Engine
 
 LISTEN_EVERY = 0.08  # seconds between questions whether the catalog has changed, which cost nothing
@@ -18,7 +18,7 @@ LOOK_ANYWAY = 30.0  # seconds
 SWEEP_EVERY: Instant = 60 * SECOND
 
 
-class Service:
+class TriggerService:
     def __init__(
         self,
         engine: Engine,
@@ -33,25 +33,25 @@ class Service:
         self._mark = -1
         self._looked_at = -inf
         self._is_open = True  # whether a request waits, or something went wrong
-        self.keeper = CronKeeper(engine, chance=chance, say=say)
+        self.keeper = CronScheduler(engine, chance=chance, say=say)
 
     async def run(self) -> None:
         """Until it is cancelled, or the engine has stopped."""
         try:
             while self._engine.runtime.stopped is None:
-                if self._should_look():
-                    await self.look()
+                if self._should_poll():
+                    await self.poll()
                 await asyncio.sleep(LISTEN_EVERY)
             raise self._engine.runtime.stopped
         finally:
             await self.keeper.close()
 
-    def _should_look(self) -> bool:
+    def _should_poll(self) -> bool:
         passed = monotonic() - self._looked_at
         is_news = self._is_open or self._engine.store.catalog_mark() != self._mark
         return passed >= LOOK_ANYWAY or (is_news and passed >= LOOK_EVERY)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """One round. What goes wrong for one part is told, and tried again in the next round."""
         self._looked_at = monotonic()
         self._mark = self._engine.store.catalog_mark()

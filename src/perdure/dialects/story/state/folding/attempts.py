@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story.state import events as s
-from perdure.dialects.story.state.body import LOGS_KEPT, Body, Cached, StepRun, StepState
+from perdure.dialects.story.state.body import LOGS_KEPT, Body, CacheUse, StepRun, StepState
 from perdure.dialects.story.state.folding.steps import begin
 from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.kernel import events as e
@@ -102,7 +102,7 @@ def _recalled(body: Body, event: s.StepRecalled) -> None:
 
 
 def _cache_noted(body: Body, event: s.CacheNoted) -> None:
-    _run(body.steps[event.step]).cached = Cached(event.entry, event.mode, event.ttl, event.status)
+    _run(body.steps[event.step]).cached = CacheUse(event.entry, event.mode, event.ttl, event.status)
 
 
 def _run(state: StepState) -> StepRun:

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story.state import events as s
-from perdure.dialects.story.state.body import FAN_PAGE, REDUCE, Body, Fan, FanResult
+from perdure.dialects.story.state.body import FAN_PAGE, REDUCE, Body, MapResult, MapState
 from perdure.dialects.story.state.phases import Phase, Reason
 from perdure.kernel.events import Event
 
 
 def _began(body: Body, event: s.FanBegan) -> None:
     state = body.steps[event.step]
-    state.fan = Fan(
+    state.fan = MapState(
         event.total, event.limit, event.fail_fast, event.allows_failures, event.batch, event.plan, event.items
     )
     state.phase, state.reason = Phase.RUNNING, Reason.RUNNING
@@ -28,7 +28,7 @@ def _began(body: Body, event: s.FanBegan) -> None:
 def _child_started(body: Body, event: s.FanChildStarted) -> None:
     fan = _fan(body, event.step)
     fan.children[event.child] = event.index
-    fan.results[event.index] = FanResult(event.sub_run)
+    fan.results[event.index] = MapResult(event.sub_run)
     if event.index != REDUCE:
         fan.next = event.index + 1
     body.tasks[event.child] = event.step
@@ -85,14 +85,14 @@ def _stop(body: Body, step: str) -> None:
         _queue(body, step, fan)
 
 
-def _queue(body: Body, step: str, fan: Fan) -> None:
+def _queue(body: Body, step: str, fan: MapState) -> None:
     if not fan.children if fan.recalled else fan.full or fan.can_start or fan.is_mapped:
         body.enqueue(step)
     else:
         body.agenda.pop(step, None)
 
 
-def _fan(body: Body, step: str) -> Fan:
+def _fan(body: Body, step: str) -> MapState:
     fan = body.steps[step].fan
     assert fan is not None
     return fan

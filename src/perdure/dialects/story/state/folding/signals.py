@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story.state import events as s
-from perdure.dialects.story.state.body import EVENTS_KEPT, Body, EffectRecord, Gate, SignalEvent, Told
+from perdure.dialects.story.state.body import EVENTS_KEPT, Body, EffectRecord, Gate, SignalEvent, SignalsAndEffects
 from perdure.kernel.events import Event
 from perdure.kernel.values import NULL
 
 
 def _signal(body: Body, event: s.SignalRecorded) -> None:
-    told = body.told.setdefault(event.step, Told())
+    told = body.told.setdefault(event.step, SignalsAndEffects())
     told.signal_seq = max(told.signal_seq, event.seq)
     if event.value == NULL:
         told.signals.pop(event.key, None)
@@ -24,7 +24,7 @@ def _signal(body: Body, event: s.SignalRecorded) -> None:
 
 
 def _effect(body: Body, event: s.EffectRecorded) -> None:
-    told = body.told.setdefault(event.step, Told())
+    told = body.told.setdefault(event.step, SignalsAndEffects())
     told.effect_seq = max(told.effect_seq, event.seq)
     told.effects.append(EffectRecord(event.seq, event.key, event.status, event.at, event.details))
     if len(told.effects) > EVENTS_KEPT:

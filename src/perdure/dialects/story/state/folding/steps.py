@@ -161,7 +161,7 @@ def _settle(body: Body, name: str, state: StepState) -> None:
             body.enqueue(parent)
         return
     body.open -= 1
-    fails = state.phase.is_failure and name not in plan.allowed and not state.interrupted
+    fails = state.phase.is_failure and name not in plan.allowed_to_fail and not state.interrupted
     if fails and plan.block_of[name] == "steps":
         body.failed[name] = None
     for dependent in plan.dependents.get(name, ()):
