@@ -39,7 +39,7 @@ def test_settings_are_read_by_key_and_told_again() -> None:
     ("given", "words"),
     [
         ({"timeout.default-stp": "5m"}, "did you mean 'timeout.default-step'"),
-        ({"timeout.default-step": "soon"}, "no duration"),
+        ({"timeout.default-step": "soon"}, "not a duration"),
         ({"timeout.default-step": "0s"}, "positive"),
         ({"retry.max-retries": "3"}, "whole number"),
         ({"retry.max-retries": True}, "whole number"),
