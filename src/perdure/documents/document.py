@@ -1,7 +1,7 @@
-"""One document that was read: its data, and where in the text each part of them stands.
+"""One document: its data, and the place of each part in the text.
 
-Places are found by reading the text a second time, when the first one is asked for: most documents have no problem to
-point at. Knows nothing of what the data mean.
+Places are found by parsing the text again when the first one is needed: most documents have no problem to point at.
+This module does not know what the data mean.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Document:
-    """Plain data: dict, list, str, int, float, bool, None. Parts that an alias repeats are the same object."""
+    """Plain data: dict, list, str, int, float, bool, None. Parts that are repeated by an alias are the same object."""
 
     data: Any
     text: str = field(repr=False)

@@ -1,4 +1,4 @@
-"""The way from the root of a document to one of its values, and how it is written for people."""
+"""Paths from the root of a document to one of its values, and how messages show them."""
 
 from collections.abc import Iterable
 

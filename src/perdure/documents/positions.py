@@ -1,6 +1,6 @@
-"""Where everything in a text stands: the same events as for data, but only their marks are kept.
+"""The places of all values in a text: from the same YAML events as the data, but only their marks are kept.
 
-Runs over text that was read before, so nothing is judged here.
+The text was read before, so nothing is validated here.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ Place = tuple[int, int]
 
 @dataclass(slots=True)
 class PlaceTree:
-    """The place of one value, of its name if it is a member, and of what is inside."""
+    """The place of one value, of its name if it is a member, and of the values inside it."""
 
     place: Place
     key: Place | None = None
@@ -42,7 +42,7 @@ def locate(text: str, index: int) -> PlaceTree:
     """The places of document `index` of a text."""
     try:
         return _locate(CParser(text), index)
-    except YAMLError:  # JSON may hold escapes YAML does not know; then the beginning is what we can point at
+    except YAMLError:  # JSON may contain escapes that YAML does not know; then only the beginning can be located
         return PlaceTree(line_and_column(text, len(text) - len(text.lstrip())))
 
 
@@ -84,7 +84,7 @@ def _locate(parser: Any, index: int) -> PlaceTree:
 
 
 class _OpenContainer:
-    """A list or mapping whose end has not been seen."""
+    """A list or mapping whose end has not been parsed yet."""
 
     __slots__ = ("_key", "_merged", "awaits_key", "is_mapping", "spot")
 
@@ -103,7 +103,7 @@ class _OpenContainer:
             self.spot.members[len(self.spot.members)] = spot
             return
         self.awaits_key = True
-        name = getattr(self._key, "value", None)  # an alias has none; what it stands for is looked up in no error
+        name = getattr(self._key, "value", None)  # an alias has none, and no problem refers to it
         if name == "<<" and self._key.implicit[0]:
             self._merged.append(spot)
         elif isinstance(name, str):

@@ -1,4 +1,4 @@
-"""The door of this room: bytes in, documents out, or every problem that stands in the way."""
+"""Reading documents: from bytes to data, or to all problems that prevent it."""
 
 from typing import Any
 
@@ -54,11 +54,11 @@ def _decode(text: bytes) -> str:
 
 
 def _read_json(text: str, depth: int) -> Any:
-    """The value of a JSON text, or _NOT_JSON: then YAML may read it, or say better what is wrong with it."""
+    """The value of a JSON text, or _NOT_JSON: then the YAML reader can read it, or explain better what is wrong."""
     try:
         data = jsontext.read_strict(text)
         if "\\ud" in text or "\\uD" in text:
-            jsontext.encode(data)  # half a pair of surrogates is no text
+            jsontext.encode(data)  # an unpaired surrogate is not text
     except jsontext.NotJson:
         return _NOT_JSON
     return _NOT_JSON if _is_deeper(data, depth) else data

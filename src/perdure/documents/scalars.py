@@ -26,11 +26,11 @@ _EXPECTED: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, floa
 
 
 class InvalidScalar(ValueError):
-    """The scalar stands for nothing JSON can hold; the sentence says why."""
+    """The scalar has no value that JSON can represent; the message says why."""
 
 
 def resolve_plain(text: str) -> Any:
-    """The value of a scalar written without quotes. Raises `NoValue`."""
+    """The value of a scalar written without quotes. Raises `InvalidScalar`."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _NUMBER_STARTS:
@@ -47,7 +47,7 @@ def resolve_plain(text: str) -> Any:
 
 
 def resolve_tagged(tag: str, text: str) -> Any:
-    """The value of a scalar with an explicit tag. Raises `NoValue`."""
+    """The value of a scalar with an explicit tag. Raises `InvalidScalar`."""
     name = tag.removeprefix(_TAGS)
     if name in ("str", "!"):
         return text
@@ -61,7 +61,7 @@ def resolve_tagged(tag: str, text: str) -> Any:
 
 
 def is_container_tag(tag: str | None, name: str) -> bool:
-    """Whether a list or mapping may carry this tag: none, or the one that says what it is anyway."""
+    """Whether a list or mapping may carry this tag: no tag, or the tag of its own type."""
     return tag is None or tag in ("!", _TAGS + name)
 
 
@@ -70,7 +70,7 @@ def spell_tag(tag: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Text for a message: whoever reads it has the rest in the document."""
+    """Text for a message, cut if it is long."""
     return text if len(text) <= 60 else text[:50] + "…"
 
 

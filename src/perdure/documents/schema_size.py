@@ -1,11 +1,11 @@
-"""How much work a JSON Schema can make: references let a short one stand for a long one, as aliases do in YAML.
+"""How much work a JSON Schema can cause: references make a short schema equal to a long one, as aliases do in YAML.
 
-The library that validates follows every reference anew, and nothing stops it once it has begun. So a schema is unfolded
-here first, up to a bound. One that refers to itself unfolds with the data: what it asks of one part of the data twice,
-it asks twice as often at each level below.
+The validation library follows every reference again, and a validation cannot be interrupted. So a schema is first
+unfolded here, up to a limit. A schema that refers to itself unfolds with the data: if it checks one part of the data
+twice, the checks double at each level below.
 
-What is checked is paid for before, by the size of the schema times that of the data. Large data are checked in parts
-where the schema says something of each part alone.
+Validation is charged in advance: the size of the schema times that of the data. Large data are validated in batches
+if the schema treats each part separately.
 """
 
 import re
@@ -39,19 +39,19 @@ Label = tuple[str, ...]
 
 
 class SchemaTooLarge(ValueError):
-    """The schema unfolds too far."""
+    """The schema with its references expanded is too large."""
 
 
 class SchemaSize:
-    """`growth`: how often it may look at one part of the data, for every look at the part around it.
+    """`growth`: how many checks of one part of the data one check of the part around it can cause.
 
-    `looks`: how often it looks at a part of the data at most.
+    `checks_per_part`: how often one part of the data is checked at most.
     """
 
     __slots__ = ("checks_per_part", "growth")
 
     def __init__(self, schema: Any) -> None:
-        """Raises `TooLarge`."""
+        """Raises `SchemaTooLarge`."""
         bases = list(_parts(schema))
         if any(name in part for part in bases for name in _REFERENCES):
             unfolding = _UnfoldedSchema(schema, bases)
@@ -62,12 +62,12 @@ class SchemaSize:
             self.checks_per_part = max(_checks_by_level(schema, _no_targets))
 
     def refusal(self, value: Any, *, in_parts: bool = False) -> str | None:
-        """Pay for checking the value, or say why that would take too long. `in_parts`: large data are cut."""
+        """Charge for validating the value, or return why that would take too long. `in_parts`: large data are split."""
         if self.growth > 1 and self.growth ** depth_of(value) > MOST_CHECKS:
             return f"nested too deeply for a schema that refers to itself {self.growth} times"
         size = 1 + jsontext.weigh(value, _BATCH_SIZE)
         if size > _BATCH_SIZE:
-            pay(25 * _BATCH_SIZE)  # it takes a while even to count them
+            pay(25 * _BATCH_SIZE)  # counting them takes time, too
             size = 1 + jsontext.weigh(value, MOST_CHECKS // self.checks_per_part)
         most = MOST_CHECKS if in_parts else MOST_AT_ONCE
         if size * self.checks_per_part > most:
@@ -84,11 +84,11 @@ def _no_targets(part: Any) -> list[Any]:
 
 
 def _checks_by_level(part: Any, targets: Targets) -> list[int]:
-    """At data of the same depth as the schema, and at each level below: how often one part is looked at at most."""
+    """How often one part of the data is checked at most: at the level of the schema, and at each level below."""
     if not isinstance(part, dict):
         return [1]
     counts = [1 + _own_checks(part)]
-    of_properties: list[int] = []  # of several properties only one is about a part
+    of_properties: list[int] = []  # only one of several properties concerns a given part
     for name, value in part.items():
         if name in _SAME_PART or name in _ANY_PART:
             for inner in value if isinstance(value, list) else [value]:
@@ -114,7 +114,7 @@ def _add(counts: list[int], more: list[int], level: int) -> None:
 
 
 def _own_checks(part: Mapping[str, Any]) -> int:
-    """What it asks of a part of the data itself."""
+    """The checks of a part of the data by the schema's own keywords."""
     patterns = [part.get("pattern"), *_keys(part.get("patternProperties"))]
     listed = part.get("enum")
     return (len(listed) // 4 if isinstance(listed, list) else 0) + sum(
@@ -151,7 +151,7 @@ _SPLITTABLE = frozenset(
 
 
 class PartwiseValidator:
-    """Checks data against a schema, large data part by part; `compile` makes a validator of a part of the schema."""
+    """Validates data against a schema, large data in batches; `compile` makes a validator of a part of the schema."""
 
     __slots__ = ("_around", "_batch_size", "_compile", "_schema", "_shared", "_validators", "can_split")
 
@@ -169,7 +169,7 @@ class PartwiseValidator:
     def is_valid(self, value: Any) -> bool:
         try:
             return self._fits(self._schema, value)
-        except RecursionError:  # the library itself goes deeper
+        except RecursionError:  # the library can recurse deeper
             return bool(self._validator(self._schema, "", self._schema).is_valid(value))
 
     def _fits(self, schema: Any, value: Any) -> bool:
@@ -220,7 +220,7 @@ def _is_self_contained(part: Mapping[str, Any]) -> bool:
 
 
 def _fits_around(schema: Mapping[str, Any], value: Any) -> bool:
-    """Whether it does but for its parts."""
+    """Whether the value fits, apart from its items or members."""
     kind, least, most = ("array", "minItems", "maxItems")
     if isinstance(value, dict):
         kind, least, most = ("object", "minProperties", "maxProperties")
@@ -233,7 +233,7 @@ def _fits_around(schema: Mapping[str, Any], value: Any) -> bool:
 
 
 def _batches(value: Any, batch_size: int) -> Iterator[tuple[Any, Any, bool]]:
-    """Elements or members, many together; a large one alone, with its place."""
+    """Items or members in batches; a large one alone, with its place."""
     batch: Any = type(value)()
     weight = 0
     for place, item in value.items() if isinstance(value, dict) else enumerate(value):
@@ -278,7 +278,7 @@ class _UnfoldedSchema:
         return max((_most_alike(labels) for labels in self._returns.values()), default=1)
 
     def checks_per_part(self) -> int:
-        """A schema that refers to itself looks at most with all of its parts."""
+        """A schema that refers to itself checks a part at most with all of its own parts."""
         if self._returns:
             return self.visited
         return max(_checks_by_level(self._schema, self._referred))
@@ -322,7 +322,7 @@ class _UnfoldedSchema:
                 yield from ((key if name == "properties" else _ANY, inner) for key, inner in value.items())
 
     def _targets(self, reference: str) -> list[Any]:
-        """What it may mean: a path from any root, an anchor, a name. The library knows which; the most counts here."""
+        """What a reference may mean: a path from any root, an anchor, a name. All of them are counted."""
         name, _, fragment = reference.partition("#")
         if fragment.startswith("/"):
             targets = [_resolve_pointer(root, fragment) for root in self._roots]
@@ -353,7 +353,7 @@ def _resolve_pointer(root: Any, pointer: str) -> Any:
 
 
 def _most_alike(labels: Counter[Label]) -> int:
-    """Of the ways back to a part, how many may lead by the same part of the data."""
+    """Of the ways back to a part, how many may lead through the same part of the data."""
     ways = [way for way in labels if way]
     if len(ways) > DEEPEST:
         return sum(labels[way] for way in ways)
@@ -361,7 +361,7 @@ def _most_alike(labels: Counter[Label]) -> int:
 
 
 def _may_meet(way: Label, other: Label) -> bool:
-    """One may go on where the other ends: by way of another part that refers to itself as well."""
+    """One way may be longer than the other, through another part that refers to itself too."""
     return all(a == b or _ANY in (a, b) for a, b in zip(way, other, strict=False))
 
 

@@ -1,15 +1,15 @@
-"""Plain data as YAML text that this room reads back as the same data."""
+"""Plain data as YAML text that `read_document` reads back as the same data."""
 
 from functools import cache
 from typing import Any
 
 from perdure.documents.scalars import InvalidScalar, resolve_plain
 
-_BREAKS = frozenset("\r\x85\u2028\u2029\ufeff")  # only an escape keeps these as they are
+_BREAKS = frozenset("\r\x85\u2028\u2029\ufeff")  # only an escape preserves these
 
 
 def write_document(data: Any) -> str:
-    """One document, members in the order they have."""
+    """One document, with its members in their order."""
     from yaml import dump
 
     return str(dump(data, Dumper=_writer(), sort_keys=False, allow_unicode=True, width=100))
@@ -22,7 +22,7 @@ def _writer() -> Any:
 
     class Writer(SafeDumper):
         def ignore_aliases(self, data: Any) -> bool:
-            return True  # the same part twice is written twice: people copy pieces out of what they see
+            return True  # no aliases: people copy parts of the output
 
         def represent_text(self, text: str) -> Any:
             if not _BREAKS.isdisjoint(text) or _means_something_else(text):

@@ -1,6 +1,6 @@
-"""Data from the events of a YAML text, without recursion: depth and aliases are counted before they can hurt.
+"""Data from the events of a YAML text, without recursion: depth and aliases are limited while reading.
 
-Knows events and values. What was wrong with the text before there were events is told by `syntax`.
+Syntax errors, which come before any event, are explained in `yaml_errors`.
 """
 
 from collections.abc import Iterator
@@ -33,13 +33,13 @@ from perdure.documents.yaml_errors import QUOTE_TEMPLATE, UNQUOTED
 from perdure.kernel.problems import Problem
 
 EMPTY = object()
-"""What a document holds that has no node at all: only comments, or nothing."""
+"""The value of a document without any node: it is empty, or has only comments."""
 
 _MERGE = object()  # the key `<<`
 
 
 class YamlBuilder:
-    """Builds one document after the other. Problems that allow going on are collected, the others raised."""
+    """Builds one document after the other. Problems are collected; those that prevent further reading are raised."""
 
     def __init__(self, parser: Any, text: str, limits: Limits) -> None:
         self._parser = parser
@@ -217,7 +217,7 @@ class YamlBuilder:
 
 
 class _OpenContainer:
-    """A list or mapping whose end has not been seen."""
+    """A list or mapping whose end has not been parsed yet."""
 
     __slots__ = (
         "anchor",
@@ -246,7 +246,7 @@ class _OpenContainer:
         self.awaits_key = False
 
     def finish(self) -> Any:
-        """The value; what was merged in comes first and yields to what is written here."""
+        """The value; merged members come first and are overridden by the mapping's own."""
         if not self.merged:
             return self.value
         together: dict[str, Any] = {}
@@ -258,5 +258,5 @@ class _OpenContainer:
 
 
 def _is_empty_node(event: Any) -> bool:
-    """An empty document has one event all the same: a scalar without a character."""
+    """An empty document still has one event: a scalar without characters."""
     return event.implicit[0] and event.value == "" and event.anchor is None

@@ -1,6 +1,6 @@
-"""What libyaml complains about, told so that an author knows what to change.
+"""Syntax errors of libyaml, explained so that an author knows what to change.
 
-The library's sentences are precise about tokens and silent about mistakes; the usual ones are recognised here.
+The library's messages describe tokens, not mistakes; the common mistakes are recognised here.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ def _sentence(error: MarkedYAMLError) -> str:
 
 
 def _template_nearby(text: str, error: Any) -> tuple[int, int] | None:
-    """An unquoted template confuses the parser where it stands or at the line after it."""
+    """An unquoted template causes an error in its own line or in the next one."""
     for mark in (error.problem_mark, error.context_mark):
         for number in (mark.line, mark.line - 1) if mark is not None else ():
             line = _line(text, number + 1)

@@ -1,4 +1,4 @@
-"""Documents of a YAML text. Imported when the first one is met that is no JSON."""
+"""Documents of a YAML text. Imported when the first text is read that is not JSON."""
 
 from yaml import YAMLError
 from yaml._yaml import CParser

@@ -1,4 +1,4 @@
-"""MWL as a language. Every command of the tool creates it, so it imports nothing of its own before a Flow is met."""
+"""MWL as a language. Every command creates it, so it imports its own modules only when a Flow is used."""
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -18,7 +18,7 @@ _FLOW = "perdure.dialects.flow"
 
 
 class Flow(Dialect):
-    """The language, given the providers that its documents may call: how to find one, and which there are."""
+    """The language. `find` and `names` look up the providers that its documents may call."""
 
     name = "flow"
     version = 2
@@ -32,7 +32,7 @@ class Flow(Dialect):
         names: Callable[[], Iterable[str]] = lambda: (),
         refusal: Callable[[str], str | None] = lambda name: None,
     ) -> None:
-        """`refusal`: why the operator does not let documents use a provider; None where they may."""
+        """`refusal`: why the operator does not allow a provider; None if it is allowed."""
         self._find = find
         self._names = names
         self._refusal = refusal
@@ -53,7 +53,7 @@ class Flow(Dialect):
         return ""  # a Flow has no name of its own
 
     def declares(self, text: bytes, file: str = "") -> list[DeclaredResource]:
-        """A Flow has no name of its own: it is called like its file."""
+        """A Flow has no name of its own: it gets the name of its file."""
         name = file.rpartition("/")[2].partition(".")[0]
         try:
             document = jsontext.read_strict(text)

@@ -1,1 +1,1 @@
-"""Reading a Flow: text to problems or a program. `reading` is the door."""
+"""Reading a Flow document: from text to a program, or to its problems. The entry point is `reader.read`."""

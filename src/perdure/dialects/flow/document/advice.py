@@ -1,4 +1,4 @@
-"""What `check` warns of: legal, but surely or probably not meant. Never a reason to refuse a document (O-01)."""
+"""Warnings of `check`: valid, but probably not what was meant. A warning never rejects a document (O-01)."""
 
 import re
 from collections.abc import Generator, Iterator
@@ -19,7 +19,7 @@ from perdure.kernel.problems import Severity
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
 
 _CLOCK = ClockPin(as_datetime(0), as_datetime(0))
-_BUDGET, _BUDGET_OF_ONE, _PRICE_OF_TRYING = 1_000_000, 20_000, 100  # of trying expressions while checking
+_BUDGET, _BUDGET_OF_ONE, _PRICE_OF_TRYING = 1_000_000, 20_000, 100  # for evaluating expressions while checking
 
 
 def advise(program: Program, document: dict[str, Any], catalog: ProviderCatalog) -> list[Finding]:
@@ -66,7 +66,7 @@ def _expressions(field: Field | Predicate, budget: TurnBudget) -> Iterator[Findi
 
 
 def _always_fails(expression: Expression, is_predicate: bool, budget: TurnBudget) -> str | None:
-    """An expression that reads nothing is the same every time, so it can be tried now, with the little effort left."""
+    """An expression that reads nothing is constant, so it is evaluated now, within the remaining budget."""
     if re.search(r"\b(vars|execution|frame|failure|step|call|flow|provider|match|middleware)\b", expression.body):
         return None
     trial = TurnBudget(min(budget.left, _BUDGET_OF_ONE))
@@ -80,7 +80,7 @@ def _always_fails(expression: Expression, is_predicate: bool, budget: TurnBudget
     except mwl.ExpressionFault as fault:
         return fault.message
     except TurnTooExpensive:
-        return None  # a run will tell
+        return None  # the run will show
     finally:
         budget.left -= available - trial.left + _PRICE_OF_TRYING
     return None
@@ -125,7 +125,7 @@ def _covers(wide: dict[str, Any], narrow: dict[str, Any]) -> bool:
 
 
 def _has_pattern(patterns: list[str], narrow: str) -> bool:
-    """Whether one of the patterns matches all that the narrow one does; a code no one uses stands for all of them."""
+    """Whether one of the patterns matches all that the narrow one does; an unused code represents all of them."""
     if narrow == "*":
         return "*" in patterns
     code = f"{narrow[:-1]}\x00" if narrow.endswith(".*") else narrow
@@ -133,7 +133,7 @@ def _has_pattern(patterns: list[str], narrow: str) -> bool:
 
 
 def _nested_reruns(flow: Flow) -> Iterator[Finding]:
-    """Runs multiply, within a stack and where a Step's stack stands inside the Flow's."""
+    """Re-runs multiply within a stack, and where a Step's stack is nested in that of its Flow."""
     around = yield from _stack_reruns(flow.outermost, None)
     for step in flow.steps.values():
         yield from _stack_reruns(step.action.stack(step.fields), around)
@@ -178,7 +178,7 @@ def _phase_arguments(entry: Entry) -> Iterator[Finding]:
 
 
 def _defaults(flow: Any, path: Path) -> Iterator[Finding]:
-    """A `default` that looks like an expression binds as written (MWL-111)."""
+    """A `default` that looks like an expression is bound literally (MWL-111)."""
     pending: list[tuple[Any, Path]] = [(flow, path)]
     while pending:
         raw, at = pending.pop()

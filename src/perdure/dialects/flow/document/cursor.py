@@ -1,4 +1,4 @@
-"""Flow's cursor over a document: expressions, closed objects and the members of Steps."""
+"""Flow's cursor over a document: expressions, closed objects, and the Flow around a value."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,7 +35,7 @@ class Cursor(documents.Cursor[Report], frozen=True):
     level: str = "step"
 
     def guess(self, word: str, known: Sequence[str]) -> str:
-        """`; did you mean 'x'?` for the first problems; nobody repairs more at a time, and each guess costs."""
+        """`; did you mean 'x'?` for the first problems; guessing is slow, and nobody fixes more at a time."""
         return guess(word, known[:2_000]) if len(self.report.findings) < 50 else ""
 
     @property
@@ -51,7 +51,7 @@ class Cursor(documents.Cursor[Report], frozen=True):
         return self.is_literal(kind, code, hint)
 
     def is_literal(self, kind: str, code: str = "MWL-022", hint: str = "") -> bool:
-        """Whether the value is of the kind, whatever a text says."""
+        """Whether the value is of the kind, even if it is a text that looks like an expression."""
         return super().has(kind, code, hint)
 
     def closed(
@@ -62,7 +62,7 @@ class Cursor(documents.Cursor[Report], frozen=True):
         what: str = "this object",
         foreign: Mapping[str, str] | None = None,
     ) -> bool:
-        """An object with these members and no others. `foreign`: members that have another code when they are here."""
+        """Whether it is an object; reports members that are missing or not allowed. `foreign`: their codes."""
         if not self.has("an object", code):
             return False
         for name in required:
@@ -94,6 +94,6 @@ def comment(cursor: Cursor) -> None:
 
 
 def warning(code: str, message: str, site: str, hint: str = "") -> Finding:
-    """A warning about what a compiled part of the document says, by the part's site."""
+    """A warning about a compiled part of the document, located by the part's site."""
     steps = (step.replace("~1", "/").replace("~0", "~") for step in site.split("/")[1:])
     return Finding(code, message, tuple(steps), hint, Severity.WARNING)

@@ -1,4 +1,4 @@
-"""A Flow object: the root, a named one, an inline one."""
+"""The rules for a Flow object: the root, a named Flow, an inline Flow."""
 
 from typing import Any
 
@@ -123,7 +123,7 @@ def _parameters(cursor: Cursor) -> None:
 
 
 def _existing_part(cursor: Cursor, path: Path) -> Path:
-    """As much of a path as the document has; the validator may point at what we added ourselves."""
+    """The part of a path that exists in the document; the validator may point at members that we added."""
     value: Any = cursor.value
     existing: list[str | int] = []
     for step in path:
@@ -136,7 +136,7 @@ def _existing_part(cursor: Cursor, path: Path) -> Path:
 
 
 def report_cycles(report: Report, root: Cursor) -> None:
-    """No Flow may reach itself (MWL-030, MWL-052): one problem for each call that closes a circle."""
+    """No Flow may reach itself (MWL-030, MWL-052): one problem for each call that closes a cycle."""
     done: set[Path] = set()
     for start in list(report.edges):
         if start in done:

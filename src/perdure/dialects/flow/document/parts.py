@@ -1,4 +1,4 @@
-"""The parts that Steps are made of, and what each must look like (sections 2.2 and 2.3 of MWL)."""
+"""The rules for the parts that Steps share (sections 2.2 and 2.3 of MWL)."""
 
 from perdure.dialects.flow.document.cursor import Cursor, EnclosingFlow, Rule, comment
 from perdure.dialects.flow.middleware.protocol import PHASES
@@ -128,7 +128,7 @@ def call(cursor: Cursor) -> None:
 
 
 def refuse_secrets(cursor: Cursor) -> None:
-    """A secret goes to a provider, and nowhere else: anywhere else it would become data."""
+    """A secret may only be passed to a provider: anywhere else it would become data."""
     for path, name in secret_places(cursor.value):
         at = cursor
         for step in path:

@@ -20,13 +20,13 @@ from perdure.kernel.problems import Problem
 __all__ = ["FLOW_SCHEMA", "read"]
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Bytes. A document is a program; data belong into the input."""
+"""Bytes. A document is a program; data belong in the input."""
 
 MAX_DEPTH = 300
-"""Levels of nesting. Beyond it no reader, ours included, is at ease."""
+"""Levels of nesting; deeper documents are rejected before any recursive code sees them."""
 
 MAX_LOCATED = 50
-"""Problems that get a line and column; each costs a walk over the text, and nobody repairs more at a time."""
+"""Problems that get a line and column; each one scans the text, and nobody fixes more at a time."""
 
 
 def read(text: bytes, catalog: ProviderCatalog) -> tuple[Program | None, list[Problem]]:

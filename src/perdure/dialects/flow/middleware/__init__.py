@@ -10,11 +10,11 @@ from perdure.dialects.flow.middleware.timeout import Timeout
 _OURS = (Retry(), Timeout(), Loop(), Finally(), HoldEffects())
 
 KNOWN: dict[str, Middleware] = {middleware.uri: middleware for middleware in _OURS}
-"""By URI. Those of users are added by `register`."""
+"""By URI. `register` adds custom ones."""
 
 
 def register(middleware: Middleware) -> Middleware:
-    """Make a middleware of one's own known to every Flow of this process."""
+    """Register a custom middleware for every Flow of this process."""
     taken = KNOWN.get(middleware.uri)
     if not middleware.uri.startswith("mwl:provider.middleware/") or "/mwl/" in middleware.uri:
         expected = "mwl:provider.middleware/NAMESPACE/NAME/v1"

@@ -4,6 +4,6 @@ from perdure.dialects.flow.middleware.protocol import Middleware
 
 
 class HoldEffects(Middleware):
-    """It has no action: what it says is read when the Flow is compiled, and goes with every task of its calls."""
+    """It has no action: the compiler reads it, and marks every task of the calls inside."""
 
     uri = "mwl:provider.middleware/perdure/hold-effects/v1"

@@ -1,8 +1,8 @@
-"""What a middleware is: a contract, and for each phase a pure action that says what is to happen.
+"""What a middleware is: a contract, and for each phase a pure action that returns what is to happen.
 
-The engine owns the onion: evaluation order, shaping, `assign`, establishment, unwinding. An action only reads
-its `PhaseContext` and returns a directive; everything it wants to remember it puts into the directive, as JSON data.
-Make a middleware of your own by deriving from `Middleware`, and make it known with `middleware.register`.
+The engine owns the rest: evaluation order, shaping, `assign`, establishment, unwinding. An action only reads
+its `PhaseContext` and returns a directive; what it has to remember is part of the directive, as JSON data.
+To write a middleware, derive from `Middleware` and register it with `middleware.register`.
 """
 
 import re
@@ -19,13 +19,13 @@ PHASES = ("onEntry", "onSuccess", "onFailure", "onAlways")
 
 
 class PhaseContext(msgspec.Struct, frozen=True):
-    """What an action may look at."""
+    """What an action may read."""
 
     at: Instant  # when the phase was entered
-    arguments: dict[str, Any] | None  # validated; None when `when` gated the action off
+    arguments: dict[str, Any] | None  # validated; None if `when` disabled the action
     result: dict[str, Any] | None  # the Result rising at this position; None on the way in
     config: Any  # what onEntry captured
-    memory: Any  # what the last action left
+    memory: Any  # what the last action stored
     metadata: Mapping[str, Any]
     draw: Callable[[], float]  # a number in [0, 1) from the run's recorded seed
 
@@ -40,7 +40,7 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pass(Directive, frozen=True, kw_only=True):
-    """Let things go their way."""
+    """Change nothing."""
 
 
 class Emit(Directive, frozen=True, kw_only=True):
@@ -72,12 +72,12 @@ class Middleware:
 
     uri: ClassVar[str]
     attachment: ClassVar[frozenset[str]] = frozenset({"step", "flow"})
-    parameters: ClassVar[Mapping[str, Parameters]] = {}  # by phase; a phase without takes no arguments
+    parameters: ClassVar[Mapping[str, Parameters]] = {}  # by phase; a phase that is not listed takes no arguments
     metadata: ClassVar[Mapping[str, Any]] = {}  # contributed members, as they are before the first run
     reruns: ClassVar[bool] = False
     restores: ClassVar[bool] = False
     dispatches: ClassVar[bool] = False  # `onAlways.with` holds a structural `call` and `middleware`
-    required: ClassVar[tuple[tuple[str, str], ...]] = ()  # (phase, key) that an entry must write
+    required: ClassVar[tuple[tuple[str, str], ...]] = ()  # (phase, key) that an entry must have
 
     @property
     def is_ours(self) -> bool:

@@ -1,4 +1,4 @@
-"""Retry: re-runs its inner scope on matching failures, each policy with a budget of its own (MWL-400 to MWL-411)."""
+"""Retry: re-runs its inner scope on matching failures, each policy with its own budget (MWL-400 to MWL-411)."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""From a checked document to a program. Nothing is judged here: that was done before, or is done at run time."""
+"""From a checked document to a program. Nothing is validated here: that is done before, or at run time."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -123,7 +123,7 @@ class Compiler:
     def _call_provider(self, uri: str) -> CallProvider:
         provider = self._catalog.call(uri)
         if provider is None:
-            # It was there when the run started (O-02); its task waits visibly until it is there again.
+            # It existed when the run started (O-02); its task waits visibly until it is available again.
             ours = OURS.fullmatch(uri)
             provider = CallProvider(uri, ours["name"] if ours else uri, Parameters({"additionalProperties": True}))
         return provider
@@ -179,14 +179,14 @@ def _holds_effects(stack: list[dict[str, Any]]) -> bool:
 
 
 class _MissingMiddleware(Middleware):
-    """Stands for a middleware that was known when the run started and is not now."""
+    """Replaces a middleware that existed when the run started and is not loaded now."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri  # type: ignore[misc]
 
     @property
     def is_ours(self) -> bool:
-        return True  # what it raises is no failure of the Flow: the run is held until the middleware is back
+        return True  # its exception is not a failure of the Flow: the run is held until the middleware is loaded
 
     def on_entry(self, context: Any) -> Any:
         raise LookupError(f"the middleware {self.uri} is not loaded; load it and wake the run")

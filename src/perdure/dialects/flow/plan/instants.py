@@ -13,7 +13,7 @@ _MICRO = timedelta(microseconds=1)
 
 FIRST: Instant = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICRO
 LAST: Instant = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICRO
-"""The last instant that can be written down: a wait that would end later does not end."""
+"""The last instant that can be represented: a wait that would end later never ends."""
 
 _TIMESTAMP = lazy_regex(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
@@ -25,7 +25,7 @@ def clamp(instant: int) -> Instant:
 
 
 def parse_duration(text: str) -> Instant:
-    """Microseconds of an ISO 8601 duration; `ValueError` outside the grammar. What is out of range saturates."""
+    """Microseconds of an ISO 8601 duration; `ValueError` outside the grammar. Values out of range are clamped."""
     try:
         return parse_iso_duration(text).nanos // 1000
     except EvaluationFault:

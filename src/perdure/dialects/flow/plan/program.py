@@ -1,7 +1,7 @@
 """A Flow ready to run: every field compiled against the roots in its scope, every reference resolved.
 
-Parts are found by their *site*, the JSON pointer at which they stand (`/steps/fetch/call`). Sites are what the state
-and the events name, so a log can be read beside its document.
+Parts are found by their *site*, their JSON pointer in the document (`/steps/fetch/call`). State and events
+refer to sites, so a log can be read beside its document.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ AMBIENT: Roots = frozenset({"vars", "execution", "frame", "failure"})
 
 
 def pointer(site: str, *steps: str | int) -> str:
-    """The site of something further in."""
+    """The site of a part further in."""
     return site + "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
 
 
@@ -36,7 +36,7 @@ _VARIABLE = lazy_regex(r"(?<![\w.`])vars\b(?:\s*\.\s*([A-Za-z_]\w*))?")
 
 
 class ExpressionReads:
-    """What some expressions read: which roots, which variables (None: perhaps all), and whether the time."""
+    """What some expressions read: which roots, which variables (None: possibly all), and whether the clock."""
 
     __slots__ = ("reads_clock", "roots", "variables")
 
@@ -48,7 +48,7 @@ class ExpressionReads:
 
 
 class AppendExpression:
-    """A field that adds to the end of what stands at a path."""
+    """A field that appends to the value at a path."""
 
     __slots__ = ("growth", "reads")
 
@@ -58,7 +58,7 @@ class AppendExpression:
 
 
 class Field:
-    """A value as written in the document, with expressions in it or without."""
+    """A value of the document, with or without expressions in it."""
 
     __slots__ = ("append", "reads", "site", "template", "text")
 
@@ -133,11 +133,11 @@ class Call(msgspec.Struct):
     arguments: Field | None
     on_success: Arm | None
     on_failure: Arm | None
-    mark: str = ""  # of a call in a cleanup: where it stands, for the path of its work
-    fixed: dict[str, Any] | None = None  # its arguments, where no expression is in them nor in its input
-    is_proven: bool = False  # those were validated once, and fit
-    holds_effects: bool = False  # those in doubt wait for an operator
-    secrets: tuple[tuple[Place, str], ...] = ()  # where in its arguments the document names which
+    mark: str = ""  # of a call in a cleanup: its site, for the path of its work
+    fixed: dict[str, Any] | None = None  # its arguments, if neither they nor its input contain an expression
+    is_proven: bool = False  # those have been validated
+    holds_effects: bool = False  # effects in doubt wait for an operator
+    secrets: tuple[tuple[Place, str], ...] = ()  # the places of secrets in its arguments, with their names
 
     def arm(self, ok: bool) -> Arm | None:
         return self.on_success if ok else self.on_failure
@@ -148,7 +148,7 @@ class Call(msgspec.Struct):
 
 
 class Clause(msgspec.Struct, frozen=True):
-    """Where to go and with what: a catch clause, a Match clause."""
+    """The next Step and what it receives: a catch clause or a Match clause."""
 
     next: str
     output: Field | None
@@ -158,7 +158,7 @@ class Clause(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct):
-    """What all Steps have; `fields` holds what only the action knows."""
+    """What all Steps have; `fields` is what the action compiled."""
 
     site: str
     name: str

@@ -1,4 +1,4 @@
-"""Which providers a Flow may name: the shape of their URIs and where their contracts come from."""
+"""The providers that a Flow may use: the form of their URIs, and their contracts."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ _URI = lazy_regex(r"mwl:(?P<type>provider\.(?:call|middleware))/(?P<rest>[A-Za-z
 
 
 def uri_type(uri: str) -> str | None:
-    """`provider.call` or `provider.middleware`; None when it is no valid `mwl` URI (MWL-060, MWL-061)."""
+    """`provider.call` or `provider.middleware`; None if it is not a valid `mwl` URI (MWL-060, MWL-061)."""
     match = _URI.fullmatch(uri)
     if match is None or any(part in (".", "..") for part in match["rest"].split("/")):
         return None
@@ -26,10 +26,10 @@ def uri_type(uri: str) -> str | None:
 
 
 class CallProvider(msgspec.Struct, frozen=True):
-    """What a Flow must know of something it can call."""
+    """What a Flow must know of a provider it can call."""
 
     uri: str
-    name: str  # under which tasks find it; empty for the mock, which needs no task
+    name: str  # the provider's name in tasks; empty for the mock, which needs no task
     parameters: Parameters
 
 
@@ -41,7 +41,7 @@ class ProviderDescription(Protocol):
 
 
 class ProviderCatalog(msgspec.Struct):
-    """Everything that can be named. `find` asks the registry; a later look may find what an earlier one did not."""
+    """All providers that a document can use. `find` asks the registry, which may get new providers over time."""
 
     find: Callable[[str], ProviderDescription | None] = lambda name: None
     names: Callable[[], Iterable[str]] = lambda: ()

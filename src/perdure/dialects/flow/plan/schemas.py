@@ -1,6 +1,6 @@
 """JSON Schema 2020-12 as MWL means it: closed at the top, `format` asserted, MWL's own durations.
 
-The one door to the validating library, which is imported when the first schema is compiled.
+Only this module uses the validation library, which is imported when the first schema is compiled.
 """
 
 import re
@@ -25,7 +25,7 @@ class InvalidSchema(ValueError):
 
 
 class Parameters:
-    """What may be passed in `with`: a schema, closed unless it says otherwise (MWL-071)."""
+    """What may be passed in `with`: a schema, closed by default (MWL-071)."""
 
     __slots__ = ("_parts", "_size", "_takes_nothing", "_validator", "defaults", "schema")
 
@@ -40,12 +40,12 @@ class Parameters:
         self._validator: Any = None
         self._size: SchemaSize
         self._parts: PartwiseValidator
-        # Then an empty object fits, and the library need not be asked.
+        # If so, an empty object is valid without asking the library.
         demands = self.schema.keys() - _UNDEMANDING - (set() if schema.get("required") else {"required"})
         self._takes_nothing = not demands and schema.get("type", "object") == "object"
 
     def compile(self) -> None:
-        """Raises `BadSchema`. Called at load for schemas of the document, on first use for shipped ones."""
+        """Raises `InvalidSchema`. Called on loading for schemas of the document, on first use for built-in ones."""
         import jsonschema_rs
 
         try:

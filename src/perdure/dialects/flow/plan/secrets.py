@@ -1,6 +1,6 @@
-"""Secrets in the arguments of a call: `{"$secret": "NAME"}`, where it stands in the document.
+"""Secrets in the arguments of a call: `{"$secret": "NAME"}`, written literally in the document.
 
-They count by their place. The worker fills them in; to the engine there is a text. Data that look like one are data.
+A secret is recognised by its place in the document, never in data. The worker fills it in; the engine sees a text.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def is_secret(value: Any) -> bool:
 
 
 def secret_places(document: Any, path: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Where secrets stand in a part of a document, with their names."""
+    """The places of secrets in a part of a document, with their names."""
     if is_secret(document):
         yield path, document[MARK]
     elif isinstance(document, dict):
@@ -28,7 +28,7 @@ def secret_places(document: Any, path: Place = ()) -> Iterator[tuple[Place, str]
 
 
 def without_secrets(document: Any) -> Any:
-    """The same with a text in the place of each secret, as schemas and histories see it."""
+    """The same with a text in place of each secret, as schemas and histories see it."""
     if is_secret(document):
         return f"[secret {document[MARK]}]"
     if isinstance(document, dict):

@@ -1,7 +1,7 @@
-"""Call executions: a call object is evaluated, its target asked, its Result taken in by one arm (section 8 of MWL).
+"""Call executions: a call object is evaluated, its target started, its Result handled by one arm (section 8 of MWL).
 
-entered ──▶ target asked ──▶ settled ──▶ arm ──▶ left          a fault before the target: no arm
-                 └── interrupted ──▶ settled ──▶ dropped        no arm either
+entered ──▶ target started ──▶ settled ──▶ arm ──▶ left          a fault before the target: no arm
+                 └── interrupted ──▶ settled ──▶ dropped          no arm either
 """
 
 from typing import Any
@@ -24,13 +24,13 @@ from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.sealed_arguments import seal_by_place
 from perdure.kernel.values import NULL, SECOND, Instant, Payload
 
-_TASK = Kind.TASK  # members of an enumeration are found slowly, and every step asks
+_TASK = Kind.TASK  # looking up a member of an enumeration is slow, and every step needs it
 
-# The tail of a Step that succeeded: what it hands on, and what it binds.
+# The tail of a Step that succeeded: its output, and the variables it binds.
 
 
 def evaluate_tail(move: Move, step: Step, result: Result) -> tuple[Carried | None, Bindings]:
-    """`output` and `assign` of a Call, evaluated with its Result in sight; raises their `Fault`."""
+    """`output` and `assign` of a Call, evaluated with its Result in scope; raises their `Fault`."""
     program = move.step_program(step)
     if program.output is None and not program.assign:
         return RISING, {}
@@ -39,11 +39,11 @@ def evaluate_tail(move: Move, step: Step, result: Result) -> tuple[Carried | Non
     return output, scope.bindings(program.assign)
 
 
-GRACE: Instant = 10 * SECOND  # what a task has too: between the wish that it stops and its end
+GRACE: Instant = 10 * SECOND  # as for tasks: between the request to stop and the end
 
 
 def enter(move: Move, call: CallProgram, index: int = SINGLE) -> None:
-    """Evaluate the call's fields, validate its arguments and ask its target."""
+    """Evaluate the call's fields, validate its arguments and start its target."""
     dispatch = _Dispatch(move, call, index)
     try:
         arguments = dispatch.evaluate()
@@ -61,7 +61,7 @@ def enter(move: Move, call: CallProgram, index: int = SINGLE) -> None:
 
 
 class _Dispatch:
-    """Hands an evaluated call to its target. `given` is None when the call passes on what it received."""
+    """Starts the target of an evaluated call. `given` is its input; None if the call passes on what it received."""
 
     __slots__ = ("call", "given", "index", "move")
 
@@ -72,7 +72,7 @@ class _Dispatch:
         self.given: Carried | None = None
 
     def evaluate(self) -> dict[str, Any]:
-        """The arguments, valid; what is fixed in the document is validated once for all runs."""
+        """The validated arguments; arguments without expressions are validated once for all runs."""
         move, call = self.move, self.call
         if call.fixed is None:
             scope = move.call_scope(move.now, {"call": lambda: call_record(self.received(), self.index, move.now)})
@@ -174,7 +174,7 @@ class _Dispatch:
 
 
 def bind_parameters(move: Move, flow: Flow, arguments: Any) -> tuple[dict[str, Payload], Payload | None]:
-    """The variables a frame begins with, or the failure that keeps it from beginning (MWL-073, MWL-171)."""
+    """The variables that a frame starts with, or the failure that keeps it from starting (MWL-073, MWL-171)."""
     try:
         flow.parameters.validate(arguments, f"arguments of the Flow {flow.site or '/'}")
     except Fault as fault:
@@ -209,12 +209,12 @@ def _arm(move: Move, call: Call) -> f.CallLeft:
 
 
 def on_result(move: Move, index: int, outcome: Outcome | None, status: Status | None, accepted: Instant) -> None:
-    """Something that a call waited for has come: a delay ended, a task or a child run did."""
+    """What a call waited for has ended: a delay, a task or a child run."""
     call = find_call(move.frame, index)
     ok = True
     content: Carried | None = None
     if call.imposed is not None:
-        # It was interrupted: what it says now is in the history, its Result is the cancellation (MWL-708).
+        # It was interrupted: its answer is in the history, its Result is the cancellation (MWL-708).
         ok, content = False, call.imposed.to_payload(move.turn)
     elif isinstance(outcome, Succeeded):
         content = ARRIVAL
@@ -228,28 +228,28 @@ def on_result(move: Move, index: int, outcome: Outcome | None, status: Status | 
 
 
 def _leave_with_step(move: Move, accepted: Instant) -> bool:
-    """Leave the Step with its call, where nothing stands between them and its tail does not fail."""
+    """Leave the Step together with its call, if nothing is between them and its tail does not fail."""
     step = move.frame.stack[-2]
     if not isinstance(step, Step):
         return False
     try:
         output, bound = evaluate_tail(move, step, Result(True, move.body.cell(move.frame, ARRIVAL)))
     except Fault:
-        return False  # told by the Step, once the Result has risen to it
+        return False  # reported by the Step, once the Result has risen to it
     following = move.step_program(step).next
     move.emit(f.StepAnswered(move.number, accepted, following, move.now, move.next_step, output, bound))
     return True
 
 
 def _has_no_arm(move: Move, call: Call, ok: bool) -> bool:
-    """Whether there is nothing left to do for the call but to let its Result rise. What unwinds is left otherwise."""
+    """Whether the Result of the call can rise at once. A call that is being unwound is left in another way."""
     if call.index != SINGLE or call.imposed is not None or boundary_of(move.frame) is not None:
         return False
     return move.program.calls[call.site].arm(ok) is None
 
 
 def interrupt(move: Move, call: Call, imposed: Carried) -> None:
-    """Ask the call's target to stop; the call settles once it has."""
+    """Ask the call's target to stop; the call is settled once it has stopped."""
     turn = move.turn
     payload = move.body.cell(move.frame, imposed).to_payload(move.turn)
     move.emit(f.CallInterrupted(move.number, call.index, imposed))

@@ -1,4 +1,4 @@
-"""Deadlines. A bound fires at its instant, whether its timer or later work is looked at first (MWL-703)."""
+"""Deadlines. A bound fires at its instant, whether its timer or later work is processed first (MWL-703)."""
 
 from perdure.dialects.flow.run.interruption import boundary_of
 from perdure.dialects.flow.run.move import Move
@@ -9,14 +9,14 @@ from perdure.kernel.turn import Turn
 
 
 def on_deadline(turn: Turn, number: int, depth: int) -> None:
-    """A deadline has come. In a scope that is being left already there is nothing to interrupt any more."""
+    """A deadline was reached. A scope that is already being left is not interrupted again."""
     move = Move(turn, number)
     if boundary_of(move.frame, below=depth) is not None:
         return
     owner = move.frame.stack[depth]
     assert isinstance(owner, Entry) and owner.explanation is not None
     if owner is move.top and move.frame.rising is not None:
-        return  # a Result has arrived here already: it is accepted (MWL-421)
+        return  # a Result has already arrived here: it is accepted (MWL-421)
     imposed = cancellation(previous=owner.explanation.read(turn))
     if owner.timer:
         turn.drop_timer(owner.timer)
@@ -24,8 +24,10 @@ def on_deadline(turn: Turn, number: int, depth: int) -> None:
 
 
 def fire_overdue(move: Move) -> bool:
-    """After an outage a run may be about to begin new work beyond a deadline whose timer is still on its way:
-    the bound comes first. A Result that was received before the deadline goes on rising undisturbed.
+    """Whether an overdue bound fired instead of the next move.
+
+    After an outage a run may be about to start work after a deadline whose timer has not been processed yet: the bound
+    comes first. A Result that was received before the deadline keeps rising.
     """
     if not move.body.bounds or isinstance(move.top, Call):
         return False

@@ -1,6 +1,6 @@
 """The roots that expressions read: `step`, `call`, `middleware` and the others, as plain data (section 5 of MWL).
 
-Only what the language lists is there; a member that is not available at a site is absent.
+Exactly the members that the language lists; a member that is not available at a site is absent.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ def frame_record(turn: Turn, frame: Frame) -> Record:
 def step_record(
     turn: Turn, step: Step, action: "Action", exited: Instant | None = None, result: Result | None = None
 ) -> Record:
-    """`exited` is given from the Step's tail on; only then its Result or Results are there."""
+    """`exited` is set from the Step's tail on; only then are its Results available."""
     metadata: Record = {"enteredAt": write_timestamp(step.at)}
     if exited is not None:
         metadata["exitedAt"] = write_timestamp(exited)

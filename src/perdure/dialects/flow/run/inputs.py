@@ -1,4 +1,4 @@
-"""How a Flow reacts to what arrives: ends of tasks, timers and child runs, and a cancel."""
+"""How a Flow reacts to inputs: ends of tasks, timers and child runs, and a cancel."""
 
 from perdure.dialects.flow.run import calls, deadlines, moves
 from perdure.dialects.flow.run.move import Move
@@ -25,9 +25,9 @@ def _on_end(turn: Turn) -> None:
     """React to what the kernel has just recorded as the end of a task, a timer or a child run."""
     arrival = turn.body.arrival
     if not turn.events or type(turn.events[-1]) not in _ENDS:
-        return  # a task was handed out again: not an attempt, nothing for us (MWL-709)
+        return  # a task was redelivered: not an attempt, nothing to do (MWL-709)
     if arrival is None:
-        return  # the end of a sleep or a gap: its frame is awake
+        return  # the end of a sleep or a gap: its frame is queued already
     if arrival.is_bound:
         deadlines.on_deadline(turn, arrival.frame, arrival.index)
     else:
@@ -35,13 +35,13 @@ def _on_end(turn: Turn) -> None:
 
 
 def end_exhausted(turn: Turn, reason: str, count: int) -> None:
-    """So many moves or caught failures without outside input."""
+    """The run made too many moves, or caught too many failures, without outside input."""
     verb = "caught" if reason == "failures" else "made"
     message = f"the run {verb} {count} {reason} without any outside input"
     envelope = cancellation(message=message, details={"reason": reason, "limit": count})
     body: Body = turn.body
     root = body.frames.get(moves.ROOT)
     if root is not None and root.interrupted is not None:
-        turn.end(*moves.status_and_outcome(envelope))  # it does not even end when it is told to
+        turn.end(*moves.status_and_outcome(envelope))  # it does not end even when interrupted
     else:
         moves.interrupt_root(turn, envelope)

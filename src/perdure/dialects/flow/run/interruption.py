@@ -1,4 +1,4 @@
-"""Who interrupts whom, read off a frame's stack (MWL-551 to MWL-558, MWL-712).
+"""What interrupts what, derived from a frame's stack (MWL-551 to MWL-558, MWL-712).
 
 A bound that fired owns what is above it in the stack; an interruption of the whole frame owns everything.
 An entry whose `onAlways` has begun shields what is above it: that runs to its end first.
@@ -26,7 +26,7 @@ def boundary_of(frame: Frame, below: int | None = None) -> int | None:
 
 
 def cancellation_at(frame: Frame, boundary: int) -> Cell:
-    """The cancellation that the interrupter there has put in flight."""
+    """The cancellation of the interrupter at that depth."""
     if boundary == BOTTOM:
         assert frame.interrupted is not None
         return frame.interrupted

@@ -1,4 +1,4 @@
-"""The onion: how one middleware entry is entered, ascended and left (section 10 of MWL).
+"""How one middleware entry is entered, receives a Result and is left (section 10 of MWL).
 
 onEntry ──▶ INSIDE ──Result rises──▶ onSuccess | onFailure ──▶ LEAVING ──▶ onAlways ──▶ gone
               ▲                              │ run again                      └─ CLEANING, while its call runs
@@ -21,7 +21,7 @@ from perdure.dialects.flow.state.values import NOTHING, RISING, Carried, Cell, R
 from perdure.kernel import jsontext
 from perdure.kernel.values import NULL, Payload
 
-FIRST_BOUND_RANK = 1  # ends of waits have rank 0; bounds come after them, the outermost first (O-23)
+FIRST_BOUND_RANK = 1  # ends of waits have rank 0; bounds follow, the outermost first (O-23)
 
 
 def open_entry(move: Move, program: EntryProgram) -> None:
@@ -181,7 +181,7 @@ def leave(move: Move, entry: Entry) -> None:
     except Fault as fault:
         event = f.EntryLeft(move.number, move.supersede(fault.envelope, risen))
     if entry.timer:
-        move.turn.drop_timer(entry.timer)  # of a bound or a gap that an interruption has overtaken
+        move.turn.drop_timer(entry.timer)  # of a bound or a gap that was interrupted
     move.emit(event)
 
 
@@ -202,7 +202,7 @@ def _finish_cleanup(move: Move, entry: Entry, program: EntryProgram) -> None:
 def _phase_context(
     move: Move, program: EntryProgram, name: str, phase: Phase, scope: Scope, entry: Entry, risen: Result | None
 ) -> PhaseContext:
-    """Gate, evaluate and validate: (1) and (2) of MWL-360."""
+    """Check `when`, evaluate and validate: (1) and (2) of MWL-360."""
     arguments: dict[str, Any] | None = None
     if scope.holds(phase.when):
         arguments = scope.arguments(phase.arguments)
@@ -221,7 +221,7 @@ def _phase_context(
 
 
 def _run_action(provider: Middleware, act: Callable[[PhaseContext], Directive], context: PhaseContext) -> Directive:
-    """Ask the action. Spec-defined ones do not fail; an exception in a user's is a failure of its phase."""
+    """Run the action. Built-in ones do not fail; an exception of a custom one is a failure of its phase."""
     if provider.is_ours:
         return act(context)
     try:

@@ -1,4 +1,4 @@
-"""One move of one frame: what the moving parts share. It looks at the state, and emits."""
+"""One move of one frame: it reads the state and emits events. Shared by the modules that decide."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -50,10 +50,10 @@ class Move:
         return self.turn.keep(jsontext.encode(data))
 
     def carry_failure(self, envelope: Envelope) -> Carried:
-        """A failure as an event carries it: link by link, behind the failure that a place holds already.
+        """A failure as an event carries it: link by link, on top of the failure that a place already holds.
 
-        A graph that fails in a circle piles history upon history. Where that gets too deep to be read again, or too
-        large, the older part of the chain goes.
+        A graph that fails in a cycle accumulates history. If the chain gets too deep to be decoded, or too large, its
+        older part is dropped.
         """
         links = links_of(envelope)
         if len(links) > 1 and self._can_link(links):
@@ -67,7 +67,7 @@ class Move:
         return self.turn.keep(text)
 
     def chain_onto(self, envelope: Envelope, place: str) -> Carried:
-        """A failure with the one that a place holds, if it holds one, at the end of its chain."""
+        """A failure with the one that a place holds, if any, at the end of its chain."""
         before = (
             self.frame.failure
             if place == "failure"
@@ -89,7 +89,7 @@ class Move:
         return [self.encode(link) for link in without_history(links, is_all)]
 
     def _chain(self, links: list[Envelope]) -> Place:
-        """`links`, the newest first. Those that a place holds as a chain, or as a single link, are not told again."""
+        """`links`, the newest first. Those that a place holds as a chain, or as a single link, are not repeated."""
         for place in ("failure", "rising"):
             cell = (
                 self.frame.failure
@@ -101,7 +101,7 @@ class Move:
             at = None if cell is None else next((at for at, link in enumerate(links) if cell.holds(link)), None)
             if at and (isinstance(cell, FailureChain) or at == len(links) - 1):
                 return Place(follows=place, links=self._encode_links(links[:at]))
-        shown = links[: LONGEST + 1]  # one more than is shown, so that it is seen that there were
+        shown = links[: LONGEST + 1]  # one more than is shown, so that the truncation is visible
         return Place(links=self._encode_links(shown, is_all=len(shown) == len(links)))
 
     @property
@@ -155,7 +155,7 @@ class Move:
         return lambda: entry_record(self.turn, entry, at, result)
 
     def enclosing_roots(self) -> dict[str, RootBuilder]:
-        """The roots that what stands on top of the stack has around it: the Step, the phase of a cleanup."""
+        """The roots from around the top of the stack: the Step, the phase of a cleanup."""
         makers: dict[str, RootBuilder] = {}
         step = self.frame.step
         if step is not None:
@@ -166,14 +166,14 @@ class Move:
                 break
         return makers
 
-    # Ends that several parts of the language share.
+    # Ends that several modules share.
 
     def resolve_failed(self, envelope: Envelope) -> None:
-        """The Step on top resolves to a failure; one it was recovering from goes to the end of its chain (MWL-515)."""
+        """The Step on top resolves to a failure; the one it was recovering from ends its chain (MWL-515)."""
         self.emit(f.StepFailed(self.number, self.chain_onto(envelope, "failure"), self.now))
 
     def supersede(self, envelope: Envelope, risen: Result | None) -> Carried:
-        """A failure that takes the place of what was rising: a failure is chained, a success disappears (MWL-516)."""
+        """A failure that replaces what was rising: a failure is chained, a success is dropped (MWL-516)."""
         if risen is None or risen.ok:
             return self.carry_failure(envelope)
         if risen is self.frame.rising:

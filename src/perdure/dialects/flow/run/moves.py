@@ -1,6 +1,6 @@
-"""What a Flow does next: the frame that was woken last makes one move.
+"""What a Flow does next: the frame that was queued last makes one move.
 
-interrupted?    leave the innermost scope                    (`unwinding`)
+interrupted?    leave the innermost scope                    (`unwind`)
 Result rising?  into the entry, Step or call on top; at the bottom the frame is complete
 otherwise       descend: the next entry, the Step, its action, its call
 """
@@ -45,7 +45,7 @@ def catch(move: Move, step: Step) -> None:
     move.emit(f.StepEnded(move.number, False, FAILURE))
 
 
-# Leaving what was interrupted, innermost outward: targets stop, established entries run `onAlways`, nothing else.
+# Leaving interrupted scopes from the inside out: targets stop, established entries run `onAlways`, nothing else.
 
 
 def unwind(move: Move, boundary: int) -> None:
@@ -65,9 +65,9 @@ def unwind(move: Move, boundary: int) -> None:
 
 
 def _end_unwinding(move: Move, owner: Entry, boundary: int) -> None:
-    """The conversion seam (MWL-555): a bare cancellation of one's own becomes what it explained.
+    """Conversion (MWL-555): the bound's own cancellation, if unchanged, becomes the failure that explains it.
 
-    When something further out interrupts as well, that takes over here, and nothing is converted (MWL-712).
+    If something further out interrupts too, it takes over here, and nothing is converted (MWL-712).
     """
     arrived = move.frame.rising
     assert arrived is not None and owner.fired is not None and owner.explanation is not None
@@ -87,7 +87,7 @@ def _leave_call(move: Move, call: Call) -> None:
         calls.interrupt(move, call, RISING)
         return
     # A Result accepted before the interruption is dropped with its scope; one that came out of the target's own
-    # unwind goes on upward, for a failed cleanup must not hide behind a converted timeout (O-25).
+    # unwind goes on upward, so that a converted timeout does not hide a failed cleanup (O-25).
     content = call.result.cell.to_payload(move.turn) if call.imposed is not None else None
     move.emit(f.CallDropped(move.number, content))
 
@@ -108,7 +108,7 @@ def _leave_step(move: Move, step: Step) -> None:
         move.emit(f.StepDropped(move.number, content))
 
 
-# The root frame: the platform is its caller, and may have supplied arguments (MWL-075).
+# The root frame: the platform is its caller and may supply arguments (MWL-075).
 
 
 def root_bindings(turn: Turn) -> tuple[dict[str, Payload], Payload | None]:
@@ -139,7 +139,7 @@ def advance(turn: Turn) -> bool:
         return False
     before = len(turn.events)
     _move(Move(turn, number))
-    assert len(turn.events) > before, "a move that changes nothing would be made for ever"
+    assert len(turn.events) > before, "a move without events would be repeated forever"
     return True
 
 
@@ -232,7 +232,7 @@ def status_and_outcome(envelope: Envelope) -> tuple[Status, Outcome]:
 
 
 def interrupt_root(turn: Turn, envelope: Envelope | None = None) -> None:
-    """External cancellation: operator, deadline, engine limit are all this one case (MWL-557)."""
+    """External cancellation, by an operator, a deadline or an engine limit (MWL-557)."""
     body: Body = turn.body
     if not body.opened:
         turn.end(*status_and_outcome(envelope or cancellation()))

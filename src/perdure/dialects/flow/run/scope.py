@@ -1,4 +1,4 @@
-"""Evaluating fields at a site: the roots that are in scope there, built when an expression asks for them."""
+"""Evaluating fields at a site: the roots that are in scope there, built when an expression reads them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,17 +19,17 @@ from perdure.kernel.values import Instant, Ref
 RootBuilder = Callable[[], Any]
 
 WORTH_SHARING = 200
-"""Characters or members from which on it is worth looking whether a place holds the very same value already."""
+"""Characters or members from which on it pays to check whether a place already holds the same value."""
 
 GROWTH_SINCE = 3
-"""The vocabulary in which events say that a value has grown."""
+"""The record version from which on events can say that a value has grown."""
 
 DEEPEST = 300
-"""Levels of nesting that an expression may build up; a value must be readable wherever it goes."""
+"""Levels of nesting that an expression may build; any value must be decodable everywhere."""
 
 
 class Scope:
-    """What one construct's fields are evaluated against, out of one budget. `at` is its clock pin (MWL-195)."""
+    """What the fields of one construct are evaluated against, with one budget. `at` is its clock pin (MWL-195)."""
 
     def __init__(self, turn: Turn, frame: Frame, at: Instant, makers: Mapping[str, RootBuilder]) -> None:
         self._turn = turn
@@ -42,7 +42,7 @@ class Scope:
 
     @property
     def _clock(self) -> ClockPin:
-        """Made when an expression asks: most do not."""
+        """Built on demand: most expressions do not need it."""
         if self._pin is None:
             self._pin = ClockPin(as_datetime(self._at), as_datetime(self._turn.now))
         return self._pin
@@ -72,7 +72,7 @@ class Scope:
             raise self._fault(fault, predicate.site) from None
 
     def evaluate_to_carry(self, field: Field | None) -> Carried | None:
-        """The field's value as an event carries it; None for a field that is not written."""
+        """The field's value as an event carries it; None for a field that is absent."""
         if field is None:
             return None
         if field.text is not None:
@@ -82,7 +82,7 @@ class Scope:
         return self.carry(self.value(field), field.site)
 
     def _appended(self, growing: AppendExpression, site: str) -> Place | None:
-        """What was added, where a place holds a list or a text long enough; only that is evaluated and written."""
+        """The appended part, if a place holds a long list or text; only that part is evaluated and recorded."""
         turn, growth = self._turn, growing.growth
         place = self._place_at(growth.path) if turn.record_version >= GROWTH_SINCE else None
         if place is None:
@@ -98,7 +98,7 @@ class Scope:
         except mwl.ExpressionFault as fault:
             raise self._fault(fault, site) from None
         if not growth.fits(*measure, added):
-            return None  # the whole expression says what is wrong
+            return None  # evaluating the whole expression reports what is wrong
         if not added:
             return Place(place=place)
         carried = Place(grows=place, added=turn.keep(self._encode(added, site)))
@@ -109,7 +109,7 @@ class Scope:
         return carried
 
     def carry(self, data: Any, site: str) -> Carried:
-        """Data as an event carries them: by place when one holds them already, otherwise encoded."""
+        """Data as an event carries them: by place if one already holds them, otherwise encoded."""
         place = self._place_of(data) if _is_worth_sharing(data) else None
         if place is not None:
             return place
@@ -185,7 +185,7 @@ class Scope:
         return None
 
     def _rising(self, root: str) -> str | None:
-        """A Result may also be one that an action put in the place of what rose."""
+        """The place of the rising Result, unless an action has replaced it."""
         result = self._evaluation_context(ExpressionReads([root], frozenset({root})))[0][root].get("result")
         rising = self._frame.rising
         is_rising = result is not None and rising is not None and rising.ok and rising.cell.holds(result.get("value"))

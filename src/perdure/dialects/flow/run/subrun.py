@@ -1,6 +1,6 @@
-"""The provider `run`: another document, of any language, as a child run. It holds no worker while it runs.
+"""The provider `run`: another document, of any language, as a child run. It occupies no worker while it runs.
 
-The call's input is the child's; a Flow is also told its `arguments`. The Result is the child's: a Playbook gives its
+The call's input is the child's; a Flow also gets `arguments`. The Result is the child's: a Playbook gives its
 envelope, a failure comes with the chain of failures behind it.
 """
 
@@ -32,7 +32,7 @@ PARAMETERS = Parameters(
 
 
 class CannotRun(Exception):
-    """There is nothing to run; carries the failure that the call ends with."""
+    """The document cannot be run; carries the failure that the call ends with."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class CannotRun(Exception):
 
 
 def callee(turn: Turn, arguments: dict[str, Any]) -> Callee:
-    """The document that is to be run, as it was given or by its name."""
+    """The document to run: from the arguments, or by its name."""
     if subruns.is_too_deep(turn):
         raise CannotRun("TooDeep", f"runs start each other more than {subruns.DEEPEST} levels deep")
     if "document" in arguments:

@@ -1,9 +1,9 @@
-"""The state of a Flow's run: frames, each with its stack of what it is inside of. Changed by events only.
+"""The state of a Flow's run: frames, each with the stack of its open scopes. Changed by events only.
 
     Frame.stack, innermost last:   Entry…  Step  Entry…  Call          (Flow level, the Step, its own level)
 
-A frame is strictly serial: a value descends (`value`) or a Result rises (`rising`), one move at a time. What runs at
-the same time as its siblings, the dispatches of a Gather, hangs in the `Fan` of its Step.
+A frame is strictly serial: a value descends (`value`) or a Result rises (`rising`), one move at a time. The
+concurrent dispatches of a Gather are in the `FanOut` of its Step.
 """
 
 from enum import IntEnum
@@ -18,7 +18,7 @@ from perdure.kernel.growth import Buffer
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import Instant, Payload, Ref
 
-# How values stand in a snapshot.
+# The form of values in a snapshot.
 
 
 def encode_hook(item: Any) -> Any:
@@ -55,7 +55,7 @@ def _payload(item: Any) -> Payload:
     return item if isinstance(item, bytes) else Ref(*item)
 
 
-SINGLE = -1  # the index of a call that is no dispatch of a Gather
+SINGLE = -1  # the index of a call that is not a dispatch of a Gather
 SLEEP, GAP = -2, -3  # what else a frame can wait for
 
 
@@ -69,11 +69,11 @@ class Kind(IntEnum):
 
 
 class Position(IntEnum):
-    """Where an established entry is in its life."""
+    """The state of an established entry."""
 
     INSIDE = 0  # its inner scope runs
     WAITING = 1  # between two runs
-    LEAVING = 2  # what it emits is known, `onAlways` is still to come
+    LEAVING = 2  # its Result is known, `onAlways` has not run yet
     CLEANING = 3  # `onAlways` has begun and runs to its end (MWL-558)
 
 
@@ -104,7 +104,7 @@ class Call(msgspec.Struct, gc=False, array_like=True, tag=1):
 
 
 class FanOut(msgspec.Struct, gc=False, array_like=True):
-    """The dispatches of a Gather. Counters stand for scans, so that a Result costs the same at any width."""
+    """The dispatches of a Gather. Counters instead of scans, so that a Result costs the same at any width."""
 
     total: int
     need: int
@@ -203,7 +203,7 @@ class Frame(msgspec.Struct, gc=False, array_like=True):
 
     @property
     def step(self) -> Step | None:
-        """The Step the frame is in; a Flow-level phase is in none."""
+        """The Step that the frame is in; None in a phase of the Flow level."""
         for scope in reversed(self.stack):
             if isinstance(scope, Step):
                 return scope
@@ -217,7 +217,7 @@ class Frame(msgspec.Struct, gc=False, array_like=True):
 
 
 class Arrival(msgspec.Struct, gc=False):
-    """Something a frame waited for has come: for the call `index`, or for the bound at that depth."""
+    """What a frame waited for has ended: the call `index`, or the time of the bound at that depth."""
 
     frame: int
     index: int
@@ -237,7 +237,7 @@ class Body(msgspec.Struct, gc=False):
     steps: int = 0
     input: Cell = NOTHING
     result: Result | None = None
-    arrival: "Arrival | None" = None  # what just arrived, until the same turn has reacted to it
+    arrival: "Arrival | None" = None  # what has just ended, until the same turn has reacted to it
 
     def enqueue(self, frame: int) -> None:
         self.agenda.pop(frame, None)
@@ -247,7 +247,7 @@ class Body(msgspec.Struct, gc=False):
         self.agenda.pop(frame, None)
 
     def cell(self, frame: Frame, carried: Carried) -> Cell:
-        """The value an event carries; a name stands for what a place of the frame holds."""
+        """The value that an event carries; a place means the value that the frame holds there."""
         if not isinstance(carried, dict):
             return Cell(carried)
         if "grows" in carried:
@@ -269,7 +269,7 @@ def _extend_chain(frame: Frame, carried: Place) -> FailureChain:
 
 
 def cell_at(frame: Frame, place: str) -> Cell:
-    """What a place of the frame holds."""
+    """The value at a place of the frame."""
     match place:
         case "rising":
             assert frame.rising is not None

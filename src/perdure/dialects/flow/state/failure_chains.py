@@ -1,4 +1,4 @@
-"""A failure with the history behind it: its links are held one by one, so that one more failure is one more link."""
+"""A failure with its history: the links are stored one by one, so that another failure adds one link."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
 LONGEST = 200
-"""Links that are shown. Only a graph that fails in a circle gets there, and would grow without bound (MWL-518)."""
+"""Links that are shown. Only a graph that fails in a cycle reaches this, and would grow without bound (MWL-518)."""
 
 LARGE = 256 * 1024  # bytes
 LONGEST_OF_LARGE = 20  # so many are always shown, however large they are
 
 
 class FailureChain(Cell):
-    """The links, the oldest first, each a failure without its `previous`; `is_cut` when older ones have gone."""
+    """The links, the oldest first, each a failure without its `previous`; `is_cut` if older ones were dropped."""
 
     __slots__ = ("_size", "is_cut", "links")
 
@@ -24,7 +24,7 @@ class FailureChain(Cell):
         """`size`: of all links, in bytes, where that is known."""
         size = _size(links) if size is None else size
         longest = LONGEST_OF_LARGE if size > LARGE else LONGEST
-        if len(links) + is_cut > longest:  # the marker stands for a link too
+        if len(links) + is_cut > longest:  # the marker counts as a link
             gone, links, is_cut = links[: 1 - longest], links[1 - longest :], True
             size -= _size(gone)
         self.links = links
@@ -34,7 +34,7 @@ class FailureChain(Cell):
 
     def read(self, turn: Turn) -> Any:
         if self.data is UNREAD:
-            turn.all_texts(link.payload for link in self.links)  # asked for at once
+            turn.all_texts(link.payload for link in self.links)  # requested in one go
             self.data = join_links([link.read(turn) for link in self.links], self.is_cut)
         return self.data
 
@@ -60,7 +60,7 @@ def _size(links: tuple[Cell, ...]) -> int:
 
 
 def join_links(links: list[Envelope], is_cut: bool) -> Envelope:
-    """The failure as the language shows it, of its links, the oldest first."""
+    """The failure as the language shows it, from its links, the oldest first."""
     chain: Envelope | None = failure(TRUNCATED) if is_cut else None
     for link in links:
         chain = link if chain is None else {**link, "previous": chain}
@@ -77,7 +77,7 @@ def links_of(envelope: Envelope) -> list[Envelope]:
 
 
 def without_history(links: list[Envelope], is_all: bool) -> list[Envelope]:
-    """Links as they are held, the oldest first; the oldest of all keeps what it says of a `previous` that is none."""
+    """Links as they are stored, the oldest first; the very oldest keeps its `previous`, which is not a failure."""
     last = len(links) - 1 if is_all else len(links)
     return [
         link if at == last else {name: value for name, value in link.items() if name != "previous"}

@@ -56,7 +56,7 @@ def link_failures(new: Envelope, superseded: Envelope) -> Envelope:
 
 
 def truncate_chain(envelope: Envelope, limit: int) -> Envelope:
-    """The failure with at most `room` links, the last of them a marker if some had to go (MWL-518)."""
+    """The failure with at most `limit` links, the last of them a marker if some were dropped (MWL-518)."""
     links = [envelope]
     while isinstance(links[-1].get("previous"), dict):
         links.append(links[-1]["previous"])

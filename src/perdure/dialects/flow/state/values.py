@@ -20,7 +20,7 @@ from perdure.kernel.values import NULL, Payload, Ref
 class Place(TypedDict, total=False):
     """Stands in an event for the value that a `place` of the frame holds already.
 
-    Or for one that `grows` out of what a place holds: by what was `added` at its end. `sealed` is the text of all that
+    Or for one that `grows` from what a place holds: by what was `added` at its end. `sealed` is the text of all that
     it has grown by before and that is not beside the log yet. Or for a failure with its history: the `links` of it, the
     oldest first, behind which is what the place holds that it `follows`, if any.
     """
@@ -66,20 +66,20 @@ class Cell:
                 self.data = jsontext.decode(turn.text(self.payload))
             except RecursionError:
                 raise _too_deep() from None
-        elif type(self.payload) is Ref:  # who reads it may write it again
+        elif type(self.payload) is Ref:  # whoever reads it may record it again
             pay(self.payload.size // BYTES_PER_READ_UNIT)
         return self.data
 
     def head(self, turn: Turn) -> Any:
-        """Of a failure, what is said of it without its history; perhaps more."""
+        """Of a failure, at least its members without the history."""
         return self.read(turn)
 
     def holds(self, data: Any) -> bool:
-        """These very data, not merely equal ones."""
+        """Whether it holds the same object, not merely equal data."""
         return self.data is data
 
     def is_same(self, other: "Cell") -> bool:
-        """Whether both hold one text; what has grown, or has a history, is nobody's double."""
+        """Whether both hold the same text; values that have grown or have a history are only the same as themselves."""
         return type(other) is Cell and self.payload == other.payload
 
     def to_payload(self, turn: Turn) -> Payload:
@@ -91,7 +91,7 @@ class Cell:
         return self.payload.size if isinstance(self.payload, Ref) else len(self.payload)
 
     def measure(self, turn: Turn) -> "Measure | None":
-        """As a list or a text; None of anything else."""
+        """The measure of a list or a text; None for anything else."""
         data = self.read(turn)
         if isinstance(data, str):
             return True, 1, len(data)
@@ -99,7 +99,7 @@ class Cell:
 
     @property
     def unsealed(self) -> list[Payload]:
-        """What it has grown by and is to be put beside the log as one text, now that it is much."""
+        """The pieces it has grown by, to be stored beside the log as one text now that they are large."""
         return []
 
     def grow(self, added: Payload, sealed: Ref | None = None) -> "GrowingValue":
@@ -111,14 +111,14 @@ def _too_deep() -> Fault:
 
 
 class GrowingValue(Cell):
-    """A list or a text, as the first pieces of a buffer that it shares with what it was before and has become since."""
+    """A list or a text, as the first pieces of a buffer that it shares with its earlier and later values."""
 
     __slots__ = ("_buffer", "count")
 
     def __init__(self, buffer: Buffer, count: int) -> None:
         self._buffer = buffer
         self.count = count
-        self.data = UNREAD  # a copy of its own, once it is not the latest any more
+        self.data = UNREAD  # its own copy, once it is not the latest value any more
 
     @property
     def buffer(self) -> Buffer:
@@ -195,11 +195,11 @@ class Vars:
             self._grown.pop(name, None)
 
     def read(self, turn: Turn, names: frozenset[str] | None = None) -> dict[str, Any]:
-        """All variables, or at least those that are `wanted`: a text that grows is only put together for who asks."""
+        """All variables, or at least those in `names`: a growing text is only joined if it is read."""
         for name in list(self._stale):
             cell = self.cells.get(name)
             if name in self._grown:
-                self._data.setdefault(name)  # its place among the others; what it holds comes below
+                self._data.setdefault(name)  # keeps its order; its value is set below
             elif cell is None:
                 self._data.pop(name, None)
             else:
@@ -220,7 +220,7 @@ class Vars:
             self._names[id(data)] = name
 
     def name_of(self, data: Any) -> str | None:
-        """The variable that holds these very data, not merely equal ones."""
+        """The variable that holds this very object, not merely equal data."""
         name = self._names.get(id(data))
         cell = None if name is None else self.cells.get(name)
         return name if cell is not None and cell.holds(data) else None
@@ -239,7 +239,7 @@ class Result(msgspec.Struct, gc=False, array_like=True):
 
 
 def is_deeper(data: Any, levels: int) -> bool:
-    """Whether containers are nested deeper than that; level by level, so that depth costs no stack."""
+    """Whether containers are nested deeper than that; level by level, without recursion."""
     level = [data]
     for _ in range(levels):
         level = [

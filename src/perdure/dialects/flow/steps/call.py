@@ -64,7 +64,7 @@ class CallAction(Action):
             calls.enter(move, fields.call)
 
     def resolve(self, move: Move, step: Step) -> None:
-        """The outermost entry, or the call itself, has emitted: that is `step.result`."""
+        """The outermost entry, or the call itself, has emitted `step.result`."""
         result = move.frame.rising
         assert result is not None
         if not result.ok:

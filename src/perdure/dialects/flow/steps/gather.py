@@ -1,6 +1,6 @@
-"""Gather: fans a call out, collects every Result, and routes on a completion policy (section 9 of MWL).
+"""Gather: dispatches a call many times, collects every Result, and routes by a completion policy (section 9 of MWL).
 
-over, successes ──▶ dispatches start, at most `concurrency` at once ──▶ all resolved ──▶ arms, in order ──▶ verdict
+over, successes ──▶ dispatches start, at most `concurrency` at once ──▶ all resolved ──▶ arms, in order ──▶ decision
                           └── decided early under `wait: false`: the rest is cancelled or skipped
 """
 
@@ -160,7 +160,7 @@ class GatherAction(Action):
         except Fault as fault:
             # Nothing has started: all are skipped, so that `step.results` is complete (O-11).
             if move.frame.failure is not None:
-                move.frame.failure.read(move.turn)  # asked for before anything is emitted
+                move.frame.failure.read(move.turn)  # must be read before anything is emitted
             move.emit(f.GatherBegan(move.number, total, 0, False, limit, elements))
             move.emit(f.GatherDecided(move.number))
             move.resolve_failed(fault.envelope)
@@ -169,7 +169,7 @@ class GatherAction(Action):
         move.emit(f.GatherBegan(move.number, total, need, fields.wait, limit, elements))
 
     def _finish(self, move: Move, step: Step, fan: FanOut) -> None:
-        """The verdict is made of the final slots: an arm's fault may have turned a success (MWL-323)."""
+        """The decision uses the final Results: a fault in an arm may have turned a success into a failure (MWL-323)."""
         program = move.step_program(step)
         succeeded = [call for index in range(fan.started) if (call := fan.calls[index]).result and call.result.ok]
         try:
@@ -204,7 +204,7 @@ def _needed(move: Move, step: Step, field: Field, total: int) -> int:
 
 
 def _next_arm(move: Move, fan: FanOut) -> Call | None:
-    """The next settled dispatch that has something to say; cancelled and skipped ones run no arm (MWL-320)."""
+    """The next settled dispatch that has an arm to run; cancelled and skipped ones run no arm (MWL-320)."""
     for index in range(fan.arm, fan.started):
         call = fan.calls[index]
         program = move.program.calls[call.site]
@@ -215,7 +215,7 @@ def _next_arm(move: Move, fan: FanOut) -> Call | None:
 
 
 def _values(turn: Turn, calls: list[Call]) -> bytes:
-    """The success projection, made of the texts as they are."""
+    """The values of the successes, joined without decoding them."""
     payloads = [call.result.cell.to_payload(turn) for call in calls if call.result is not None]
     return b"[" + b",".join(turn.all_texts(payloads)) + b"]"
 

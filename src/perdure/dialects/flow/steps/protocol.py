@@ -1,6 +1,6 @@
 """What an action of a Step is. A new one is a file in this folder and a line in its registry.
 
-The file says everything about the action: the members of its Steps and what else is checked, what is compiled, how it
+The file has everything about the action: the members of its Steps and what else is checked, what is compiled, how it
 runs, what its Steps show to expressions, how they are drawn, and what `check` warns of.
 """
 

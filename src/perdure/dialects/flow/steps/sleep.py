@@ -64,7 +64,7 @@ class SleepAction(Action):
 
     def advance(self, move: Move, step: Step) -> None:
         program = move.step_program(step)
-        is_calendar = program.fields.until is not None  # an instant on the wall, however that is set
+        is_calendar = program.fields.until is not None  # follows the wall clock, even if that is set
         now = move.now + move.turn.ahead if is_calendar else move.now
         try:
             due = now if step.woken else self._due(move, step, program.fields)

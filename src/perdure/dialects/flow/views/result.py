@@ -1,4 +1,4 @@
-"""A run as data: its Result exactly as the language defines it, or where it is while it has none."""
+"""A run as data: its Result exactly as the language defines it, or its progress while it has none."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from perdure.kernel.turn import MissingValues
 from perdure.kernel.values import Payload
 
 SHOWN = 100
-"""Frames of a live run that are shown; a wide fan-out has thousands, all alike."""
+"""Frames of a live run that are shown; a wide Gather has thousands that look alike."""
 
 
 def show(execution: Execution, texts: Mapping[bytes, bytes]) -> Any:

@@ -1,4 +1,4 @@
-"""Whether a Result is the one a conformance case expects, and in which members it is not (MWL-602, MWL-603)."""
+"""Whether a Result is the one that a conformance case expects, and where it differs (MWL-602, MWL-603)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ def differences(expected: dict[str, Any], actual: Any, at: str = "") -> Iterator
 
 
 def _envelope(expected: dict[str, Any], actual: dict[str, Any], at: str) -> Iterator[str]:
-    """Members the expectation does not name are free; an expected null also matches absence."""
+    """Members that the expectation does not name are ignored; an expected null also matches absence."""
     for name, value in expected.items():
         other = actual.get(name)
         if value is None and other is None:

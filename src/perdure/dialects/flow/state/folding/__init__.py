@@ -1,4 +1,4 @@
-"""How events change the state of a Flow. Total, dull, constant time; nothing is evaluated here."""
+"""How events change the state of a Flow. Total, without decisions, in constant time; nothing is evaluated here."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the kernel records of the outside: the start, and ends of timers, tasks and child runs."""
+"""Events of the kernel: the start, and ends of timers, tasks and child runs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ def _timer_fired(body: Body, event: e.TimerFired) -> None:
         body.arrival = Arrival(*bound, is_bound=True)
         return
     if event.timer not in body.waits:
-        return  # the grace of a child: the kernel's own
+        return  # the grace period of a child: handled by the kernel
     number, index = body.waits.pop(event.timer)
     top = body.frames[number].stack[-1]
     if index in (SLEEP, GAP):

@@ -154,7 +154,7 @@ def _call_interrupted(body: Body, event: f.CallInterrupted) -> None:
 
 
 def _remove_last(running: dict[int, None], index: int) -> None:
-    """The one begun last is interrupted first. `popitem` leaves no hole at the end, which every look would cross."""
+    """The call started last is interrupted first. `popitem` leaves no gap at the end that later lookups would skip."""
     last, _ = running.popitem()
     assert last == index
 

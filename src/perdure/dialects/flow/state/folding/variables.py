@@ -1,4 +1,4 @@
-"""Variables: bound together, and remembered by the entries that may have to put them back."""
+"""Variables: bound together, and remembered by the entries that may have to restore them."""
 
 from perdure.dialects.flow.state.body import Body, Entry, Frame
 from perdure.dialects.flow.state.events import Bindings
@@ -7,7 +7,7 @@ from perdure.kernel.values import Payload
 
 
 def cells_of(body: Body, frame: Frame, bound: Bindings) -> dict[str, Cell]:
-    """All looked up before any is bound: a block reads the state from before itself (MWL-181)."""
+    """All are looked up before any is bound: a block reads the state from before itself (MWL-181)."""
     return {name: body.cell(frame, carried) for name, carried in bound.items()}
 
 
