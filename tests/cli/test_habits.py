@@ -182,4 +182,4 @@ def test_help_names_the_habits_in_one_paragraph(perdure: CommandLine) -> None:
 
     assert "NoETL commands are accepted" in told
     assert not [line for line in told.splitlines() if line.strip().startswith(("status ", "validate ", "exec "))]
-    assert "without what it has produced" in perdure("status", "--help").out
+    assert "without its results" in perdure("status", "--help").out

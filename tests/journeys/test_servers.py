@@ -406,8 +406,8 @@ def test_an_outage_does_not_fill_the_log(asleep: tuple[CommandLine, OwnServer, s
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--health", "99999"), "no port"),
-        (("--health", "x"), "no port"),
+        (("--health", "99999"), "is not a port"),
+        (("--health", "x"), "is not a port"),
         (("--lease", "0"), "too short"),
         (("--lease", "200ms"), "too short"),
         (("--grace", "-1"), "not a duration"),
