@@ -29,7 +29,7 @@ LONGEST = 120  # seconds; where a test takes all of its cases, thirty times as l
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--hypothesis-seed") is None and sampling.seed() is not None:
         config.option.hypothesis_seed = sampling.seed_text()  # its examples, too, are those of this commit
-    os.environ[sampling.SEED] = sampling.seed_text()  # for the workers of this session: a commit may come meanwhile
+    os.environ[sampling.SEED] = sampling.seed_text()  # for all test processes alike: a commit may come meanwhile
     os.environ.setdefault("TMPDIR", _folder_for_tests())
     tempfile.tempdir = None  # look again
     add_language(Drill)

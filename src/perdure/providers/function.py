@@ -95,7 +95,7 @@ class Function:
             alone = SimpleNamespace(__annotations__={name: annotation})
             try:
                 hints |= typing.get_type_hints(alone, names, include_extras=True)
-            except Exception:
+            except Exception:  # whatever an annotation raises, its parameter is taken unchecked
                 continue
         return hints
 
