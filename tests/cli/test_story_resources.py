@@ -136,7 +136,7 @@ def test_a_gate_is_rejected_and_no_other_step_can_be(perdure: CommandLine) -> No
     name = gated(perdure)
     perdure("reject", name, "approve", "--message", "not on a Friday")
 
-    assert "is no gate" in perdure("approve", name, "build", code=9).err
+    assert "is not a gate" in perdure("approve", name, "build", code=9).err
     assert resumed(perdure, name, 3)["status"]["phase"] == "Failed"
 
 

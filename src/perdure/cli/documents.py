@@ -68,7 +68,7 @@ class NotApplied(InvalidDocument):
 
 
 class NothingToRun(InvalidDocument):
-    """The file is in order, but what it holds is referred to by others and is no workflow itself."""
+    """The file is in order, but what it holds is referred to by others and is not a workflow itself."""
 
     hint = "Name a file with a workflow in it; what it refers to is given with --apply."
 

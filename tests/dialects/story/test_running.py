@@ -28,7 +28,7 @@ GATED = "steps: [{name: ok, type: gate}, {name: a, ref: {name: echo}, needs: [ok
     ("said", "why"),
     [
         ({"step": "ghost", "state": "Approved"}, "there is no step 'ghost'"),
-        ({"step": "a", "state": "Approved"}, "step 'a' is no gate"),
+        ({"step": "a", "state": "Approved"}, "step 'a' is not a gate"),
         ({"step": "ok", "state": "Maybe"}, "a gate's state is Approved, Rejected, Pending, not 'Maybe'"),
         ({"step": "ok", "state": "Approved", "message": 3}, "message and by are texts"),
         ({"step": "ok", "state": "Approved", "phase": "x"}, "a decision is"),

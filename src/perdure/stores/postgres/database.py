@@ -56,7 +56,9 @@ def parameters_of(url: str) -> str:
         raise BadStoreUrl(f"{without_password(url)!r} is not understood: {said}", hint=HINT) from None
     port = str(given.get("port") or "")
     if not all(one.isdecimal() for one in port.split(",") if one):
-        raise BadStoreUrl(f"{without_password(url)!r} is not understood: {port!r} is no port", hint=HINT)
+        raise BadStoreUrl(
+            f"{without_password(url)!r} is not understood: {port!r} is not a port (expected e.g. 5432)", hint=HINT
+        )
     return make_conninfo("", **{**DEFAULTS, **given})
 
 

@@ -80,7 +80,7 @@ def test_problems_of_several_documents_stand_in_the_order_of_the_text() -> None:
         (
             GOOD.replace("name: tale", "name: Tale"),
             "metadata.name",
-            "'Tale' is no name: it must match ^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+            "'Tale' is not a valid name: it must match ^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
         ),
         (GOOD.replace("tale", "t" * 254), "metadata.name", "a name has 1 to 253 characters, not 254"),
         (GOOD.replace("tale}", "tale, labels: {a: 1}}"), "metadata.labels.a", "must be a text, not 1"),

@@ -56,7 +56,7 @@ REFUSED: list[tuple[str, str, str]] = [
     (
         "{name: w, type: wait, with: {until: x, timeout: 30}}",
         ".with.timeout",
-        "step 'w' has invalid wait timeout: 30 is no duration such as 30s or 1h30m",
+        "step 'w' has invalid wait timeout: 30 is not a duration (expected e.g. 30s or 1h30m)",
     ),
     (
         "{name: w, type: wait, with: {until: x, pollInterval: -1s}}",
@@ -125,7 +125,7 @@ REFUSED: list[tuple[str, str, str]] = [
     (
         "{name: s, type: sleep, with: {duration: 5}}",
         ".with.duration",
-        "step 's' has invalid sleep duration: 5 is no duration such as 30s or 1h30m",
+        "step 's' has invalid sleep duration: 5 is not a duration (expected e.g. 30s or 1h30m)",
     ),
     (
         "{name: z, type: stop, with: {phase: Done}}",

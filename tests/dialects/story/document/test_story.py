@@ -62,7 +62,7 @@ REFUSED: list[tuple[str, str, str]] = [
     (
         story(f"steps: [{STEP}]\npolicy: {{queue: Big_One}}"),
         "spec.policy.queue",
-        f"'Big_One' is no name: it must match {PATTERN}",
+        f"'Big_One' is not a valid name: it must match {PATTERN}",
     ),
     (
         story(f"steps: [{STEP}]\npolicy: {{queue: {'q' * 64}}}"),
@@ -121,7 +121,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ),
     # STY-024: names
     (story("steps: [{ref: e}]"), "spec.steps[0]", "spec.steps[0].name is required"),
-    (story("steps: [{name: A, ref: e}]"), "spec.steps[0].name", f"'A' is no name: it must match {PATTERN}"),
+    (story("steps: [{name: A, ref: e}]"), "spec.steps[0].name", f"'A' is not a valid name: it must match {PATTERN}"),
     (story(f"steps: [{{name: {'a' * 64}, ref: e}}]"), "spec.steps[0].name", "a name has 1 to 63 characters, not 64"),
     (story("steps: [{name: a, ref: e}, {name: a, ref: e}]"), "spec.steps[1].name", "duplicate step name 'a'"),
     (
@@ -297,7 +297,7 @@ REFUSED: list[tuple[str, str, str]] = [
     (story("steps: [{name: a, ref: e, if: true}]"), "spec.steps[0].if", "must be a text, not true"),
     (story("steps: [{name: a, ref: e, needs: b}]"), "spec.steps[0].needs", 'must be a list, not "b"'),
     (story("steps: [{name: a, ref: [e]}]"), "spec.steps[0].ref", 'must be a name or an object with one, not ["e"]'),
-    (story("steps: [{name: a, ref: E_1}]"), "spec.steps[0].ref", f"'E_1' is no name: it must match {PATTERN}"),
+    (story("steps: [{name: a, ref: E_1}]"), "spec.steps[0].ref", f"'E_1' is not a valid name: it must match {PATTERN}"),
     (
         story("steps: [{name: a, ref: e, postExecution: {failureMessage: x}}]"),
         "spec.steps[0].postExecution",

@@ -59,7 +59,9 @@ class NameShape(_Plain, msgspec.Struct, frozen=True):
         elif not 1 <= len(value) <= self.most:
             cursor.problem(INVALID, f"a name has 1 to {self.most} characters, not {len(value)}")
         elif not NAME.fullmatch(value):
-            cursor.problem(INVALID, f"{value!r} is no name: it must match ^{NAME.pattern}$", hint=f"Use {NAME_RULE}.")
+            cursor.problem(
+                INVALID, f"{value!r} is not a valid name: it must match ^{NAME.pattern}$", hint=f"Use {NAME_RULE}."
+            )
 
 
 class IntegerShape(_Plain, msgspec.Struct, frozen=True):

@@ -159,7 +159,7 @@ class StepGraph:
 
 
 def steps_of(block: Any) -> list[Mapping[str, Any]]:
-    """The items of a block; what is no step stands in as an empty one, so that places stay right."""
+    """The items of a block; what is not a step counts as an empty one, so that positions stay right."""
     return [item if isinstance(item, dict) else {} for item in block] if isinstance(block, list) else []
 
 

@@ -19,7 +19,7 @@ class BadDuration(ValueError):
 def read_duration(text: Any) -> Instant:
     """Raises `BadDuration`. Less than a microsecond counts as one."""
     if not isinstance(text, str):
-        raise BadDuration(f"{text!r} is no duration such as 30s or 1h30m")
+        raise BadDuration(f"{text!r} is not a duration (expected e.g. 30s or 1h30m)")
     try:
         nanoseconds = parse_duration(text.strip())
     except BadInstant as error:

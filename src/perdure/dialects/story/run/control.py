@@ -88,7 +88,7 @@ def _why_no_decision(body: Body, program: Program, given: Payload) -> str | None
     if step is None:
         return f"there is no step {said.get('step')!r}"
     if not STEP_KINDS[step.kind].takes_decisions:
-        return f"step {step.name!r} is no gate"
+        return f"step {step.name!r} is not a gate"
     if said.get("state") is None and not set(said) - {"step"}:
         return f"nothing is said of gate {step.name!r}; name a state, a message or who decides"
     if said.get("state") is not None and said["state"] not in DECISIONS:

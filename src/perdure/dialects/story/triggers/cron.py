@@ -46,7 +46,7 @@ def find_zone(name: str) -> tzinfo:
             return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # unknown; a folder of the database; a file that is no zone
         pass
-    raise BadSchedule(f"{name[:60]!r} is no time zone such as Europe/Oslo or UTC")
+    raise BadSchedule(f"{name[:60]!r} is not a time zone (expected e.g. Europe/Oslo or UTC)")
 
 
 class CronField(msgspec.Struct, frozen=True):

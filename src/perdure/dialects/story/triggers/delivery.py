@@ -122,7 +122,7 @@ def map_event(impulse: Resource, event: Any, ambient: Ambient | None = None) -> 
     if event is None:
         return {}
     if not isinstance(event, dict):
-        raise BadDelivery("the event is no object; spec.mapping can make inputs of it")
+        raise BadDelivery("the event is not an object; spec.mapping can make inputs of it")
     return event
 
 

@@ -111,7 +111,7 @@ def _storage(value: dict[str, Any]) -> str | None:
         return f"{STORAGE} must not be blank"
     path = value.get("$bubuStoragePath")
     if path and not _SUBPATH.fullmatch(path):
-        return f"$bubuStoragePath {path!r} is no path such as a.b[0] or items[*].id"
+        return f"$bubuStoragePath {path!r} is not a path (expected e.g. a.b[0] or items[*].id)"
     return None
 
 
