@@ -19,7 +19,7 @@ QUICK := tests/architecture tests/kernel tests/documents \
   tests/dialects/flow/test_cases.py tests/dialects/playbook/test_cases.py tests/dialects/story/test_cases.py \
   tests/engine/test_deciding.py tests/engine/test_recovery.py tests/stores/test_sqlite.py \
   tests/workers/test_runner.py tests/providers/test_registry.py tests/services/test_cron.py tests/views \
-  tests/cli/test_ps.py
+  tests/cli/test_ps.py tests/streams/test_messages.py tests/server/test_manners.py
 
 CHAOS := tests/journeys/test_many_servers.py
 
@@ -41,7 +41,7 @@ deep: check ## before a release, all that `make test` takes samples of (2 hours 
 	for version in 15 18; do PERDURE_CHAOS_SECONDS=600 PERDURE_CHAOS_POSTGRES=$$version $(BIN)/pytest $(CHAOS) || exit 1; done
 	$(BIN)/python -m tests.journeys.soak --minutes 20
 
-bench: $(VENV)/.dev ## measure Perdure beside its peers and write docs/performance.md (25 minutes)
+bench: $(VENV)/.dev ## measure Perdure beside its peers and write docs/performance.md (45 minutes)
 	$(BIN)/python -m bench run
 
 fix: $(VENV)/.dev ## format, and repair what the linter can repair

@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--output", type=Path, default=RESULTS, help="the figures (default: docs/performance/figures.json)"
     )
-    profile = verbs.add_parser("profile", help="where the time of a workload goes, by room")
+    profile = verbs.add_parser("profile", help="where the time of a workload goes, by package")
     profile.add_argument("workload", choices=("w1", "w2", "w3", "w4", "w7"), nargs="?", default="w1")
     profile.add_argument("--language", choices=LANGUAGES, action="append", help="default: all")
     profile.set_defaults(action=_profile)

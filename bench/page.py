@@ -1,6 +1,6 @@
 """docs/performance.md and its plots, from the figures of a run.
 
-Only what stands between the two markers is written; the rest of the page is by hand.
+Only the part between the two markers is written; the rest of the page is edited by hand.
 """
 
 import json
@@ -37,8 +37,8 @@ def write(figures: Path) -> None:
 def generated(results: Results) -> str:
     parts = [
         _about(results),
-        "### Wishes and what came of them\n\n" + _wishes(results, mine(results, on_postgres=False)),
-        *(["On PostgreSQL:\n\n" + _wishes(results, there)] if (there := mine(results, on_postgres=True)) else []),
+        "### Goals and results\n\n" + _goals(results, mine(results, on_postgres=False)),
+        *(["On PostgreSQL:\n\n" + _goals(results, there)] if (there := mine(results, on_postgres=True)) else []),
         "### Every figure\n\n" + _figures(results),
         "### Syncs per step\n\n" + _syncs(results),
         *[_curve(results, curve) for curve in CURVES if results["curves"].get(curve.name)],
@@ -79,16 +79,16 @@ def _about(results: Results) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _wishes(results: Results, names: list[str]) -> str:
+def _goals(results: Results, names: list[str]) -> str:
     rows = []
     for workload, metric in all_metrics():
-        wished = {name: verdicts(results, workload, metric, name) for name in names}
-        for at in range(len(wished[names[0]])):
-            told = [_verdict(wished[name][at].value, wished[name][at].is_met) for name in names]
-            wish, other = wished[names[0]][at].wish, wished[names[0]][at].peer
+        goals = {name: verdicts(results, workload, metric, name) for name in names}
+        for at in range(len(goals[names[0]])):
+            told = [_verdict(goals[name][at].value, goals[name][at].is_met) for name in names]
+            goal, other = goals[names[0]][at].goal, goals[names[0]][at].peer
             theirs = figure(results, workload.name, other, metric.name) if other else None
             shown = f"{results['subjects'][other]['title']} {number(theirs.median)}" if other and theirs else "–"
-            rows.append([f"{workload.name.upper()} {metric.title}", wish, shown, *told])
+            rows.append([f"{workload.name.upper()} {metric.title}", goal, shown, *told])
     for workload_name, most in () if is_on_postgres(names[0]) else SYNCS.items():
         found = results["syncs"].get(workload_name, {})
         told = [
@@ -96,7 +96,7 @@ def _wishes(results: Results, names: list[str]) -> str:
         ]
         rows.append([f"{workload_name.upper()} syncs per step", f"≤ {most}", "–", *told])
     titles = [results["subjects"][name]["title"] for name in names]
-    return table(["", "wish", "compared with", *titles], rows)
+    return table(["", "goal", "compared with", *titles], rows)
 
 
 def _verdict(value: float | None, is_met: bool | None) -> str:
@@ -213,22 +213,22 @@ def _split(results: Results) -> str:
 
 def _profile(results: Results) -> str:
     found = results["profile"]
-    rooms = sorted({room for one in found.values() for room in one["rooms"] if room != "waiting"})
+    packages = sorted({package for one in found.values() for package in one["rooms"] if package != "waiting"})
     rows = []
-    for room in rooms:
-        shares = [one["rooms"].get(room, 0) / one["work_s"] for one in found.values()]
+    for package in packages:
+        shares = [one["rooms"].get(package, 0) / one["work_s"] for one in found.values()]
         if max(shares) >= 0.005:
-            rows.append([room, *[f"{share:.0%}" for share in shares]])
+            rows.append([package, *[f"{share:.0%}" for share in shares]])
     rows.sort(key=lambda row: -int(row[-1].rstrip("%")))
     titles = [results["subjects"][name]["title"] for name in found]
     text = [
         "### Where the time of W1 goes\n",
-        "Shares of the work on the event loop, by room; waiting left out.\n",
+        "Shares of the work on the event loop, by package, without waiting.\n",
         table(["", *titles], rows),
     ]
     for name, one in found.items():
-        dearest = ", ".join(f"`{function['name']}` {function['own']:.0%}" for function in one["functions"][:6])
-        text.append(f"Dearest functions, {results['subjects'][name]['title']}: {dearest}.\n")
+        costliest = ", ".join(f"`{function['name']}` {function['own']:.0%}" for function in one["functions"][:6])
+        text.append(f"Most expensive functions, {results['subjects'][name]['title']}: {costliest}.\n")
     return "\n".join(text)
 
 

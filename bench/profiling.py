@@ -1,7 +1,7 @@
-"""Where the time of a workload goes, by room: `python -m bench profile w1 [--language flow]`.
+"""Where the time of a workload goes, by package: `python -m bench profile w1 [--language flow]`.
 
-The event loop's thread is profiled. Built-in functions count for the room that calls them, except those of msgspec,
-SQLite and the wait for events, which are rooms of their own. A profile slows Python down more than C: read shares.
+The event loop's thread is profiled. Built-in functions count for the package that calls them, except those of msgspec,
+SQLite and the wait for events, which have rows of their own. A profile slows Python down more than C: read shares.
 """
 
 import cProfile
@@ -16,7 +16,7 @@ from bench.sizes import QUICK
 
 Place = tuple[str, int, str]  # file, line, function: as pstats has it
 
-OWN_ROOMS = (("sqlite", "apsw"), ("msgspec", "msgspec"), ("waiting", "select.epoll"))
+OWN_ROWS = (("sqlite", "apsw"), ("msgspec", "msgspec"), ("waiting", "select.epoll"))
 
 
 def profiled(scene: Scene) -> dict[str, Any]:
@@ -31,24 +31,26 @@ def profiled(scene: Scene) -> dict[str, Any]:
 
 
 def summary(stats: dict[Place, Any]) -> dict[str, Any]:
-    """Seconds by room, and the dearest functions with their share of the work (waiting left out)."""
-    rooms: dict[str, float] = defaultdict(float)
+    """Seconds by package, and the most expensive functions with their share of the work (waiting left out)."""
+    packages: dict[str, float] = defaultdict(float)
     functions: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     for place, (_, calls, own, whole, callers) in stats.items():
-        room = room_of(place)
-        if room is None:  # an ordinary built-in: its time belongs to whoever calls it
+        package = package_of(place)
+        if package is None:  # an ordinary built-in: its time belongs to whoever calls it
             for caller, (_, _, in_caller, _) in callers.items():
-                rooms[room_of(caller) or "other"] += in_caller
+                packages[package_of(caller) or "other"] += in_caller
         else:
-            rooms[room] += own
+            packages[package] += own
         entry = functions[describe(place)]
         entry[0] += calls
         entry[1] += own
         entry[2] += whole
-    work = sum(seconds for room, seconds in rooms.items() if room != "waiting")
+    work = sum(seconds for package, seconds in packages.items() if package != "waiting")
     dearest = sorted(functions.items(), key=lambda item: -item[1][1])
     return {
-        "rooms": {room: round(seconds, 4) for room, seconds in sorted(rooms.items(), key=lambda item: -item[1])},
+        "rooms": {
+            package: round(seconds, 4) for package, seconds in sorted(packages.items(), key=lambda item: -item[1])
+        },
         "work_s": round(work, 3),
         "functions": [
             {"name": name, "calls": calls, "own": round(own / work, 4), "whole": round(whole / work, 4)}
@@ -58,10 +60,10 @@ def summary(stats: dict[Place, Any]) -> dict[str, Any]:
     }
 
 
-def room_of(place: Place) -> str | None:
+def package_of(place: Place) -> str | None:
     file, _, function = place
     if file in ("~", "") or file.startswith("<"):
-        return next((room for room, sign in OWN_ROOMS if sign in function), None)
+        return next((package for package, sign in OWN_ROWS if sign in function), None)
     if found := re.search(r"/perdure/(dialects/\w+|testing/drill|\w+)/", file):
         return "dialects/drill" if found[1] == "testing/drill" else found[1]
     if "/asyncio/" in file or file.endswith(("selectors.py", "threading.py", "queue.py")):
@@ -81,10 +83,10 @@ def describe(place: Place) -> str:
 
 def told(found: dict[str, Any], title: str) -> str:
     """For people."""
-    lines = [f"{title}: {found['work_s']:.3f} s of work on the event loop", "", "by room"]
-    for room, seconds in found["rooms"].items():
-        share = "" if room == "waiting" else f"{seconds / found['work_s']:6.1%}"
-        lines.append(f"  {room:24} {seconds:8.3f} s {share}")
+    lines = [f"{title}: {found['work_s']:.3f} s of work on the event loop", "", "by package"]
+    for package, seconds in found["rooms"].items():
+        share = "" if package == "waiting" else f"{seconds / found['work_s']:6.1%}"
+        lines.append(f"  {package:24} {seconds:8.3f} s {share}")
     lines += ["", f"  {'own':>6} {'whole':>6} {'calls':>9}  function"]
     for one in found["functions"]:
         lines.append(f"  {one['own']:6.1%} {one['whole']:6.1%} {one['calls']:9,}  {one['name']}")

@@ -21,14 +21,14 @@ from perdure.workers.threads import Threads
 PIECES = (
     ("decide", "decide what follows from the result"),
     ("encode", "encode the log row"),
-    ("statements", "look at the epoch, insert the row"),
+    ("statements", "check the epoch, insert the row"),
     ("sync", "commit: the disk"),
-    ("hand_out", "settle the run, hand the task out"),
+    ("hand_out", "finish the turn, hand out the task"),
     ("hop_there", "until a thread has the task"),
     ("function", "the function, its arguments and result"),
     ("hop_back", "until the event loop has the result"),
 )
-OTHER = ("other", "the event loop, and what is between")
+OTHER = ("other", "the event loop and everything in between")
 
 
 def split(scene: Scene) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From samples to answers: medians, ranges, the best peer, and whether a wish is fulfilled."""
+"""From samples to answers: medians, ranges, the best peer, and whether a goal is met."""
 
 import statistics
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A wish, whom it compares with, and how near we came."""
+    """A goal, the peer that it compares with, and the result."""
 
-    wish: str
+    goal: str
     peer: str | None
     value: float | None
     is_met: bool | None  # None: nothing to compare with
@@ -76,7 +76,7 @@ def best_peer(results: Results, workload: str, metric: Metric) -> tuple[str, Fig
 
 
 def verdicts(results: Results, workload: Workload, metric: Metric, subject: str) -> list[Verdict]:
-    """Every wish about a metric, for one of our languages."""
+    """Every goal of a metric, for one of our languages."""
     ours = figure(results, workload.name, subject, metric.name)
     told = []
     for name, times in _wanted_beside_peers(metric, subject):
@@ -108,11 +108,11 @@ def _wanted_beside_peers(metric: Metric, subject: str) -> tuple[tuple[str, float
 def _ratio(
     of: str, peer: str | None, metric: Metric, times: float, ours: Figure | None, theirs: Figure | None
 ) -> Verdict:
-    wish = f"≥ {number(times)} × {of}" if metric.higher else f"≤ 1/{number(1 / times)} of {of}"
+    goal = f"≥ {number(times)} × {of}" if metric.higher else f"≤ 1/{number(1 / times)} of {of}"
     if ours is None or theirs is None or not theirs.median:
-        return Verdict(wish, peer, None, None)
+        return Verdict(goal, peer, None, None)
     ratio = ours.median / theirs.median
-    return Verdict(wish, peer, ratio, ratio >= times if metric.higher else ratio <= times)
+    return Verdict(goal, peer, ratio, ratio >= times if metric.higher else ratio <= times)
 
 
 def number(value: float) -> str:

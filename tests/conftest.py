@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from perdure.testing.drill import Drill
 from perdure.wiring import add_language
@@ -25,6 +26,14 @@ ROOM = 4 << 30  # bytes
 LONGEST = 120  # seconds; where a test takes all of its cases, thirty times as long
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Servers on a database keep their token and certificates in the user's state folder: here, one of the test's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--hypothesis-seed") is None and sampling.seed() is not None:
@@ -32,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[sampling.SEED] = sampling.seed_text()  # for all test processes alike: a commit may come meanwhile
     os.environ.setdefault("TMPDIR", _folder_for_tests())
     tempfile.tempdir = None  # look again
+    settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy")  # on a busy machine drawing examples takes long, which is not the test's fault
     add_language(Drill)
 
 

@@ -1,7 +1,7 @@
-"""A shop in one file, for the examples to talk to: `python examples/flows/service.py [PORT]`.
+"""A small shop service for the examples: `python examples/flows/service.py [PORT]`.
 
-It forgets everything when it ends. Every second charge is answered with 503, so that there is something to retry;
-a repeated `Idempotency-Key` is answered as before, which is what makes retrying a charge safe.
+It keeps its data in memory. Every second charge is answered with 503, so that there is something to retry.
+A repeated `Idempotency-Key` gets the same answer as before, so retrying a charge is safe.
 """
 
 import json

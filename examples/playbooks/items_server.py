@@ -1,4 +1,4 @@
-"""A shop that gives its items in pages, and is too busy for every second request: `python items_server.py PORT`."""
+"""A server that returns items in pages and refuses every second request: `python items_server.py PORT`."""
 
 import json
 import sys

@@ -12,7 +12,7 @@ def greet(inputs: dict[str, Any], context: perdure.EngramContext) -> dict[str, s
 
 @perdure.engram("wobbly", version="1.0.0")
 def wobble(inputs: dict[str, Any], context: perdure.EngramContext) -> dict[str, int]:
-    """Fails as often as it is told, in a way that is worth another try."""
+    """Fails as often as the input says, with an error that is retried."""
     if context.attempt <= inputs["failures"]:
         raise perdure.EngramError("not yet", exit_class="retry")
     return {"attempts": context.attempt}

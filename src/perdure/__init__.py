@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from perdure.providers.context import TaskContext
     from perdure.providers.failure import EffectInDoubt, ProviderFailure
     from perdure.providers.registry import provider
+    from perdure.server.remote_engine import connect, connect_sync
     from perdure.services.story.engrams.context import EngramContext
     from perdure.services.story.engrams.failure import EngramError
-    from perdure.services.story.engrams.registry import engram
+    from perdure.services.story.engrams.registry import engram, streaming_engram
     from perdure.wiring import Engine, Observer
 
     __version__: str
@@ -28,8 +29,11 @@ __all__ = [
     "RunFailed",
     "TaskContext",
     "__version__",
+    "connect",
+    "connect_sync",
     "engram",
     "provider",
+    "streaming_engram",
 ]
 
 _HOMES = {
@@ -43,8 +47,11 @@ _HOMES = {
     "ProviderFailure": "perdure.providers.failure",
     "RunFailed": "perdure.engine.handle",
     "TaskContext": "perdure.providers.context",
+    "connect": "perdure.server.remote_engine",
+    "connect_sync": "perdure.server.remote_engine",
     "engram": "perdure.services.story.engrams.registry",
     "provider": "perdure.providers.registry",
+    "streaming_engram": "perdure.services.story.engrams.registry",
 }
 """Public name → the module it lives in."""
 
@@ -53,13 +60,13 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
-        found: Any = version("perdure")
+        value: Any = version("perdure")
     elif name in _HOMES:
-        found = getattr(import_module(_HOMES[name]), name)
+        value = getattr(import_module(_HOMES[name]), name)
     else:
         raise AttributeError(f"module 'perdure' has no attribute {name!r}")
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

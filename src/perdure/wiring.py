@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -13,13 +14,17 @@ from perdure.engine.runtime import Runtime
 from perdure.engine.settings import Settings
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.values import RunId
 from perdure.stores.errors import BackupRefused, BadStoreUrl, StoreDriverMissing
 
 if TYPE_CHECKING:
-    from perdure.engine.catalog_entries import Change, Finding
-    from perdure.engine.dispatch import Executor
+    from perdure.engine.catalog_changes import Change, Finding
+    from perdure.engine.executor import Executor
+    from perdure.engine.retention import RetentionRule
     from perdure.kernel.validation import AppliedDocument
+    from perdure.services.flow.conformance import Suite, Verdict
+    from perdure.services.schedules.administration import ScheduleAdministration
     from perdure.stores.admin import StoreAdmin
     from perdure.stores.protocol import Store
     from perdure.workers.worker import Limits
@@ -31,31 +36,42 @@ SQLITE_PATIENCE = 10.0  # seconds
 _added_languages: list[Callable[[], Dialect]] = []
 
 
-def languages(has_code: Callable[[str], bool] | None = None) -> dict[str, Dialect]:
-    """Every language that Perdure knows. `has_code` says which providers there are, if not those loaded here."""
+def languages(
+    has_code: Callable[[str], bool] | None = None, refusal: Callable[..., str | None] | None = None
+) -> dict[str, Dialect]:
+    """Every language that Perdure knows. `has_code` says which providers there are, if not those loaded here.
+
+    `refusal` says why documents may not use a provider, if not the policy in force.
+    """
     from perdure.dialects.flow import Flow
     from perdure.dialects.playbook import Playbook
     from perdure.dialects.story import Story
     from perdure.providers.policy import policy_in_force
     from perdure.providers.registry import shared
+    from perdure.services.story import read_settings
 
     policy_in_force()  # one that cannot be read stops us here
 
-    def refusal(provider: str, namespace: str = "default") -> str | None:
+    def refusal_in_force(provider: str, namespace: str = "default") -> str | None:
         return policy_in_force().refusal(provider, namespace)
 
-    spoken: tuple[Dialect, ...] = (
+    def document_kinds() -> dict[str, ResourceKind]:
+        return {language.name: kind for language in dialects for kind in language.kinds if kind.can_run}
+
+    refusal = refusal or refusal_in_force
+    dialects: tuple[Dialect, ...] = (
         Flow(shared.find_open, shared.open_names, refusal),
         Playbook(shared.knows_open, shared.open_names, shared.lacks, refusal),
         Story(
             _engram_resource,
             lambda template, version: (has_code or shared.knows)(f"engram:{template}@{version}"),
-            story_settings(os.environ.get("PERDURE_STORY_SETTINGS", "")),
+            read_settings(os.environ.get("PERDURE_STORY_SETTINGS", "")),
             refusal,
+            document_kinds,
         ),
         *(create() for create in _added_languages),
     )
-    return {language.name: language for language in spoken}
+    return {language.name: language for language in dialects}
 
 
 def add_language(create: Callable[[], Dialect]) -> None:
@@ -64,31 +80,17 @@ def add_language(create: Callable[[], Dialect]) -> None:
         _added_languages.append(create)
 
 
-def story_settings(written: str) -> dict[str, Any]:
-    """What an operator has set for Stories: a JSON object, or the path of a file that holds one."""
-    if not written.strip():
-        return {}
-    from perdure.dialects.story.plan.settings import BadSetting, Settings
-    from perdure.documents import UnreadableText, read_document
-
-    try:
-        text = written.encode() if written.lstrip().startswith("{") else Path(written).read_bytes()
-        found = read_document(text).data
-        if not isinstance(found, dict):
-            raise BadSetting("settings are an object: key and value")
-        Settings.read(found)
-    except (BadSetting, UnreadableText, OSError) as error:
-        raise PerdureError(
-            f"PERDURE_STORY_SETTINGS: {error}", hint="The keys are listed in docs/reference/story.md."
-        ) from None
-    return found
-
-
 def _engram_resource(kind: str, namespace: str, name: str) -> dict[str, Any] | None:
     """What loaded code stands for in the catalog of Stories; looked for when the first Story asks."""
     from perdure.services.story.engrams.registry import shared_engrams
 
     return shared_engrams.find(kind, namespace, name)
+
+
+def _unknown_kind(url: str) -> BadStoreUrl:
+    from perdure.stores.store_urls import kind_of_store
+
+    return BadStoreUrl(f"unknown kind of store: {kind_of_store(url)}")  # the rest may hold a password
 
 
 def open_store(
@@ -101,7 +103,7 @@ def open_store(
     if scheme in ("postgresql", "postgres"):
         return _open_postgres(url, clock, must_exist=must_exist, lease=lease, patience=patience)
     if scheme != "sqlite":
-        raise BadStoreUrl(f"unknown kind of store: {scheme!r}")  # the rest may hold a password
+        raise _unknown_kind(url)
     from perdure.stores.sqlite.database import path_of
     from perdure.stores.sqlite.store import SqliteStore
 
@@ -125,12 +127,12 @@ def worker_limits() -> "Limits":
 
 
 def _count(variable: str, default: int) -> int:
-    written = os.environ.get(variable, "").strip()
-    if not written:
+    text = os.environ.get(variable, "").strip()
+    if not text:
         return default
-    if not (written.isascii() and written.isdigit() and int(written) > 0):
-        raise PerdureError(f"{variable} is {written!r}", hint="It is a whole number, 1 or more.")
-    return int(written)
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise PerdureError(f"{variable} is {text!r}", hint="It is a whole number, 1 or more.")
+    return int(text)
 
 
 def open_admin(url: str, clock: Clock) -> "StoreAdmin":
@@ -142,11 +144,25 @@ def open_admin(url: str, clock: Clock) -> "StoreAdmin":
 
         return PostgresAdmin(url)
     if scheme != "sqlite":
-        raise BadStoreUrl(f"unknown kind of store: {scheme!r}")  # the rest may hold a password
+        raise _unknown_kind(url)
     from perdure.stores.sqlite.admin import SqliteAdmin
     from perdure.stores.sqlite.database import path_of
 
     return SqliteAdmin(path_of(url), clock.now)
+
+
+def url_without_password(url: str) -> str:
+    """The address of a store as it may be shown."""
+    from perdure.stores.store_urls import without_password
+
+    return without_password(url)
+
+
+def url_to_type(url: str) -> str:
+    """The address of a store for a command that people are told to type; it has no password."""
+    from perdure.stores.store_urls import shell_quoted
+
+    return shell_quoted(url)
 
 
 def restore_store(backup: Path, url: str) -> int:
@@ -187,15 +203,15 @@ def _open_postgres(url: str, clock: Clock, *, must_exist: bool, lease: float | N
     return store
 
 
-def _seconds(variable: str, usual: float) -> float:
-    written = os.environ.get(variable, "")
+def _seconds(variable: str, default: float) -> float:
+    text = os.environ.get(variable, "")
     try:
-        seconds = float(written) if written.strip() else usual
+        seconds = float(text) if text.strip() else default
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
         raise PerdureError(
-            f"{variable}={written!r} is not a number of seconds", hint=f"For example {variable}={usual:g}"
+            f"{variable}={text!r} is not a number of seconds", hint=f"For example {variable}={default:g}"
         )
     return seconds
 
@@ -212,6 +228,51 @@ def local_executor(clock: Clock, store: "Store", spoken: Mapping[str, Dialect]) 
     return Worker(now=clock.now, keychain=keychain, unsealer=unsealer, limits=worker_limits())
 
 
+def load_sources(sources: Iterable[str]) -> None:
+    """Import modules or files that register providers."""
+    from perdure.providers.source_loading import LoadError, load
+    from perdure.views.errors import LoadFailed
+
+    for source in sources:
+        try:
+            load(source)
+        except LoadError as error:
+            raise LoadFailed(str(error)) from error
+
+
+def serving_policy() -> AbstractContextManager[None]:
+    """The policy of a server: what is not allowed is refused."""
+    from perdure.providers.policy import serving_policy
+
+    return serving_policy()
+
+
+def schedules(client: Client) -> "ScheduleAdministration":
+    """List, pause and backfill the schedules of a store."""
+    from perdure.services.schedules.administration import ScheduleAdministration, schedule_source
+
+    return ScheduleAdministration(client, schedule_source(client))
+
+
+def retention_rules() -> "list[RetentionRule]":
+    """How long the operator keeps ended runs."""
+    from perdure.views.retention_rules import read_rules
+
+    return read_rules(os.environ)
+
+
+def conformance_suite(folders: Iterable[Path]) -> "Suite":
+    from perdure.services.flow.conformance import read_suite
+
+    return read_suite(folders)
+
+
+async def run_conformance_suite(suite: "Suite", store: Path, *, virtual_time: bool) -> "list[Verdict]":
+    from perdure.services.flow.conformance import run_suite
+
+    return await run_suite(suite.scenarios, store, virtual_time=virtual_time)
+
+
 class Engine(Client):
     """Runs documents durably on one store: `async with perdure.Engine("sqlite:///runs.db") as engine`."""
 
@@ -225,9 +286,7 @@ class Engine(Client):
         spoken: Mapping[str, Dialect] | None = None,
         recover: bool = True,
     ) -> None:
-        """`recover`: take up runs that other processes left behind, if what they need is loaded here; at opening and
-        while the engine lives.
-        """
+        """`recover`: take up, at opening and later, runs that others left behind and whose code is loaded here."""
         self._recovers = recover
         clock = clock or SystemClock()
         spoken = languages() if spoken is None else spoken
@@ -276,6 +335,17 @@ class Engine(Client):
         await Requests(self).settle_pending()
         return True
 
+    async def run_services(self, say: Callable[[str], None]) -> None:
+        """What a server does besides driving runs, until it is cancelled: requests, schedules, retention."""
+        from importlib import import_module
+
+        from perdure.services import BACKGROUND_SERVICES
+
+        targets = [target.partition(":") for target in BACKGROUND_SERVICES]
+        await asyncio.gather(
+            *(getattr(import_module(module), name)(self, say=say).run() for module, _, name in targets)
+        )
+
     async def apply(
         self, texts: "Sequence[AppliedDocument]", namespace: str = ""
     ) -> "tuple[list[Change], list[Finding]]":
@@ -295,20 +365,30 @@ class Engine(Client):
         key: str | None = None,
         impulse: str | None = None,
         namespace: str = "default",
+        document: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Ask durably for a run of a Story of the catalog; answers with the StoryTrigger and its decision.
 
+        Instead of a Story, `document` names a document of any language: `{"language": "playbook", "name": "etl"}`.
         With an `impulse`, `inputs` is the event it has heard of: its mapping, delivery policy and throttle apply.
         """
         from perdure.services.story.triggers.requests import Requests
 
         if impulse is None:
-            if story is None:
-                raise PerdureError("a trigger names a Story, or the Impulse that has heard of something")
-            return await Requests(self).trigger(story, inputs, token=token, key=key, namespace=namespace)
+            if (story is None) == (document is None):
+                raise PerdureError("a trigger names a Story, a document, or the Impulse that has heard of something")
+            return await Requests(self).trigger(
+                story, inputs, token=token, key=key, namespace=namespace, document=document
+            )
         from perdure.services.story.triggers.impulses import Impulses
 
         return await Impulses(self).deliver(impulse, inputs, token=token, namespace=namespace)
+
+    async def publish(self, run: RunId, step: str, payload: Any = None, **members: Any) -> None:
+        """Give a message to a step of a streaming Story; `members` are the keywords of `context.publish`."""
+        from perdure.services.story.streams.bring_task import publish
+
+        await publish(self, run, step, {"payload": payload, **members})
 
 
 class Observer(Client):

@@ -9,7 +9,7 @@ from tests.architecture.source_tree import Import, all_imports, modules
 
 LANGUAGES = ("flow", "playbook", "story")
 
-PURE = ("kernel", "documents", "expressions", "dialects")
+PURE = ("kernel", "documents", "expressions", "streams", "dialects")
 
 _NO_IO = "a pure package does no I/O"
 _NO_THREADS = "a pure package has no threads"
@@ -133,6 +133,27 @@ def test_the_engine_knows_only_the_protocol_of_stores() -> None:
     assert wrong == []
 
 
+def test_providers_and_the_command_line_import_the_list_of_services_only() -> None:
+    wrong = _wrong(
+        (found, "what a language brings is passed in by wiring, or imported when it is used")
+        for found in all_imports()
+        if _package(found) in ("providers", "cli") and found.target.startswith("perdure.services.")
+    )
+    assert wrong == []
+
+
+def test_no_package_is_allowed_an_import_that_it_does_not_make() -> None:
+    """So that the table says what is true, not only what would be tolerated."""
+    made = {(_package(found), found.target.split(".")[1]) for found in all_imports() if found.target.count(".")}
+    unused = {
+        f"{package}: {target}"
+        for package, (allowed, _) in DEPENDENCIES.items()
+        for target in allowed
+        if (package, target) not in made
+    }
+    assert sorted(unused) == []
+
+
 def test_dialects_never_import_each_other() -> None:
     wrong = _wrong(
         (found, "dialects share the kernel, not each other")
@@ -154,14 +175,16 @@ def test_production_does_not_use_testing() -> None:
     assert wrong == []
 
 
-SHARED = ("kernel", "documents", "expressions", "stores", "engine", "workers", "providers", "views", "cli")
+SHARED = ("kernel", "documents", "expressions", "streams", "stores", "engine", "workers", "providers", "views", "cli")
 
-NAMES_A_LANGUAGE = {
-    "perdure.providers.registry": "lists the engrams that are shipped with Story",
-    "perdure.cli.conformance_cases": "compares results of Flow's conformance cases",
-    "perdure.cli.verbs.serve": "runs Story's triggers",
+LANGUAGE_WORDS = {
+    "perdure.cli.verbs.trigger": "asks for runs of a Story: its argument is called so",
+    "perdure.documents.yaml_errors": "YAML's own word for braces and brackets",
+    "perdure.expressions.gotemplate.template": "a root of the templates",
 }
-"""Modules of shared packages that still import a language, each with what it uses: none may be added."""
+"""Modules of shared packages in which a text is spelled like the name of a language, each with what it means there."""
+
+_LANGUAGE_NAME = re.compile(rf"(?:^|[.:/])(?:{'|'.join(LANGUAGES)})(?:[.:/]|$)")
 
 
 def test_shared_packages_know_no_language() -> None:
@@ -171,11 +194,24 @@ def test_shared_packages_know_no_language() -> None:
         f"{found.importer}:{found.line} imports {found.target}"
         for found in all_imports()
         if _package(found) in SHARED
-        and found.importer not in NAMES_A_LANGUAGE
         and any(found.target == language or found.target.startswith(f"{language}.") for language in languages)
     }
 
     assert sorted(knows) == []
+
+
+def test_shared_packages_name_no_language_in_texts() -> None:
+    """Neither a module of a language that is imported by its name, nor the name of a language alone."""
+    names = {
+        f"{module.name} names {text!r}"
+        for module in modules().values()
+        if module.package in SHARED and module.name not in LANGUAGE_WORDS
+        for text in module.strings
+        if _LANGUAGE_NAME.search(text)
+    }
+
+    assert sorted(names) == []
+    assert {name for name in LANGUAGE_WORDS if not any(map(_LANGUAGE_NAME.search, modules()[name].strings))} == set()
 
 
 def test_sql_stays_in_stores() -> None:

@@ -26,6 +26,7 @@ SAME_MODULE = {
         *("arrivals", "steps", "runs", "interruption", "message_subjects", "references", "schemas", "secrets"),
         *("advice", "cursor", "parser", "reader", "durations", "instants", "errors", "protocol", "registry", "retry"),
         *("sleep", "settings", "retention", "keychain", "results", "result", "requests", "names", "validation"),
+        *("loop", "redrive", "trace"),
     },
     "deciding, folding and showing the same thing": {
         *("attempts", "calls", "executions", "joins", "maps", "tasks", "threads", "tokens", "entries", "frames"),
@@ -45,19 +46,10 @@ SAME_MODULE = {
     "Playbook's execution is the kernel's": {"execution"},
 }
 
-AMBIGUOUS_CLASSES = {
-    *("Action", "Answer", "Bound", "Call", "Catalog", "Chain", "Choice", "Command"),
-    *("Declared", "Directive", "Document", "Ended", "Ending", "Entry"),
-    *("Fan", "Fault", "Finding", "Fork", "Grown", "Held"),
-    *("Kind", "Left", "Line", "Moment", "Named", "Outcome", "Own"),
-    *("Ownership", "Phase", "Place", "Policy", "Position", "Problem", "Reading", "Reads"),
-    *("Request", "Resolved", "Runtime", "Session", "Source", "Statement", "Stored"),
-    *("Stranded", "Tally", "Thread", "Timeouts", "Verdict", "Wait"),
-    *("Wanted", "Written"),
-}
+AMBIGUOUS_CLASSES: set[str] = set()
 """Names with more than one meaning today: none may be added, and each should be renamed."""
 
-AMBIGUOUS_MODULES = {"catalog_entries", "decisions", "run_end"}
+AMBIGUOUS_MODULES: set[str] = set()
 """As above."""
 
 PARALLEL = ("perdure.stores.sqlite.", "perdure.stores.postgres.")

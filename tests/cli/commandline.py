@@ -1,12 +1,17 @@
 """The command line as its users have it: real processes in a folder of their own."""
 
+import fcntl
 import io
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
+from collections.abc import Mapping
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,10 +59,10 @@ class Done:
 class Running:
     """A command that was started and goes on."""
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, process: "subprocess.Popen[str]", patience: float = PATIENCE) -> None:
         self.process = process
         self.heard: list[str] = []
-        self._watchdog = threading.Timer(PATIENCE, process.kill)
+        self._watchdog = threading.Timer(patience, process.kill)
         self._watchdog.start()
 
     def hear(self, fragment: str) -> str:
@@ -98,6 +103,7 @@ class Running:
 class CommandLine:
     folder: Path
     started: list[Running] = field(default_factory=list)
+    patience: float = PATIENCE  # for commands that go on
 
     def __call__(self, *words: str, code: int | None = 0, stdin: str | None = None, **env: str) -> Done:
         """Run a command to its end; `code` is the exit code it must have."""
@@ -133,7 +139,7 @@ class CommandLine:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.started.append(Running(process))
+        self.started.append(Running(process, self.patience))
         return self.started[-1]
 
     def drill(self, *steps: dict[str, Any], name: str = "drill") -> str:
@@ -153,8 +159,41 @@ class CommandLine:
                 one.end()
 
     def _command(self, words: tuple[str, ...]) -> list[str]:
-        return [*PERDURE, *words]
+        """Servers of tests answer no requests unless they are told where: the default address is one for all."""
+        apart = ("--listen", "off") if words[:1] == ("serve",) and "--listen" not in words else ()
+        return [*PERDURE, *words, *apart]
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE", "NO_COLOR"))}
         return {**kept, **more}
+
+
+ROWS = 24
+
+
+def in_terminal(folder: Path, *words: str, columns: int = 80, env: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """What a program writes to a pseudo-terminal that is both its stdout and its stderr."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+    with subprocess.Popen(
+        [*PERDURE, *words],
+        cwd=folder,
+        env={**kept, "TERM": "xterm", **(env or {})},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        seen = b""
+        while True:
+            try:
+                piece = os.read(ours, 65_536)
+            except OSError:  # Linux says so when the last writer is gone
+                break
+            if not piece:
+                break
+            seen += piece
+        os.close(ours)
+        code = process.wait(30)
+    return code, seen.decode()

@@ -14,7 +14,7 @@ def test_a_fork_goes_on_from_a_moment_and_keeps_finished_work(perdure: CommandLi
     assert done.json["outcome"]["value"] == "end"
     assert (perdure.folder / "effects").read_text() == "x\n"
     refused = perdure("fork", run, "--json", code=9)
-    assert "there is nothing to go on with" in refused.err
+    assert "there is nothing to continue" in refused.err
     assert f"perdure fork {run} --at {refused.error['nearest']}" in refused.err
     new = perdure("fork", run, "--at", str(slept), "--detach").out.strip()
     assert perdure.here("resume", new).out == "end\n"

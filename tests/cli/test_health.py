@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from tests.workers.scene import on_loop
 
-from perdure.cli.health import MOST_AT_ONCE, health_page
+from perdure.cli.health import MAX_CONNECTIONS, health_page
 
 
 @on_loop
@@ -16,7 +16,7 @@ async def test_strangers_who_ask_for_the_health_of_a_server_take_few_of_its_desc
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     async with health_page(port):
-        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST_AT_ONCE)]
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_CONNECTIONS)]
         turned_away, writer = await asyncio.open_connection("127.0.0.1", port)
         with suppress(ConnectionResetError):
             assert await turned_away.read() == b""

@@ -52,7 +52,7 @@ def test_an_owner_that_dies_is_succeeded_by_who_follows(perdure: CommandLine) ->
     owner = perdure.start("run", perdure.drill({"signal": "go", "timeout": "1h"}, {"return": "mine now"}))
     run = owner.run
     follower = perdure.start("resume", run)
-    follower.hear("waits for signal 'go'; a timer")
+    follower.hear("waits for signal 'go'")
     owner.kill()
     perdure.here("signal", run, "go")
 

@@ -12,13 +12,12 @@ def test_an_open_run_says_what_it_waits_for(perdure: CommandLine) -> None:
     run = perdure.here("run", file, "--wait-timeout", "300ms", "--label", "team=blue", code=6).err.split()[1]
     told = perdure("show", run[:20])
 
-    assert f"run        {run}\n" in told.out
-    assert "status     waiting, interrupted" in told.out
-    assert "waits for  signal 'go'" in told.out
-    assert "a timer, due in 1 h 59 m" in told.out
+    assert f"run       {run}\n" in told.out
+    assert "status    waiting, interrupted" in told.out
+    assert "why       It waits for signal 'go', at most 1 h 59 m more; no process runs it now." in told.out
+    assert f"do        perdure resume {run}\n" in told.out
     assert "1 task done" in told.out
     assert "team=blue" in told.out
-    assert f"perdure resume {run}" in told.err
 
 
 def test_the_past_can_be_shown(perdure: CommandLine) -> None:
@@ -30,7 +29,7 @@ def test_the_past_can_be_shown(perdure: CommandLine) -> None:
     assert then["status"] == "running"
     assert list(then["open"]["tasks"].values()) == ["echo"]
     assert 'result    "end"' in perdure("show", run).out
-    assert "there is no event 999" in perdure("show", run, "--at", "999", code=9).err
+    assert "there is no event 999" in perdure("show", run, "--at", "999", code=8).err
 
 
 def test_the_past_is_found_by_number_by_id_and_by_time_and_has_a_checksum(perdure: CommandLine) -> None:

@@ -1,84 +1,153 @@
-"""`signal`, `cancel`, `redrive`: durable when they return, heard at once by a live owner."""
+"""`redrive`, `fork --at-failure` and `wait` of Flows, Playbooks and Stories, and how runs are named."""
 
-import time
+import json
 
 import pytest
 from tests.cli.commandline import CommandLine
 
-ASKS = ({"signal": "go", "save": "said"}, {"return": "$said"})
+WORK = """
+import pathlib, perdure
+
+@perdure.provider("first")
+def first() -> str:
+    note("first")
+    return "one"
+
+@perdure.provider("second")
+def second(amount: int = 0) -> str:
+    note(f"second {amount}")
+    if not pathlib.Path("mended").exists() and amount < 5:
+        raise RuntimeError("not mended")
+    return "two"
+
+def note(text):
+    with open("done.txt", "a") as file:
+        file.write(text + "\\n")
+"""
 
 
-def test_a_signal_from_another_process_reaches_a_live_run_quickly(perdure: CommandLine) -> None:
-    live = perdure.start("run", perdure.drill(*ASKS))
-    run = live.run
-    live.hear("waits for signal 'go'")
-    sent = perdure("signal", run, "go", '{"by": "Ada"}')
-    began = time.monotonic()
-    done = live.end()
-
-    assert time.monotonic() - began < 5  # mostly the end of a process, on a busy machine
-    assert "resume" not in sent.err
-    assert done.code == 0
-    assert done.json == {"by": "Ada"}
-
-
-def test_a_cancel_from_another_process_ends_a_live_run(perdure: CommandLine) -> None:
-    live = perdure.start("run", perdure.drill(*ASKS), "--json")
-    run = live.run
-    sent = perdure("cancel", run, "--reason", "no more", "--wait")
-    done = live.end()
-
-    assert "cancelled: no more" in sent.err
-    assert done.code == 4
-    assert done.json["outcome"] == {"type": "cancelled", "reason": "no more"}
+def flow(*, amount: str = "{{ int(frame.input.amount) }}", second: str = "b") -> str:
+    steps = {
+        "a": {"action": "Call", "call": {"provider": "mwl:provider.call/perdure/first/v1"}, "next": second},
+        second: {
+            "action": "Call",
+            "call": {"provider": "mwl:provider.call/perdure/second/v1", "with": {"amount": amount}},
+            "next": "done",
+        },
+        "done": {"action": "Return", "value": "{{ step.input }}"},
+    }
+    return json.dumps({"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "a", "steps": steps})
 
 
-def test_without_an_owner_it_is_recorded_and_counts_on_resume(perdure: CommandLine) -> None:
-    run = perdure.here("run", perdure.drill(*ASKS), "--detach").out.strip()
-    told = perdure("signal", run, "go", "1", "--json")
-
-    assert told.json == {"id": run, "recorded": True, "live": False, "decided": False, "remarks": []}
-    assert "counts when the run is resumed" in told.err
-    assert perdure.here("resume", run).out == "1\n"
-    other = perdure.here("run", perdure.drill(*ASKS), "--detach").out.strip()
-    waited = perdure("cancel", other, "--wait", code=6)
-    assert "has no live owner" in waited.err
-    assert "cancelled" in perdure.here("resume", other, code=4).err
-
-
-def test_a_key_counts_once_and_other_content_is_a_conflict(perdure: CommandLine) -> None:
-    file = perdure.drill({"signal": "a"}, {"signal": "never"})
-    run = perdure.here("run", file, "--detach").out.strip()
-    perdure("signal", run, "a", "1", "--key", "k")
-    perdure.here("resume", run)
-
-    perdure("signal", run, "a", "1", "--key", "k")
-    assert "'k' was used before for something else" in perdure("signal", run, "a", "2", "--key", "k", code=9).err
+PLAYBOOK = """
+apiVersion: noetl.io/v10
+kind: Playbook
+metadata: {name: pay, path: pay}
+workload: {amount: 1}
+workflow:
+  - step: a
+    tool: {kind: first}
+    next: {arcs: [{step: b, when: "{{ event.name == 'step.done' }}"}]}
+  - step: b
+    tool: {kind: second, amount: "{{ workload.amount }}"}
+"""
 
 
-def test_an_ended_run_refuses_and_can_be_reopened(perdure: CommandLine) -> None:
-    run = perdure.here("run", perdure.drill({"call": "echo", "with": {"value": 5}}), "--json").json["id"]
-
-    assert "the run has already succeeded" in perdure("signal", run, "go", code=9).err
-    assert perdure("cancel", run, "--json", code=9).error["code"] == "CONFLICT"
-    perdure("redrive", run, "--key", "again")
-    assert "reopened (incarnation 2)" in perdure.here("resume", run).err
-    assert "life" in perdure.here("show", run).out
-    assert perdure("redrive", run, "--key", "again").code == 0  # said before: nothing new
+def put(perdure: CommandLine, name: str, text: str) -> str:
+    (perdure.folder / name).write_text(text)
+    return name
 
 
-@pytest.mark.parametrize("words", [("show",), ("history",), ("cancel",), ("signal", "go"), ("redrive",), ("fork",)])
-def test_an_unknown_run_is_not_found(perdure: CommandLine, words: tuple[str, ...]) -> None:
-    (perdure.folder / "perdure.db").touch()
-    verb, *rest = words
-    done = perdure.here(verb, "nowhere", *rest, "--json", code=8)
-
-    assert done.error["code"] == "RUN-NOT-FOUND"
-    assert "perdure ps --all" in done.error["hint"]
+def write(perdure: CommandLine, language: str) -> str:
+    put(perdure, "work.py", WORK)
+    return put(perdure, "pay.json", flow()) if language == "flow" else put(perdure, "pay.yaml", PLAYBOOK)
 
 
-def test_an_ambiguous_beginning_is_refused_with_the_candidates(perdure: CommandLine) -> None:
-    file = perdure.drill({"return": 1})
-    runs = sorted(perdure.here("run", file, "--detach").out.strip() for _ in range(2))
+def failed(perdure: CommandLine, language: str) -> str:
+    file = write(perdure, language)
+    perdure("run", file, "--load", "work.py", "--set", "amount=1", code=3)
+    return str(perdure.here("ps", "--json").json[0]["id"])
 
-    assert ", ".join(runs) in perdure.here("show", "0", code=8).err
+
+def done(perdure: CommandLine) -> list[str]:
+    return (perdure.folder / "done.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("language", ["flow", "playbook"])
+def test_a_failed_run_is_redriven_at_its_step(perdure: CommandLine, language: str) -> None:
+    run = failed(perdure, language)
+    put(perdure, "mended", "")
+    perdure.here("redrive", "@latest")
+    assert "reopened" in perdure("resume", run[:8], "--load", "work.py").err
+    assert perdure.here("wait", run).out.strip() == "succeeded"
+    assert done(perdure) == ["first", "second 1", "second 1"]
+    assert "nothing to redrive" in perdure.here("redrive", run, code=9).err
+
+
+@pytest.mark.parametrize("language", ["flow", "playbook"])
+def test_a_fork_at_the_failure_has_another_input_and_both_name_each_other(perdure: CommandLine, language: str) -> None:
+    run = failed(perdure, language)
+    words = ("--input", '{"amount": 7}', "--load", "work.py")
+    fork = perdure("fork", run, "--at-failure", *words, "--detach").out.strip()
+    perdure("resume", fork, "--load", "work.py")
+    assert done(perdure) == ["first", "second 1", "second 7"]
+    assert perdure.here("status", fork, "--json").json["forked_from"] == run
+    assert perdure.here("status", run, "--json").json["forks"] == [fork]
+    assert perdure.here("ps", "--json").json[1]["status"] == "failed", "the run itself is as it was"
+    assert "--at-failure" in perdure("fork", run, *words, code=2).err
+
+
+def test_a_newer_document_must_have_the_step_that_failed(perdure: CommandLine) -> None:
+    run = failed(perdure, "flow")
+    put(perdure, "other.json", flow(second="elsewhere"))
+    refused = perdure("fork", run, "--at-failure", "--document", "other.json", "--load", "work.py", code=9)
+    assert "does not have the Step 'b'" in refused.err
+    put(perdure, "newer.json", flow(amount="{{ 9 }}"))
+    perdure("fork", run, "--at-failure", "--document", "newer.json", "--load", "work.py")
+    assert done(perdure) == ["first", "second 1", "second 9"]
+    put(perdure, "book.yaml", PLAYBOOK)
+    refused = perdure("fork", run, "--at-failure", "--document", "book.yaml", "--load", "work.py", code=9)
+    assert "is a document of language 'playbook'" in refused.err
+
+
+@pytest.mark.parametrize("language", ["flow", "playbook"])
+def test_wait_for_a_step_a_phase_or_the_end(perdure: CommandLine, language: str) -> None:
+    run = failed(perdure, language)
+    assert perdure.here("wait", run, "--for", "step=a").out.strip() == "failed"
+    assert perdure.here("wait", run, "--for", "phase=failed", "--json").json == {
+        "id": run,
+        "status": "failed",
+        "for": "phase=failed",
+        "met": True,
+    }
+    assert "does not come any more" in perdure.here("wait", run, "--for", "phase=succeeded", code=9).err
+    assert "cannot be waited for" in perdure("wait", run, "--for", "tea", code=2).err
+    later = perdure("run", write(perdure, language), "--load", "work.py", "--detach").out.strip()
+    late = perdure.here("wait", later, "--for", "ended", "--timeout", "200ms", code=6)
+    assert "perdure resume" in late.err and "within" in late.err
+
+
+def test_wait_for_a_step_and_a_phase_of_a_story(perdure: CommandLine) -> None:
+    put(
+        perdure,
+        "gate.yaml",
+        """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: gated}
+spec:
+  steps:
+    - {name: nap, type: sleep, with: {duration: 1ms}}
+    - {name: ok, type: gate, needs: [nap]}
+""",
+    )
+    perdure.here("run", "gate.yaml", "--wait-timeout", "1s", code=6)
+    assert perdure.here("wait", "@latest", "--for", "step=nap", "--timeout", "5s").code == 0
+    assert perdure.here("wait", "@latest", "--for", "phase=Running", "--timeout", "5s").code == 0
+
+
+def test_texts_stay_texts_and_there_may_be_no_latest_run(perdure: CommandLine) -> None:
+    file = perdure.drill({"return": 1}, name="first")
+    perdure.here("run", file, "--set", "a=1", "--set-string", "b=1", "--set-string", "c.d=true")
+    events = perdure.here("history", "@latest", "--raw", "--json").json
+    assert events[0]["input"] == {"a": 1, "b": "1", "c": {"d": "true"}}

@@ -155,7 +155,7 @@ def test_a_run_is_cancelled_by_a_patch_of_its_spec_and_nothing_else_of_it_change
     cancel = '{"spec": {"cancelRequested": true}}'
     assert "spec is immutable" in perdure("patch", "srun", name, "-p", '{"spec": {"inputs": {}}}', code=2).err
     perdure("patch", "storyrun", name, "--type", "merge", "-p", cancel)
-    shown = resumed(perdure, name, 3)
+    shown = resumed(perdure, name, 4)
 
     assert (shown["status"]["phase"], shown["spec"]["cancelRequested"]) == ("Finished", True)
     perdure("patch", "storyrun", name, "--type", "merge", "-p", cancel)  # changes nothing any more

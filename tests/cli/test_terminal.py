@@ -1,62 +1,74 @@
-"""In a terminal: progress that is redrawn in place, colours unless somebody objects."""
+"""In a terminal: progress that is redrawn in place, tables that fit, colours unless somebody objects."""
 
-import os
-import pty
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
-from tests.cli.commandline import PERDURE, CommandLine
+from tests.cli.commandline import CommandLine, in_terminal
 
-ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-
-
-def _in_terminal(folder: Path, *words: str, **env: str) -> tuple[int, str]:
-    """What a person sees: both streams on one pseudo-terminal."""
-    ours, theirs = pty.openpty()
-    environment = {"TERM": "xterm", **{k: v for k, v in os.environ.items() if k != "NO_COLOR"}, **env}
-    with subprocess.Popen(
-        [*PERDURE, *words],
-        cwd=folder,
-        env=environment,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    ) as process:
-        os.close(theirs)
-        seen = b""
-        while True:
-            try:
-                piece = os.read(ours, 65_536)
-            except OSError:  # Linux says so when the last writer is gone
-                break
-            if not piece:
-                break
-            seen += piece
-        os.close(ours)
-        code = process.wait(30)
-    return code, seen.decode()
+ESCAPE = re.compile(r"\x1b\[\??[0-9;]*[A-Za-z]")
+PIECE = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|(.)", re.DOTALL)
 
 
-def test_progress_is_redrawn_in_place_and_gone_at_the_end(perdure: CommandLine) -> None:
+def _screen(seen: str, columns: int) -> list[str]:
+    """What a person sees in the end: the lines after all movements of the cursor; long ones are wrapped."""
+    lines, row, column = [""], 0, 0
+    for argument, final, letter in PIECE.findall(seen):
+        if final == "A":
+            row = max(0, row - int(argument or 1))
+        elif final == "K" and argument == "2":
+            lines[row] = ""
+        elif final in ("m", "h", "l"):
+            pass  # colours, the cursor's visibility
+        elif final:
+            raise AssertionError(f"an escape sequence that the test does not know: {argument}{final}")
+        elif letter == "\r":
+            column = 0
+        elif letter == "\n" or column == columns:
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+            column = 0 if letter != "\n" else column
+        if letter and letter not in "\r\n":
+            lines[row] = lines[row][:column].ljust(column) + letter + lines[row][column + 1 :]
+            column += 1
+    return lines
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_progress_is_redrawn_in_place_and_gone_at_the_end(perdure: CommandLine, columns: int) -> None:
     call = {"call": "shell", "with": {"script": "sleep 0.3"}}
-    file = perdure.drill(call, {"sleep": "900ms"}, {"return": "the answer"}, name="sleepy")
-    code, seen = _in_terminal(perdure.folder, "run", file, TERM="xterm")
+    name = "a-name-that-leaves-no-room-for-the-tasks-in-eighty-columns-but-in-more"
+    file = perdure.drill(call, {"sleep": "900ms"}, {"return": "the answer"}, name=name)
+    code, seen = in_terminal(perdure.folder, "run", file, columns=columns)
+    frames = [ESCAPE.sub("", line) for line in re.split(r"[\r\n]+", seen) if name[:20] in line]
 
     assert code == 0
-    assert "0 tasks done, 1 open (shell)" in seen
     assert "waits for a timer, due in 0." in seen
-    assert "\x1b[2F\x1b[J" in seen  # two lines were taken back
     assert "\x1b[36m" in seen
-    last = seen[seen.rindex("\x1b[J") :]
-    assert "succeeded" in last and "the answer" in last
-    assert "waits for" not in last
+    assert ("0 tasks done, 1 open (shell)" in seen) == (columns == 140)
+    assert len(frames) > 5
+    assert max(map(len, frames[1:])) <= columns
+    first, *rest, end, answer = [line for line in _screen(seen, columns) if line.strip()]
+    assert first.startswith("run ") and len(rest) <= 1  # a long first line is wrapped
+    assert "succeeded in 1." in end and answer == "the answer"
+
+
+def test_messages_appear_above_the_progress(perdure: CommandLine) -> None:
+    (perdure.folder / "tasks.py").write_text(
+        "import perdure\n\n@perdure.provider('breaks')\ndef breaks():\n    raise ValueError('a reason')\n"
+    )
+    file = perdure.drill({"sleep": "300ms"}, {"call": "breaks"}, name="above")
+    code, seen = in_terminal(perdure.folder, "run", file, "--load", "./tasks.py")
+    lines = [line for line in _screen(seen, 80) if line.strip()]
+
+    assert code == 3
+    assert "waits for a timer" in seen
+    assert not any("waits for" in line for line in lines)
+    assert any(line.startswith("  task 2 (breaks) failed") for line in lines), lines
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_colours_can_be_refused(perdure: CommandLine, env: dict[str, str]) -> None:
-    _, seen = _in_terminal(perdure.folder, "run", perdure.drill({"return": 1}), **env)
+    _, seen = in_terminal(perdure.folder, "run", perdure.drill({"return": 1}), env=env)
 
     assert not re.search(r"\x1b\[[0-9;]*m", seen)
     assert "succeeded" in seen
@@ -66,15 +78,29 @@ def test_a_pipe_gets_no_escape_sequence(perdure: CommandLine) -> None:
     done = perdure("run", perdure.drill({"signal": "go", "timeout": "1h"}), "--wait-timeout", "1s", code=6)
 
     assert not ESCAPE.search(done.out + done.err)
-    assert "waits for signal 'go'; a timer, due in 59 m" in done.err
+    assert "waits for signal 'go'\n" in done.err
 
 
-def test_a_table_fits_the_terminal_without_cutting_ids(perdure: CommandLine) -> None:
-    name = "a-name-that-is-much-longer-than-any-column-of-a-table-should-be"
+@pytest.mark.parametrize("columns", [80, 140])
+def test_a_table_fits_the_terminal_with_ids_that_can_be_used(perdure: CommandLine, columns: int) -> None:
+    name = "a-name-that-is-longer-than-a-column-should-be"
     run = perdure.here("run", perdure.drill({"return": 1}, name=name), "--json").json["id"]
-    _, seen = _in_terminal(perdure.folder, "ps")
+    _, seen = in_terminal(perdure.folder, "ps", columns=columns)
     lines = [ESCAPE.sub("", line) for line in seen.splitlines()]
+    (row,) = [line for line in lines if line.startswith(run[:10])]
 
-    assert max(map(len, lines)) <= 80
-    assert any(line.startswith(run) and "a-name" in line for line in lines)
+    assert (run in row) == (columns == 140)
+    assert perdure.here("show", row.split()[0], "--json").json["id"] == run
+    assert max(map(len, lines)) <= columns
+    assert "a-name" in row and (name in row) == (columns == 140)
+    assert ("STARTED" in lines[0]) == (columns == 140)
     assert name in perdure("ps").out
+
+
+def test_rich_is_imported_only_for_what_a_terminal_shows(perdure: CommandLine) -> None:
+    perdure.here("run", perdure.drill({"return": 1}), "--json")
+    showing_imports = {"PYTHONPROFILEIMPORTTIME": "1"}
+
+    assert " rich." not in perdure("ps", PYTHONPROFILEIMPORTTIME="1").err
+    assert " rich." in in_terminal(perdure.folder, "ps", env=showing_imports)[1]
+    assert " rich." not in in_terminal(perdure.folder, "ps", "--json", env=showing_imports)[1]

@@ -20,15 +20,15 @@ import apsw
 import psycopg
 
 import perdure
-from perdure.cli.conformance_cases import read_suite
+from perdure.engine.executor import NullExecutor
 from perdure.kernel import jsontext
+from perdure.services.flow.conformance import read_suite
 from perdure.stores.admin import copy_store
 from perdure.stores.protocol import RunFilter
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import FakeClock
 from perdure.testing.opening import worlds_on
 from perdure.wiring import Observer, open_admin
-from perdure.workers.null_executor import NullExecutor
 from tests.corpus import FOLDER, LATER
 from tests.dialects.flow.suite import OWN
 from tests.dialects.playbook import cases as playbooks

@@ -139,7 +139,8 @@ class Outside(ScriptedHands):
 class Stage:
     """One scenario. With `crash_at` its engine dies at that commit, just before it is on disk or just `after`.
 
-    Where it `leaves` instead, it hands over in order at that moment.
+    Where it `leaves` instead, it hands over in order at that moment; where it `pauses`, the run is paused and its
+    engine dies, and the next one unpauses it.
     """
 
     def __init__(
@@ -153,9 +154,11 @@ class Stage:
         crash_at: int = NEVER,
         after: bool = False,
         leaves: bool = False,
+        pauses: bool = False,
     ) -> None:
         self.outside = Outside(work, languages, variables or {})
-        self._crash_at, self._after, self._leaves = crash_at, after, leaves
+        self._crash_at, self._after, self._leaves, self._pauses = crash_at, after, leaves, pauses
+        self.was_paused = False
         self.stores: list[CrashingStore] = []
         self.is_drained = True  # whether nothing was at work that did not end when the engine left
         self.world = World(
@@ -170,7 +173,7 @@ class Stage:
     def _watch(self, store: Store) -> Any:
         self.outside.store = store
         at = NEVER if self.stores else self._crash_at
-        self.stores.append(CrashingStore(store, at, after=self._after, dies=not self._leaves))
+        self.stores.append(CrashingStore(store, at, after=self._after, dies=not (self._leaves or self._pauses)))
         return self.stores[-1]
 
     @property
@@ -278,6 +281,29 @@ class Stage:
         assert self.world.engine is not None
         return await self.world.engine.show(RUN)
 
+    async def _pause_and_crash(self) -> None:
+        await self.world.settle()
+        engine = self.world.engine
+        assert engine is not None
+        if await engine.store.find(RUN) is None or await self.is_over():
+            return
+        with suppress(Conflict):  # it is not open to messages any more
+            await engine.handle(RUN).pause("to look around", key="pause", by="test")
+            self.was_paused = True
+        await self.world.settle()
+        handed_out = self._handed_out()
+        await self.world.crash()
+        await self.world.boot()
+        if self.was_paused:
+            assert self.world.engine is not None
+            is_held = (await self.world.engine.execution(RUN)).state.is_held
+            assert not is_held or self._handed_out() == handed_out, "a paused run hands nothing out"
+            await self.world.engine.handle(RUN).unpause(key="unpause", by="test")
+            await self.world.settle()
+
+    def _handed_out(self) -> int:
+        return sum(assignment.run == RUN for assignment in self.outside.performed)
+
     async def _through(self, act: Callable[[], Any]) -> None:
         """Do it; and where the engine dies meanwhile, do it again with the next one, as any caller would."""
         store = self.stores[-1]
@@ -292,6 +318,8 @@ class Stage:
         await asyncio.wait([doing])
         if self._leaves:
             self.is_drained = await self.world.hand_over()
+        elif self._pauses:
+            await self._pause_and_crash()
         else:
             await self.world.crash()
             await self.world.boot()

@@ -186,8 +186,8 @@ def test_references_in_the_input_of_a_run_are_refused_at_its_creation(perdure: C
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ('{own: {$bubuSecretRef: "{{ inputs.name }}"}}', "must be written out"),
-        ('{own: {$bubuConfigMapRef: {name: "{{ inputs.name }}", key: k}}}', "must be written out"),
+        ('{own: {$bubuSecretRef: "{{ inputs.name }}"}}', "must not be a template"),
+        ('{own: {$bubuConfigMapRef: {name: "{{ inputs.name }}", key: k}}}', "must not be a template"),
     ],
 )
 def test_a_template_does_not_name_a_secret(perdure: CommandLine, given: str, words: str) -> None:

@@ -1,6 +1,7 @@
 """Every scenario of the three languages through the real engine: on SQLite always, on PostgreSQL in turns.
 
-Its engine dies at every commit, just before it is on disk and just after, and leaves in order at every commit: within
+Its engine dies at every commit, just before it is on disk and just after, and leaves in order at every commit; and at
+every commit the run is paused, and goes on after its engine has died: within
 20 commits at each of them on each store, a share of them at a time (see `tests/sampling.py`).
 """
 
@@ -10,9 +11,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from perdure.cli.conformance_cases import Scenario
 from perdure.dialects.flow import Flow
 from perdure.dialects.flow.views.result_comparison import differences as flow_differences
+from perdure.services.flow.conformance import Scenario
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.opening import worlds_on
 from tests.dialects.differences import differences
@@ -84,6 +85,14 @@ async def _plays(
         if stage.is_drained:
             assert {one.delivery for one in stage.outside.performed} <= {1} or is_shown, "begun twice"
             yield shown, f"handed over at commit {at}"
+    for at in [] if is_shown else sample.take(every):
+        place = folder / f"paused-{at}"
+        place.mkdir()
+        stage = await play(case, place, crash_at=at, pauses=True)
+        shown = await stage.show()
+        await stage.world.close()
+        if stage.was_paused:
+            yield shown, f"paused at commit {at}"
 
 
 async def _undisturbed(play: Play, case: Case, folder: Path) -> tuple[Any, int]:

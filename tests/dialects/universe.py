@@ -19,6 +19,7 @@ from perdure.kernel.assignments import Assignment
 from perdure.kernel.codec import decode_turns, encode_turns
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.execution import Execution, Limits, decide
+from perdure.kernel.large_values import INLINE_BYTES
 from perdure.kernel.lookups import (
     CachedValue,
     CacheLookup,
@@ -35,7 +36,7 @@ from perdure.kernel.permits import PermitRequest, grant, resource_scope
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.turn import Turn
 from perdure.kernel.validation import Resource
-from perdure.kernel.values import INLINE_BYTES, SECOND, Instant, Payload, Ref, RunId, digest
+from perdure.kernel.values import SECOND, Instant, Payload, Ref, RunId, digest
 from perdure.providers.failure import ProviderFailure
 from perdure.services.playbook.keychain import HostKeychain, HostSecrets
 from perdure.workers.unsealer import Unsealer
@@ -220,10 +221,10 @@ class Universe:
     def _first(self) -> tuple[Instant, int, float, int, RunId, i.Input]:
         """A wait for a word runs out when nothing else is there for its run, whichever side of its due time it came."""
         first = heappop(self.queue)
-        if first[1] >= i.WORD_RANK:
+        if first[1] >= i.CONTROL_WAIT_RANK:
             now = max(self.now, first[0])
             other = next((one for one in sorted(self.queue) if one[0] <= now and one[4] == first[4]), None)
-            if other is not None and other[1] < i.WORD_RANK:
+            if other is not None and other[1] < i.CONTROL_WAIT_RANK:
                 self.queue.remove(other)
                 heapify(self.queue)
                 heappush(self.queue, first)

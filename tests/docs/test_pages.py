@@ -1,4 +1,4 @@
-"""What is written is true: every error has its page, every code block of the README runs, every verb is documented."""
+"""The pages are true: every error has its page, every code block of the README runs, every link leads somewhere."""
 
 import importlib
 import pkgutil
@@ -44,6 +44,21 @@ def test_no_page_describes_an_error_that_does_not_exist() -> None:
     assert {page.stem for page in (ROOT / "docs" / "errors").glob("*.md")} <= codes
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "errors").glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_of_an_error_says_what_it_means_why_it_happens_and_what_to_do(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+
+    assert re.match(rf"# {page.stem}\n\n\*\*[^*]+[.]\*\*\n\n", text)
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Why it happens", "What to do"]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda page: page.stem)
+def test_a_decision_has_a_question_a_decision_reasons_and_consequences(page: Path) -> None:
+    parts = re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert parts == ["Question", "Decision", "Reasons", "Consequences"]
+
+
 def test_codes_are_promises_and_mean_one_thing() -> None:
     codes: dict[str, str] = {}
     for kind in sorted(_errors(), key=lambda kind: kind.__qualname__):
@@ -73,12 +88,23 @@ def test_links_between_pages_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
 
 
-@pytest.mark.parametrize("number", [n for n in range(1, 26) if n not in (22,)])
-def test_every_invariant_is_named_by_a_test(number: int) -> None:
-    """Invariant 22 concerns late owners on PostgreSQL, which does not exist yet."""
-    pattern = re.compile(rf"Invariants? [\d, and]*\b{number}\b|Invariants {number} to|Invariants \d+ to {number}\b")
+INVARIANTS = re.findall(
+    r"^(\d+)\. \*\*", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Invariants")[2], re.MULTILINE
+)
+
+
+def test_invariants_are_numbered_in_order() -> None:
+    assert [int(number) for number in INVARIANTS] == list(range(1, len(INVARIANTS) + 1))
+    assert len(INVARIANTS) >= 33
+
+
+@pytest.mark.parametrize("number", INVARIANTS)
+def test_every_invariant_is_named_by_a_test(number: str) -> None:
+    pattern = re.compile(
+        rf"[Ii]nvariants? [\d, and]*\b{number}\b|[Ii]nvariants {number} to|[Ii]nvariants \d+ to {number}\b"
+    )
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
-    texts.append((ROOT / "src" / "perdure" / "testing" / "store_suite.py").read_text(encoding="utf-8"))
+    texts += [path.read_text(encoding="utf-8") for path in (ROOT / "src" / "perdure" / "testing").glob("*_suite.py")]
 
     assert any(pattern.search(text) for text in texts), f"no test names invariant {number}"
 
@@ -90,3 +116,12 @@ def test_the_readme_counts_as_many_tests_as_run(request: pytest.FixtureRequest) 
     (claimed,) = re.findall(r"over ([\d,]+) tests", (ROOT / "README.md").read_text(encoding="utf-8"))
 
     assert int(claimed.replace(",", "")) < len(request.session.items)
+
+
+def test_links_to_a_heading_find_it() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
+            text = (page.parent / target if target else page).read_text(encoding="utf-8")
+            headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{page.relative_to(ROOT)} links to {target}#{anchor}"

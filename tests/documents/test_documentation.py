@@ -1,4 +1,4 @@
-"""The reference page tells the truth: every example on it is executed."""
+"""The reference page is correct: every example on it is executed."""
 
 import json
 import re
@@ -18,9 +18,9 @@ def blocks(language: str) -> list[str]:
 VALUES = re.findall(r"^\| `(.+)` \| `(.+)` \|$", PAGE, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("written", "value"), VALUES)
-def test_a_value_is_read_as_the_table_says(written: str, value: str) -> None:
-    assert json.dumps(read_document(f"a: {written}".encode()).data["a"]) == value
+@pytest.mark.parametrize(("expected", "value"), VALUES)
+def test_a_value_is_read_as_the_table_says(expected: str, value: str) -> None:
+    assert json.dumps(read_document(f"a: {expected}".encode()).data["a"]) == value
 
 
 @pytest.mark.parametrize("block", blocks("problem"))

@@ -1,4 +1,4 @@
-"""What a scalar means: YAML 1.2 core schema, no more (PBK-005)."""
+"""Values of scalars: YAML 1.2 core schema, no more (PBK-005)."""
 
 from typing import Any
 
@@ -33,9 +33,9 @@ def value_of(text: str) -> Any:
     ],
 )
 def test_core_values(text: str, value: Any) -> None:
-    found = value_of(text)
+    result = value_of(text)
 
-    assert (found, type(found)) == (value, type(value))
+    assert (result, type(result)) == (value, type(value))
 
 
 ELSEWHERE_SPECIAL = """
@@ -65,9 +65,9 @@ def test_quotes_and_tags_make_text(text: str) -> None:
     ],
 )
 def test_core_tags_are_understood(text: str, value: Any) -> None:
-    found = value_of(text)
+    result = value_of(text)
 
-    assert (found, type(found)) == (value, type(value))
+    assert (result, type(result)) == (value, type(value))
 
 
 @pytest.mark.parametrize(

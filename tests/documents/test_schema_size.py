@@ -1,4 +1,4 @@
-"""Schemas that stand for much more than they are: refused before anything is checked against them."""
+"""Schemas that expand to much more than their text: refused before anything is checked against them."""
 
 from typing import Any
 

@@ -33,7 +33,7 @@ class SteeredStore:
         self.may_take = True
         self.is_away = False
         self.writes_although_away = False
-        self.reopened = 0
+        self.reopened = self.rejoined = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -45,6 +45,7 @@ class SteeredStore:
     async def rejoin(self) -> list[int]:
         while self.is_late:
             await asyncio.sleep(0.002)
+        self.rejoined += 1
         return await self._inner.rejoin()
 
     async def give_up(self, partitions: Collection[int]) -> None:

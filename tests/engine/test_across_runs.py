@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.kernel.errors import Conflict, RunNotFound
+from perdure.kernel.errors import Conflict, EventNotFound, RunNotFound
 from perdure.kernel.outcomes import Succeeded
 from perdure.stores.protocol import RunFilter
 from perdure.testing import RunInWorld, World
@@ -259,9 +259,9 @@ async def test_a_fork_can_begin_at_any_past_event(tmp_path: Path) -> None:
         await forked.signal("go", "second")
 
         assert await forked.result() == [1, "second"]
-        with pytest.raises(Conflict, match="nothing to go on with"):
+        with pytest.raises(Conflict, match="nothing to continue"):
             await world.engine.fork(run.id)
-        with pytest.raises(Conflict, match="there is no event 99"):
+        with pytest.raises(EventNotFound, match="there is no event 99"):
             await world.engine.fork(run.id, 99)
 
 

@@ -12,7 +12,7 @@ from bench.registry import LANGUAGES
 
 from perdure.engine import run_views
 from perdure.engine.handle import Handle
-from perdure.kernel.errors import Conflict
+from perdure.kernel.errors import Conflict, EventNotFound
 from perdure.kernel.values import RunId
 from perdure.wiring import Engine
 from tests.engine.documents import drill
@@ -37,9 +37,9 @@ async def test_a_fork_from_any_event_ends_as_the_run_did_or_the_nearest_is_named
             assert [event["seq"] for event in history] == list(range(1, len(history) + 1))
             assert any(taken), "at least the end of its first turn"
             assert taken[-1] is False, "it had ended"
-            with pytest.raises(Conflict, match=f"there is no event {len(history) + 1}"):
+            with pytest.raises(EventNotFound, match=f"there is no event {len(history) + 1}"):
                 await engine.fork(run.id, len(history) + 1)
-            with pytest.raises(Conflict, match="there is no event 0"):
+            with pytest.raises(EventNotFound, match="there is no event 0"):
                 await engine.fork(run.id, 0)
 
 

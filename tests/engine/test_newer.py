@@ -19,7 +19,7 @@ from perdure.kernel.values import RunId
 from perdure.kernel.versions import RECORDS
 from perdure.stores.commit_types import Message
 from perdure.testing import ScriptedHands
-from perdure.testing.drill import Drill
+from perdure.testing.drill import Drill, folding
 from perdure.testing.drill import body as b
 from perdure.testing.opening import open_store
 from perdure.wiring import Engine
@@ -52,7 +52,7 @@ class NewDrill(Drill):
 
     @staticmethod
     def evolve(body: b.Body, event: e.Event) -> None:
-        b.evolve(body, b.Advanced(event.thread) if isinstance(event, Blessed) else event)
+        folding.evolve(body, b.Advanced(event.thread) if isinstance(event, Blessed) else event)
 
 
 class Blessing(NewDrill):
@@ -324,6 +324,18 @@ async def test_a_new_event_is_written_once_every_live_server_reads_it(tmp_path: 
         told = [{event["event"] for event in await new.history(run, raw=True)} for run in (before, after)]
 
     assert ["Blessed" in kinds for kinds in told] == [False, True]
+
+
+@ON_POSTGRES
+async def test_a_server_knows_what_all_can_read_before_its_first_renewal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it refuses, for a moment after it was opened, what only newer programs can read."""
+    from perdure.stores.postgres.server_lease import ServerLease
+
+    monkeypatch.setattr(ServerLease, "_keep", lambda lease: None)
+    async with server(tmp_path) as alone:
+        assert alone.store.min_record_version == RECORDS
 
 
 async def test_a_file_speaks_the_vocabulary_of_its_program(tmp_path: Path) -> None:

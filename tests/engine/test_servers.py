@@ -2,14 +2,18 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
 from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.outcomes import Failed, Succeeded
+from perdure.kernel.values import RunId
+from perdure.stores.protocol import Share, StoredRun
 from tests.engine.documents import drill
 from tests.engine.servers import Servers, names, until
 
@@ -219,7 +223,7 @@ async def test_a_private_engine_whose_run_was_taken_over_follows_it(tmp_path: Pa
         server.hands.release(Succeeded(b'"in time"'))
 
         assert await asyncio.wait_for(waiting, 10) == "in time"
-        assert "taken over the runs of this one" in caplog.text
+        assert "taken over the runs of this process" in caplog.text
         other = await mine.engine.start(drill({"return": "mine"}))
         assert await other.result() == "mine"
         assert (await mine.engine.find(other.id)).partition == mine.runtime.home
@@ -368,4 +372,54 @@ async def test_a_server_that_was_taken_over_speaks_for_the_task_that_was_alone_w
             await asyncio.sleep(0.01)
         two.hands.release(Succeeded(b"1"))
 
+        assert await run.result() == 1
+
+
+@pytest.mark.every_store
+async def test_a_run_that_was_read_while_it_was_anothers_is_read_again(tmp_path: Path) -> None:
+    """Invariants 3 and 21: what a server decides with is what the last owner left, not what it saw before."""
+    document = drill({"signal": "a"}, {"signal": "b", "save": "x"}, {"return": "$x"})
+    async with Servers(tmp_path) as (one, two):
+        owner, other = one, two
+        owner.store.may_take = other.store.may_take = False
+        run = await owner.engine.start(document)
+        home = (await owner.engine.find(run.id)).partition
+        was_read, may_go_on = asyncio.Event(), asyncio.Event()
+        load = other.store.load
+
+        async def load_slowly(runs: Sequence[RunId]) -> list[StoredRun]:
+            stored: list[StoredRun] = await load(runs)
+            if run.id in runs and not was_read.is_set():
+                was_read.set()
+                await may_go_on.wait()
+            return stored
+
+        setattr(other.store, "load", load_slowly)  # noqa: B010
+        other.runtime.scheduler.offer(run.id, Mail(0, 0, i.Wake()))
+        await asyncio.wait_for(was_read.wait(), 10)
+        await owner.engine.signal(run.id, "a")
+        await owner.engine.__aexit__(None, None, None)
+        other.store.may_take = True
+        await until(lambda: home in other.runtime.partitions or len(other.runtime.partitions) == 1)
+        may_go_on.set()
+        await other.engine.signal(run.id, "b", "both")
+
+        assert await asyncio.wait_for(other.engine.handle(run.id).result(), 10) == "both"
+        assert other.store.rejoined == 0, "the store had to stop it"
+        events = await names(other, run.id)
+        assert events.count("SignalReceived") == 2
+        assert events.count("RunEnded") == 1
+
+
+async def test_what_is_taken_once_more_is_not_believed_to_be_known(tmp_path: Path) -> None:
+    """A server whose partitions were another's for a while, and are free again, folds their runs anew."""
+    async with Servers(tmp_path, count=1) as (server,):
+        run = await server.engine.start(WAITS)
+        partitions = list(server.runtime.partitions)
+        before = server.runtime.scheduler.slots.get(run.id)
+        server.runtime.scheduler.partitions._gain(Share(taken=partitions))
+
+        assert sorted(server.runtime.partitions) == sorted(partitions), "each of them once"
+        assert server.runtime.scheduler.slots.get(run.id) is not before or before is None
+        await run.signal("go", 1)
         assert await run.result() == 1

@@ -125,7 +125,7 @@ async def test_a_run_that_can_never_move_is_told_of(tmp_path: Path, spoken: str)
             seq = sum(len(events) for _, events in lived)
             past = Transition(id, row.partition, seq, encode_turns(lived), create=new, summary=summary)
             assert isinstance(await engine.store.commit([past]), Committed)
-        assert [(one.run, "can never move" in one.message) for one in findings(tmp_path / "runs.db")] == [
+        assert [(one.run, "can never continue" in one.message) for one in findings(tmp_path / "runs.db")] == [
             ("never", True)
         ]
         await engine.store.send(Message(RunId("never"), 2, inputs.encode(inputs.Wake())))

@@ -17,13 +17,13 @@ from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
 from perdure.engine import scheduler
+from perdure.engine.executor import NullExecutor
 from perdure.engine.handle import RunFailed
 from perdure.kernel import jsontext
-from perdure.testing.drill import Drill
+from perdure.testing.drill import Drill, folding
 from perdure.testing.drill import body as b
 from perdure.testing.drill.program import load
 from perdure.wiring import Engine
-from perdure.workers.null_executor import NullExecutor
 from tests.engine.documents import drill
 from tests.engine.meter import metered
 from tests.engine.test_work_bounds import FUNCTIONS
@@ -126,7 +126,7 @@ def test_what_a_drill_takes_from_the_front_is_linked_not_hashed() -> None:
     program = load(jsontext.encode(drill({"signal": "go"})))
     live = Drill().begin(program)
     for change in (b.Spawned(b.MAIN, None, ""), b.Listened(b.MAIN, "go")):
-        b.evolve(live, change)
+        folding.evolve(live, change)
 
     for body in (live, b.thaw(program, b.freeze(live))):
         assert isinstance(body.agenda, OrderedDict)

@@ -1,4 +1,4 @@
-"""The reference page tells the truth: every example on it is executed."""
+"""The reference page is correct: every example on it is executed."""
 
 import json
 import re

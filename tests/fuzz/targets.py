@@ -14,10 +14,10 @@ from typing import Any
 
 from perdure.dialects.playbook.plan import durations as playbook_durations
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
-from perdure.dialects.story.triggers.cron import BadSchedule, find_zone, read_cron
 from perdure.documents import Limits as DocumentLimits
 from perdure.documents import UnreadableText, read_documents, write_document
 from perdure.expressions import cel, gotemplate, jinja, mwl, regex
+from perdure.expressions.cron import BadSchedule, find_zone, read_cron
 from perdure.kernel import jsontext
 from perdure.kernel.values import Instant
 from perdure.providers.databases.statements import DUCKDB, POSTGRES, SQLITE, BadStatement, bind, split

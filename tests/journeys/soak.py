@@ -4,7 +4,7 @@
 
 Runs three engines on a PostgreSQL server of its own, starts and steers runs of the three languages at a steady pace,
 injects fault after fault, and watches: how long take-overs take, how much memory engines and how much disk tables need,
-how long runs take from start to end. In the end the judge looks at everything, and the figures go to
+how long runs take from start to end. In the end everything is checked, and the figures go to
 `docs/reliability/soak.json`. `python -m tests.journeys.soak --write` writes them into `docs/reliability.md`.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.journeys.chaos.cluster import Cluster
 from tests.journeys.chaos.database import ChaosDatabase
-from tests.journeys.chaos.play import Report, Told, with_faults, without_faults
+from tests.journeys.chaos.scenario import ChaosSettings, Report, with_faults, without_faults
 
 REPOSITORY = Path(__file__).parents[2]
 FIGURES = REPOSITORY / "docs" / "reliability" / "soak.json"
@@ -161,10 +161,10 @@ def page(found: dict[str, Any]) -> str:
         ("when, machine", f"{found['when']}; {found['machine']}; PostgreSQL {found['postgresql']} on the same machine"),
         (
             "length, seed",
-            f"{found['minutes']} minutes of trouble, seed {found['seed']}, lease {found['lease_seconds']:g} s",
+            f"{found['minutes']} minutes of faults, seed {found['seed']}, lease {found['lease_seconds']:g} s",
         ),
         ("load", f"{found['orders']} orders: {found['runs']} runs, {found['tasks']} tasks, {found['events']} events"),
-        ("pace", f"{found['runs_per_second']} runs per second, as ordered; faults included"),
+        ("pace", f"{found['runs_per_second']} runs per second, as configured, during the faults too"),
         ("faults", f"{sum(found['faults'].values())}: {faults}"),
         (
             "take-over after kill -9",
@@ -172,13 +172,14 @@ def page(found: dict[str, Any]) -> str:
             f" slowest {found['takeovers'].get('max', 0)} s",
         ),
         (
-            "done again",
+            "repeated",
             f"{found['redelivered']} tasks delivered again; {found['in_doubt']} effects in doubt;"
             f" {found['charges_repeated']} of {found['charges']} charges repeated a key, each was performed once",
         ),
         (
-            "words",
-            f"{found['words']} acknowledged: each counts, or is one of {found['words_declined']} that the log declines",
+            "control messages",
+            f"{found['words']} acknowledged: each took effect, or is one of {found['words_declined']} that were"
+            " declined, with a reason in the log",
         ),
         (
             "memory of an engine",
@@ -186,7 +187,7 @@ def page(found: dict[str, Any]) -> str:
             f" {memory['lived_seconds']:.0f} s; at most {memory['most_megabytes']} MB",
         ),
         ("after the last fault", f"everything had ended {found['seconds_until_all_ended']} s later"),
-        ("found wrong by the judge", f"**{len(found['wrong'])}**"),
+        ("problems found", f"**{len(found['wrong'])}**"),
     ]
     lines = ["| | |", "| --- | --- |", *(f"| {name} | {said} |" for name, said in rows), ""]
     lines += ["| language | runs | median | 99 % | longest |", "| --- | ---: | ---: | ---: | ---: |"]
@@ -203,7 +204,7 @@ def write(found: dict[str, Any]) -> None:
     PAGE.write_text(f"{before}{BEGIN}\n\n{page(found)}\n\n{END}{after}")
 
 
-async def play(told: Told) -> dict[str, Any]:
+async def play(told: ChaosSettings) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="perdure-soak-") as name:
         folder = Path(name)
         calm = await without_faults(folder)
@@ -234,7 +235,7 @@ def main() -> int:
     asked = parser.parse_args()
     if not asked.write:
         seconds = asked.minutes * 60
-        told = Told(
+        told = ChaosSettings(
             runs=int(seconds * asked.pace), seconds=seconds, seed=asked.seed, version=asked.postgres, lease=asked.lease
         )
         found = asyncio.run(play(told))

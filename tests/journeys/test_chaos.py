@@ -107,5 +107,5 @@ async def _check(database: Path, payments: Path, seed: int) -> None:
         completed = [event["key"] for event in history if event["event"] == "EffectCompleted"]
         assert len(completed) == len(set(completed))
     store = engine.store
-    assert await store.inbox(range(1, 100), 1000) == [], f"seed {seed}: a letter was left over"
+    assert await store.inbox(range(1, 100), 1000) == [], f"seed {seed}: a message was left over"
     await store.close()

@@ -29,9 +29,9 @@ def test_three_servers_on_postgresql_end_every_run_as_if_nothing_had_happened(tm
     fault-free run, no event is lost or doubled, every acknowledged word counts or was declined in the log, no finished
     task and no completed effect ran again, the outside saw each key once, and nothing is held by anybody.
     """
-    from tests.journeys.chaos.play import Told, with_faults, without_faults
+    from tests.journeys.chaos.scenario import ChaosSettings, with_faults, without_faults
 
-    told = Told(runs=int(SECONDS * 7), seconds=SECONDS, seed=SEED, version=VERSION)
+    told = ChaosSettings(runs=int(SECONDS * 7), seconds=SECONDS, seed=SEED, version=VERSION)
     calm = asyncio.run(without_faults(tmp_path))
     report = asyncio.run(with_faults(tmp_path, calm, told))
 
@@ -42,10 +42,10 @@ def test_three_servers_on_postgresql_end_every_run_as_if_nothing_had_happened(tm
 
 def test_servers_on_one_file_are_killed_and_stopped_and_everything_gets_done(tmp_path: Path) -> None:
     """Promises 2 to 4, invariant 23."""
-    from tests.journeys.chaos.play import Told, with_faults, without_faults
+    from tests.journeys.chaos.scenario import ChaosSettings, with_faults, without_faults
 
     calm = asyncio.run(without_faults(tmp_path))
-    report = asyncio.run(with_faults(tmp_path, calm, Told(runs=64, seconds=8, seed=SEED, version=None)))
+    report = asyncio.run(with_faults(tmp_path, calm, ChaosSettings(runs=64, seconds=8, seed=SEED, version=None)))
 
     assert report.wrong == [], report.explain()
 

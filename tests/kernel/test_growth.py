@@ -1,4 +1,4 @@
-"""Invariant 25, growth: everybody keeps the length that he holds, whoever adds behind whatever length."""
+"""Invariant 25, growth: every holder keeps its own length, whoever adds behind whatever length."""
 
 import pytest
 from hypothesis import given
@@ -26,8 +26,8 @@ def test_adding_behind_any_length_leaves_every_holder_what_he_has(steps: list[tu
         heir = buffer.add(count, jsontext.encode(added))
         holders.append((heir, count + 1, [*model, *added]))
         if reads:
-            for one, length, expected in holders:
-                owner = one.owner(length)
+            for item, length, expected in holders:
+                owner = item.owner(length)
                 owner.decode(texts)
                 assert owner.value(length) == expected
     for buffer, count, model in holders:
@@ -85,9 +85,9 @@ def test_what_has_become_much_is_put_beside_the_log_once(monkeypatch: pytest.Mon
     frozen = buffer.frozen(count)
 
     assert len(beside) > 3
-    assert [one.digest for one in frozen if isinstance(one, Ref)] == list(beside)
-    assert sum(len(one) for one in frozen if isinstance(one, bytes)) < 30
-    whole = joined([one if isinstance(one, bytes) else beside[one.digest] for one in frozen])
+    assert [item.digest for item in frozen if isinstance(item, Ref)] == list(beside)
+    assert sum(len(item) for item in frozen if isinstance(item, bytes)) < 30
+    whole = joined([item if isinstance(item, bytes) else beside[item.digest] for item in frozen])
     assert jsontext.decode(whole) == [0, *range(30)]
 
 
@@ -96,11 +96,11 @@ def test_a_text_that_is_put_beside_the_log_twice_stands_for_its_pieces_once() ->
     text = b"[0,1]"
     sealed = Ref(digest(text), len(text))
     buffer = Buffer([b"[0]"]).add(1, b"[1]")
-    one = buffer.add(2, b"[2]", sealed)
+    item = buffer.add(2, b"[2]", sealed)
     other = buffer.add(2, b"[3]", sealed)
 
     assert other.frozen(3) == [sealed, b"[3]"]
-    assert joined([text if isinstance(piece, Ref) else piece for piece in one.owner(3).frozen(3)]) == b"[0,1,2]"
+    assert joined([text if isinstance(piece, Ref) else piece for piece in item.owner(3).frozen(3)]) == b"[0,1,2]"
 
 
 def test_a_text_that_is_something_else_stands_for_nothing() -> None:

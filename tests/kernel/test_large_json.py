@@ -1,4 +1,4 @@
-"""Invariant 29: large JSON is read and written in pieces, is paid for before, and is the same as in one piece."""
+"""Invariant 29: large JSON is read and written in pieces, paid for in advance, with the same result as in one piece."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Invariant 24: whatever is recorded is read strictly, and a change of it is noticed."""
+"""Invariant 24: all records are read strictly, and a change of them is noticed."""
 
 from hashlib import sha256
 from typing import Any
@@ -13,28 +13,34 @@ from perdure.kernel.codec import decode_turns, encode_snapshot, encode_turns, re
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution
 from perdure.kernel.values import RunId
-from perdure.kernel.versions import RECORDS, read_pinned, written_in
+from perdure.kernel.versions import RECORDS, pinned_language, read_pinned
 from perdure.testing.drill import Drill
 from perdure.wiring import languages
 from tests.engine.documents import CHAIN
 
-VOCABULARIES = {1: "77a9f6879ca07e6f", 2: "f824331801e52f83", 3: "d81cd15e6981f81a"}
+VOCABULARIES = {
+    1: "77a9f6879ca07e6f",
+    2: "f824331801e52f83",
+    3: "d81cd15e6981f81a",
+    4: "8028e963c27fe639",
+    5: "6825193b287e11eb",
+}
 """By the number of the vocabulary (`kernel.versions.RECORDS`), for all that was ever released."""
 
 
 def test_a_changed_vocabulary_takes_a_number_of_its_own() -> None:
     """Servers tell each other by this number who can read more."""
-    found = sha256("\n".join(_vocabulary()).encode()).hexdigest()[:16]
+    result = sha256("\n".join(_vocabulary()).encode()).hexdigest()[:16]
 
-    assert VOCABULARIES.get(RECORDS) == found, (
+    assert VOCABULARIES.get(RECORDS) == result, (
         "what is recorded has changed: raise RECORDS in kernel/versions.py by one, unless that was done since the last"
-        f" release, and note {RECORDS}: {found!r} here; an event whose meaning changed takes a new tag"
+        f" release, and note {RECORDS}: {result!r} here; an event whose meaning changed takes a new tag"
     )
 
 
 def _vocabulary() -> list[str]:
     """Every kind of event, input and edition, member by member."""
-    lines = [f"{name} {one.edition}" for name, one in sorted(_languages().items())]
+    lines = [f"{name} {item.edition}" for name, item in sorted(_languages().items())]
     lines += [_line(kind) for kind in _kinds()]
     return sorted(lines)
 
@@ -45,24 +51,24 @@ def _line(kind: Any) -> str:
 
 
 def _languages() -> dict[str, Any]:
-    return {name: one for name, one in languages().items() if not getattr(one, "is_for_tests", False)}
+    return {name: item for name, item in languages().items() if not getattr(item, "is_for_tests", False)}
 
 
 def _kinds() -> set[type]:
     """All structures that can stand in a log or in a letter."""
-    found: set[type] = set()
-    known = [*e.KERNEL_EVENTS, i.AnyInput, *(event for one in _languages().values() for event in one.events)]
-    waiting: list[Any] = [inspect.type_info(one) for one in known]
+    result: set[type] = set()
+    known = [*e.KERNEL_EVENTS, i.AnyInput, *(event for item in _languages().values() for event in item.events)]
+    waiting: list[Any] = [inspect.type_info(item) for item in known]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, inspect.StructType):
-            if one.cls in found:
+        item = waiting.pop()
+        if isinstance(item, inspect.StructType):
+            if item.cls in result:
                 continue
-            found.add(one.cls)
-            waiting += [field.type for field in one.fields]
-        waiting += [getattr(one, name) for name in ("item_type", "key_type", "value_type") if hasattr(one, name)]
-        waiting += [*getattr(one, "types", ()), *getattr(one, "item_types", ())]
-    return found
+            result.add(item.cls)
+            waiting += [field.type for field in item.fields]
+        waiting += [getattr(item, name) for name in ("item_type", "key_type", "value_type") if hasattr(item, name)]
+        waiting += [*getattr(item, "types", ()), *getattr(item, "item_types", ())]
+    return result
 
 
 def test_nothing_that_is_recorded_is_skipped_by_who_does_not_know_it() -> None:
@@ -94,9 +100,9 @@ def test_what_is_damaged_is_no_newer_record() -> None:
 
 
 def test_an_input_that_is_not_known_is_a_newer_record() -> None:
-    for given in ([99], [7, "reason", "by", "new"], {"type": "map"}):
+    for value in ([99], [7, "reason", "by", "new"], {"type": "map"}):
         with pytest.raises(NewerRecord):
-            i.decode(msgspec.msgpack.encode(given))
+            i.decode(msgspec.msgpack.encode(value))
 
 
 def test_a_snapshot_with_more_in_it_than_we_know_is_passed_over() -> None:
@@ -118,7 +124,7 @@ def test_a_document_names_the_edition_of_its_language() -> None:
         edition = 3
 
     text = msgspec.json.encode(CHAIN)
-    assert [written_in(Drill()), written_in(Later())] == ["drill", "drill@3"]
+    assert [pinned_language(Drill()), pinned_language(Later())] == ["drill", "drill@3"]
     assert read_pinned(Later(), "drill", text) == read_pinned(Later(), "drill@2", text) == Drill().load(text)
     with pytest.raises(NewerRecord, match="edition 3"):
         read_pinned(Drill(), "drill@3", text)

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_snapshot, encode_turns, restore
-from perdure.kernel.control_messages import held_places
+from perdure.kernel.control_messages import deferred_places
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution, Limits, decide
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
@@ -128,7 +128,7 @@ class Interleavings(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.now += seconds * SECOND
         timers = self.live.state.timers.items()
-        due = sorted((one.rank >= i.WORD_RANK, one.due, one.rank, number) for number, one in timers)
+        due = sorted((one.rank >= i.CONTROL_WAIT_RANK, one.due, one.rank, number) for number, one in timers)
         for _, instant, _, number in due:  # waits for a word run out when nothing else is left
             if instant <= self.now:
                 self._offer(i.TimerDue(number))
@@ -140,7 +140,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(words=st.lists(st.sampled_from(WORDS), min_size=2, max_size=5))
     def words_come_together(self, words: list[i.Input]) -> None:
         """A row: all are accepted, then moves are made; what is refused in it leaves a trace."""
-        places = held_places(words)
+        places = deferred_places(words)
         turns = []
         for place, given in enumerate(words):
             turn = Turn(self.live, given, self.now, self.now)

@@ -30,7 +30,7 @@ async def add_slowly(a: int, context: TaskContext) -> list[Any]:
 
 def leave_behind() -> dict[str, Any]:
     """What an earlier call has left in this process, before this one leaves the same."""
-    found = {
+    result = {
         "module": "left_behind" in sys.modules,
         "environment": "LEFT_BEHIND" in os.environ,
         "folder": Path.cwd() == Path("/"),
@@ -38,7 +38,7 @@ def leave_behind() -> dict[str, Any]:
     sys.modules["left_behind"] = sys
     os.environ["LEFT_BEHIND"] = "1"
     os.chdir("/")
-    return {"found": found, "pid": os.getpid()}
+    return {"found": result, "pid": os.getpid()}
 
 
 def raise_value_error() -> None:
@@ -97,7 +97,7 @@ def perform_in_threads(context: BlockingContext, name: str, callers: int) -> lis
         return context.effect_once("mail", lambda: count_in(name))
 
     with ThreadPoolExecutor(callers) as threads:
-        return [one.result() for one in [threads.submit(call) for _ in range(callers)]]
+        return [item.result() for item in [threads.submit(call) for _ in range(callers)]]
 
 
 @provider("sample.crowd-of-coroutines", isolated=True)

@@ -1,4 +1,4 @@
-"""The container provider with a real program in the place of docker: it writes down what it is asked, and obeys."""
+"""The container provider with a replacement for docker, which records and executes its commands."""
 
 import asyncio
 import json
@@ -152,10 +152,10 @@ async def test_a_cancel_stops_the_container_itself(docker: Path, tmp_path: Path)
     os.mkfifo(pipe)
     runtime = {"image": "alpine", "command": ["sh", "-c", f"echo $$ > {pipe}; exec sleep 60"], "cleanup": False}
     async with at_work() as worker:
-        one = task("container", {"runtime": runtime})
-        running = asyncio.create_task(worker.run(one, Ledger()))
+        item = task("container", {"runtime": runtime})
+        running = asyncio.create_task(worker.run(item, Ledger()))
         inside = int(await asyncio.to_thread(pipe.read_text))
-        worker.cancel(one)
+        worker.cancel(item)
 
         assert is_cancelled(await running)
     assert has_ended(inside)

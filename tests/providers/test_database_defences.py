@@ -101,8 +101,8 @@ def test_a_file_that_is_attached_is_judged_as_sqlite_finds_it(store: Path, comma
     (store.parent / "data").mkdir()
     use_policy(policy)
     written = [
-        filled(one) if isinstance(one, str) else {**one, "params": [filled(text) for text in one["params"]]}
-        for one in commands
+        filled(item) if isinstance(item, str) else {**item, "params": [filled(text) for text in item["params"]]}
+        for item in commands
     ]
 
     @on_loop
@@ -256,11 +256,11 @@ def test_the_operating_system_bounds_the_process_of_statements(provider: str, me
     @on_loop
     async def look() -> None:
         async with at_work() as worker:
-            one = task(provider, {"query": endless[provider]})
-            running = asyncio.create_task(worker.run(one, Ledger()))
+            item = task(provider, {"query": endless[provider]})
+            running = asyncio.create_task(worker.run(item, Ledger()))
             while not (limits := set(limits_below(os.getpid()))):
                 await asyncio.sleep(0.005)
-            worker.cancel(one)
+            worker.cancel(item)
             assert is_cancelled(await running)
         assert limits == {memory + ROOM}
 
@@ -272,10 +272,10 @@ def limits_below(parent: int) -> Iterator[int]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             above = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-            said = (process / "limits").read_text()
+            output = (process / "limits").read_text()
         except OSError:  # it has ended meanwhile
             continue
-        limit = next(line.split()[3] for line in said.splitlines() if line.startswith("Max data size"))
+        limit = next(line.split()[3] for line in output.splitlines() if line.startswith("Max data size"))
         if above == parent and limit != "unlimited":
             yield int(limit)
             yield from limits_below(int(process.name))
@@ -434,8 +434,8 @@ class TestPostgres:
 
         attack()
 
-    @pytest.mark.parametrize("said", ["{user} LOGIN", "{user} LOGIN IN ROLE {admin}"])
-    def test_what_a_role_may_become_counts_as_well(self, said: str) -> None:
+    @pytest.mark.parametrize("message", ["{user} LOGIN", "{user} LOGIN IN ROLE {admin}"])
+    def test_what_a_role_may_become_counts_as_well(self, message: str) -> None:
         """A connection that begins as a lesser role (RESET ROLE), or as a member of a greater one (SET ROLE)."""
         name = f"perdure_{uuid4().hex[:8]}"
         user, admin = f"{name}_user", f"{name}_admin"
@@ -443,12 +443,12 @@ class TestPostgres:
             mine = connection.execute("SELECT session_user").fetchone()
             assert mine is not None
             connection.execute(f"CREATE ROLE {admin} SUPERUSER")
-            connection.execute("CREATE ROLE " + said.format(user=user, admin=admin))
-            options = "" if "IN ROLE" in said else f"-c role={user}"
-            who = user if "IN ROLE" in said else mine[0]
+            connection.execute("CREATE ROLE " + message.format(user=user, admin=admin))
+            options = "" if "IN ROLE" in message else f"-c role={user}"
+            who = user if "IN ROLE" in message else mine[0]
             privileges = psycopg.connect(self.url, options=options, autocommit=True)
             try:
-                if "IN ROLE" in said:
+                if "IN ROLE" in message:
                     privileges.execute(f"SET SESSION AUTHORIZATION {who}")
                 assert privileges.execute(_PRIVILEGES).fetchone() == (True,)
             finally:

@@ -1,4 +1,4 @@
-"""What databases hold, as JSON: no digit is lost, and every value has a form."""
+"""Database values as JSON: no digit is lost, and every value has a form."""
 
 import uuid
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -46,9 +46,9 @@ from perdure.providers.databases.values import plain, unique
     ],
 )
 def test_every_value_has_a_form(value: Any, expected: Any) -> None:
-    found = plain(value)
+    result = plain(value)
 
-    assert found == expected and type(found) is type(expected)
+    assert result == expected and type(result) is type(expected)
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False))

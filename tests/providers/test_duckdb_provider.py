@@ -45,12 +45,12 @@ def in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 async def test_what_statements_answer(text: str, expected: Any) -> None:
-    found = value_of(await duckdb(command=text))
+    result = value_of(await duckdb(command=text))
 
     if text.startswith("CREATE TABLE t AS"):
-        assert found["rows"] == [] and found["columns"] == [] and found["row_count"] >= 1
+        assert result["rows"] == [] and result["columns"] == [] and result["row_count"] >= 1
     else:
-        assert found == expected
+        assert result == expected
 
 
 async def test_values_of_every_kind() -> None:
@@ -112,11 +112,11 @@ async def test_a_timeout_and_a_cancel_stop_the_statement(tmp_path: Path, monkeyp
     began = tmp_path / "began.csv"
     assert failure_of(await duckdb(query=ENDLESS, timeout=0.3)) == ("Provider.Call.Duckdb.Timeout", True)
     async with at_work() as worker:
-        one = task("duckdb", {"commands": [f"COPY (SELECT 1) TO '{began}'", ENDLESS]})
-        running = asyncio.create_task(worker.run(one, Ledger()))
+        item = task("duckdb", {"commands": [f"COPY (SELECT 1) TO '{began}'", ENDLESS]})
+        running = asyncio.create_task(worker.run(item, Ledger()))
         while not began.exists():
             await asyncio.sleep(0.005)
-        worker.cancel(one)
+        worker.cancel(item)
 
         assert is_cancelled(await running)
 
@@ -136,12 +136,12 @@ async def test_tasks_on_one_file_take_turns(tmp_path: Path) -> None:
             task("duckdb", {"database": file, "command": f"INSERT INTO t VALUES ({number})"}, task=number)
             for number in range(1, 9)
         ]
-        outcomes = await asyncio.gather(*(worker.run(one, Ledger()) for one in tasks))
-        assert [value_of(one)["row_count"] for one in outcomes] == [1] * 8
-        found = await worker.run(
+        outcomes = await asyncio.gather(*(worker.run(item, Ledger()) for item in tasks))
+        assert [value_of(item)["row_count"] for item in outcomes] == [1] * 8
+        result = await worker.run(
             task("duckdb", {"database": file, "query": "SELECT sum(a)::INT AS n FROM t"}), Ledger()
         )
-        assert value_of(found)["rows"] == [{"n": 36}]
+        assert value_of(result)["rows"] == [{"n": 36}]
 
 
 async def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

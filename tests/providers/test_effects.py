@@ -73,7 +73,7 @@ async def test_threads_of_one_execution_perform_an_effect_once_and_share_its_res
             return context.effect_once("charge", charge)
 
         with ThreadPoolExecutor(4) as threads:
-            return [one.result() for one in [threads.submit(call) for _ in range(4)]]
+            return [item.result() for item in [threads.submit(call) for _ in range(4)]]
 
     assert value_of(await perform(provider, Ledger())) == ["receipt 1"] * 4
     assert performed == ["charged"]
@@ -112,7 +112,7 @@ async def test_the_next_caller_performs_what_the_one_before_gave_back() -> None:
             return await context.effect_once("mail", succeed)
 
         ended = await asyncio.gather(context.effect_once("mail", fail), second(), return_exceptions=True)
-        return [str(one) for one in ended]
+        return [str(item) for item in ended]
 
     assert value_of(await perform(provider, Ledger())) == ["line is busy", "sent"]
     assert performed == [1]
@@ -225,9 +225,9 @@ async def test_a_cancelled_effect_of_a_coroutine_is_in_doubt() -> None:
     registry, ledger = Registry(), Ledger()
     registry.provider("mine")(provider)
     async with at_work(registry) as worker:
-        ended = asyncio.create_task(worker.run(one := task("mine"), ledger))
+        ended = asyncio.create_task(worker.run(item := task("mine"), ledger))
         await ledger.heard("in flight")
-        worker.cancel(one)
+        worker.cancel(item)
 
         assert is_cancelled(await ended)
     assert (ledger.claimed, ledger.released) == ({"charge"}, [])
@@ -262,9 +262,9 @@ async def test_an_effect_that_fails_because_it_was_told_to_stop_is_in_doubt(way:
     registry.provider("coroutine")(in_coroutine)
     registry.provider("thread")(in_thread)
     async with at_work(registry) as worker:
-        ended = asyncio.create_task(worker.run(one := task(way), ledger))
+        ended = asyncio.create_task(worker.run(item := task(way), ledger))
         await ledger.heard("in flight")
-        worker.cancel(one)
+        worker.cancel(item)
 
         assert is_cancelled(await ended)
     assert (ledger.claimed, ledger.released) == ({"charge"}, [])
@@ -320,9 +320,9 @@ async def test_an_exit_leaves_the_effect_in_doubt(way: str) -> None:
 async def test_a_cancelled_effect_of_a_subprocess_is_in_doubt() -> None:
     ledger = Ledger()
     async with at_work() as worker:
-        ended = asyncio.create_task(worker.run(one := task("sample.stopped-effect"), ledger))
+        ended = asyncio.create_task(worker.run(item := task("sample.stopped-effect"), ledger))
         await ledger.heard("in flight")
-        worker.cancel(one)
+        worker.cancel(item)
 
         assert is_cancelled(await ended)
     assert (ledger.claimed, ledger.released) == ({"mail"}, [])
@@ -389,9 +389,9 @@ async def test_an_effect_that_fails_while_its_task_was_stopping_anyway_is_given_
     registry, ledger = Registry(), Ledger()
     registry.provider("mine")(provider)
     async with at_work(registry) as worker:
-        ended = asyncio.create_task(worker.run(one := task("mine"), ledger))
+        ended = asyncio.create_task(worker.run(item := task("mine"), ledger))
         await ledger.heard("running")
-        worker.cancel(one)
+        worker.cancel(item)
         await ended
 
     assert ledger.released == ["refund"]

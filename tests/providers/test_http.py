@@ -194,8 +194,8 @@ async def test_form_text_and_basic_auth(server: Server) -> None:
 @on_loop
 async def test_redirects_are_followed_or_shown(server: Server) -> None:
     assert value_of(await http(f"{server.url}/moved"))["body"]["path"] == "/echo"
-    shown = value_of(await http(f"{server.url}/moved", follow_redirects=False))
-    assert (shown["status"], shown["headers"]["location"], shown["body"]) == (302, "/echo", None)
+    view = value_of(await http(f"{server.url}/moved", follow_redirects=False))
+    assert (view["status"], view["headers"]["location"], view["body"]) == (302, "/echo", None)
     assert failure_of(await http(f"{server.url}/circle")) == ("Provider.Call.Http.TooManyRedirects", False)
 
 
@@ -301,6 +301,6 @@ async def test_arguments_are_checked_and_named(server: Server) -> None:
     unknown = await http(server.url, methd="GET")
 
     assert failure_of(header)[0] == "Provider.Call.Http.BadRequest"
-    assert {failure_of(one)[0] for one in (both, typed, unknown)} == {"Provider.Call.Http.BadArguments"}
+    assert {failure_of(item)[0] for item in (both, typed, unknown)} == {"Provider.Call.Http.BadArguments"}
     assert details_of(typed) == {"parameter": "timeout", "path": "timeout.connect"}
     assert "did you mean 'method'?" in str(unknown)

@@ -1,4 +1,4 @@
-"""What an answer, a redirect or an address cannot do to the `http` provider."""
+"""What a response, a redirect or an address cannot do to the `http` provider."""
 
 import asyncio
 import gzip
@@ -19,7 +19,7 @@ from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.values import RunId
 from perdure.providers.addresses import is_allowed
-from perdure.providers.http_client import LARGEST_BODY, ResponseMemory
+from perdure.providers.http_bodies import LARGEST_BODY, ResponseMemory
 from perdure.providers.policy import Policy, use_policy
 from perdure.providers.registry import shared
 from perdure.providers.text import family_at_work
@@ -248,6 +248,7 @@ FORBIDDEN = [
     "172.16.5.4",
     "172.31.255.255",
     "192.168.1.1",
+    "168.63.129.16",
     "169.254.169.254",
     "100.64.0.1",
     "0.0.0.0",
@@ -338,10 +339,10 @@ async def test_an_allowed_address_is_reached_under_a_closed_network(
 @on_loop
 async def test_a_document_does_not_say_where_a_request_ends() -> None:
     """Runs share connections: what is left over of one request would begin the next, which is another run's."""
-    said = {"Content-Length": "3", "transfer-ENCODING": "chunked", "Connection": "upgrade", "Upgrade": "h2c"}
+    output = {"Content-Length": "3", "transfer-ENCODING": "chunked", "Connection": "upgrade", "Upgrade": "h2c"}
     with serving() as server:
         await outcome_of(
-            "http", {"url": server.url, "method": "POST", "body": "hello", "headers": {**said, "X-Own": "1"}}
+            "http", {"url": server.url, "method": "POST", "body": "hello", "headers": {**output, "X-Own": "1"}}
         )
         [(_, headers, body)] = server.requests
 
@@ -372,11 +373,11 @@ def test_names_that_nobody_resolves_hold_up_no_other_run(
         async with at_work(shared) as worker:
 
             def ask(url: str, number: int, run: str) -> Coroutine[Any, Any, Outcome]:
-                given = {"url": url, "timeout": 0.02 if run == "hostile" else 10}
-                return worker.run(task("http", given, task=number, run=RunId(run)), Ledger())
+                value = {"url": url, "timeout": 0.02 if run == "hostile" else 10}
+                return worker.run(task("http", value, task=number, run=RunId(run)), Ledger())
 
             told = await asyncio.gather(*(ask(f"http://a{n}.hostile/", n, "hostile") for n in range(100)))
-            assert {failure_of(one)[0] for one in told} == {"Provider.Call.Http.Timeout"}
+            assert {failure_of(item)[0] for item in told} == {"Provider.Call.Http.Timeout"}
             answered = await ask(server.url.replace("127.0.0.1", "localhost"), 1, "good")
             assert value_of(answered)["status"] == 200
         answer.set()
@@ -398,7 +399,7 @@ async def test_a_name_with_several_addresses_is_tried_at_the_next_while_one_is_s
     silent.bind(("127.0.0.2", 0))  # nobody listens there: refused; the name has both
 
     def both(host: str, *rest: Any, **named: Any) -> Any:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in ("127.0.0.2", "127.0.0.1")]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (item, port)) for item in ("127.0.0.2", "127.0.0.1")]
 
     monkeypatch.setattr(socket, "getaddrinfo", both)
     with silent:

@@ -1,4 +1,4 @@
-"""Isolated providers: they die alone, are stopped for certain, and speak to their run like any other."""
+"""Isolated providers: they die alone, can always be stopped, and reach their run like any other."""
 
 import asyncio
 import os

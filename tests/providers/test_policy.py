@@ -1,4 +1,4 @@
-"""What the operator's policy says, where it is read, and who is held to it."""
+"""The operator's policy: its settings, where it is read, and where it applies."""
 
 import json
 from collections.abc import Iterator
@@ -129,7 +129,7 @@ def test_namespaces_have_lists_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "words"),
+    ("name", "text", "message"),
     [
         ("flow.json", json.dumps(SHELL_FLOW), "'shell'"),
         ("book.yaml", SHELL_PLAYBOOK, "'shell'"),
@@ -137,7 +137,7 @@ def test_namespaces_have_lists_of_their_own() -> None:
     ],
 )
 def test_a_document_that_uses_what_is_not_allowed_is_refused(
-    name: str, text: str, words: str, perdure: CommandLine
+    name: str, text: str, message: str, perdure: CommandLine
 ) -> None:
     """By `check` and at the start, which stores nothing; the message names the rule."""
     (perdure.folder / name).write_text(text)
@@ -146,7 +146,7 @@ def test_a_document_that_uses_what_is_not_allowed_is_refused(
     assert perdure("check", name, code=0).code == 0
     for verb in ("check", "run"):
         done = perdure(verb, name, code=7, PERDURE_POLICY=policy)
-        assert words in done.out + done.err and "policy.code" in done.out + done.err
+        assert message in done.out + done.err and "policy.code" in done.out + done.err
     assert not (perdure.folder / "perdure.db").exists()
 
 
@@ -173,7 +173,8 @@ def test_a_step_that_waited_for_its_engram_is_held_to_the_policy_of_its_namespac
     waiting = perdure.start("run", "story.yaml", **policy)
     waiting.hear("waits for Engram")
 
-    perdure("apply", "-f", "engram.yaml", **policy)
+    assert "policy.code is 'deny'" in perdure("apply", "-f", "engram.yaml", code=7, **policy).err
+    perdure("apply", "-f", "engram.yaml")  # by somebody whose policy is another
     done = waiting.end()
 
     assert "Platform.NotAllowed" in done.err and "policy.code is 'deny'" in done.err
@@ -228,11 +229,11 @@ spec:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "value",
     ['{items: [1], map: {story: "{{ inputs.story }}"}}', '{items: [1], map: "{{ inputs.map }}"}'],
 )
-def test_a_story_that_data_bring_along_is_never_run(given: str, perdure: CommandLine) -> None:
-    (perdure.folder / "story.yaml").write_text(MAPPING_STORY.replace("WITH", given))
+def test_a_story_that_data_bring_along_is_never_run(value: str, perdure: CommandLine) -> None:
+    (perdure.folder / "story.yaml").write_text(MAPPING_STORY.replace("WITH", value))
 
     done = perdure("check", "story.yaml", code=7)
 
@@ -257,9 +258,9 @@ SQL_FLOW = {
 def test_no_document_and_no_data_choose_the_folder_of_a_script(perdure: CommandLine, script: Any) -> None:
     text = json.dumps(SQL_FLOW).replace('"SCRIPT"', json.dumps(script))
     (perdure.folder / "flow.json").write_text(text)
-    given = json.dumps({"uri": "passwd", "folder": "/etc"})
+    value = json.dumps({"uri": "passwd", "folder": "/etc"})
 
-    done = perdure("run", "flow.json", "--input", given, code=None)
+    done = perdure("run", "flow.json", "--input", value, code=None)
 
     assert done.code in (3, 7) and "folder" in done.out + done.err
     assert "root" not in done.out + done.err

@@ -103,9 +103,9 @@ async def test_values_of_every_kind(any_version: str) -> None:
 async def test_values_are_bound_never_spliced(shop: str) -> None:
     hostile = "x'); DROP TABLE item; --"
     await postgres(shop, command="INSERT INTO item(name, price) VALUES (%(n)s, %(p)s)", params={"n": hostile, "p": 2.5})
-    found = await postgres(shop, query="SELECT price FROM item WHERE name = $1 AND name LIKE '%%;%'", params=[hostile])
+    result = await postgres(shop, query="SELECT price FROM item WHERE name = $1 AND name LIKE '%%;%'", params=[hostile])
 
-    assert value_of(found)["rows"] == [{"price": 2.5}]
+    assert value_of(result)["rows"] == [{"price": 2.5}]
 
 
 async def test_lists_are_arrays_and_maps_are_json(shop: str) -> None:
@@ -158,8 +158,8 @@ async def test_a_real_deadlock(shop: str) -> None:
 
     ended = await asyncio.gather(*(postgres(shop, command=text) for text in both))
 
-    failed = [one for one in ended if isinstance(one, Failed)]
-    assert [failure_of(one) for one in failed] == [("Provider.Call.Postgres.Deadlock", True)]
+    failed = [item for item in ended if isinstance(item, Failed)]
+    assert [failure_of(item) for item in failed] == [("Provider.Call.Postgres.Deadlock", True)]
     assert details_of(failed[0])["sqlstate"] == "40P01"
 
 
@@ -204,10 +204,10 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 async def test_a_cancel_reaches_the_server(shop: str) -> None:
     async with at_work() as worker:
-        one = task("postgres", {"dsn": shop, "commands": ["DELETE FROM item", "SELECT pg_sleep(60)"]})
-        running = asyncio.create_task(worker.run(one, Ledger()))
+        item = task("postgres", {"dsn": shop, "commands": ["DELETE FROM item", "SELECT pg_sleep(60)"]})
+        running = asyncio.create_task(worker.run(item, Ledger()))
         await _until(lambda: _sleepers(shop) == 1)
-        worker.cancel(one)
+        worker.cancel(item)
 
         assert is_cancelled(await running)
         await _until(lambda: _sleepers(shop) == 0)

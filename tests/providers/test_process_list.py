@@ -43,8 +43,8 @@ async def test_a_script_with_a_secret_is_read_from_a_private_file(tmp_path: Path
     script = noting(tmp_path)
     outcome = await ran("shell", {"script": None}, ("script",), secret=script, apart=is_apart)
 
-    said = value_of(outcome)["stdout"].splitlines()
-    assert said[:3] == ["600", "700", str(len(SECRET.encode()))]
+    output = value_of(outcome)["stdout"].splitlines()
+    assert output[:3] == ["600", "700", str(len(SECRET.encode()))]
     shell, file, *rest = (tmp_path / "listed").read_text().splitlines()
     assert (shell, rest) == ("/bin/sh", [])
     assert not Path(file).exists() and not Path(file).parent.exists()

@@ -1,4 +1,4 @@
-"""The python provider: functions by name, wherever they run."""
+"""The python provider: functions by name, in every mode."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""One registry for all languages: what is in it, how it gets there, what it costs."""
+"""One registry for all languages: what it contains, how providers are added, what it costs."""
 
 import asyncio
 import subprocess
@@ -10,7 +10,8 @@ import pytest
 from tests.workers.scene import failure_of, outcome_of
 
 from perdure.providers import DuplicateProvider, Mode, Provider, Registry
-from perdure.providers.registry import SHIPPED, SHIPPED_ENGRAMS
+from perdure.providers.registry import SHIPPED
+from perdure.services.story import SHIPPED_ENGRAMS
 from perdure.services.story.engrams.shipped import PROVIDERS
 
 
@@ -25,29 +26,34 @@ def test_a_decorated_function_is_registered_and_stays_a_function() -> None:
     def add(a: int, b: int) -> int:
         return a + b
 
-    found = registry.find("math.add")
-    assert found is not None
+    result = registry.find("math.add")
+    assert result is not None
     assert add(1, 2) == 3
-    assert (found.description, found.side_effects, found.mode, found.prefix) == ("Adds.", False, Mode.THREAD, "MathAdd")
-    assert found.parameters["required"] == ["a", "b"]
+    assert (result.description, result.side_effects, result.mode, result.prefix) == (
+        "Adds.",
+        False,
+        Mode.THREAD,
+        "MathAdd",
+    )
+    assert result.parameters["required"] == ["a", "b"]
 
 
 def test_what_is_not_declared_is_read_from_the_function() -> None:
     registry = Registry()
     registry.provider("nothing")(nothing)
-    found = registry.find("nothing")
+    result = registry.find("nothing")
 
-    assert found is not None
-    assert (found.description, found.side_effects) == ("Do nothing at all.", True)
+    assert result is not None
+    assert (result.description, result.side_effects) == ("Do nothing at all.", True)
 
 
 def test_a_declared_schema_stands() -> None:
     registry = Registry()
     registry.provider("nothing", parameters={"type": "object"})(nothing)
-    found = registry.find("nothing")
+    result = registry.find("nothing")
 
-    assert found is not None
-    assert found.parameters == {"type": "object"}
+    assert result is not None
+    assert result.parameters == {"type": "object"}
 
 
 def test_the_mode_follows_from_the_function_unless_said() -> None:
@@ -78,9 +84,7 @@ def test_a_name_is_given_once() -> None:
 
 def test_the_shipped_providers_have_descriptions_and_schemas() -> None:
     registry = Registry()
-    shipped: dict[str, Any] = {
-        name: registry.find(name) for name, module in SHIPPED.items() if ".engrams." not in module
-    }
+    shipped: dict[str, Any] = {name: registry.find(name) for name, module in SHIPPED.items() if ".story." not in module}
 
     assert set(shipped) <= set(registry.names())
     for provider in shipped.values():
@@ -120,9 +124,9 @@ def test_installed_packages_bring_providers(tmp_path: Path, monkeypatch: pytest.
     registry = Registry()
 
     assert {"brought.double", "brought.broken"} <= set(registry.names())
-    found = registry.find("brought.double")
-    assert found is not None
-    assert found.function.invoke({"x": 4}) == 8
+    result = registry.find("brought.double")
+    assert result is not None
+    assert result.function.invoke({"x": 4}) == 8
     assert registry.knows("brought.broken")
     broken = asyncio.run(outcome_of("brought.broken", registry=registry))
     assert failure_of(broken) == ("Platform.ProviderFault", False)

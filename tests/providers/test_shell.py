@@ -166,10 +166,10 @@ async def test_cancelling_asks_first_and_then_kills(tmp_path: Path) -> None:
             task("shell", {"script": f"trap 'exit 0' TERM; echo $$ > {polite}; sleep 60 & wait"}, task=1),
             task("shell", {"script": f"trap '' TERM; echo $$ > {stubborn}; sleep 60", "grace": 0.1}, task=2),
         ]
-        running = [asyncio.create_task(worker.run(one, Ledger())) for one in tasks]
+        running = [asyncio.create_task(worker.run(item, Ledger())) for item in tasks]
         pids = [int(await asyncio.to_thread(name.read_text)) for name in (polite, stubborn)]
-        for one in tasks:
-            worker.cancel(one)
+        for item in tasks:
+            worker.cancel(item)
 
         assert all(map(is_cancelled, await asyncio.gather(*running)))
     assert all(map(has_ended, pids))

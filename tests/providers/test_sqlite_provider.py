@@ -41,9 +41,9 @@ def shop(tmp_path: Path) -> str:
 
 def names(file: str) -> list[str]:
     connection = apsw.Connection(file)
-    found = [name for (name,) in connection.execute("SELECT name FROM item ORDER BY id")]
+    result = [name for (name,) in connection.execute("SELECT name FROM item ORDER BY id")]
     connection.close()
-    return found
+    return result
 
 
 async def test_rows_are_maps_by_column(shop: str) -> None:
@@ -77,13 +77,13 @@ async def test_values_are_bound_never_spliced(shop: str) -> None:
     hostile = "x'); DROP TABLE item; --"
     await sqlite(database=shop, command="INSERT INTO item(name, price) VALUES (:n, :p)", params={"n": hostile, "p": 1})
 
-    found = await sqlite(database=shop, query="SELECT name FROM item WHERE name = ?", params=[hostile])
-    assert value_of(found)["rows"] == [{"name": hostile}]
+    result = await sqlite(database=shop, query="SELECT name FROM item WHERE name = ?", params=[hostile])
+    assert value_of(result)["rows"] == [{"name": hostile}]
 
 
 async def test_commands_may_bring_their_own_values(shop: str) -> None:
-    one = {"command": "INSERT INTO item(name) VALUES (?)", "params": ["hat"]}
-    outcome = await sqlite(database=shop, commands=[one, "SELECT name FROM item WHERE id = ?"], params=[1])
+    item = {"command": "INSERT INTO item(name) VALUES (?)", "params": ["hat"]}
+    outcome = await sqlite(database=shop, commands=[item, "SELECT name FROM item WHERE id = ?"], params=[1])
 
     assert value_of(outcome)["rows"] == [{"name": "pen"}]
     assert "hat" in names(shop)
@@ -176,10 +176,10 @@ async def test_a_timeout_undoes_and_stops(shop: str) -> None:
 
 async def test_a_cancel_undoes_and_stops(shop: str) -> None:
     async with at_work() as worker:
-        one = task("sqlite", {"database": shop, "commands": ["DELETE FROM item", ENDLESS]})
-        running = asyncio.create_task(worker.run(one, Ledger()))
+        item = task("sqlite", {"database": shop, "commands": ["DELETE FROM item", ENDLESS]})
+        running = asyncio.create_task(worker.run(item, Ledger()))
         await _until_locked(shop)
-        worker.cancel(one)
+        worker.cancel(item)
 
         assert is_cancelled(await running)
     assert names(shop) == ["pen", "cup"]
@@ -204,7 +204,7 @@ def at_work_on(file: str) -> int:
     count = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            is_open = any(str(one.readlink()) == file for one in (process / "fd").iterdir())
+            is_open = any(str(item.readlink()) == file for item in (process / "fd").iterdir())
         except OSError:  # it has ended meanwhile, or is a stranger's
             continue
         count += is_open and process.name != str(os.getpid())
@@ -259,11 +259,11 @@ async def test_no_more_than_four_at_a_time(shop: str) -> None:
     """PBK-197: of a worker's tasks at most four talk to databases; the fifth begins when one ends."""
     async with at_work() as worker:
         tasks = [task("sqlite", {"database": shop, "query": ENDLESS}, task=number) for number in range(1, 5)]
-        endless = [asyncio.create_task(worker.run(one, Ledger())) for one in tasks]
+        endless = [asyncio.create_task(worker.run(item, Ledger())) for item in tasks]
         await _until(lambda: at_work_on(shop) == 4)
         short = task("sqlite", {"database": shop, "query": "SELECT 1 AS n"}, task=5)
         stopped = task("sqlite", {"database": shop, "query": "SELECT 2 AS n"}, task=6)
-        fifth, sixth = (asyncio.create_task(worker.run(one, Ledger())) for one in (short, stopped))
+        fifth, sixth = (asyncio.create_task(worker.run(item, Ledger())) for item in (short, stopped))
         echo = value_of(await worker.run(task("echo", {"value": 1}, task=7), Ledger()))
         await asyncio.to_thread(len, "as long as the fifth would take to begin")
         assert echo == 1 and not fifth.done()
@@ -274,6 +274,6 @@ async def test_no_more_than_four_at_a_time(shop: str) -> None:
 
         worker.cancel(tasks[0])
         assert value_of(await fifth)["rows"] == [{"n": 1}]
-        for one in tasks[1:]:
-            worker.cancel(one)
+        for item in tasks[1:]:
+            worker.cancel(item)
         assert all(map(is_cancelled, await asyncio.gather(*endless)))

@@ -1,4 +1,4 @@
-"""SQL text taken apart: where statements end, and which values stand where."""
+"""SQL text split into statements, and which values belong to which placeholder."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def test_statements_end_where_the_grammar_says(grammar: Grammar, text: str, expe
 def test_values_stand_where_the_text_wants_them(grammar: Grammar, text: str, values: Any, expected: Any) -> None:
     bound = bind(split(text, grammar), values, grammar)
 
-    assert [(sent, given) for _, sent, given in bound] == expected
+    assert [(sent, value) for _, sent, value in bound] == expected
 
 
 @pytest.mark.parametrize(

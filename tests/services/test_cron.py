@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from perdure.dialects.story.triggers.cron import BadSchedule, find_zone, read_cron
-from perdure.engine.catalog_entries import Rejected
+from perdure.engine.catalog_changes import Rejected
+from perdure.expressions.cron import BadSchedule, find_zone, read_cron
 from perdure.kernel.values import SECOND, Instant
-from perdure.services.story.triggers.cron_service import CronScheduler
+from perdure.services.schedules.cron_scheduler import CronScheduler
+from perdure.services.schedules.firings import FIRING, read_firing
+from perdure.services.story.triggers.impulse_schedules import ImpulseSchedules
 from perdure.testing.clock import FakeClock
 from perdure.testing.world import World
-from tests.services.scenes import NEEDED, WORK, engine_of, impulse, runs, texts
+from tests.services.story_engine import NEEDED, WORK, engine_of, impulse, runs, texts
 
 
 def at(text: str) -> Instant:
@@ -105,7 +107,7 @@ EVERY = {"name": "five", "cron": "*/5 * * * *", "inputs": {"n": 1}}
         ({"schedules": [{"name": "a", "cron": "61 * * * *"}]}, "minute"),
         ({"schedules": [EVERY], "timezone": "Mars/Base"}, "Mars/Base"),
         ({"schedules": [EVERY], "concurrencyPolicy": "maybe"}, "concurrencyPolicy"),
-        ({"schedules": [EVERY, EVERY]}, "one name"),
+        ({"schedules": [EVERY, EVERY]}, "the same name"),
         ({"schedules": [{**EVERY, "jitter": "soon"}]}, "jitter"),
     ],
 )
@@ -119,10 +121,9 @@ async def test_an_impulse_that_cannot_be_initialized_is_refused(tmp_path: Path, 
 class Ticking:
     """A world whose clock begins at 10:02, with an Impulse that was applied just then."""
 
-    def __init__(self, folder: Path, *impulses: Any, held: bool = False, chance: float = 0.0) -> None:
+    def __init__(self, folder: Path, *impulses: Any, held: bool = False) -> None:
         self.world = World(folder, functions=None if held else WORK, held={"engram:echo@1.0.0"} if held else None)
         self.world.clock = FakeClock(at("2027-01-15T10:02:00"))
-        self.chance = chance
         self._impulses = impulses
 
     async def __aenter__(self) -> "Ticking":
@@ -136,7 +137,8 @@ class Ticking:
         await self.world.__aexit__()
 
     async def keep(self) -> CronScheduler:
-        keeper = CronScheduler(engine_of(self.world), chance=lambda: self.chance)
+        engine = engine_of(self.world)
+        keeper = CronScheduler(engine, ImpulseSchedules(engine))
         await keeper.refresh()
         await self.calm()
         return keeper
@@ -148,7 +150,9 @@ class Ticking:
             await self.world.settle()
 
     async def until(self, text: str) -> None:
-        target = at(text)
+        await self.until_instant(at(text))
+
+    async def until_instant(self, target: Instant) -> None:
         while (due := self.world.clock.next_alarm()) is not None and due <= target:
             self.world.clock.move_to(due)
             await self.calm()
@@ -281,10 +285,14 @@ async def test_what_a_run_that_has_not_ended_means_for_the_next(tmp_path: Path, 
 
 async def test_jitter_delays_the_start_and_keeps_the_time(tmp_path: Path) -> None:
     """STY-161"""
-    async with Ticking(tmp_path, clockwork({**EVERY, "jitter": "60s"}), chance=0.5) as scene:
-        await scene.until("2027-01-15T10:05:29")
+    async with Ticking(tmp_path, clockwork({**EVERY, "jitter": "60s"})) as scene:
+        await scene.until("2027-01-15T10:05:00")
         assert await scene.runs() == []
-        await scene.until("2027-01-15T10:05:31")
+        engine = engine_of(scene.world)
+        starts_at = read_firing((await engine.store.list_resources(FIRING))[0]).starts_at
+        await scene.until_instant(starts_at - 1)
+        assert await scene.runs() == []
+        await scene.until_instant(starts_at)
         (run,) = await scene.runs()
         assert run["spec"]["inputs"]["_cron"]["triggeredAt"] == "2027-01-15T10:05:00Z"
 

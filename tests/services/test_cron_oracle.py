@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from perdure.dialects.story.triggers.cron import find_zone, read_cron
+from perdure.expressions.cron import find_zone, read_cron
 from perdure.kernel.values import SECOND
 
 cronsim = pytest.importorskip("cronsim", reason="cronsim, the oracle, is not installed")

@@ -1,4 +1,4 @@
-"""What an Impulse makes of an event: inputs, token, waits, places; all of it without a clock."""
+"""How an Impulse delivers an event: inputs, token, delays, throttle; without a clock."""
 
 from hashlib import sha256
 from typing import Any
@@ -18,7 +18,7 @@ from perdure.dialects.story.triggers.delivery import (
 )
 from perdure.dialects.story.triggers.impulse_counts import count_decision, count_refusal, count_throttled
 from perdure.kernel.values import SECOND
-from tests.services.scenes import impulse, impulse_template
+from tests.services.story_engine import impulse, impulse_template
 
 NOW = 1_800_000_000 * SECOND
 
@@ -93,7 +93,7 @@ def test_keys_are_hashes_of_what_the_template_gives(template: str, text: str) ->
     wanted = sha256(text.encode()).hexdigest()
     assert token_for(found, impulse(), inputs, None) == wanted
     assert token_for(found, impulse(), inputs, wanted) == wanted
-    with pytest.raises(BadDelivery, match="not the one"):
+    with pytest.raises(BadDelivery, match="differs from"):
         token_for(found, impulse(), inputs, "T")
 
 

@@ -12,7 +12,7 @@ from perdure.services.story.triggers.impulses import DeliveryRefused, Impulses
 from perdure.services.story.triggers.sessions import SessionActive, Sessions
 from perdure.stores.errors import StoreLocked
 from perdure.testing.world import World
-from tests.services.scenes import (
+from tests.services.story_engine import (
     NEEDED,
     WORK,
     DyingStore,
@@ -213,7 +213,7 @@ async def test_a_place_is_held_until_its_delivery_is_over_however_long_that_take
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """STY-157 STY-156: longer than a lease, while another delivery waits before the door and takes nothing from it."""
-    monkeypatch.setattr(delivery, "LOOK_AGAIN", 5 * SECOND)
+    monkeypatch.setattr(delivery, "RECHECK_AFTER", 5 * SECOND)
     policy = {"retry": {"maxAttempts": 9, "baseDelay": "50s", "backoff": "constant"}}
     stores: list[Locked] = []
 

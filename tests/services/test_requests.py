@@ -9,7 +9,7 @@ import pytest
 
 from perdure.dialects.story import Story
 from perdure.dialects.story.triggers.requests import Delivery, compose_trigger
-from perdure.engine.catalog_entries import Outcome, Rejected
+from perdure.engine.catalog_changes import Outcome, Rejected
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, InvalidDocument, ReferenceNotAvailable
 from perdure.kernel.lookups import ResourceKey
@@ -18,7 +18,7 @@ from perdure.stores.protocol import ResourceWrite, RunFilter, Store
 from perdure.testing.world import World
 from perdure.wiring import Engine
 from tests.dialects.story.world import story
-from tests.services.scenes import NEEDED, ORDERS, SAY, WORK, DyingStore, engine_of, runs, story_run, texts
+from tests.services.story_engine import NEEDED, ORDERS, SAY, WORK, DyingStore, engine_of, runs, story_run, texts
 
 TOKEN = "storyrun.bubustack.io/trigger-token"
 HASH = "storyrun.bubustack.io/trigger-input-hash"
@@ -390,7 +390,7 @@ async def test_a_note_of_the_engine_s_that_somebody_else_wrote_is_refused(tmp_pa
         asked["metadata"]["annotations"] = {BESIDE: noted}
 
         for resource in (asked, story_run("mine", inputs={"n": 1}, metadata={"annotations": {BESIDE: noted}})):
-            with pytest.raises(Rejected, match="is the engine's"):
+            with pytest.raises(Rejected, match="is reserved for the engine"):
                 await engine.apply(texts(resource))
         assert await runs(engine) == []
 

@@ -13,7 +13,7 @@ from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import SECOND
 from perdure.testing.world import World
 from tests.dialects.story.world import bundle, engram, story, template
-from tests.services.scenes import NEEDED, WORK, engine_of, runs, texts
+from tests.services.story_engine import NEEDED, WORK, engine_of, runs, texts
 
 CHILD = story("steps: [{name: a, ref: {name: echo}}]", "child")
 PARENT = """

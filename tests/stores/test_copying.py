@@ -18,8 +18,17 @@ from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId, digest
 from perdure.stores import records as r
+from perdure.stores.access import AccessTokenRow, AuditRow, AuditSeal, RequestKeyRow
 from perdure.stores.admin import StoreAdmin, StoreImport, copy_store
-from perdure.stores.commit_types import Committed, Message, RequestedPermit, RunSummary, TaskOffer, Transition
+from perdure.stores.commit_types import (
+    Committed,
+    Message,
+    RequestedPermit,
+    RunSummary,
+    TaskLogRow,
+    TaskOffer,
+    Transition,
+)
 from perdure.stores.errors import CopyDiffers, StoreInUse, StoreLocked, StoreMissing, StoreNotEmpty
 from perdure.stores.postgres import record_import as postgres_pouring
 from perdure.stores.protocol import ResourceWrite, RunFilter, Store
@@ -77,6 +86,7 @@ async def fill(store: Store) -> int:
                 named=("ns", "x"),
                 permits_asked=asked,
                 values=[(digest(text), text)],
+                stream_rows=[(b"p\0\xff", b"packet"), (b"s", b"numbers")],
                 name_claims=[(RunName("drill", "ns", "y"), RunId("a.1"))],
             ),
             created("a.1", home, RunSummary(Status.RUNNING, True, None), parent="a"),
@@ -89,6 +99,11 @@ async def fill(store: Store) -> int:
     for n in range(5):
         await store.send(Message(RunId("late"), 50 - n, i.encode(i.Signal(f"s{n}"))))
     assert len(await store.lease("far", None, "w1", 1, 99)) == 1
+    assert await store.add_token(AccessTokenRow("ada", b"digest", "viewer", ("ns",), (), 5, "store", 99))
+    await store.add_audit_rows([AuditRow("1", 5, "a", b"{}"), AuditRow("2", 6, None, b"{}")])
+    await store.seal_audit(lambda rows, last: AuditSeal.over(rows, last, "here", 7))
+    await store.claim_request_key("ada", "k", RequestKeyRow(b"d", 5, 200, b"{}"), expired=0)
+    await store.write_task_logs([TaskLogRow(RunId("a"), 7, 2, 1, "step", 1, 2, b"[1,2]")])
     return home
 
 
@@ -104,7 +119,11 @@ async def contents(store: Store) -> dict[str, object]:
         "entries": await store.list_resources("Thing"),
         "editions": await store.editions(ResourceKey("Thing", "ns", "one")),
         "memories": await store.memories(["k"]),
+        "tokens": await store.tokens(),
+        "audit rows": await store.audit_rows(),
+        "audit seals": await store.audit_seals(),
         "names": [await store.run_named("drill", "ns", name) for name in ("x", "y", "z")],
+        "task logs": [(row.path, row.body) for row in await store.task_logs(RunId("a"))],
         "values": await store.values(RunId("a"), [digest(b"y" * 70_000)]),
     }
 
@@ -122,10 +141,16 @@ async def test_everything_arrives_as_it_was(way: tuple[Place, Place]) -> None:
         "catalog version": 1,
         "limits": 2,  # one of them opens the scope of the entry
         "memories": 1,
+        "tokens": 1,
+        "audit rows": 2,
+        "audit seals": 1,
+        "request keys": 1,
         "documents": 1,
         "runs": 5,
         "large values": 1,
         "log rows": 6,
+        "stream rows": 2,
+        "task logs": 1,
         "names": 2,
         "letters": 6,
         "permits": 2,
@@ -343,6 +368,7 @@ NOT_CARRIED = {
 GIVEN_ANEW = {
     "log.position",
     "large_values.id",
+    "task_logs.position",
     "inbox.position",
     "programs.unused_since",
 }

@@ -9,6 +9,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from perdure.kernel.crash_attribution import LossKind
 from perdure.stores import clocks
+from perdure.stores.postgres.database import PLAIN
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import Store
 from perdure.testing.store_suite import StoreSuite
@@ -69,6 +70,15 @@ class TestPostgresStore(StoreSuite):
         store._lease_of_us.end()
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("UPDATE perdure.servers SET until = 0 WHERE id = %s", (store._lease_of_us.server,))
+
+
+@pytest.mark.sampled(5)
+class TestPlainPsycopg(TestPostgresStore):
+    """The same with psycopg's own cursors (decision 22)."""
+
+    @pytest.fixture(autouse=True)
+    def _plain(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(PLAIN, "1")
 
 
 async def test_a_machine_that_came_back_with_another_boot_was_restarted(

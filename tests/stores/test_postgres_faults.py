@@ -194,7 +194,7 @@ async def test_an_owner_whose_row_was_taken_over_writes_nothing_although_its_tra
     late, successor = opened(url), opened(url)
     home = await late.claim()
     await insist(late, created("a", home))
-    session, lease = late._lane.session, late._lease_of_us
+    session, lease = late._write_thread.session, late._lease_of_us
     assert session is not None
     lease.end()  # it fell silent
     session.execute("BEGIN")
@@ -255,15 +255,15 @@ async def test_past_its_lease_a_commit_is_fenced_without_asking_the_database(url
     home = await store.claim()
     await insist(store, created("a", home))
     store._lease_of_us.end()
-    assert store._lane.session is not None
+    assert store._write_thread.session is not None
     async with asyncio.timeout(20):
         while not store.is_late:
             await asyncio.sleep(0.02)
-    before = store._lane.session.round_trips
+    before = store._write_thread.session.round_trips
 
     assert isinstance(await store.commit([Transition(A, home, 2, row=b"late")]), Fenced)
     assert isinstance(store.commit_at_once([Transition(A, home, 2, row=b"late")]), Fenced | None)
-    assert store._lane.session.round_trips == before
+    assert store._write_thread.session.round_trips == before
     await store.close()
 
 

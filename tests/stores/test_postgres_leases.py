@@ -184,7 +184,7 @@ async def main():
         assert not store.is_late, "the lease was lost"
         await asyncio.sleep(0.02)
     lease.has_news.clear()
-    lease.tell_everyone()
+    lease.notify_everyone()
     while not lease.has_news.is_set():
         await asyncio.sleep(0.01)
     await store.close()

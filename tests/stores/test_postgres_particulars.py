@@ -26,7 +26,7 @@ from perdure.stores.postgres import batch_writer
 from perdure.stores.postgres.database import parameters_of
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import RunFilter
-from perdure.stores.store_urls import to_be_typed, without_password
+from perdure.stores.store_urls import shell_quoted, without_password
 from perdure.testing.transitions import PROGRAM, created
 from tests.postgres import Server
 
@@ -71,7 +71,7 @@ class Meter:
         self.trips()
 
     def trips(self) -> int:
-        session = self._store._lane.session
+        session = self._store._write_thread.session
         assert session is not None
         now, self._before = session.round_trips, getattr(self, "_before", 0)
         spent, self._before = now - self._before, now
@@ -128,7 +128,7 @@ async def test_a_step_writes_one_row(url: str) -> None:
 
 def rows_written(url: str, store: PostgresStore) -> dict[str, int]:
     """Inserted, changed or deleted so far, by table; leases are renewed by the clock, not by steps."""
-    session = store._lane.session
+    session = store._write_thread.session
     assert session is not None
     session.execute("SELECT pg_stat_force_next_flush()")
     session.execute("SELECT 1")
@@ -176,7 +176,7 @@ async def test_what_must_look_before_it_writes_is_a_few_round_trips_however_much
     await commit(store, *batch(home))
 
     assert meter.trips() == most
-    assert store._lane.session is not None and store._lane.session.execute("SELECT 1") == [("1",)]
+    assert store._write_thread.session is not None and store._write_thread.session.execute("SELECT 1") == [("1",)]
     await store.close()
 
 
@@ -202,7 +202,7 @@ async def test_an_error_in_the_middle_of_a_trip_leaves_a_session_that_works(url:
     from perdure.stores.postgres.wire import INT, Statement
 
     store = PostgresStore(url, lambda: 1)
-    session = store._lane.session
+    session = store._write_thread.session
     assert session is not None
     one, bad = Statement("SELECT {}", INT), Statement("SELECT 1 / {}", INT)
     for _ in range(3):
@@ -401,7 +401,7 @@ async def test_a_full_disk_is_said_so(url: str) -> None:
 
 async def test_sessions_are_durable_and_named(url: str) -> None:
     store = PostgresStore(url, lambda: 1)
-    session = store._lane.session
+    session = store._write_thread.session
     assert session is not None
     settings = ("synchronous_commit", "search_path", "idle_in_transaction_session_timeout", "application_name")
     found = [session.execute(f"SHOW {name}")[0][0] for name in settings]
@@ -416,7 +416,7 @@ async def test_every_claim_goes_by_an_index_that_gives_its_order(url: str) -> No
     from perdure.stores.postgres import permits, reads, task_leases
 
     store = PostgresStore(url, lambda: 1)
-    session = store._lane.session
+    session = store._write_thread.session
     assert session is not None
     claims = {
         task_leases._LEASE_ANY: (("w", 1, "pool", 1), 0),
@@ -459,7 +459,7 @@ def test_addresses_are_shown_without_their_password(url: str, shown: str) -> Non
     ],
 )
 def test_commands_to_be_typed_hold_no_password(url: str, typed: str) -> None:
-    assert to_be_typed(url) == typed
+    assert shell_quoted(url) == typed
 
 
 def test_what_an_address_says_counts_more_than_our_defaults() -> None:

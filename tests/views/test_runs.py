@@ -10,9 +10,9 @@ from perdure.kernel.values import SECOND, RunId
 from perdure.stores.protocol import RunFilter
 from perdure.testing import World
 from perdure.views.errors import BadRequest
-from perdure.views.event_positions import event_at
+from perdure.views.history_events import event_at
 from perdure.views.run_details import run_at, show_json, status_json
-from perdure.views.run_list import run_list_json
+from perdure.views.run_list_json import run_list_json
 from perdure.views.run_status import WaitReason, run_status
 from perdure.views.times import iso
 

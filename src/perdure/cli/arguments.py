@@ -21,23 +21,26 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
     """The options of every verb."""
     add_shared_again(parser)
     db = os.environ.get("PERDURE_DB") or "sqlite:///perdure.db"
-    parser.set_defaults(db=db, json=False, quiet=False, verbose=0)
+    parser.set_defaults(db=db, json=False, quiet=False, verbose=0, no_color=False)
 
 
 def add_shared_again(parser: argparse.ArgumentParser) -> None:
     """For a verb within a verb: the same options, and what was said before it stands."""
-    group = parser.add_argument_group("everywhere")
+    group = parser.add_argument_group("common options")
     unsaid = argparse.SUPPRESS
     group.add_argument(
         "--db",
         metavar="URL",
         default=unsaid,
-        help="the store (default: $PERDURE_DB, else sqlite:///perdure.db, relative to the working directory)",
+        help="the store to use (default: $PERDURE_DB, else sqlite:///perdure.db in the working directory)",
     )
-    group.add_argument("--json", action="store_true", default=unsaid, help="exactly one JSON value on stdout")
+    group.add_argument("--json", action="store_true", default=unsaid, help="print exactly one JSON value on stdout")
     group.add_argument("-q", "--quiet", action="store_true", default=unsaid, help="print only errors to stderr")
     group.add_argument(
-        "-v", "--verbose", action="count", default=unsaid, help="log more on stderr; twice for everything"
+        "--no-color", action="store_true", default=unsaid, help="print no colours ($NO_COLOR does the same)"
+    )
+    group.add_argument(
+        "-v", "--verbose", action="count", default=unsaid, help="log more on stderr; -vv logs everything"
     )
 
 
@@ -47,12 +50,52 @@ def add_load(parser: argparse.ArgumentParser) -> None:
         metavar="SOURCE",
         action="append",
         default=[],
-        help="a module or file.py to import first, which registers providers; may be repeated",
+        help="import this module or file.py first, to register its providers; may be repeated",
     )
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="the run's id or name, or an unambiguous beginning of the id")
+    parser.add_argument("run", metavar="RUN", help="id or name of the run; an unambiguous prefix of the id is enough")
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Runs by id or by a filter; see `cli.control`."""
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="*", help="ids or names of runs; an unambiguous prefix of an id is enough"
+    )
+    add_run_filter(parser)
+
+
+def add_run_filter(parser: argparse.ArgumentParser) -> None:
+    from perdure.kernel.outcomes import Status
+
+    group = parser.add_argument_group("instead of RUN: all runs that match")
+    group.add_argument(
+        "--label",
+        metavar="K=V",
+        dest="by_label",
+        type=pair,
+        action="append",
+        default=[],
+        help="runs with this label; may be repeated",
+    )
+    group.add_argument(
+        "--status",
+        metavar="S",
+        dest="by_status",
+        action="append",
+        default=[],
+        choices=[status.value for status in Status],
+        help="runs in this status; may be repeated (default: those that the verb concerns)",
+    )
+    group.add_argument("--name", metavar="N", dest="by_name", help="runs of documents with this name")
+    group.add_argument("--language", metavar="L", dest="by_language", help="runs of flow, story or playbook")
+    group.add_argument("--since", metavar="T", type=instant, help="runs started since T: 2026-05-01T12:30, or 2h")
+    group.add_argument("--until", metavar="T", type=instant, help="runs started before T")
+    group.add_argument("--all", action="store_true", dest="everything", help="all runs that the verb concerns")
+    group.add_argument("--children", action="store_true", help="include runs that were started by other runs")
+    group.add_argument("--dry-run", action="store_true", help="only count and list the runs, change nothing")
+    group.add_argument("-y", "--yes", action="store_true", help="do not ask; needed where nobody can be asked")
 
 
 def add_files(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
@@ -64,7 +107,7 @@ def add_files(parser: argparse.ArgumentParser, *, required: bool = False) -> Non
         action="append",
         required=required,
         default=None if required else [],
-        help="a file or folder; - for standard input; may be repeated",
+        help="file or folder to read, or - for standard input; may be repeated",
     )
 
 
@@ -82,12 +125,12 @@ def add_selector(parser: argparse.ArgumentParser) -> None:
         type=pairs,
         action="extend",
         default=[],
-        help="only with these labels: a=b,c=d",
+        help="only resources with these labels, e.g. a=b,c=d",
     )
 
 
 def add_key(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--key", metavar="K", help="idempotency key: the same key again changes nothing")
+    parser.add_argument("--key", metavar="K", help="idempotency key: repeating the same key has no effect")
 
 
 def add_labels(parser: argparse.ArgumentParser, purpose: str) -> None:
@@ -96,12 +139,12 @@ def add_labels(parser: argparse.ArgumentParser, purpose: str) -> None:
     )
 
 
-def _checked(read: Callable[[str], _T]) -> Callable[[str], _T]:
+def _checked(parse: Callable[[str], _T]) -> Callable[[str], _T]:
     """As a type for argparse: a ValueError's sentence reaches the user."""
 
     def convert(text: str) -> _T:
         try:
-            return read(text)
+            return parse(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -116,18 +159,18 @@ def _read_pair(text: str) -> tuple[str, str]:
 
 
 def _read_pairs(text: str) -> list[tuple[str, str]]:
-    return [_read_pair(one.replace("==", "=", 1)) for one in text.split(",") if one]
+    return [_read_pair(item.replace("==", "=", 1)) for item in text.split(",") if item]
 
 
 def _read_json(text: str) -> Any:
     if not text.startswith("@"):
         return jsontext.read_strict(text)
     try:
-        given = sys.stdin.buffer.read() if text == "@-" else Path(text[1:]).read_bytes()
+        text_of_file = sys.stdin.buffer.read() if text == "@-" else Path(text[1:]).read_bytes()
     except OSError as error:
         raise ValueError(f"{text[1:]}: {error.strerror or error}") from None
     try:
-        return jsontext.read_strict(given)
+        return jsontext.read_strict(text_of_file)
     except ValueError as error:
         raise ValueError(f"{text[1:]}: {error}") from None
 
@@ -144,6 +187,15 @@ def _read_port(text: str) -> int:
     return int(text)
 
 
+def _read_address(text: str) -> tuple[str, int]:
+    host, separator, number = text.rpartition(":")
+    if text == "off":
+        return text, 0
+    if not (separator and host and number.isascii() and number.isdigit() and int(number) < 65_536):
+        raise ValueError(f"{text!r} is not an address (expected e.g. 127.0.0.1:8420; port 0 picks a free one)")
+    return host, int(number)
+
+
 def _read_lease(text: str) -> Instant:
     lease = read_span(text)
     if lease < SHORTEST_LEASE:
@@ -155,12 +207,16 @@ pair = _checked(_read_pair)
 pairs = _checked(_read_pairs)
 duration = _checked(read_span)
 port = _checked(_read_port)
+address = _checked(_read_address)
 lease = _checked(_read_lease)
 instant = _checked(_read_past)
 json_or_file = _checked(_read_json)
 
 
-def with_members(value: Any, members: Iterable[tuple[str, str]]) -> Any:
+checked = _checked
+
+
+def with_members(value: Any, members: Iterable[tuple[str, str]], *, as_text: bool = False) -> Any:
     """`--set a.b=3` over an input: each text is JSON if it can be read as such, otherwise a string."""
     for path, text in members:
         value = {} if value is None else value
@@ -170,7 +226,7 @@ def with_members(value: Any, members: Iterable[tuple[str, str]]) -> Any:
             place = place.setdefault(name, {}) if isinstance(place, dict) else None
         if not isinstance(place, dict):
             raise BadUsage(f"--set {path}: the value above it is not an object")
-        place[last] = _json_or_text(text)
+        place[last] = text if as_text else _json_or_text(text)
     return value
 
 

@@ -4,10 +4,14 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from typing import TextIO
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
 
-_ESCAPE = f"\ufdd0{os.urandom(8).hex()}\ufdd1"
-"""Our own escape character on its way to a stream. Data cannot spell it: it is another one in every process."""
+if TYPE_CHECKING:
+    from perdure.cli.terminal import LiveBlock
+
+ESCAPE = f"\ufdd0{os.urandom(8).hex()}\ufdd1"
+"""Our own escape character on its way to a stream. Data cannot contain it: it is different in every process."""
 
 _HARMFUL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -17,20 +21,20 @@ class Paint:
     """Colours, where the stream is a terminal and nobody objects (https://no-color.org)."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.is_on = is_terminal(stream) and not os.environ.get("NO_COLOR")
+        self.is_on = is_coloured(stream)
 
     def __call__(self, text: str, style: str) -> str:
-        return f"{_ESCAPE}[{_STYLES[style]}m{text}{_ESCAPE}[0m" if self.is_on and style and text else text
+        return f"{ESCAPE}[{_STYLES[style]}m{text}{ESCAPE}[0m" if self.is_on and style and text else text
 
 
 def harmless(text: str) -> str:
     """The text as people may get it: what would steer a terminal, or turn the order of letters, is spelled out."""
-    return _HARMFUL.sub(_spelled, text).replace(_ESCAPE, "\x1b")
+    return _HARMFUL.sub(_spelled, text).replace(ESCAPE, "\x1b")
 
 
 def harmless_json(text: str) -> str:
     """The same for JSON, in which these characters stand only inside of texts: it stays the same JSON."""
-    return _HARMFUL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return _HARMFUL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def indented(text: str, width: int = 4) -> str:
@@ -38,57 +42,81 @@ def indented(text: str, width: int = 4) -> str:
     return text.replace("\n", "\n" + " " * width) if "\n" in text else text
 
 
-def _spelled(found: "re.Match[str]") -> str:
-    return found.group().encode("unicode_escape", "surrogatepass").decode()
+def _spelled(match: "re.Match[str]") -> str:
+    return match.group().encode("unicode_escape", "surrogatepass").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLine:
+    """A line of the block that is redrawn in place."""
+
+    text: str
+    style: str = ""
+    has_spinner: bool = False
 
 
 class Console:
     def __init__(self, stream: TextIO, *, is_quiet: bool = False) -> None:
         self._stream = stream
-        self._block: list[str] = []
+        self._block: LiveBlock | None = None
         self.is_quiet = is_quiet
         self.is_live = is_terminal(stream) and not is_quiet
         self.paint = Paint(stream)
 
     def say(self, text: str) -> None:
-        """A line about what goes on; not said when quiet was asked for."""
+        """Print a line about progress, unless --quiet was given."""
         if not self.is_quiet:
             self.always(indented(text))
 
     def always(self, text: str) -> None:
-        """A line that is said in any case."""
-        block = self._block
-        self.clear()
-        self._write(text + "\n")
-        self.draw(block)
-
-    def draw(self, lines: Sequence[str]) -> None:
-        """Replace the block at the foot of the terminal. Lines are plain text, cut to the width by the caller."""
-        if not self.is_live or (not lines and not self._block):
+        """Print a line even if --quiet was given."""
+        line = harmless(text) + "\n"
+        if self._block is not None:
+            self._block.print_above(line)
             return
-        self._write(self._erasure() + "".join(f"{line}\n" for line in lines))
-        self._block = list(lines)
+        try:
+            self._stream.write(line)
+            self._stream.flush()
+        except BrokenPipeError:
+            pass  # nobody reads the messages; the work goes on
+
+    def draw(self, lines: Sequence[BlockLine]) -> None:
+        """Replace the block at the foot of the terminal."""
+        if not self.is_live or not lines:
+            self.clear()
+            return
+        if self._block is None:
+            from perdure.cli.terminal import LiveBlock
+
+            self._block = LiveBlock(self._stream, has_colours=self.paint.is_on)
+        self._block.draw(lines)
 
     def clear(self) -> None:
-        self.draw(())
+        """Remove the block."""
+        if self._block is not None:
+            self._block.clear()
+            self._block = None
 
     @property
     def width(self) -> int:
         return width_of(self._stream) or 80
 
-    def _erasure(self) -> str:
-        return f"{_ESCAPE}[{len(self._block)}F{_ESCAPE}[J" if self._block else ""
-
-    def _write(self, text: str) -> None:
-        try:
-            self._stream.write(harmless(text))
-            self._stream.flush()
-        except BrokenPipeError:
-            pass  # nobody listens to talk; the work goes on
-
 
 def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+_is_colour_refused = False
+
+
+def refuse_colours(is_refused: bool) -> None:
+    """By --no-color, for this command."""
+    global _is_colour_refused
+    _is_colour_refused = is_refused
+
+
+def is_coloured(stream: TextIO) -> bool:
+    return is_terminal(stream) and not _is_colour_refused and not os.environ.get("NO_COLOR")
 
 
 def width_of(stream: TextIO) -> int | None:
@@ -106,3 +134,18 @@ def cut(text: str, width: int | None) -> str:
     """The text on one line, not wider than `width`."""
     line = " ".join(text.split()) if "\n" in text else text
     return line if width is None or len(line) <= width else line[: max(0, width - 1)] + "…"
+
+
+def wrapped(text: str, width: int | None, indent: int) -> str:
+    """The text in lines that fit beside an indent, broken between words; commands and addresses are not broken."""
+    if width is None or width - indent < 20:
+        return text
+    import textwrap
+
+    room = width - indent
+    lines = [
+        part
+        for line in text.split("\n")
+        for part in textwrap.wrap(line, room, break_long_words=False, break_on_hyphens=False) or [""]
+    ]
+    return "\n".join(lines)

@@ -1,49 +1,181 @@
-"""What the steering verbs have in common: a message to a run, and what becomes of it."""
+"""What the verbs that control runs have in common: they send a message to each and say what became of it."""
 
 import argparse
-from collections.abc import Awaitable, Callable
+import asyncio
+import sys
+from collections.abc import Sequence
 
 from perdure.cli.console import Console
-from perdure.cli.exit_codes import Exit
+from perdure.cli.errors import BadUsage
+from perdure.cli.exit_codes import Exit, exit_of_error
 from perdure.cli.next_commands import resume_command
 from perdure.cli.open_engine import open_observer
-from perdure.cli.server_presence import is_served
-from perdure.cli.stdout import give_json
+from perdure.cli.stdout import give_json, give_text
 from perdure.engine.client import Client
 from perdure.engine.message_sending import SendResult
+from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
+from perdure.views.batch_steering import (
+    COUNTED,
+    BatchAnswer,
+    Selection,
+    Send,
+    Verb,
+    plan,
+    steer_named,
+    steer_piece,
+)
+from perdure.views.run_details import send_result_json
+from perdure.views.server_presence import is_served
 
-Send = Callable[[Client, RunId], Awaitable[SendResult]]
+WORST_FIRST = (Exit.ENGINE_ERROR, Exit.NOT_ALLOWED, Exit.USAGE, Exit.CONFLICT, Exit.NOT_FOUND)
+RUNS_NAMED = 3  # in the command that resumes them
 
 
 async def steer(asked: argparse.Namespace, talk: Console, done: str, send: Send, *, late: str = "") -> Exit:
-    """Send, and say what a live owner has made of it, or when the next one will; `late`, if it comes too late."""
+    """Send to one run, and say whether it is decided or waits for an owner. `late` is said if the run has ended."""
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         is_late = bool(late) and (await observer.find(run)).status.is_final
-        told = await send(observer, run)
-        is_live = told.is_live or await is_served(observer)
+        result = await send(observer, run)
+        is_live = result.is_live or await is_served(observer)
         if asked.json:
-            give_json(
-                {
-                    "id": run,
-                    "recorded": not is_late,
-                    "live": is_live,
-                    "decided": told.is_decided,
-                    "remarks": list(told.remarks),
-                }
-            )
+            give_json(send_result_json(run, result, recorded=not is_late, live=is_live))
         if is_late:
-            talk.say(f"run {run}: {'; '.join([late, *told.remarks])}")
+            talk.say(f"run {run}: {'; '.join([late, *result.remarks])}")
             return Exit.OK
-        said = [done, *([] if told.is_decided else [_not_decided(told, is_live)]), *told.remarks]
-        talk.say(f"run {run}: {'; '.join(said)}")
+        talk.say(_line(run, result, done, is_live))
         if not is_live:
             talk.say(f"Resume it with: {resume_command(asked, run)}")
         return Exit.OK
 
 
-def _not_decided(told: SendResult, is_live: bool) -> str:
+async def steer_runs(
+    asked: argparse.Namespace, talk: Console, verb: Verb, done: str, send: Send, *, late: str = ""
+) -> tuple[Exit, Sequence[RunId]]:
+    """Send to one run, to several, or to all that a filter matches; the worst exit code, and which were steered."""
+    selection = _selection(asked)
+    if len(asked.runs) == 1 and not asked.dry_run:
+        (asked.run,) = asked.runs
+        return await steer(asked, talk, done, send, late=late), ()
+    async with open_observer(asked, talk) as observer:
+        if selection is None:
+            answer = await steer_named(observer, asked.runs, send, dry_run=asked.dry_run)
+        elif asked.dry_run:
+            answer = await plan(observer, selection, verb)
+        elif await _is_agreed(asked, talk, observer, selection, verb):
+            answer = await _steer_all(observer, selection, verb, send)
+        else:
+            answer = BatchAnswer()
+        return await _tell(asked, talk, observer, answer, verb, done), answer.ids
+
+
+def is_filtered(asked: argparse.Namespace) -> bool:
+    """Whether runs are chosen by a filter."""
+    return asked.everything or not _filter(asked).is_empty
+
+
+def _filter(asked: argparse.Namespace) -> Selection:
+    return Selection(
+        statuses=[Status(status) for status in asked.by_status],
+        name=asked.by_name,
+        language=asked.by_language,
+        labels=dict(asked.by_label),
+        created_after=asked.since,
+        created_before=asked.until,
+        with_children=asked.children,
+        everything=asked.everything,
+    )
+
+
+def _selection(asked: argparse.Namespace) -> Selection | None:
+    """The filter; None if runs are named."""
+    if asked.runs and is_filtered(asked):
+        raise BadUsage("name runs, or choose them by a filter: not both")
+    if not asked.runs and not is_filtered(asked):
+        raise BadUsage(
+            f"which runs? Name them, or choose them by --label, --status, --name, --language, --since or --until;"
+            f" `perdure {asked.verb} --all` means all"
+        )
+    return None if asked.runs else _filter(asked)
+
+
+async def _is_agreed(
+    asked: argparse.Namespace, talk: Console, client: Client, selection: Selection, verb: Verb
+) -> bool:
+    """Whether whoever asks has seen how many runs there are. False only if there are none."""
+    counted = await plan(client, selection, verb)
+    runs = _number(counted)
+    if asked.yes or not counted.count:
+        return bool(counted.count)
+    if asked.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        hint = "Add --yes to go on without being asked, or --dry-run to list them."
+        raise BadUsage(f"{runs} would be steered by {verb.value}; nothing was changed", hint=hint)
+    talk.always(f"{verb.value} {runs}, of which {counted.ids[0]} is the latest? [y/N]")
+    if (await _answer_of_user()).strip().lower() not in ("y", "yes"):
+        raise BadUsage("nothing was changed", hint="")
+    return True
+
+
+async def _answer_of_user() -> str:
+    """A line of standard input. The loop goes on meanwhile, so that Ctrl-C is heard."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+    return sys.stdin.readline()
+
+
+async def _steer_all(client: Client, selection: Selection, verb: Verb, send: Send) -> BatchAnswer:
+    answer = await steer_piece(client, selection, verb, send)
+    while answer.next:
+        answer = answer.joined(await steer_piece(client, selection, verb, send, cursor=answer.next))
+    return answer
+
+
+async def _tell(
+    asked: argparse.Namespace, talk: Console, client: Client, answer: BatchAnswer, verb: Verb, done: str
+) -> Exit:
+    if asked.json:
+        give_json(answer.plain())
+    elif asked.dry_run and answer.ids:
+        give_text("\n".join(answer.ids))
+    for failure in answer.failed:
+        message = str(failure.error)
+        talk.always(message if failure.id in message else f"run {failure.id}: {message}")
+    if answer.dry_run:
+        talk.say(f"{_number(answer)} would be steered by {verb.value}" if answer.count else "no run matches")
+    else:
+        is_any_served = await is_served(client)
+        for run, result in answer.steered:
+            if result is not None:
+                talk.say(_line(run, result, done, result.is_live or is_any_served))
+        refused = f", {len(answer.failed)} refused" if answer.failed else ""
+        talk.say(f"{_runs(len(answer.steered))}: {done}{refused}" if answer.count else "no run matches")
+        ownerless = [run for run, result in answer.steered if result is not None and not result.is_live]
+        if ownerless and not is_any_served:
+            named = ownerless if len(ownerless) <= RUNS_NAMED else ()
+            talk.say(f"Resume them with: {resume_command(asked, *named)}")
+    codes = {exit_of_error(failure.error) for failure in answer.failed}
+    return next((code for code in WORST_FIRST if code in codes), Exit.ENGINE_ERROR if codes else Exit.OK)
+
+
+def _number(answer: BatchAnswer) -> str:
+    return f"more than {COUNTED:,} runs" if answer.more else _runs(answer.count)
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
+
+
+def _line(run: RunId, result: SendResult, done: str, is_live: bool) -> str:
+    parts = [done, *([] if result.is_decided else [_not_decided(is_live)]), *result.remarks]
+    return f"run {run}: {'; '.join(parts)}"
+
+
+def _not_decided(is_live: bool) -> str:
     if is_live:
         return "it is recorded, its owner has not read it yet"
     return "it is recorded, and counts when the run is resumed"

@@ -22,10 +22,12 @@ def complain(error: Exception, talk: Console, *, as_json: bool) -> Exit:
     talk.always(f"{paint('perdure:', 'red')} {message}")
     if hint:
         talk.always(f"{paint('hint:', 'dim')} {hint}")
+    if isinstance(error, PerdureError):
+        talk.say(paint(f"see:  docs/errors/{code}.md", "dim"))
     if as_json and not has_given():
         facts = error.facts if isinstance(error, PerdureError) else {}
-        told = {"code": code, "message": message, "hint": hint, **facts}
-        give_text(json.dumps({"error": told}, default=str))  # with --json stdout holds one value, whatever happens
+        body = {"code": code, "message": message, "hint": hint, **facts}
+        give_text(json.dumps({"error": body}, default=str))  # with --json stdout holds one value, whatever happens
     return exit_of_error(error)
 
 
@@ -34,7 +36,7 @@ def _describe(error: Exception) -> tuple[str, str, str]:
         case PerdureError():
             return error.code, str(error), error.advice
         case OSError():
-            where = f"{error.filename}: " if error.filename else ""
-            return "SYSTEM", f"{where}{error.strerror or error}", ""
+            file = f"{error.filename}: " if error.filename else ""
+            return "SYSTEM", f"{file}{error.strerror or error}", ""
         case _:
             return "UNEXPECTED", f"unexpected {type(error).__name__}: {error}", UNEXPECTED_HINT

@@ -8,13 +8,6 @@ class BadUsage(BadRequest):
     """The arguments of the command do not fit each other."""
 
 
-class LoadFailed(PerdureError):
-    """A source given with --load cannot be imported."""
-
-    code = "LOAD-FAILED"
-    hint = "Name a file (`--load ./tasks.py`) or an importable module (`--load package.tasks`)."
-
-
 class RunStuck(PerdureError):
     """A run cannot be decided: a fault in Perdure, in a language, or a missing value."""
 

@@ -6,7 +6,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from perdure.cli.progress import Progress
-from perdure.cli.server_presence import is_served
 from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.engine.run_removal import descendants
@@ -15,9 +14,10 @@ from perdure.kernel.events import Event
 from perdure.kernel.ids import is_family
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.protocol import RunRow
 from perdure.views.progress_events import ProgressNarrator
+from perdure.views.run_list import RunRow
 from perdure.views.run_status import RunStatus, run_status
+from perdure.views.server_presence import is_served
 
 LOOKS_AT_ONCE = 50  # of many runs only some are looked at each time, in turn
 LETTERS_LOOKED_AT = 1_000
@@ -62,14 +62,14 @@ def listening(client: Client, progress: Progress) -> Iterator[None]:
     if client.runtime is None:
         yield
         return
-    notables: dict[RunId, ProgressNarrator] = {}
+    narrators: dict[RunId, ProgressNarrator] = {}
     loop = asyncio.get_running_loop()
 
-    def listen(run: RunId, told: list[tuple[Instant, list[Event]]]) -> None:
-        notable = notables.get(run) or notables.setdefault(run, ProgressNarrator(run))
-        for _, events in told:
+    def listen(run: RunId, turns: list[tuple[Instant, list[Event]]]) -> None:
+        narrator = narrators.get(run) or narrators.setdefault(run, ProgressNarrator(run))
+        for _, events in turns:
             for event in events:
-                if (sentence := notable.sentence(event)) is not None:
+                if (sentence := narrator.sentence(event)) is not None:
                     loop.call_soon(progress.happened, run, sentence)  # whoever began the run speaks first
 
     forget = client.runtime.watch(listen)
@@ -110,9 +110,9 @@ async def follow(
                     (idle if isinstance(end, Idle) else ends)[run] = end
             idle = {run: end for run, end in idle.items() if run not in ends}
             queue = queue[LOOKS_AT_ONCE:] + queue[:LOOKS_AT_ONCE]
-            progress.stand(seen, client.clock.now())
-            # Looking at wide runs is dear: it may take a tenth of the time, the rest is for the work.
+            # Reading wide runs is expensive: it may take a tenth of the time, the rest is for the work.
             pause = max(progress.every, 10 * (asyncio.get_running_loop().time() - began))
+            progress.stand(seen, client.clock.now())
         return {run: ends.get(run) or idle[run] for run in waits}
     finally:
         progress.done()
@@ -164,7 +164,7 @@ async def _look(client: Client, run: RunId, until_idle: bool) -> tuple[RunStatus
 async def _has_letters(client: Client, run: RunId) -> bool:
     row = await client.find(run)
     letters = await client.store.inbox([row.partition], LETTERS_LOOKED_AT)
-    return any(is_family(one.message.to, run) for one in letters)
+    return any(is_family(letter.message.to, run) for letter in letters)
 
 
 async def messages_taken(client: Client, runs: Sequence[RunId]) -> None:

@@ -10,12 +10,14 @@ from perdure.cli.exit_codes import Exit
 _SIGNALS = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
 
 
-def complete(work: Coroutine[Any, Any, int]) -> int:
-    """Run a verb to its end. A signal cancels it, and is then its exit code; a second one ends the process at once."""
-    return asyncio.run(_guarded(work))
+def complete(work: Coroutine[Any, Any, int], *, stopped: Exit | None = None) -> int:
+    """Run a verb to its end. A signal cancels it, and is then its exit code, unless there is a code for `stopped`; a
+    second one ends the process at once.
+    """
+    return asyncio.run(_guarded(work, stopped))
 
 
-async def _guarded(work: Coroutine[Any, Any, int]) -> int:
+async def _guarded(work: Coroutine[Any, Any, int], stopped: Exit | None) -> int:
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
     caught: list[Exit] = []
@@ -32,5 +34,5 @@ async def _guarded(work: Coroutine[Any, Any, int]) -> int:
         return await task
     except asyncio.CancelledError:
         if caught:
-            return caught[0]
+            return caught[0] if stopped is None else stopped
         raise

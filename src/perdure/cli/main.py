@@ -7,10 +7,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import NoReturn
 
-from perdure.cli.console import Console, harmless
+from perdure.cli.console import Console, harmless, refuse_colours
 from perdure.cli.exit_codes import Exit
 from perdure.cli.verbs import UNLISTED, VERBS
 from perdure.services import COMMAND_ALIASES
@@ -23,10 +24,10 @@ exit codes:
 
 EXAMPLES = """\
 examples:
-  perdure run examples/hello.json             start it, follow it, print what it returns
-  perdure ps                                  what is running, what was interrupted
-  perdure resume                              continue everything that was interrupted
-  perdure run FILE --db sqlite:///runs.db     another store (default: $PERDURE_DB, else sqlite:///perdure.db)
+  perdure run examples/hello.json             start a run, follow it and print its result
+  perdure ps                                  list open, interrupted and recent runs
+  perdure resume                              continue all interrupted runs
+  perdure run FILE --db sqlite:///runs.db     use another store (default: $PERDURE_DB, else sqlite:///perdure.db)
 
 `perdure VERB --help` explains a verb.
 
@@ -46,6 +47,10 @@ def main(words: Sequence[str] | None = None) -> int:
         return Exit.PIPE_CLOSED
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
+    finally:
+        capture = sys.modules.get("perdure.workers.output_capture")
+        if capture is not None:
+            capture.uninstall_capture()
 
 
 def _begin_anew() -> None:
@@ -56,6 +61,7 @@ def _begin_anew() -> None:
 
 
 def _perform(words: Sequence[str]) -> int:
+    refuse_colours("--no-color" in words)
     talk = Console(sys.stderr)
     as_json = _Parser.as_json = "--json" in words  # so also when the words are not understood
     try:
@@ -106,43 +112,59 @@ def _answered(code: int, as_json: bool) -> int:
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The whole parser; only the verb that was asked for knows its options."""
+    """The parser with all verbs; only the verb that the words begin with has its options."""
+    parser = _empty_parser()
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    asked_verb = _verb_of(parser, words)
+    for name in (*VERBS, *(name for name in UNLISTED if name == asked_verb)):
+        _add_verb(verbs, name, with_options=name == asked_verb)
+    return parser
+
+
+def full_parser() -> argparse.ArgumentParser:
+    """The parser with all verbs and all their options, for shell completion: it imports every verb."""
+    parser = _empty_parser()
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    for name in VERBS:
+        _add_verb(verbs, name, with_options=True)
+    return parser
+
+
+def _empty_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="perdure",
-        description="Run workflows durably: nothing acknowledged is lost.",
+        description="Run workflows durably: no acknowledged step is ever lost.",
         epilog=f"{EXAMPLES}{_help_on_aliases()}\n{EXIT_CODES}",
         formatter_class=Formatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    wanted = _wanted(parser, words)
-    for name, (module, line) in (VERBS | UNLISTED).items():
-        if name in UNLISTED and name != wanted:
-            continue
-        described = line[0].upper() + line[1:] + "."
-        verb = verbs.add_parser(
-            name,
-            help=line,
-            description=described,
-            formatter_class=Formatter,
-            allow_abbrev=False,  # an option that scripts use must not change its meaning when another one is added
-        )
-        if name == wanted:
-            _configure(verb, module)
     return parser
+
+
+def _add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, *, with_options: bool) -> None:
+    module, line = (VERBS | UNLISTED)[name]
+    verb = verbs.add_parser(
+        name,
+        help=line,
+        description=line[0].upper() + line[1:] + ".",
+        formatter_class=Formatter,
+        allow_abbrev=False,  # an option that scripts use must not change its meaning when another one is added
+    )
+    if with_options:
+        _configure(verb, module)
 
 
 def _configure(verb: argparse.ArgumentParser, module: str) -> None:
     from perdure.cli.arguments import add_shared
 
-    found = import_module(module)
-    found.configure(verb)
+    verb_module = import_module(module)
+    verb_module.configure(verb)
     add_shared(verb)
     verb.epilog = f"{verb.epilog or ''}\n{EXIT_CODES}"
-    verb.set_defaults(perform=found.perform)
+    verb.set_defaults(perform=verb_module.perform)
 
 
-def _wanted(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
+def _verb_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
     if not words or words[0] in ("-h", "--help", "--version"):
         return None
     first = words[0]
@@ -163,6 +185,7 @@ class _Parser(argparse.ArgumentParser):
     as_json = False  # of the command that is being read
 
     def error(self, message: str) -> NoReturn:
+        message += self._near_options(message)
         hint = f"See `{self.prog} --help`."
         if _Parser.as_json:
             import json
@@ -170,13 +193,49 @@ class _Parser(argparse.ArgumentParser):
             print(json.dumps({"error": {"code": "USAGE", "message": message, "hint": hint}}), flush=True)
         self.exit(Exit.USAGE, harmless(f"perdure: {message}\nhint: {hint}\n"))
 
+    def _near_options(self, message: str) -> str:
+        """`; did you mean --strict?` for an option that the verb does not have."""
+        prefix, _, words = message.partition("unrecognized arguments: ")
+        unknown = [word.partition("=")[0] for word in words.split() if word.startswith("--")]
+        if prefix or not unknown:
+            return ""
+        from difflib import get_close_matches
+
+        verbs = [group for group in self._actions if isinstance(group, argparse._SubParsersAction)]
+        parsers = [self, *(verb for group in verbs for verb in group.choices.values())]
+        options = [option for parser in parsers for option in parser._option_string_actions if option.startswith("--")]
+        near = get_close_matches(unknown[0], options, n=1)
+        return f"; did you mean {near[0]}?" if near else ""
+
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of examples, and the verbs in one column."""
+    """Keeps the lines of examples, wraps paragraphs at the width, and puts the verbs into one column."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
         self._action_max_length = max(map(len, VERBS)) + 6  # argparse forgets that verbs are indented
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(_wrapped(paragraph, width) for paragraph in text.strip("\n").split("\n\n")) + "\n"
+
+
+def _wrapped(paragraph: str, width: int) -> str:
+    import textwrap
+
+    lines = paragraph.split("\n")
+    if not any("  " in line for line in lines):
+        return textwrap.fill(paragraph, width, break_on_hyphens=False)
+    if lines[0] != "examples:":
+        return paragraph
+    return "\n".join(map(partial(_folded, width=width), lines))
+
+
+def _folded(line: str, width: int) -> str:
+    """An example that is too wide for the terminal: its explanation goes below the command."""
+    command, _, explanation = line.strip().partition("  ")
+    if len(line) <= width or not explanation or not line.startswith("  "):
+        return line
+    return f"  {command}\n      {explanation.strip()}"
 
 
 class _Version(argparse.Action):

@@ -4,14 +4,22 @@ import argparse
 import os
 import shlex
 
-from perdure.stores.store_urls import to_be_typed
-from perdure.wiring import DEFAULT_STORE
+from perdure.wiring import DEFAULT_STORE, url_to_type
 
 
 def resume_command(asked: argparse.Namespace, *runs: str) -> str:
-    words = ["perdure", "resume", *runs]
-    if asked.db != (os.environ.get("PERDURE_DB") or DEFAULT_STORE):
-        words += ["--db", to_be_typed(asked.db)]
+    words = ["perdure", "resume", *runs, *_store(asked)]
     for source in getattr(asked, "load", ()):
         words += ["--load", source]
     return shlex.join(words)
+
+
+def with_store(asked: argparse.Namespace, command: str) -> str:
+    """A command that a view suggests, for the store that was asked about."""
+    options = shlex.join(_store(asked))
+    return f"{command} {options}" if options else command
+
+
+def _store(asked: argparse.Namespace) -> list[str]:
+    is_default = asked.db == (os.environ.get("PERDURE_DB") or DEFAULT_STORE)
+    return [] if is_default else ["--db", url_to_type(asked.db)]

@@ -1,18 +1,21 @@
 """How a verb gets at the engine: what is loaded first, and which store is opened."""
 
 import argparse
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib import import_module
 
 from perdure.cli.console import Console
-from perdure.cli.errors import LoadFailed
 from perdure.cli.log_output import log_to
 from perdure.engine.client import Client
 from perdure.engine.clock import SystemClock
+from perdure.engine.executor import NullExecutor
 from perdure.engine.settings import Settings
-from perdure.stores.errors import StoreMissing
-from perdure.wiring import Engine, Observer, languages, open_store
-from perdure.workers.null_executor import NullExecutor
+from perdure.views.errors import StoreMissing
+from perdure.views.progress_events import step_of_path
+from perdure.wiring import Engine, Observer, languages, load_sources, open_store
+
+OUTPUT_CAPTURE = "perdure.workers.output_capture"  # this process is ours: what tasks print goes into their runs
 
 
 def open_engine(
@@ -30,9 +33,13 @@ def open_engine(
     """
     log_to(talk, asked.verbose)
     load_sources(asked.load)
+    if hands_out_tasks := not getattr(asked, "detach", False):
+        import_module(OUTPUT_CAPTURE).install_capture(
+            None if asked.verb == "serve" else lambda path, line: talk.say(f"  {step_of_path(path)}: {line}")
+        )
     clock = SystemClock()
     store = open_store(asked.db, clock, must_exist=must_exist, lease=lease, patience=patience)
-    hands = NullExecutor() if getattr(asked, "detach", False) else None
+    hands = None if hands_out_tasks else NullExecutor()
     return Engine(store, clock=clock, hands=hands, settings=settings, recover=False)
 
 
@@ -67,13 +74,3 @@ async def store_if_any(asked: argparse.Namespace, talk: Console) -> AsyncIterato
         for client in opened:
             if client is not None:
                 await client.store.close()
-
-
-def load_sources(sources: Iterable[str]) -> None:
-    from perdure.providers.source_loading import LoadError, load
-
-    for source in sources:
-        try:
-            load(source)
-        except LoadError as error:
-            raise LoadFailed(str(error)) from error

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from perdure.cli.console import Console, cut
+from perdure.cli.console import BlockLine, Console, cut
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.views.run_status import RunStatus
 from perdure.views.times import span
@@ -13,7 +13,6 @@ RUNS_DRAWN = 8
 WAITS_DRAWN = 4
 LINES_PER_SECOND = 10
 SHORT = SECOND // 2  # a timer that is due so soon is not worth a line
-SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class Progress(Protocol):
@@ -23,7 +22,7 @@ class Progress(Protocol):
     def happened(self, run: RunId, sentence: str) -> None:
         """Something worth a line."""
 
-    def stand(self, standings: list[RunStatus], now: Instant) -> None:
+    def stand(self, statuses: list[RunStatus], now: Instant) -> None:
         """This is how the runs stand."""
 
     def done(self) -> None:
@@ -31,45 +30,39 @@ class Progress(Protocol):
 
 
 def progress_for(talk: Console) -> Progress:
-    return Live(talk) if talk.is_live else Lines(talk)
+    return LiveProgress(talk) if talk.is_live else LineProgress(talk)
 
 
-class Live:
+class LiveProgress:
     """In a terminal: one line per run, under it what the run waits for."""
 
     every = 0.1
 
     def __init__(self, talk: Console) -> None:
         self._talk = talk
-        self._frame = 0
 
     def happened(self, run: RunId, sentence: str) -> None:
         self._talk.say(cut(f"  {sentence}", self._talk.width))
 
-    def stand(self, standings: list[RunStatus], now: Instant) -> None:
-        self._frame += 1
-        lines = [line for one in standings[:RUNS_DRAWN] for line in self._lines(one, now)]
-        if len(standings) > RUNS_DRAWN:
-            lines.append(f"  and {len(standings) - RUNS_DRAWN} more runs")
-        self._talk.draw([self._talk.paint(cut(line, self._talk.width - 1), style) for line, style in _styled(lines)])
+    def stand(self, statuses: list[RunStatus], now: Instant) -> None:
+        lines = [line for status in statuses[:RUNS_DRAWN] for line in _block_lines(status, now)]
+        if len(statuses) > RUNS_DRAWN:
+            lines.append(BlockLine(f"  and {len(statuses) - RUNS_DRAWN} more runs", "dim"))
+        self._talk.draw(lines)
 
     def done(self) -> None:
         self._talk.clear()
 
-    def _lines(self, one: RunStatus, now: Instant) -> list[str]:
-        mark = SPINNER[self._frame % len(SPINNER)]
-        lines = [f"{mark} {one.row.name} {one.row.id}  {span(now - one.started_at)}  {tasks_text(one)}"]
-        lines += [f"  waits for {wait.text(now)}" for wait in one.waits[:WAITS_DRAWN]]
-        if len(one.waits) > WAITS_DRAWN:
-            lines.append(f"  and {len(one.waits) - WAITS_DRAWN} more")
-        return lines
+
+def _block_lines(status: RunStatus, now: Instant) -> list[BlockLine]:
+    head = f"{status.row.name} {status.row.id}  {span(now - status.started_at)}  {tasks_text(status)}"
+    lines = [f"  waits for {wait.text(now)}" for wait in status.awaited[:WAITS_DRAWN]]
+    if len(status.awaited) > WAITS_DRAWN:
+        lines.append(f"  and {len(status.awaited) - WAITS_DRAWN} more")
+    return [BlockLine(head, "cyan", has_spinner=True), *(BlockLine(line, "dim") for line in lines)]
 
 
-def _styled(lines: list[str]) -> list[tuple[str, str]]:
-    return [(line, "dim" if line.startswith("  ") else "cyan") for line in lines]
-
-
-class Lines:
+class LineProgress:
     """In a pipe: a line when something notable happens or the run begins to wait; many at once become a count."""
 
     every = 0.25
@@ -93,12 +86,14 @@ class Lines:
         else:
             self._talk.say(f"{run}: {sentence}")
 
-    def stand(self, standings: list[RunStatus], now: Instant) -> None:
-        for one in standings:
-            about = tuple(wait.about for wait in one.waits if wait.due is None or wait.due - now > SHORT)
-            if about and about != self._said.get(one.row.id):
-                self._said[one.row.id] = about
-                self.happened(one.row.id, "waits for " + "; ".join(wait.text(now) for wait in one.waits[:WAITS_DRAWN]))
+    def stand(self, statuses: list[RunStatus], now: Instant) -> None:
+        for status in statuses:
+            about = tuple(wait.about for wait in status.awaited if wait.due is None or wait.due - now > SHORT)
+            if about and about != self._said.get(status.row.id):
+                self._said[status.row.id] = about
+                self.happened(
+                    status.row.id, "waits for " + "; ".join(wait.text(now) for wait in status.awaited[:WAITS_DRAWN])
+                )
 
     def done(self) -> None:
         if self._swallowed:
@@ -106,14 +101,14 @@ class Lines:
             self._swallowed = 0
 
 
-def tasks_text(one: RunStatus) -> str:
+def tasks_text(status: RunStatus) -> str:
     """`3 tasks done, 2 open (shell, http)`."""
-    count = sum(one.tasks_open.values())
-    names = ", ".join(name for name, _ in one.tasks_open.most_common(3))
+    count = sum(status.tasks_open.values())
+    names = ", ".join(name for name, _ in status.tasks_open.most_common(3))
     opened = f", {count} open ({names})" if count else ""
-    return f"{one.tasks_done} task{'' if one.tasks_done == 1 else 's'} done{opened}"
+    return f"{status.tasks_done} task{'' if status.tasks_done == 1 else 's'} done{opened}"
 
 
-def ended_text(one: RunStatus) -> str:
+def ended_text(status: RunStatus) -> str:
     """`in 1.2 s, 3 tasks done`."""
-    return f"in {span((one.row.ended_at or one.started_at) - one.started_at)}, {tasks_text(one)}"
+    return f"in {span((status.row.ended_at or status.started_at) - status.started_at)}, {tasks_text(status)}"

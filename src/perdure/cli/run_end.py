@@ -8,15 +8,15 @@ from perdure.cli.exit_codes import Exit, exit_of_status
 from perdure.cli.follow import End, Ended, Idle, Stuck
 from perdure.cli.next_commands import resume_command
 from perdure.cli.progress import ended_text
-from perdure.cli.server_presence import is_served
 from perdure.cli.stdout import give_json, give_value
 from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.kernel.outcomes import Status, Succeeded
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import RunFilter
 from perdure.views.progress_events import outcome_text, status_words
+from perdure.views.run_list import open_children
 from perdure.views.run_status import run_status
+from perdure.views.server_presence import is_served
 
 CHILDREN_NAMED = 3
 
@@ -26,29 +26,39 @@ async def tell_end(client: Client, run: RunId, end: End, talk: Console) -> Exit:
     paint = talk.paint
     match end:
         case Ended(Status.SUCCEEDED):
-            told = ended_text(await run_status(client, run))
-            talk.say(f"{paint('✓', 'green')} run {run} succeeded {paint(told, 'dim')}")
+            summary = ended_text(await run_status(client, run))
+            talk.say(f"{paint('✓', 'green')} run {run} succeeded {paint(summary, 'dim')}")
             return Exit.OK
         case Ended(Status.PARTIAL):
-            told = ended_text(await run_status(client, run))
-            talk.say(f"{paint('✓', 'yellow')} run {run} is partial: not all of it went well {paint(told, 'dim')}")
-            talk.say(f"{paint('hint:', 'dim')} See `perdure show {run}` and `perdure history {run}`.")
+            summary = ended_text(await run_status(client, run))
+            talk.say(f"{paint('✓', 'yellow')} run {run} is partial: not all of it went well {paint(summary, 'dim')}")
+            talk.say(
+                f"{paint('hint:', 'dim')} See `perdure show {run}`, `perdure logs {run}` and `perdure history {run}`."
+            )
             return Exit.OK
-        case Ended(status, outcome):
+        case Ended(final_status, outcome):
             mask = await run_views.mask_of_run(client.store, client.languages, await client.find(run))
             why = mask.text(outcome_text(outcome))
-            told = ended_text(await run_status(client, run))
+            summary = ended_text(await run_status(client, run))
             mark = paint("✗", "red")
-            said = f"{mark} run {run} {status_words(status)}{f': {why}' if why else ''} {paint(f'({told})', 'dim')}"
-            talk.always(indented(said))
-            talk.say(f"{paint('hint:', 'dim')} See `perdure show {run}` and `perdure history {run}`.")
+            from perdure.views.run_overview import failure_of_run
+
+            cause = await failure_of_run(client, run)
+            if cause is not None:
+                talk.say(mask.text(f"{mark} {cause}"))
+            reason = f": {why}" if why else ""
+            line = f"{mark} run {run} {status_words(final_status)}{reason} {paint(f'({summary})', 'dim')}"
+            talk.always(indented(line))
+            talk.say(
+                f"{paint('hint:', 'dim')} See `perdure show {run}`, `perdure logs {run}` and `perdure history {run}`."
+            )
             language = client.languages[(await client.find(run)).language]
-            return exit_of_status(language.exit_status(status, outcome))
-        case Idle(stands):
+            return exit_of_status(language.exit_status(final_status, outcome))
+        case Idle(status):
             now = client.clock.now()
-            waits = "; ".join(wait.text(now) for wait in stands.waits) or "something from outside"
-            said = f"{paint('·', 'yellow')} run {run} waits for {waits}: nothing more happens by itself"
-            talk.always(indented(said))
+            waits = "; ".join(wait.text(now) for wait in status.awaited) or "something from outside"
+            line = f"{paint('·', 'yellow')} run {run} waits for {waits}: nothing more happens by itself"
+            talk.always(indented(line))
             return Exit.OK
         case Stuck(reason):
             raise RunStuck(f"run {run} is stuck: {reason}", run=run)
@@ -68,11 +78,11 @@ async def give_result(client: Client, run: RunId, end: End, asked: argparse.Name
 
 async def tell_left_behind(client: Client, run: RunId, asked: argparse.Namespace, talk: Console) -> None:
     """A run may end before children that it does not wait for; they are durable, but nobody drives them now."""
-    born = {child.id for child in await client.search(RunFilter(statuses=(Status.RUNNING, Status.WAITING), parent=run))}
-    unborn = set(await client.store.unstarted_children(run))
-    count = len(born | unborn)
+    children = await open_children(client, run)
+    unstarted = set(await client.store.unstarted_children(run))
+    count = len(unstarted.union(children))
     if count:
-        named = () if unborn or count > CHILDREN_NAMED else sorted(born)
+        named = () if unstarted or count > CHILDREN_NAMED else children
         goes_on = (
             "a server will resume them"
             if await is_served(client)

@@ -12,11 +12,11 @@ from perdure.cli.next_commands import resume_command
 from perdure.cli.open_engine import open_engine
 from perdure.cli.progress import Progress, progress_for
 from perdure.cli.run_end import give_result, tell_end, tell_left_behind
-from perdure.cli.server_presence import is_served, is_served_after_us, who_goes_on
 from perdure.cli.stdout import give_json, give_text, has_given, interrupted
 from perdure.engine.client import Client
 from perdure.engine.handle import Handle
 from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.views.server_presence import is_served, is_served_after_us, who_goes_on
 from perdure.views.times import span
 
 GOES_ON = "A server will resume it."
@@ -27,7 +27,7 @@ Begin = Callable[[Client], Awaitable[Handle]]
 def add_waiting(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--wait", action="store_true", help="follow the run to its end (the default)")
-    how.add_argument("--detach", action="store_true", help="only record the start, and print the id")
+    how.add_argument("--detach", action="store_true", help="only record the start and print the id of the run")
     parser.add_argument(
         "--wait-timeout", metavar="DURATION", type=a.duration, help="stop following after this long (exit code 6)"
     )
@@ -59,11 +59,11 @@ async def begin_and_follow(asked: argparse.Namespace, talk: Console, begin: Begi
             await tell_left_behind(engine, handle.id, asked, talk)
             return code
     except asyncio.CancelledError:
-        what = f"run {run} is durable" if run else "the start may or may not be recorded (see `perdure ps`)"
+        state = f"run {run} is durable" if run else "the start may or may not be recorded (see `perdure ps`)"
         goes_on = goes_on or f"Resume it with: {resume_command(asked, *filter(None, [run]))}"
-        talk.always(f"stopped; {what}. {goes_on}")
+        talk.always(f"stopped; {state}. {goes_on}")
         if asked.json and not has_given():
-            give_json(interrupted(f"stopped; {what}", goes_on, run))
+            give_json(interrupted(f"stopped; {state}", goes_on, run))
         raise
 
 

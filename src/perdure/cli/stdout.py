@@ -22,8 +22,8 @@ def give_value(text: bytes) -> None:
     if isinstance(value, str) and not sys.stdout.isatty():
         _write(value)  # for a program, which gets it as it is
     else:
-        given = value if isinstance(value, str) else harmless_json(msgspec.json.format(text, indent=2).decode())
-        give_text(given)
+        shown = value if isinstance(value, str) else harmless_json(msgspec.json.format(text, indent=2).decode())
+        give_text(shown)
 
 
 def give_text(text: str) -> None:

@@ -1,14 +1,15 @@
-"""Plain text tables: columns as wide as their widest cell.
+"""Tables on stdout: columns as wide as their widest cell. In a pipe nothing is cut; rich fits them into a terminal."""
 
-In a narrow terminal the columns that may go are left out, then those that may shrink are cut; nothing else ever is.
-"""
-
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perdure.cli.console import Paint, cut, harmless
+from perdure.cli.console import cut, harmless, is_coloured, width_of
 
 GAP = "  "
+
+Cell = tuple[str, str]
+"""Text and style; the style is seen only in a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,28 +19,18 @@ class Column:
     may_go: bool = False
 
 
-def table(
-    columns: Sequence[Column], rows: Sequence[Sequence[tuple[str, str]]], width: int | None, paint: Paint
-) -> list[str]:
-    """Lines of a table of (text, style) cells. `width` is the terminal's; in a pipe (None) nothing is cut."""
+def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, indent: int = 0) -> list[str]:
+    """The lines of a table for stdout; the caller indents them by so many columns."""
     rows = [[(cut(harmless(text), None), style) for text, style in row] for row in rows]
-    widths = [max([len(column.title), *(len(row[n][0]) for row in rows)]) for n, column in enumerate(columns)]
-    kept = [n for n, column in enumerate(columns) if not (column.may_go and _excess(widths, width) > 0)]
-    columns, widths = [columns[n] for n in kept], [widths[n] for n in kept]
-    for n, column in enumerate(columns):
-        if column.may_shrink:
-            widths[n] = max(len(column.title), widths[n] - max(0, _excess(widths, width)))
-    titles = [(column.title, "bold") for column in columns]
-    return [_line(cells, widths, paint) for cells in (titles, *([row[n] for n in kept] for row in rows))]
+    width = width_of(sys.stdout)
+    if width is None:
+        return plain_table_lines(columns, rows)
+    from perdure.cli.terminal import table_lines
+
+    return table_lines(columns, rows, width - indent, has_colours=is_coloured(sys.stdout))
 
 
-def _excess(widths: Sequence[int], width: int | None) -> int:
-    return 0 if width is None else sum(widths) + len(GAP) * (len(widths) - 1) - width
-
-
-def _line(cells: Sequence[tuple[str, str]], widths: Sequence[int], paint: Paint) -> str:
-    parts = []
-    for (text, style), width in zip(cells, widths, strict=True):
-        shown = cut(text, width)
-        parts.append(paint(shown, style) + " " * (width - len(shown)))
-    return GAP.join(parts).rstrip()
+def plain_table_lines(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[str]:
+    texts = [[column.title for column in columns], *([text for text, _ in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return [GAP.join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in texts]

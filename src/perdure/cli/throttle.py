@@ -2,7 +2,7 @@
 
 import time
 
-from perdure.cli.console import Console, cut
+from perdure.cli.console import BlockLine, Console
 
 REDRAWN_EVERY = 0.1  # seconds
 SAID_EVERY = 5.0
@@ -18,7 +18,7 @@ class Throttle:
         if now < self._next:
             return
         if self._talk.is_live:
-            self._talk.draw([cut(text, self._talk.width - 1)])
+            self._talk.draw([BlockLine(text, has_spinner=True)])
             self._next = now + REDRAWN_EVERY
         else:
             self._talk.say(text)

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from perdure.cli.console import Console
 from perdure.kernel.values import SECOND
-from perdure.stores.errors import StoreLocked, StoreUnreachable
-from perdure.stores.store_urls import without_password
+from perdure.views.errors import StoreLocked, StoreUnreachable
 from perdure.views.times import span
+from perdure.wiring import url_without_password
 
 T = TypeVar("T")
 
@@ -27,37 +27,37 @@ async def opened(open: Callable[[], T], address: str, most: float | None, talk: 
     try:
         return await _tried(open, address, most, talk)
     except asyncio.CancelledError:
-        talk.always(f"stopped before {without_password(address)} answered; nothing was changed")
+        talk.always(f"stopped before {url_without_password(address)} answered; nothing was changed")
         raise
 
 
 async def _tried(open: Callable[[], T], address: str, most: float | None, talk: Console) -> T:
     began = said_at = monotonic()
-    said = ""
+    last_text = ""
     while True:
         try:
-            found = await _aside(open)
+            result = await _aside(open)
         except (StoreUnreachable, StoreLocked) as error:
             now = monotonic()
-            left = TRY_EVERY if most is None else began + most - now
-            if left <= 0:
+            remaining = TRY_EVERY if most is None else began + most - now
+            if remaining <= 0:
                 raise
-            told = str(error)
-            if not said:
+            text = str(error)
+            if not last_text:
                 bound = "" if most is None else f" for at most {_span(most)}"
-                talk.always(f"waiting{bound} for a store that does not answer: {told}")
+                talk.always(f"waiting{bound} for a store that does not answer: {text}")
                 talk.always(f"trying again every {TRY_EVERY:g} seconds; stop with Ctrl-C or SIGTERM")
                 talk.always(f"{talk.paint('hint:', 'dim')} {error.advice}")
-            elif told != said or now - said_at >= SAY_EVERY:
-                talk.always(f"still waiting, for {_span(now - began)} now: {told}")
+            elif text != last_text or now - said_at >= SAY_EVERY:
+                talk.always(f"still waiting, for {_span(now - began)} now: {text}")
             else:
                 now = said_at
-            said, said_at = told, now
-            await asyncio.sleep(min(TRY_EVERY, left))
+            last_text, said_at = text, now
+            await asyncio.sleep(min(TRY_EVERY, remaining))
         else:
-            if said:
-                talk.always(f"{without_password(address)} answers, after {_span(monotonic() - began)}")
-            return found
+            if last_text:
+                talk.always(f"{url_without_password(address)} answers, after {_span(monotonic() - began)}")
+            return result
 
 
 def _span(seconds: float) -> str:
@@ -69,22 +69,22 @@ async def _aside(call: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
-    def settle(found: T | None, error: BaseException | None) -> None:
+    def settle(result: T | None, error: BaseException | None) -> None:
         if answer.done():
             return  # whoever waited was cancelled
         if error is None:
-            answer.set_result(found)  # type: ignore[arg-type]
+            answer.set_result(result)  # type: ignore[arg-type]
         else:
             answer.set_exception(error)
 
     def work() -> None:
-        found, trouble = None, None
+        result, failure = None, None
         try:
-            found = call()
+            result = call()
         except BaseException as error:
-            trouble = error
+            failure = error
         with suppress(RuntimeError):  # the loop was closed
-            loop.call_soon_threadsafe(settle, found, trouble)
+            loop.call_soon_threadsafe(settle, result, failure)
 
     threading.Thread(target=work, name="perdure-opening", daemon=True).start()
     return await answer

@@ -1,1 +1,1 @@
-"""The workflow languages. Each knows the kernel and the expressions; none knows another one."""
+"""The workflow languages: pure, on top of kernel, documents and expressions. No language imports another one."""

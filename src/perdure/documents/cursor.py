@@ -30,7 +30,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-class Finding(msgspec.Struct, frozen=True):
+class DocumentFinding(msgspec.Struct, frozen=True):
     """Something wrong with the value at a path, or (`is_key`) with the name of that member."""
 
     code: str
@@ -51,7 +51,7 @@ class Finding(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, kw_only=True):
     """What the validation of one document gathers."""
 
-    findings: list[Finding] = msgspec.field(default_factory=list)
+    findings: list[DocumentFinding] = msgspec.field(default_factory=list)
 
     @property
     def has_errors(self) -> bool:
@@ -89,16 +89,16 @@ class Cursor(msgspec.Struct, Generic[AnyReport], frozen=True, gc=False):
         return repr(str(self.path[-1])) if self.path else "the document"
 
     def problem(self, code: str, message: str, *steps: Step, hint: str = "") -> None:
-        self.report.findings.append(Finding(code, message, (*self.path, *steps), hint))
+        self.report.findings.append(DocumentFinding(code, message, (*self.path, *steps), hint))
 
     def problem_of_key(
         self, code: str, message: str, key: str, *, hint: str = "", severity: Severity = Severity.ERROR
     ) -> None:
         """A problem with the name of a member: it is unknown, or not allowed here."""
-        self.report.findings.append(Finding(code, message, (*self.path, key), hint, severity, is_key=True))
+        self.report.findings.append(DocumentFinding(code, message, (*self.path, key), hint, severity, is_key=True))
 
     def warn(self, code: str, message: str, *, hint: str = "") -> None:
-        self.report.findings.append(Finding(code, message, self.path, hint, Severity.WARNING))
+        self.report.findings.append(DocumentFinding(code, message, self.path, hint, Severity.WARNING))
 
     def has(self, kind: str, code: str, hint: str = "") -> bool:
         """Whether the value is of the kind; reports if not. True and false are not numbers."""

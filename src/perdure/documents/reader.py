@@ -34,7 +34,7 @@ def read_documents(text: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[Docume
         data = _read_json(decoded, limits.depth)
         if data is not _NOT_JSON:
             return (Document(data, decoded),)
-    from perdure.documents.yaml_text import read_yaml  # JSON does not need it
+    from perdure.documents.yaml_builder import read_yaml  # JSON does not need it
 
     return read_yaml(decoded, limits)
 

@@ -340,16 +340,16 @@ class _UnfoldedSchema:
 def _resolve_pointer(root: Any, pointer: str) -> Any:
     from urllib.parse import unquote
 
-    here = root
+    part = root
     for step in unquote(pointer).split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(here, dict):
-            here = here.get(key)
-        elif isinstance(here, list) and key.isdecimal() and int(key) < len(here):
-            here = here[int(key)]
+        if isinstance(part, dict):
+            part = part.get(key)
+        elif isinstance(part, list) and key.isdecimal() and int(key) < len(part):
+            part = part[int(key)]
         else:
             return None
-    return here
+    return part
 
 
 def _most_alike(labels: Counter[Label]) -> int:

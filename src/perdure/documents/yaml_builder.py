@@ -1,6 +1,7 @@
-"""Data from the events of a YAML text, without recursion: depth and aliases are limited while reading.
+"""Documents of a YAML text, built from its events without recursion: depth and aliases are limited while reading.
 
-Syntax errors, which come before any event, are explained in `yaml_errors`.
+Imported when the first text is read that is not JSON. Syntax errors, which come before any event, are explained in
+`yaml_errors`.
 """
 
 from collections.abc import Iterator
@@ -16,8 +17,11 @@ from yaml import (
     SequenceEndEvent,
     SequenceStartEvent,
     StreamEndEvent,
+    YAMLError,
 )
+from yaml._yaml import CParser
 
+from perdure.documents.document import Document
 from perdure.documents.errors import ALIAS, DUPLICATE_KEY, KEY, LIMIT, UNQUOTED_TEMPLATE, VALUE, Limits, UnreadableText
 from perdure.documents.paths import Step, spell
 from perdure.documents.positions import place_of_mark
@@ -29,7 +33,7 @@ from perdure.documents.scalars import (
     shortened,
     spell_tag,
 )
-from perdure.documents.yaml_errors import QUOTE_TEMPLATE, UNQUOTED
+from perdure.documents.yaml_errors import QUOTE_TEMPLATE, UNQUOTED, explain
 from perdure.kernel.problems import Problem
 
 EMPTY = object()
@@ -260,3 +264,22 @@ class _OpenContainer:
 def _is_empty_node(event: Any) -> bool:
     """An empty document still has one event: a scalar without characters."""
     return event.implicit[0] and event.value == "" and event.anchor is None
+
+
+def read_yaml(text: str, limits: Limits) -> tuple[Document, ...]:
+    builder: YamlBuilder | None = None
+    documents: list[Document] = []
+    try:
+        builder = YamlBuilder(CParser(text), text, limits)
+        for index, (data, (line, column)) in enumerate(builder.documents()):
+            if index >= limits.documents:
+                message = f"the text holds more than {limits.documents} documents"
+                raise UnreadableText([*builder.problems, Problem(LIMIT, message, line=line, column=column)])
+            if data is not EMPTY:
+                documents.append(Document(data, text, index))
+    except YAMLError as error:
+        earlier = builder.problems if builder is not None else []
+        raise UnreadableText([*earlier, explain(error, text)]) from None
+    if builder.problems:
+        raise UnreadableText(builder.problems)
+    return tuple(documents)

@@ -1,9 +1,9 @@
-"""The catalog: what was applied is judged, compared with what is there, and written in one transaction.
+"""The catalog: what is applied is validated, compared with what is stored, and written in one transaction.
 
     texts ──declares──▶ entries ──compare──▶ unchanged | created | configured
-                                     │ judged among each other and the catalog
+                                     │ validated with each other and the catalog
                                      ▼
-                              written, if nobody else has meanwhile; else compared again
+                              written, unless others have written since; else compared again
 
 Where anything is wrong with any of the texts, nothing is written.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from perdure.engine.catalog_entries import (
+from perdure.engine.catalog_changes import (
     DEFAULT_NAMESPACE,
     Change,
     Entry,
@@ -24,11 +24,12 @@ from perdure.engine.catalog_entries import (
     Rejected,
     Step,
     compare,
-    marked,
-    overtaken,
     pending_mark,
     read_entry,
     refusal,
+    retry_on_conflict,
+    version_conflict,
+    with_mark,
     with_status,
 )
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
@@ -41,23 +42,21 @@ from perdure.kernel.lookups import Callee, CalleeLookup, ResourceKey
 from perdure.kernel.problems import Problem, Severity, guess
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import AppliedDocument, Resource
-from perdure.stores.protocol import Edition, ResourceRemoval, ResourceRow, ResourceWrite, Store
-
-TRIES = 10
+from perdure.stores.protocol import CatalogConflict, Edition, ResourceRemoval, ResourceRow, ResourceWrite, Store
 
 
 class ResourceNotFound(PerdureError):
     """The catalog has no entry of that kind and name."""
 
     code = "RESOURCE-NOT-FOUND"
-    hint = "List what there is with `perdure get KIND --all-namespaces`; add to it with `perdure apply -f FILE`."
+    hint = "List the entries with `perdure get KIND --all-namespaces`; add one with `perdure apply -f FILE`."
 
 
 class UnknownKind(PerdureError):
     """No language knows resources of that kind."""
 
     code = "KIND-UNKNOWN"
-    hint = "`perdure get` lists the kinds there are."
+    hint = "`perdure get` lists the kinds."
 
 
 class Runnable(msgspec.Struct, frozen=True):
@@ -74,10 +73,10 @@ class Runnable(msgspec.Struct, frozen=True):
 
 
 class Catalog:
-    def __init__(self, store: Store, languages: Mapping[str, Dialect], judge: DocumentValidator) -> None:
+    def __init__(self, store: Store, languages: Mapping[str, Dialect], validator: DocumentValidator) -> None:
         self._store = store
         self._languages = languages
-        self._validator = judge
+        self._validator = validator
 
     # Kinds.
 
@@ -85,16 +84,21 @@ class Catalog:
     def kinds(self) -> list[ResourceKind]:
         return [kind for language in self._languages.values() for kind in language.kinds]
 
-    def kind(self, word: str) -> ResourceKind:
+    def kind(self, name: str) -> ResourceKind:
         """The kind that somebody means who types a name, a plural or a short name of it."""
-        kind = next((kind for kind in self.kinds if kind.is_called(word)), None)
+        kind = next((kind for kind in self.kinds if kind.is_called(name)), None)
         if kind is None:
-            known = [name for kind in self.kinds for name in (kind.name.lower(), kind.plural)]
-            raise UnknownKind(f"there is no kind {word!r}{guess(word.lower(), known)}")
+            names = [name for kind in self.kinds for name in (kind.name.lower(), kind.plural)]
+            raise UnknownKind(f"there is no kind {name!r}{guess(name.lower(), names)}")
         return kind
 
     def language_of(self, kind: ResourceKind) -> Dialect:
         return next(language for language in self._languages.values() if kind in language.kinds)
+
+    def document_kind(self, language: str) -> ResourceKind | None:
+        """The kind of the documents of a language."""
+        spoken = self._languages.get(language)
+        return next((kind for kind in spoken.kinds if kind.can_run), None) if spoken is not None else None
 
     # Reading.
 
@@ -133,23 +137,23 @@ class Catalog:
     async def editions(self, kind: ResourceKind, name: str, namespace: str = "") -> list[Edition]:
         return await self._store.editions(key_of(kind, name, namespace))
 
-    async def find(self, word: str) -> Runnable | None:
+    async def find(self, reference: str) -> Runnable | None:
         """The entry that can be run and is called so: `name`, `namespace/name`, a path; `kind/…`; with `@version`."""
-        name, _, version = word.rpartition("@")
+        name, _, version = reference.rpartition("@")
         generation = int(version) if name and version.isdecimal() else None
-        called = word if generation is None else name
+        called = reference if generation is None else name
         kinds = [kind for kind in self.kinds if kind.can_run]
         meant = [(kind, key) for kind in kinds for key in _keys_called(kind, called)]
         prefix, _, rest = called.partition("/")
         meant += [(kind, key) for kind in kinds if rest and kind.is_called(prefix) for key in _keys_called(kind, rest)]
-        there = await self._store.resources([key for _, key in meant])
-        matches = {key: kind for kind, key in meant if key in there}
+        rows = await self._store.resources([key for _, key in meant])
+        matches = {key: kind for kind, key in meant if key in rows}
         if len(matches) > 1:
             titles = " and ".join(f"{kind.name.lower()}/{key.name}" for key, kind in matches.items())
-            raise Conflict(f"{word!r} can be {titles}", hint="Say which one is meant.")
+            raise Conflict(f"{reference!r} is ambiguous: {titles}", hint="Name one of them.")
         for key, kind in matches.items():
             text = await self.text(kind, key.name, key.namespace, generation)
-            return Runnable(kind, key, generation or there[key].generation, text)
+            return Runnable(kind, key, generation or rows[key].generation, text)
         return None
 
     async def callee(self, lookup: CalleeLookup) -> Callee | None:
@@ -166,29 +170,46 @@ class Catalog:
 
     # Writing.
 
-    async def apply(self, texts: Sequence[AppliedDocument], namespace: str = "") -> tuple[list[Change], list[Finding]]:
-        """What became of each entry, and the warnings. Where anything is wrong nothing is stored: `Rejected`."""
+    async def apply(
+        self,
+        texts: Sequence[AppliedDocument],
+        namespace: str = "",
+        *,
+        versions: Mapping[ResourceKey, int] | None = None,
+        dry_run: bool = False,
+    ) -> tuple[list[Change], list[Finding]]:
+        """What became of each entry, and the warnings. Where anything is wrong nothing is stored: `Rejected`.
+
+        `versions`: only if these entries still have these versions; 0: if they are not there.
+        """
         declared, findings = await self.declared(texts, namespace)
         entries = [entry for entry in declared if not entry.kind.of_runs]
         run_files = {entry.file for entry in declared if entry.kind.of_runs}  # what becomes of a run is not known here
-        for _ in range(TRIES):
+
+        async def attempt() -> tuple[list[Change], list[Finding]] | CatalogConflict:
             rows = await self._store.resources([entry.key for entry in entries])
+            for entry in entries:
+                row, expected = rows.get(entry.key), (versions or {}).get(entry.key)
+                if expected is not None and expected != (0 if row is None else row.version):
+                    raise version_conflict(entry.kind, entry.key)
             steps = [compare(entry, rows.get(entry.key)) for entry in entries]
             unchanged = (
                 {entry.file for entry in entries} - {step.entry.file for step in steps if step.write} - run_files
             )
-            changed = [text for text in texts if text.file not in unchanged]  # what is there already was judged then
+            changed = [text for text in texts if text.file not in unchanged]  # an unchanged one was validated before
             all_findings = [*findings, *await self._validated(changed, texts, namespace)]
-            if any(one.problem.severity is Severity.ERROR for one in all_findings):
+            if any(finding.problem.severity is Severity.ERROR for finding in all_findings):
                 raise Rejected(all_findings)
             warned = [self._warned(step, [other.entry for other in steps], all_findings) for step in steps]
-            writes = [write for step in warned for write in marked(step)]
-            if not writes or await self._store.write_catalog(writes) is None:
-                return [step.change for step in steps], all_findings
-        raise Conflict("others keep changing the same entries; nothing was stored", hint="Try again.")
+            writes = [write for step in warned for write in with_mark(step)]
+            conflict = await self._store.write_catalog(writes) if writes and not dry_run else None
+            return conflict or ([step.change for step in steps], all_findings)
+
+        failure = Conflict("others keep changing the same entries; nothing was stored", hint="Try again.")
+        return await retry_on_conflict(attempt, failure)
 
     def _warned(self, step: Step, all_of_them: Sequence[Entry], findings: Sequence[Finding]) -> Step:
-        """Its status says what was found of it that is no reason to refuse it."""
+        """The warnings about an entry become part of its status."""
         entry, language = step.entry, self.language_of(step.entry.kind)
         if step.write is None or entry.status is None:
             return step
@@ -215,7 +236,7 @@ class Catalog:
         """What these texts declare, and what the catalog cannot take of it."""
         entries: list[Entry] = []
         findings: list[Finding] = []
-        seen: dict[ResourceKey, Entry] = {}
+        entry_by_key: dict[ResourceKey, Entry] = {}
         for applied in texts:
             text = applied.text.encode()
             language = self._validator.language_of(text)
@@ -225,8 +246,8 @@ class Catalog:
                 continue
             for declared in language.declares(text, applied.file):
                 entry = read_entry(language, declared, applied.file, namespace)
-                refused = refusal(entry, namespace, seen.get(entry.key))
-                seen[entry.key] = entry
+                refused = refusal(entry, namespace, entry_by_key.get(entry.key))
+                entry_by_key[entry.key] = entry
                 if refused is None:
                     entries.append(entry)
                 else:
@@ -247,18 +268,19 @@ class Catalog:
                 findings += [Finding(applied.file, problem) for problem in validated.problems]
                 declares = partial(language.declares, text, applied.file)
                 if not validated.has_errors and not await done_aside(WORK_OF_TEXT * len(text), declares):
-                    message = f"there is nothing in this {language.name} that the catalog could keep"
+                    message = f"this {language.name} declares nothing that the catalog can store"
                     findings.append(Finding(applied.file, Problem("CATALOG-NOTHING", message, line=1, column=1)))
         return findings
 
     async def write_status(
-        self, kind: ResourceKind, name: str, namespace: str, status: Any, seen: int | None = None
+        self, kind: ResourceKind, name: str, namespace: str, status: Any, version: int | None = None
     ) -> None:
         """Replace the status of an entry; its generation stays. `seen`: only if it still has this version."""
-        for _ in range(TRIES):
+
+        async def attempt() -> CatalogConflict | None:
             row = await self.row(kind, name, namespace)
-            if seen is not None and row.version != seen:
-                raise overtaken(kind, row.key)
+            if version is not None and row.version != version:
+                raise version_conflict(kind, row.key)
             write = ResourceWrite(
                 row.key,
                 row.uid,
@@ -269,24 +291,35 @@ class Catalog:
                 jsontext.encode(status),
                 row.version,
             )
-            if await self._store.write_catalog([write]) is None:
-                return
-        raise overtaken(kind, row.key)
+            return await self._store.write_catalog([write])
 
-    async def delete(self, keys: Sequence[ResourceKey]) -> list[ResourceKey]:
-        """Remove those of the entries that are there, in one transaction; which. What runs have pinned stays theirs."""
-        for _ in range(TRIES):
+        await retry_on_conflict(attempt, version_conflict(kind, key_of(kind, name, namespace)))
+
+    async def delete(
+        self, keys: Sequence[ResourceKey], versions: Mapping[ResourceKey, int] | None = None
+    ) -> list[ResourceKey]:
+        """Remove those of the entries that are there, in one transaction; which. What runs have pinned stays theirs.
+
+        `versions`: only if these entries still have these versions.
+        """
+
+        async def attempt() -> list[ResourceKey] | CatalogConflict:
             rows = await self._store.resources([*keys, *map(pending_mark, keys)])
+            for key, version in (versions or {}).items():
+                if key not in rows or rows[key].version != version:
+                    raise version_conflict(self.kind(key.kind), key)
             removals = [ResourceRemoval(row.key, row.version) for row in rows.values()]
-            if not removals or await self._store.write_catalog(removals) is None:
-                return [key for key in keys if key in rows]
-        raise Conflict("others keep changing the same entries; nothing was removed", hint="Try again.")
+            conflict = await self._store.write_catalog(removals) if removals else None
+            return conflict or [key for key in keys if key in rows]
+
+        failure = Conflict("others keep changing the same entries; nothing was removed", hint="Try again.")
+        return await retry_on_conflict(attempt, failure)
 
 
-def _keys_called(kind: ResourceKind, word: str) -> list[ResourceKey]:
-    namespace, slash, name = word.rpartition("/")
+def _keys_called(kind: ResourceKind, reference: str) -> list[ResourceKey]:
+    namespace, slash, name = reference.rpartition("/")
     if not kind.has_namespace:
-        return [key_of(kind, word)]
+        return [key_of(kind, reference)]
     return [key_of(kind, name, namespace)] if "/" not in namespace and (namespace or not slash) else []
 
 

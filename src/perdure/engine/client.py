@@ -12,13 +12,13 @@ import msgspec
 
 from perdure.engine import run_views
 from perdure.engine.catalog import Catalog
-from perdure.engine.catalog_entries import Change, Finding
+from perdure.engine.catalog_changes import Change, Finding
 from perdure.engine.clock import Clock
 from perdure.engine.decision_threads import done_aside
-from perdure.engine.document_start import start_run
+from perdure.engine.document_start import StartRequest, start_run
 from perdure.engine.document_validation import DocumentValidator, in_no_language
-from perdure.engine.dry_run import DryRun, Pending
-from perdure.engine.fork_points import fork
+from perdure.engine.dry_run import DryRun, Pending, with_pending
+from perdure.engine.fork_points import ForkChanges, fork
 from perdure.engine.handle import Handle
 from perdure.engine.lookup_answers import answer
 from perdure.engine.message_sending import PATIENCE, SendResult, refused, send
@@ -53,8 +53,6 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.runtime = runtime
         self.validator = DocumentValidator(languages, self.known)
         self.catalog = Catalog(store, languages, self.validator)
-        # Asked once: every start would pay for looking a protocol's members up.
-        # Asked once: looking for the members of a protocol costs more than most of a start.
         if runtime is not None:
             runtime.answer_with(self.answers)
 
@@ -74,7 +72,7 @@ class Client(AbstractAsyncContextManager["Client"]):
     def running(self) -> Runtime:
         if self.runtime is None:
             hint = "Open `perdure.Engine` on the store to start, fork or resume runs."
-            raise PerdureError("an Observer only looks and sends messages", hint=hint)
+            raise PerdureError("an Observer only reads and sends messages", hint=hint)
         return self.runtime
 
     # Starting.
@@ -100,6 +98,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         token: str | None = None,
         labels: Mapping[str, str] | None = None,
         seed: int | None = None,
+        request: StartRequest | None = None,
     ) -> Handle:
         """Start a document; answers once the start is on disk. The same token starts the same run only once.
 
@@ -117,11 +116,12 @@ class Client(AbstractAsyncContextManager["Client"]):
             token=token,
             labels=labels or {},
             seed=seed,
+            request=request,
         )
         return Handle(self, run)
 
     async def known(self, lookups: Sequence[Lookup]) -> LookupAnswers:
-        """What judgements ask: entries of the catalog, and runs where their language shows them as resources."""
+        """What validation needs: entries of the catalog, and runs if their language shows them as resources."""
         answers = await answer(self.store, lookups)
         for lookup in lookups:
             if isinstance(lookup, ResourceKey) and answers[lookup] is None and lookup.kind in self._run_kinds:
@@ -152,13 +152,13 @@ class Client(AbstractAsyncContextManager["Client"]):
         called = [lookup for lookup in lookups if isinstance(lookup, CalleeLookup)]
         return answers | {lookup: await self.catalog.callee(lookup) for lookup in called}
 
-    async def fork(self, run: RunId, at: int | None = None) -> Handle:
+    async def fork(self, run: RunId, at: int | None = None, *, at_failure: ForkChanges | None = None) -> Handle:
         """A new run with this one's past up to an event: finished work is a fact, open work is issued anew.
 
         The event is counted as in `history`; the fork begins at the end of its turn. Where the run had ended by then,
-        `Conflict` names the nearest event that can be forked from.
+        `Conflict` names the nearest event that can be forked from. `at_failure`: see `ForkChanges`.
         """
-        return Handle(self, await fork(self, run, at))
+        return Handle(self, await fork(self, run, at, at_failure))
 
     async def resume(self, runs: Sequence[RunId] | None = None) -> None:
         """Take up what no live process owns: everything, or these runs."""
@@ -170,7 +170,10 @@ class Client(AbstractAsyncContextManager["Client"]):
         return Handle(self, RunId(run))
 
     async def resolve(self, prefix: str) -> RunId:
-        """The run of this id or name, or the one whose id begins so; an ambiguous word is refused."""
+        """The run of this id or name, or whose id begins so if that is unambiguous; `@latest`: the last root run."""
+        if prefix == "@latest":
+            latest = await self.search(RunFilter(roots_only=True, limit=1))
+            prefix = latest[0].id if latest else prefix
         row = await self.store.find(RunId(prefix))
         if row is not None:
             return row.id
@@ -181,16 +184,13 @@ class Client(AbstractAsyncContextManager["Client"]):
             return candidates[0]
         if not candidates:
             raise RunNotFound(f"there is no run {prefix!r}")
-        what = "name" if named else "beginning"
-        raise RunNotFound(f"{prefix!r} is the {what} of several runs: {', '.join(candidates[:3])}")
+        description = "name" if named else "beginning"
+        raise RunNotFound(f"{prefix!r} is the {description} of several runs: {', '.join(candidates[:3])}")
 
     async def named(self, label: str, name: str) -> list[RunRow]:
-        """Runs of a language that gives theirs a name under this label. Of those that one parent has started, in one
-        life after the other, the latest is meant.
-        """
-        rows = await self.search(RunFilter(labels={label: name}))
+        """Runs with a name under this label. Of those that one parent has started, life after life, the latest."""
         meant: dict[RunId, RunRow] = {}
-        for row in rows:  # the latest comes first
+        for row in await self.search(RunFilter(labels={label: name})):  # the latest comes first
             meant.setdefault(row.parent or row.id, row)
         return list(meant.values())
 
@@ -222,7 +222,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         now = self.clock.now()
         ahead = self.clock.wall() - now
         timers = execution.state.timers.values()
-        bounds = (timer.due_with(ahead) for timer in timers if timer.rank < i.WORD_RANK)
+        bounds = (timer.due_with(ahead) for timer in timers if timer.rank < i.CONTROL_WAIT_RANK)
         if not (row.has_control_messages or any(due <= now for due in bounds)) or await self.store.owned(
             [row.partition]
         ):
@@ -230,7 +230,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         rehearsal = DryRun(self.store, self.answers, execution, now, ahead)
         mask = await run_views.mask_of(self.store, execution)
         if row.stuck:  # what it cannot decide is not tried here either
-            return row, execution, [one.masked(mask) for one in await rehearsal.waiting()]
+            return row, execution, [pending.masked(mask) for pending in await rehearsal.waiting()]
         await rehearsal.play()
         return row, execution, [pending.masked(mask) for pending in rehearsal.pending]
 
@@ -240,7 +240,7 @@ class Client(AbstractAsyncContextManager["Client"]):
                 self.store, await run_views.load(self.store, self.languages, await self.find(run), at)
             )
         _, execution, pending = await self.outlook(run)
-        return run_views.with_pending(await run_views.show(self.store, execution), pending)
+        return with_pending(await run_views.show(self.store, execution), pending)
 
     async def text(self, run: RunId, payload: Any) -> bytes:
         if isinstance(payload, bytes):
@@ -265,13 +265,13 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def follow(self, run: RunId, after: int = 0, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]:
         """The history as it grows, until the run has ended."""
-        seen, recorded = after, 0
+        last_seq, recorded = after, 0
         while True:
             is_over = (await self.find(run)).status.is_final
             if rows := await self.store.history(run, recorded):
                 recorded = rows[-1][0]
-                for event in await self.history(run, seen, raw=raw):
-                    seen = event["seq"]
+                for event in await self.history(run, last_seq, raw=raw):
+                    last_seq = event["seq"]
                     yield event
             if is_over:
                 return
@@ -307,12 +307,9 @@ class Client(AbstractAsyncContextManager["Client"]):
             return None
         ended = self.runtime.ended(run)  # before looking, so that no end is missed
         try:
-            return await ended if self._is_open_here(run) or await self._ends_here(run) else None
+            return await ended if self.runtime.is_open_here(run) or await self._ends_here(run) else None
         finally:
             self.runtime.unwait(run, ended)
-
-    def _is_open_here(self, run: RunId) -> bool:
-        return self.runtime is not None and self.runtime.is_open_here(run)
 
     async def _ends_here(self, run: RunId) -> bool:
         row = await self.find(run)
@@ -365,7 +362,7 @@ class Client(AbstractAsyncContextManager["Client"]):
     async def tell(
         self, run: RunId, message: i.Input, *, patience: float = PATIENCE, along: Sequence[RunId] = ()
     ) -> SendResult:
-        """Offer a word to a run of ours, or put it durably into the inbox of one that is not.
+        """Offer a control message to a run of ours, or put it durably into the inbox of another one.
 
         What will not count is refused, as far as anybody can know: see `addressing`. An owner elsewhere gets so many
         seconds of `patience` to answer. `along`: other runs that are told the same, at once.
@@ -392,8 +389,5 @@ class Client(AbstractAsyncContextManager["Client"]):
         return done
 
     async def prune(self, ended_before: Instant) -> int:
-        """Remove runs whose whole tree ended before then; how many.
-
-        In batches, so that others get to write in between; fewer runs at a time where they are long.
-        """
+        """Remove runs whose whole tree ended before then, in batches, so that others may write; how many."""
         return await prune_runs(self.store, ended_before)

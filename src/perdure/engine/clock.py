@@ -65,8 +65,8 @@ class _SystemAlarm:
         self._nap()
 
     def _nap(self) -> None:
-        left = self._at - self._now()
-        self._handle = self._loop.call_later(max(0, min(left, LONGEST_NAP)) / SECOND, self._wake)
+        remaining = self._at - self._now()
+        self._handle = self._loop.call_later(max(0, min(remaining, LONGEST_NAP)) / SECOND, self._wake)
 
     def _wake(self) -> None:
         if self._now() < self._at:

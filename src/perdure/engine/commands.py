@@ -46,9 +46,9 @@ class Commands:
         for number in event.tasks:
             self.hand_out(slot, execution, number)
 
-    def _lay_down(self, slot: Slot, execution: Execution, event: e.TasksLaidDown) -> None:
+    def _return_unstarted(self, slot: Slot, execution: Execution, event: e.TasksLaidDown) -> None:
         slot.returning.difference_update(event.tasks)
-        if event.tasks and not slot.is_leaving:  # it stays after all
+        if event.tasks and not slot.is_leaving and not execution.state.is_held:  # it stays after all
             slot.mailbox.append(Mail(self._clock.now(), 0, i.TakeUp(event.tasks)))
 
     def hand_out(self, slot: Slot, execution: Execution, number: int) -> None:
@@ -70,6 +70,7 @@ class Commands:
         laid_down: list[int] = []
         orphans: list[Assignment] = []
         not_begun: list[int] = []
+        is_held = execution.state.is_held
         machines: dict[int, str] = {}
         in_hand = slot.fetching | slot.returning
         for number, task in execution.state.tasks.items():
@@ -82,7 +83,7 @@ class Commands:
             if task.cancelling:
                 slot.mailbox.append(lost(orphan, self._clock.now()))
             elif task.laid_down:
-                if not self._dispatcher.puts_aside(orphan, LossKind.STOPPED):
+                if not is_held and not self._dispatcher.puts_aside(orphan, LossKind.STOPPED):
                     laid_down.append(number)
             elif task.suspicion and task.place == StartPlace.UNKNOWN:
                 not_begun.append(number)
@@ -92,7 +93,9 @@ class Commands:
             slot.mailbox.append(Mail(self._clock.now(), 0, i.TakeUp(laid_down)))
         if orphans:
             self._restore(slot, orphans, machines)
-        if not_begun:  # the begin of a suspect is recorded: nobody had these
+        if not_begun and is_held:
+            slot.mailbox.append(Mail(self._clock.now(), 0, i.LayDown(not_begun)))
+        elif not_begun:  # the begin of a suspect is recorded: nobody had these
             for number in not_begun:
                 self.hand_out(slot, execution, number)
             self._dispatcher.fill()
@@ -132,7 +135,7 @@ class Commands:
 
     def _call_back(self, slot: Slot, execution: Execution, event: e.TaskCancelRequested) -> None:
         task = execution.state.tasks.get(event.task)
-        if task is None or task.pool:
+        if task is None or (task.pool and not task.laid_down):
             return
         if self._dispatcher.holds(slot.id, event.task, task.delivery):
             self._dispatcher.cancel(slot.id, event.task, task.grace)
@@ -140,7 +143,7 @@ class Commands:
             never_begun = i.TaskLost(event.task, task.delivery, "cancelled before it was handed out")
             slot.mailbox.append(Mail(self._clock.now(), 0, never_begun))
 
-    def _go_on(self, slot: Slot, execution: Execution, event: e.Sliced) -> None:
+    def _continue(self, slot: Slot, execution: Execution, event: e.Sliced) -> None:
         if event.more and execution.state.sliced:
             slot.mailbox.append(Mail(self._clock.now(), 0, i.Proceed()))
 
@@ -159,10 +162,10 @@ class Commands:
 _COMMANDS: dict[type[e.Event], Callable[[Commands, Slot, Execution, Any], None]] = {
     e.TaskScheduled: Commands._hand_out,
     e.TaskRedelivered: Commands._hand_out,
-    e.TasksLaidDown: Commands._lay_down,
+    e.TasksLaidDown: Commands._return_unstarted,
     e.TasksTakenUp: Commands._hand_out_all,
     e.TaskCancelRequested: Commands._call_back,
-    e.Sliced: Commands._go_on,
+    e.Sliced: Commands._continue,
     e.RunEnded: Commands._announce_end,
     e.RunForked: Commands._issue_anew,
 }

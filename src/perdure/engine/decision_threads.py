@@ -59,10 +59,10 @@ class DecisionThreads:
 
     def _decided(self, slot: Slot, make: Callable[[Slot], R]) -> R:
         with self._uncollected, TurnBudget(_MOST, _Rests().rest) as budget:
-            made = make(slot)
+            turns = make(slot)
         slot.cheap = slot.cheap + 1 if _MOST - budget.left < ON_THE_LOOP else 0
         slot.is_expensive = slot.cheap < CHEAP_TURNS
-        return made
+        return turns
 
     def _done(self, work: Callable[[], R]) -> R:
         try:
@@ -92,7 +92,7 @@ class _Rests:
         if now < self._next:
             return
         if now > self._end:
-            raise TurnTooExpensive("the decision has lasted too long")
+            raise TurnTooExpensive("the decision took too long")
         time.sleep(REST)
         self._next = time.monotonic() + BETWEEN_RESTS
 

@@ -1,25 +1,29 @@
-"""Fair hand-out of tasks to the hands of this process.
+"""Hands tasks out to the executor of this process, fairly.
 
 Runs take turns: one run with ten thousand ready tasks, or with tasks that never end, does not starve the others.
-Languages have lanes of their own: one whose tasks wait at the worker for a place does not keep the others' tasks away.
+Each language has a queue of its own: one whose tasks wait at the worker for a place does not block the others.
 A task whose provider is not loaded waits, visibly, until it is.
-The begin of a suspect is recorded first; one that must not work beside others is begun apart, or alone (invariant 27).
+The start of a suspect is recorded first; one that must not run beside others is started apart, or alone (invariant 27).
 """
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
 from perdure.engine.clock import Alarm, Clock
 from perdure.engine.quarantine import Quarantine
-from perdure.engine.task_queues import NOTHING, Held, TaskQueue
+from perdure.engine.task_queues import NOTHING, HeldTasks, TaskQueue, TimeSlice
 from perdure.kernel.assignments import NOT_IMPORTED, Assignment, RunPort
 from perdure.kernel.crash_attribution import ALONE_FROM, LossKind, StartPlace, pace
+from perdure.kernel.large_values import LargeValues, takes_long
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.values import SECOND, Instant, RunId
+
+if TYPE_CHECKING:
+    from perdure.engine.executor import Executor
 
 Key = tuple[RunId, int]
 
@@ -27,32 +31,21 @@ LONG = 10 * SECOND
 """How long others wait for a place before those who have had theirs all the while do not count any more."""
 
 
-class Executor(Protocol):
-    """What does tasks in this process."""
-
-    def can_perform(self, provider: str) -> bool: ...
-
-    def keeps_apart(self, assignment: Assignment) -> bool:
-        """Whether it is done in a process of its own by nature, as far as is known here."""
-
-    def can_keep_apart(self, assignment: Assignment) -> bool:
-        """Whether it could be done in a process of its own: then `perform` does, if the assignment says so."""
-
-    def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
-        """Begin the work; `done` is called once, on the event loop, perhaps before this returns."""
-
-    def cancel(self, assignment: Assignment) -> object:
-        """Ask work in progress to stop."""
-
-    async def close(self) -> None: ...
-
-
 class Recorder(Protocol):
     """Who has it recorded what happens to tasks."""
 
     def port_for(self, assignment: Assignment) -> RunPort: ...
 
-    def task_done(self, assignment: Assignment, outcome: Outcome, recorded: Callable[[], None] | None = None) -> None:
+    def extract_large_values(self, outcome: Outcome, then: Callable[[Outcome, LargeValues], None]) -> None:
+        """Put its value aside, elsewhere than on the event loop."""
+
+    def task_done(
+        self,
+        assignment: Assignment,
+        outcome: Outcome,
+        recorded: Callable[[], None] | None = None,
+        values: LargeValues = (),
+    ) -> None:
         """It has ended so. `recorded` is called once that is durable, or concerns nobody any more."""
 
     def task_lost(self, assignment: Assignment, loss: LossKind, reason: str | None = None) -> None:
@@ -68,7 +61,7 @@ class Recorder(Protocol):
 class Dispatcher:
     def __init__(
         self,
-        executor: Executor,
+        executor: "Executor",
         clock: Clock,
         most_in_flight: int,
         recorder: Recorder,
@@ -80,13 +73,14 @@ class Dispatcher:
         self._may_begin = may_begin
         self._queues: dict[RunId, OrderedDict[int, Assignment]] = {}  # by task: a cancel takes one out of the middle
         self._task_queues: dict[str, TaskQueue] = defaultdict(partial(TaskQueue, most_in_flight))  # by language
-        self._running = Held()
-        self._beginning = Held()  # suspects whose begin is being recorded
-        self._apart = Held()  # suspects to be begun in a process of their own
+        self._running = HeldTasks()
+        self._beginning = HeldTasks()  # suspects whose begin is being recorded
+        self._apart = HeldTasks()  # suspects to be begun in a process of their own
         self._not_importable: set[str] = set()  # providers that another process has failed to import
         self._quarantine = Quarantine(clock, self._is_empty, self._begin_alone, recorder.task_outlived, self.fill)
+        self._slice = TimeSlice(clock, self.fill)
         self._graces: dict[Key, Alarm] = {}
-        self._unprovided = Held()
+        self._unprovided = HeldTasks()
         self._restored: dict[Key, LossKind] = {}  # those of them that an earlier process may have begun, and its end
         self._has_suspects = False  # or has had: most processes never see one
         self._filling = False
@@ -138,17 +132,18 @@ class Dispatcher:
         )
 
     def fill(self) -> None:
-        """Hand out what there is room for. Called after additions and after each end."""
+        """Hand out as many tasks as there are places. Called after additions and after each end."""
         if not self._queues and not self._has_suspects:
             return
         if self._filling or self._closed or not self._may_begin():
             return  # an inline provider ended while we were handing out: the loop below goes on anyway
         self._filling = True
+        self._slice.begin()
         try:
             if self._has_suspects:
                 self._begin_suspects()
-            while any(self._fill_from(lane) for lane in list(self._task_queues.values())):
-                pass  # an inline task that ended at once may have made another lane's task ready
+            while any(self._fill_from(queue) for queue in list(self._task_queues.values())):
+                pass  # an inline task that ended at once may have made a task of another queue ready
             if self._has_suspects:
                 self._quarantine.fill()
         finally:
@@ -163,7 +158,7 @@ class Dispatcher:
     def _fill_from(self, tasks: TaskQueue) -> bool:
         order, running = tasks.order, self._running
         has_begun = False
-        while not self._quarantine.holds_up and (run := tasks.next_run()) is not None:
+        while not self._quarantine.holds_up and (run := tasks.next_run()) is not None and not self._slice.is_over:
             has_begun = True
             queue = self._queues[run]
             _, assignment = queue.popitem(last=False)
@@ -179,21 +174,21 @@ class Dispatcher:
             tasks.enter(assignment)
             self._executor.perform(assignment, self._recorder.port_for(assignment), self._ending(assignment))
         if order and tasks.is_full and tasks.alarm is None:
-            working = [one for one in running if self._task_queues[one.language] is tasks]
+            working = [running_task for running_task in running if self._task_queues[running_task.language] is tasks]
             tasks.alarm = self._clock.call_at(self._clock.now() + LONG, lambda: self._make_room(tasks, working))
         return has_begun
 
     def _make_room(self, tasks: TaskQueue, working: list[Assignment]) -> None:
         """Others have waited for long: whoever has worked all the while keeps them out no more."""
         tasks.alarm = None
-        begun = [
+        started = [
             assignment
             for assignment in (*self._running, *self._beginning)
             if self._task_queues[assignment.language] is tasks
         ]
         tasks.make_room(
             [assignment for assignment in working if self._running.get(assignment.run, assignment.task) is assignment],
-            begun,
+            started,
         )
         self.fill()
 
@@ -225,7 +220,7 @@ class Dispatcher:
         self._recorder.task_begins(assignment, place, recorded)
 
     def _ending(self, assignment: Assignment) -> Callable[[Outcome], None]:
-        def done(outcome: Outcome) -> None:
+        def done(outcome: Outcome, values: LargeValues = ()) -> None:
             if self._closed or not self._running.remove(assignment):
                 return  # given up meanwhile: a late result is nobody's
             self._task_queues[assignment.language].leave(assignment)
@@ -237,12 +232,20 @@ class Dispatcher:
                 self._not_importable.add(assignment.provider)  # it has not begun, so it begins alone
                 self._quarantine.add(replace(assignment, apart=False))
             elif self._quarantine.current is assignment:  # until its end is recorded, nobody may be lost beside it
-                self._recorder.task_done(assignment, outcome, lambda: self._quarantine.ended(assignment))
+                self._recorder.task_done(assignment, outcome, lambda: self._quarantine.ended(assignment), values)
             else:
-                self._recorder.task_done(assignment, outcome)
+                self._recorder.task_done(assignment, outcome, values=values)
             self.fill()
 
-        return self._paced(assignment, done) if assignment.apart else done
+        paced = self._paced(assignment, done) if assignment.apart else done
+
+        def ended(outcome: Outcome) -> None:
+            if takes_long(outcome):
+                self._recorder.extract_large_values(outcome, done)
+            else:
+                paced(outcome)
+
+        return ended
 
     def _paced(self, assignment: Assignment, done: Callable[[Outcome], None]) -> Callable[[Outcome], None]:
         """That the process is gone which this had to itself is told after a while, longer with each loss."""
@@ -258,12 +261,15 @@ class Dispatcher:
 
     def holds(self, run: RunId, task: int, delivery: int) -> bool:
         """Whether this delivery is queued, waiting for its provider, or at work here."""
-        held = self._running.get(run, task) or self._unprovided.get(run, task)
-        held = held or self._queues.get(run, NOTHING).get(task)
-        held = (
-            held or self._beginning.get(run, task) or self._apart.get(run, task) or self._quarantine.find((run, task))
+        assignment = self._running.get(run, task) or self._unprovided.get(run, task)
+        assignment = assignment or self._queues.get(run, NOTHING).get(task)
+        assignment = (
+            assignment
+            or self._beginning.get(run, task)
+            or self._apart.get(run, task)
+            or self._quarantine.find((run, task))
         )
-        return held is not None and held.delivery == delivery
+        return assignment is not None and assignment.delivery == delivery
 
     @property
     def in_flight(self) -> int:
@@ -286,8 +292,8 @@ class Dispatcher:
 
     def withdraw(self, run: RunId) -> list[int]:
         """Take back what was not begun; which. What an earlier process may have begun is not among it."""
-        held = self._unprovided.pop_all(run)
-        waiting = [task for task in held if self._restored.pop((run, task), None) is None]
+        assignments = self._unprovided.pop_all(run)
+        waiting = [task for task in assignments if self._restored.pop((run, task), None) is None]
         return [*waiting, *self._drop_queue(run), *self._apart.pop_all(run), *self._quarantine.take_all_back(run)]
 
     def _drop_queue(self, run: RunId) -> OrderedDict[int, Assignment]:
@@ -351,7 +357,7 @@ class Dispatcher:
         self._executor.cancel(assignment)
 
     def providers_changed(self) -> None:
-        waiting, self._unprovided = self._unprovided, Held()
+        waiting, self._unprovided = self._unprovided, HeldTasks()
         restored, self._restored = self._restored, {}
         for assignment in waiting:
             loss = restored.get((assignment.run, assignment.task))
@@ -370,9 +376,9 @@ class Dispatcher:
     async def close(self) -> None:
         self._closed = True
         self._quarantine.stop()
-        for lane in self._task_queues.values():
-            if lane.alarm is not None:
-                lane.alarm.cancel()
+        for queue in self._task_queues.values():
+            if queue.alarm is not None:
+                queue.alarm.cancel()
         for grace in self._graces.values():
             grace.cancel()
         for assignment in self._running:

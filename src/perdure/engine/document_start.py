@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.engine.decision_threads import SMALL, done_aside
+from perdure.engine.document_validation import calls_others
 from perdure.engine.random_ids import new_run_id, new_seed, run_id_for_name, run_id_for_token
 from perdure.engine.scheduler import answer_into
 from perdure.engine.slot import ELSEWHERE
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
 Document = str | Path | bytes | Mapping[str, Any]
 
 
+class StartRequest(msgspec.Struct, frozen=True):
+    """The key under which a start was requested, and the digest of all that was requested.
+
+    The run has the key as its id: the same request finds it, any other one is a conflict.
+    """
+
+    key: str
+    digest: bytes
+
+
 async def start_run(
     client: "Client",
     document: Document,
@@ -35,6 +46,7 @@ async def start_run(
     token: str | None,
     labels: Mapping[str, str],
     seed: int | None,
+    request: "StartRequest | None" = None,
 ) -> RunId:
     """The id of the run, which is on disk; see `Client.start`."""
     runtime = client.running()
@@ -53,7 +65,9 @@ async def start_run(
     title = language.title(program) or name or _file_name(document) or language.name
     input_text = await done_aside(weight, lambda: jsontext.encode(input))
     recorded = dict(options)
-    if applied and validated.pinned == text:  # a language that pins a bundle has taken what it needs from around
+    # A language that pins a bundle has taken what it needs from around, apart from documents of other languages.
+    texts = [text, *(other.text.encode() for other in applied)]
+    if applied and (validated.pinned == text or any(calls_others(language, one) for one in texts)):
         recorded["applied"] = msgspec.to_builtins(await client.validator.recorded(applied))
     options_text = jsontext.encode(recorded)
     found_name = language.find_name(program, token, recorded)
@@ -62,13 +76,17 @@ async def start_run(
     else:
         same = pinned if validated.identity is None else digest(validated.identity)
         key = digest(b"\x1f".join((same, digest(input_text), digest(options_text))))[:16]
+    if request is not None and token is None and found_name is None:
+        key = digest(key + request.digest)[:16]
     if found_name is not None:
         run = run_id_for_name(language.name, *found_name)
     elif token is not None:
         run = run_id_for_token(language.name, title, token)
+    elif request is not None:
+        run = RunId(request.key)
     else:
         run = new_run_id(client.clock.now())
-    if (token is not None or found_name is not None) and await _has_started(client, run, key):
+    if (token is not None or found_name is not None or request is not None) and await _has_started(client, run, key):
         return run
     start = i.Start(
         language.name,
@@ -105,7 +123,7 @@ async def _has_started(client: "Client", run: RunId, key: bytes) -> bool:
     if row is not None and row.key != key:
         raise Conflict(
             f"the token was used before for run {run}, with another document or other input",
-            hint=f"Use another token for another intention, or look at the run with `perdure show {run}`.",
+            hint=f"Use another token to start another run, or look at the run with `perdure show {run}`.",
         )
     return row is not None
 

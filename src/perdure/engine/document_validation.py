@@ -1,11 +1,12 @@
-"""Judging documents among what stands around them; what a language asks for on the way is fetched.
+"""Validates documents in their context; what a language needs to know for that is fetched.
 
-The language says what is wrong with a text; this module finds the language and answers its questions.
+The language reports what is wrong with a text; this module finds the language and fetches what it asks for.
 """
 
 import asyncio
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -13,15 +14,13 @@ import msgspec
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import InvalidDocument
-from perdure.kernel.lookups import Lookup, LookupAnswers, ResourcesInNamespace
+from perdure.kernel.lookups import Fetch, Lookup, LookupAnswers, ResourcesInNamespace
+from perdure.kernel.problems import limited_guesses
 from perdure.kernel.subruns import RecordedDocument
 from perdure.kernel.validation import AppliedDocument, DeclaredResource, Validated, ValidationContext
 from perdure.kernel.values import digest
 
 PROGRAMS_KEPT = 64
-
-
-Fetch = Callable[[Sequence[Lookup]], Awaitable[LookupAnswers]]
 
 
 async def nothing_known(lookups: Sequence[Lookup]) -> LookupAnswers:
@@ -31,17 +30,22 @@ async def nothing_known(lookups: Sequence[Lookup]) -> LookupAnswers:
 
 def calls_others(language: Dialect, text: bytes) -> bool:
     """Whether a document may start other documents, as far as its text tells."""
-    return any(word in text for word in language.calling_words)
+    return any(marker in text for marker in language.call_markers)
 
 
 def in_no_language(languages: Mapping[str, Dialect]) -> str:
     """What is said of a text that nobody recognizes; languages of tests are not users' business."""
-    known = sorted(name for name, language in languages.items() if not language.is_for_tests)
-    return f"the document is in no language known here ({', '.join(known)})"
+    names = sorted(name for name, language in languages.items() if not language.is_for_tests)
+    return f"the document is in no language known here ({', '.join(names)})"
+
+
+def _recognized_by(text: bytes, language: Dialect) -> int:
+    """How much of a text, from its beginning, its language needs to recognize it."""
+    return bisect_left(range(len(text)), True, key=lambda length: language.recognizes(text[:length]))
 
 
 class DocumentValidator:
-    """Keeps what it found good: starting the same text among the same things again does not judge it again."""
+    """Caches valid documents: starting the same text in the same context again does not validate it again."""
 
     def __init__(self, languages: Mapping[str, Dialect], fetch: Fetch = nothing_known) -> None:
         self.languages = languages
@@ -50,7 +54,9 @@ class DocumentValidator:
         self._under_way: dict[bytes, asyncio.Event] = {}
 
     def language_of(self, text: bytes) -> Dialect | None:
-        return next((language for language in self.languages.values() if language.recognizes(text)), None)
+        """Of several languages that recognize a text, the one whose marks come first: data may mention the others."""
+        found = [language for language in self.languages.values() if language.recognizes(text)]
+        return found[0] if len(found) == 1 else min(found, key=partial(_recognized_by, text), default=None)
 
     def declared(self, applied: Iterable[AppliedDocument]) -> list[DeclaredResource]:
         """Everything that these texts hold."""
@@ -72,9 +78,9 @@ class DocumentValidator:
         namespace: str = "default",
     ) -> Validated:
         name = digest(msgspec.msgpack.encode((language.name, text, applied, chosen, namespace)))
-        known = await self._known(name)
-        if known is not None:
-            return known
+        validated = await self._known(name)
+        if validated is not None:
+            return validated
         done = self._under_way[name] = asyncio.Event()
         try:
             return await self._validate(name, language, text, applied, chosen, namespace)
@@ -88,14 +94,14 @@ class DocumentValidator:
             if (other := self._under_way.get(name)) is not None:
                 await other.wait()
                 continue
-            kept = self._validated.get(name)
-            if kept is None:
+            validated = self._validated.get(name)
+            if validated is None:
                 return None
-            if not kept[0] or kept[0] == await self.fetch(list(kept[0])):
+            if not validated[0] or validated[0] == await self.fetch(list(validated[0])):
                 if name in self._validated:
                     self._validated.move_to_end(name)
-                return kept[1]
-            if self._validated.get(name) is kept:
+                return validated[1]
+            if self._validated.get(name) is validated:
                 del self._validated[name]
 
     async def _validate(
@@ -113,9 +119,9 @@ class DocumentValidator:
         )
         await done_aside(size, partial(language.foresee, text, around))
         await self._answer(around)
-        validated = await done_aside(size, lambda: language.parse(text, around))
+        validated = await done_aside(size, partial(_parse, language, text, around))
         while await self._answer(around):
-            validated = await done_aside(size, lambda: language.parse(text, around))
+            validated = await done_aside(size, partial(_parse, language, text, around))
         if not validated.has_errors:
             self._validated[name] = (around.answers, validated)
             if len(self._validated) > PROGRAMS_KEPT:
@@ -170,3 +176,8 @@ def _called(language: Dialect, text: bytes, file: str) -> tuple[list[str], str]:
             version = str(metadata.get("version", ""))
     stem = file.replace("\\", "/").rpartition("/")[2].partition(".")[0]
     return sorted(set(names) or {stem}), version
+
+
+def _parse(language: Dialect, text: bytes, around: ValidationContext) -> Validated:
+    with limited_guesses():
+        return language.parse(text, around)

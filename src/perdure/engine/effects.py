@@ -1,4 +1,4 @@
-"""A run's effects as people see them, and their word about those in doubt."""
+"""A run's effects as they are shown, and how an operator settles those in doubt."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ def state_of(execution: Execution, effect: Effect, is_owned: bool) -> str:
 async def effects(client: "Client", run: RunId) -> list[dict[str, Any]]:
     """All of them, oldest claim first, as JSON data without what the run's input confides.
 
-    Where nobody drives the run, with words that wait for it.
+    Where nobody drives the run, with control messages that wait for it.
     """
     row, execution, _ = await client.outlook(run)
     is_owned = bool(await client.store.owned([row.partition]))
@@ -69,7 +69,7 @@ async def effects(client: "Client", run: RunId) -> list[dict[str, Any]]:
         if task is not None:
             shown["idempotency_key"] = execution.idempotency_key(task.key or task.path)
         if effect.result is not None:
-            with suppress(LookupError):  # a large one that waits with its word is not among the run's values yet
+            with suppress(LookupError):  # a large one that waits with its message is not among the run's values yet
                 shown["result"] = jsontext.decode(await client.text(run, effect.result))
         if effect.unfit is not None:
             shown["reason"] = effect.unfit
@@ -84,25 +84,25 @@ async def settle(
     client: "Client", run: RunId, effect: str, result: bytes | None, *, key: str | None = None, by: str = ""
 ) -> SendResult:
     """Say what came of an effect in doubt: its result as JSON text, or None when it was not performed."""
-    execution, is_owned = await _looked_at(client, run)
-    full = _found(execution, effect)
+    execution, is_owned = await _load(client, run)
+    full = _find_effect(execution, effect)
     claimed = execution.state.effects[full]
     holder = (claimed.task, claimed.delivery)
     return await client.tell(run, i.EffectSettle(full, result, holder, not is_owned, key or new_key(), by))
 
 
-async def _looked_at(client: "Client", run: RunId) -> tuple[Execution, bool]:
+async def _load(client: "Client", run: RunId) -> tuple[Execution, bool]:
     row = await client.find(run)
     is_owned = bool(await client.store.owned([row.partition]))  # before: who is gone then claims nothing any more
     return await run_views.load(client.store, client.languages, row), is_owned
 
 
-def _found(execution: Execution, effect: str) -> str:
+def _find_effect(execution: Execution, effect: str) -> str:
     """The whole key; the name alone will do where only one effect has it."""
-    known = execution.state.effects
-    if effect in known:
+    effects = execution.state.effects
+    if effect in effects:
         return effect
-    named = [key for key in known if key.rpartition("#")[2] == effect]
+    named = [key for key in effects if key.rpartition("#")[2] == effect]
     if not named:
         raise EffectNotFound(f"run {execution.id} has no effect {effect!r}", run=execution.id)
     if len(named) > 1:

@@ -14,15 +14,21 @@ from perdure.engine import run_views
 from perdure.engine.decision_threads import WORK_OF_A_TURN, done_aside
 from perdure.engine.random_ids import new_run_id
 from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
 from perdure.kernel.codec import Turns, encode_turns
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.errors import Conflict, PerdureError
+from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, UnfitInput
 from perdure.kernel.execution import Execution
-from perdure.kernel.values import RunId
+from perdure.kernel.values import RunId, digest
 from perdure.stores.commit_types import NewRun
+from perdure.stores.protocol import RunRow
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
+
+
+FORKED_FROM = "perdure.dev/forked-from"
+"""The label of a fork: the run whose past it has. The forks of a run are found by it."""
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -33,7 +39,7 @@ class Point(msgspec.Struct, frozen=True):
     is_open: bool  # False: the run had ended
 
 
-class Past:
+class RunPast:
     """The turns of a run, and the points of it where a fork can begin."""
 
     def __init__(self, run: RunId, dialect: Dialect, program: Any, turns: Turns) -> None:
@@ -64,8 +70,11 @@ class Past:
         point = next(candidate for candidate in self.points if candidate.number >= number)
         if point.is_open:
             return run_views.cut(self._turns, point.recorded)
-        reason = f"run {self._run} had ended at event {point.number}; there is nothing to go on with"
-        nearest = max((one.number for one in self.points if one.is_open and one.number < number), default=0)
+        reason = f"run {self._run} had ended at event {point.number}; there is nothing to continue"
+        nearest = max(
+            (fork_point.number for fork_point in self.points if fork_point.is_open and fork_point.number < number),
+            default=0,
+        )
         if not nearest:
             raise Conflict(reason, hint=f"It ended with its first turn; see `perdure history {self._run}`.")
         raise Conflict(
@@ -82,8 +91,10 @@ def _numbers(run: RunId, dialect: Dialect, turns: Turns) -> Iterator[int]:
     return iter(range(1, sum(len(events) for _, events in turns) + 1))
 
 
-async def fork(client: "Client", run: RunId, at: int | None) -> RunId:
+async def fork(client: "Client", run: RunId, at: int | None, at_failure: "ForkChanges | None" = None) -> RunId:
     """The id of a new run with the past of this one up to an event; see `Client.fork`."""
+    if at_failure is not None:
+        return await _fork_at_failure(client, run, at_failure)
     runtime = client.running()
     row = await client.find(run)
     dialect = run_views.dialect_of(client.languages, row.language)
@@ -92,17 +103,87 @@ async def fork(client: "Client", run: RunId, at: int | None) -> RunId:
     execution = Execution(new_run_id(client.clock.now()), dialect, program)
 
     def live() -> bytes:
-        past_turns = Past(run, dialect, program, turns).until(at)
+        past_turns = RunPast(run, dialect, program, turns).until(at)
         execution.fold(past_turns)
         return encode_turns(past_turns)
 
     past_turns = await done_aside(len(turns) * WORK_OF_A_TURN, live)
     seq = execution.state.seq
-    # A name is one run's: the fork is known by its id.
-    label = client.languages[row.language].name_label
-    labels = {name: value for name, value in row.labels.items() if name != label}
-    new = NewRun(row.language, row.name, row.program, None, labels, row.key, client.clock.now())
+    new = NewRun(row.language, row.name, row.program, None, _labels(client, row), row.key, client.clock.now())
     answer = await runtime.create_forked(execution, new, [(seq, past_turns)], i.Fork(run, seq))
     if isinstance(answer, i.Refused):
         raise PerdureError(answer.reason)
     return execution.id
+
+
+def _labels(client: "Client", row: RunRow) -> dict[str, str]:
+    """A name is one run's: the fork is known by its id, and says whose past it has."""
+    label = client.languages[row.language].name_label
+    return {name: value for name, value in row.labels.items() if name != label} | {FORKED_FROM: row.id}
+
+
+# A fork that goes on where the run failed.
+
+
+class ForkChanges(msgspec.Struct, frozen=True):
+    """For a fork that goes on where a run that has ended failed, or was stopped: what is different in it.
+
+    It is refused (`Conflict`) if a place where it would go on is not in a newer document.
+    """
+
+    document: bytes | None = None
+    origin: str = "document"
+    input: Any = msgspec.UNSET
+
+    @property
+    def has_input(self) -> bool:
+        return self.input is not msgspec.UNSET
+
+
+async def _fork_at_failure(client: "Client", run: RunId, changes: ForkChanges) -> RunId:
+    """The id of a new run that goes on where this one failed; see `Client.fork`."""
+    runtime = client.running()
+    row = await client.find(run)
+    dialect = run_views.dialect_of(client.languages, row.language)
+    if not dialect.reopens_at_failure:
+        hint = f"See `perdure redrive {run} --from STEP`, or `perdure fork {run} --at MOMENT`."
+        raise Conflict(f"a run of language {row.language!r} does not go on at what failed", hint=hint)
+    if not row.status.is_final:
+        raise Conflict(f"run {run} has not ended", hint=f"perdure fork {run}")
+    program, document = await _program(client, dialect, row, changes)
+    turns = await run_views.turns(client.store, dialect, run)
+    execution = Execution(new_run_id(client.clock.now()), dialect, program)
+    await done_aside(len(turns) * WORK_OF_A_TURN, lambda: execution.fold(turns))
+    reopen = i.Reopen()
+    if reason := dialect.refusal(execution, reopen):
+        raise Conflict(f"run {run} cannot be forked at its failure: {reason}")
+    if missing := dialect.missing_places(execution):
+        raise Conflict(
+            f"{changes.origin} does not have {', '.join(missing)}, where run {run} would go on",
+            hint="Keep the names on the way to the step that failed, or start a new run.",
+        )
+    if changes.has_input and (reason := dialect.why_unfit(program, changes.input)):
+        raise UnfitInput(f"{reason}; nothing was started")
+    seq = execution.state.seq
+    pinned = row.program if document is None else digest(document)
+    new = NewRun(row.language, row.name, pinned, None, _labels(client, row), row.key, client.clock.now())
+    input = jsontext.encode(changes.input) if changes.has_input else None
+    fork = i.Fork(run, seq, pinned if document is not None else b"", input)
+    past_turns = [(seq, encode_turns(turns))]
+    answer = await runtime.create_forked(execution, new, past_turns, fork, reopen=reopen, document=document)
+    if isinstance(answer, i.Refused):
+        raise PerdureError(answer.reason)
+    return execution.id
+
+
+async def _program(client: "Client", dialect: Dialect, row: RunRow, changes: ForkChanges) -> tuple[Any, bytes | None]:
+    """The program of the fork, and its text if that is a newer one."""
+    if changes.document is None:
+        return await run_views.program_of(client.store, dialect, row), None
+    language, validated = await client.check(changes.document, changes.origin)
+    if language is not dialect:
+        raise Conflict(f"{changes.origin} is a document of language {language.name!r}, the run is a {row.language}")
+    if validated.program is None or validated.has_errors:
+        problems = "\n".join(problem.describe(changes.origin) for problem in validated.problems)
+        raise InvalidDocument(problems or f"{changes.origin}: there is nothing in it that can be run")
+    return validated.program, validated.pinned

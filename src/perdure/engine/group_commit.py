@@ -99,7 +99,7 @@ class GroupCommit:
         self._unknown_in_a_row += 1
         if self._unknown_in_a_row >= self._tries:
             raise answer.error
-        _log.warning("a commit ended unknown, looking at what is on disk: %s", answer.error)
+        _log.warning("the outcome of a commit is unknown, reading what is on disk: %s", answer.error)
         await self._store.reopen()
         if self._unknown_in_a_row > 2:  # it can be opened, but not written to
             await asyncio.sleep(min(LONGEST_PAUSE, 0.05 * 2**self._unknown_in_a_row))

@@ -1,6 +1,7 @@
 """A run as callers hold it: its result, its history, and what can be done to it, wherever it lives."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine import effects
@@ -9,6 +10,7 @@ from perdure.engine.message_sending import SendResult
 from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
+from perdure.kernel.pause import PAUSE, RESUME
 from perdure.kernel.values import RunId
 
 if TYPE_CHECKING:
@@ -45,9 +47,15 @@ class Handle:
     def __repr__(self) -> str:
         return f"<run {self.id}>"
 
-    async def result(self) -> Any:
-        """The value the run ends with; raises `RunFailed` when it ends otherwise."""
-        status, outcome = await self._engine.wait(self.id)
+    async def result(self, timeout: float | None = None) -> Any:
+        """The value the run ends with; raises `RunFailed` when it ends otherwise.
+
+        `timeout`: after so many seconds `TimeoutError` is raised; the run goes on.
+        """
+        try:
+            status, outcome = await asyncio.wait_for(self._engine.wait(self.id), timeout)
+        except TimeoutError:
+            raise TimeoutError(f"run {self.id} has not ended within {timeout} s") from None
         if isinstance(outcome, Succeeded) and status.has_result:
             text = await self._engine.text(self.id, outcome.value)
             return await done_aside(len(text) // JSON_PER_WORK, lambda: jsontext.decode(text))
@@ -55,6 +63,41 @@ class Handle:
 
     async def cancel(self, reason: str = "", by: str = "") -> SendResult:
         return await self._engine.cancel(self.id, reason, by)
+
+    async def pause(self, reason: str = "", *, key: str | None = None, by: str = "") -> SendResult:
+        """It makes no move from now on, and none of its tasks is handed out; what is at work goes on to its end."""
+        return await self._engine.steer(self.id, PAUSE, {"reason": reason}, key=key, by=by)
+
+    async def unpause(self, reason: str = "", *, key: str | None = None, by: str = "") -> SendResult:
+        return await self._engine.steer(self.id, RESUME, {"reason": reason}, key=key, by=by)
+
+    async def approve(self, step: str, message: str = "", *, key: str | None = None, by: str = "") -> SendResult:
+        """Let a Story pass a gate, now or when it reaches it."""
+        return await self._decide(step, "Approved", message, key, by)
+
+    async def reject(self, step: str, message: str = "", *, key: str | None = None, by: str = "") -> SendResult:
+        """Fail a gate of a Story, now or when it is reached."""
+        return await self._decide(step, "Rejected", message, key, by)
+
+    async def _decide(self, step: str, state: str, message: str, key: str | None, by: str) -> SendResult:
+        decision = {"step": step, "state": state, "message": message, "by": by}
+        return await self._engine.steer(self.id, "gate", decision, key=key, by=by)
+
+    async def patch(
+        self, ctx: Mapping[str, Any], *, reason: str = "", key: str | None = None, by: str = ""
+    ) -> SendResult:
+        """Set members of a Playbook's ctx; a dotted name sets a nested member."""
+        return await self._engine.steer(self.id, "patch", {"ctx": dict(ctx), "reason": reason}, key=key, by=by)
+
+    async def redrive(self, step: str = "", *, key: str | None = None, by: str = "") -> SendResult:
+        """Reopen a run that has ended: a Flow or a Playbook where it failed, a Story from this step on or as a whole.
+
+        A Story that is still open is stopped first.
+        """
+        body = {"step": step, "token": key or ""} if step or key else None
+        if (await self.status()).is_final:
+            return await self._engine.redrive(self.id, body, key=key, by=by)
+        return await self._engine.steer(self.id, "redrive", body or {}, key=key, by=by)
 
     async def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> SendResult:
         return await self._engine.signal(self.id, name, value, key=key, by=by)

@@ -1,10 +1,10 @@
-"""Giving partitions up while work goes on, so that nothing is begun twice.
+"""Handing partitions over while work continues, so that nothing is started twice.
 
-    begin ─▶ no letters, no new tasks ─▶ tasks in flight are recorded ─▶ runs leave memory ─▶ given up
-                                      └─ takes too long: called off ─▶ goes on here
+    begin ─▶ no messages, no new tasks ─▶ tasks in flight are recorded ─▶ runs leave memory ─▶ given up
+                                       └─ takes too long: cancelled ─▶ continues here
 
-A task that was not begun is laid down in its run's log: it costs no delivery. One that is at work when a process ends
-in order is named there too: nothing is held against it (invariant 27).
+A task that did not start is returned unstarted in its run's log: it costs no delivery. One that is running when a
+process stops in order is named there too: it is not charged with the loss (invariant 27).
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from perdure.engine.context import EngineContext
-from perdure.engine.slot import Phase, Slot
+from perdure.engine.slot import Slot, SlotPhase
 from perdure.kernel import inputs as i
 from perdure.stores.errors import StoreError
 
@@ -61,7 +61,7 @@ class Handover:
         willing = [
             partition for partition in self._partitions if self._took_long.get(partition, -inf) + SHY_OF_TRYING < now
         ]
-        return sorted(willing, key=lambda one: (weight.get(one, (0, 0)), one))[:count]
+        return sorted(willing, key=lambda partition: (weight.get(partition, (0, 0)), partition))[:count]
 
     def begin(self, partitions: Iterable[int], patience: float) -> None:
         until = asyncio.get_running_loop().time() + patience
@@ -74,8 +74,8 @@ class Handover:
                 slot.is_leaving = True
                 slot.unstarted = self._dispatcher.withdraw(slot.id)
                 self._open[slot.partition].add(slot)
-                if slot.phase is Phase.READY and slot.comes_again:
-                    slot.phase = Phase.IDLE  # the next owner decides it
+                if slot.phase is SlotPhase.READY and slot.comes_again:
+                    slot.phase = SlotPhase.IDLE  # the next owner decides it
                 self.look_at(slot)
 
     def look_at(self, slot: Slot) -> None:
@@ -94,7 +94,7 @@ class Handover:
 
     def _is_quiet(self, slot: Slot) -> bool:
         return (
-            slot.phase is Phase.IDLE
+            slot.phase is SlotPhase.IDLE
             and not slot.fetching
             and slot.comes_again
             and not self._dispatcher.is_at_work(slot.id)
@@ -108,7 +108,7 @@ class Handover:
         try:
             await self._give_up([partition for partition, waiting in self._open.items() if not waiting])
         except StoreError as error:
-            _log.warning("partitions could not be given up, trying again: %s", error)
+            _log.warning("partitions could not be given up, will retry: %s", error)
         finally:
             self._is_giving = False
         now = asyncio.get_running_loop().time()
@@ -138,7 +138,7 @@ class Handover:
         self.lost(staying)
         if staying:
             self._partitions.extend(staying)
-            self._scheduler.partitions.stay(staying)
+            self._scheduler.partitions.stay_with(staying)
 
     async def leave(self, grace: float) -> bool:
         """Give everything up, within a grace; what is not drained then is left as by a process that ends."""
@@ -154,11 +154,11 @@ class Handover:
     def return_unstarted(self) -> None:
         """Nothing more is waited for: what was not begun is written down, and what is at work and will not end here."""
         for slot in list(self._slots.values()):
-            begun = [assignment.task for assignment in self._dispatcher.at_work(slot.id)]
-            if slot.is_leaving and (slot.unstarted or begun):
-                self._return_unstarted(slot, begun)
+            started = [assignment.task for assignment in self._dispatcher.at_work(slot.id)]
+            if slot.is_leaving and (slot.unstarted or started):
+                self._return_unstarted(slot, started)
 
-    def _return_unstarted(self, slot: Slot, begun: Sequence[int] = ()) -> None:
+    def _return_unstarted(self, slot: Slot, started: Sequence[int] = ()) -> None:
         unbegun, slot.unstarted = slot.unstarted, []
         slot.returning.update(unbegun)
-        self._scheduler.offer_now(slot.id, i.LayDown(unbegun, list(begun)))
+        self._scheduler.offer_now(slot.id, i.LayDown(unbegun, list(started)))

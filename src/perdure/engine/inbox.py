@@ -50,14 +50,14 @@ class Inbox:
             self._heard[partition] = max(began, self._heard.get(partition, 0))
 
     async def _all(self, partitions: Sequence[int]) -> list[DeliveredMessage]:
-        """Nothing is taken before all is known: words that wait together are accepted together."""
+        """Nothing is taken before all is known: control messages that wait together are accepted together."""
         # What we know of is still there until it is decided; it must not hide what is new.
         limit = len(self._taken) + len(self._kept) + READ_AT_ONCE
         while len(messages := await self._store.inbox(partitions, limit)) >= limit:
             limit *= 2
         return messages
 
-    def heard(self, partition: int) -> Instant:
+    def known_until(self, partition: int) -> Instant:
         """Until when all messages to the partition's runs are known."""
         return self._heard.get(partition, 0)
 
@@ -66,19 +66,19 @@ class Inbox:
         if position in self._taken or delivered.partition not in self._context.partitions:
             return
         try:
-            given = i.decode(delivered.message.body)
+            input = i.decode(delivered.message.body)
         except NewerRecord as error:
             if position not in self._kept:
                 _log.warning("run %s: %s; it waits for a server with a newer Perdure", run, error)
             self._kept[position] = delivered.partition
             self._scheduler.incompatible.note(run, delivered.partition)
             return
-        if run in self._context.stuck and not isinstance(given, i.Wake):
+        if run in self._context.stuck and not isinstance(input, i.Wake):
             self._kept[position] = delivered.partition
             return
         self._kept.pop(position, None)
         self._taken.add(position)
-        mail = Mail(delivered.message.at, 0, given, position=position, borrowed=borrowed_by(run, given))
+        mail = Mail(delivered.message.at, 0, input, position=position, borrowed=borrowed_by(run, input))
         mail.partition = delivered.partition
         self._scheduler.offer(run, mail)
 
@@ -104,9 +104,9 @@ class Inbox:
             self.forget(mails)
 
 
-def borrowed_by(run: RunId, given: i.Input) -> tuple[tuple[RunId, bytes | None], ...]:
+def borrowed_by(run: RunId, input: i.Input) -> tuple[tuple[RunId, bytes | None], ...]:
     """Large values that a message names and that lie with its sender; they are copied with the commit that takes it."""
-    match given:
+    match input:
         case i.Start(input=Ref(name), parent=(source, _)):
             return ((source, name),)
         case i.ChildResult(child=child, outcome=Succeeded(Ref(name))):

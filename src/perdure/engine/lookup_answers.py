@@ -23,8 +23,10 @@ from perdure.stores.protocol import ResourceRow, Store
 
 async def answer(store: Store, lookups: Sequence[Lookup], dialects: Iterable[Dialect] = ()) -> LookupAnswers:
     """From the store; what the catalog does not have may be one of the dialects' own."""
-    resources = await store.resources([one for one in lookups if isinstance(one, ResourceKey)])
-    memories = await store.memories([one.key for one in lookups if isinstance(one, CacheLookup)])
+    resources = await store.resources(
+        [resource_key for resource_key in lookups if isinstance(resource_key, ResourceKey)]
+    )
+    memories = await store.memories([lookup.key for lookup in lookups if isinstance(lookup, CacheLookup)])
     answers: LookupAnswers = {}
     for lookup in lookups:
         match lookup:

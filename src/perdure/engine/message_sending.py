@@ -1,7 +1,7 @@
-"""A word on its way to a run that lives elsewhere, or nowhere: what its sender is told.
+"""Sending control messages to runs of other processes, and what the sender is answered.
 
-Where a live process owns the run, its owner answers: the word stands in the run's history, accepted or declined. Where
-nobody does, a rehearsal answers. The run is never taken up for it.
+If a live process owns the run, the answer is the owner's: the run's history says that the message was accepted or
+declined. Otherwise the answer is that of a dry run. The sender never takes the run over.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ LOOK_EVERY = 0.02, 0.1  # seconds between looks at its run: at first, and at mos
 
 
 class SendResult(msgspec.Struct, frozen=True):
-    """What became of a word that was not refused."""
+    """What became of a control message that was not refused."""
 
     is_decided: bool  # its run has taken it up; else it is on disk, and will be decided
     is_live: bool  # a process drives the run
@@ -41,70 +41,70 @@ class SendResult(msgspec.Struct, frozen=True):
 
 
 async def send(
-    client: "Client", row: RunRow, given: i.Input, patience: float, along: Sequence[RunId] = ()
+    client: "Client", row: RunRow, input: i.Input, patience: float, along: Sequence[RunId] = ()
 ) -> SendResult:
     """`along` are other runs that are told the same, together with it: all of them hear of it or none."""
     store = client.store
     execution = await run_views.load(store, client.languages, row)
     is_live = bool(await store.owned([row.partition])) or any(server.serves for server in await store.servers())
     if row.stuck and not is_live:
-        await _record(client, row.id, given, along)
+        await _record(client, row.id, input, along)
         return SendResult(False, False, remarks=("decided when the run is not stuck",))
     if not is_live:
         now = client.clock.now()
         rehearsal = DryRun(store, client.answers, execution, now, client.clock.wall() - now)
-        verdict = await rehearsal.play(given)
+        verdict = await rehearsal.play(input)
         if verdict.refusal is not None:
             raise refused(row.id, verdict.refusal)
         if verdict.is_new or along:
-            await _record(client, row.id, given, along)
+            await _record(client, row.id, input, along)
         return SendResult(False, False, verdict.is_new, verdict.remarks)
-    if reason := why_refused(execution, given):
+    if reason := why_refused(execution, input):
         raise refused(row.id, reason)
-    if is_recorded_before(execution, given) and not along:
+    if is_recorded_before(execution, input) and not along:
         return SendResult(True, True, is_new=False)
-    seen = execution.state.seq
-    at = await _record(client, row.id, given, along)
-    return await _heard(client, execution, given, seen, at, patience)
+    last_seq = execution.state.seq
+    at = await _record(client, row.id, input, along)
+    return await _await_decision(client, execution, input, last_seq, at, patience)
 
 
-async def _record(client: "Client", run: RunId, given: i.Input, along: Sequence[RunId]) -> Instant:
+async def _record(client: "Client", run: RunId, input: i.Input, along: Sequence[RunId]) -> Instant:
     """When it arrived, as the store says."""
-    letter = Message(run, client.clock.now(), i.encode(given), is_control_message(given))
+    message = Message(run, client.clock.now(), i.encode(input), is_control_message(input))
     if along:
-        letters = [letter, *(msgspec.structs.replace(letter, to=other) for other in along)]
-        sent = next(
-            (delivered for delivered in await client.store.send_together(letters) if delivered.message.to == run), None
+        messages = [message, *(msgspec.structs.replace(message, to=other) for other in along)]
+        delivered = next(
+            (delivered for delivered in await client.store.send_together(messages) if delivered.message.to == run), None
         )
     else:
-        sent = await client.store.send(letter)
-    if sent is None:
+        delivered = await client.store.send(message)
+    if delivered is None:
         raise RunNotFound(f"there is no run {run!r}")
-    return sent.message.at
+    return delivered.message.at
 
 
-async def _heard(
-    client: "Client", execution: Execution, given: i.Input, seen: int, at: Instant, patience: float
+async def _await_decision(
+    client: "Client", execution: Execution, input: i.Input, last_seq: int, at: Instant, patience: float
 ) -> SendResult:
     """The owner's answer, as the history has it; or that there is none yet."""
     until = monotonic() + patience
     pause, longest = LOOK_EVERY
     is_counted = False
     while True:
-        waits = any(_is_same(delivered.message, given, at) for delivered in await client.store.messages(execution.id))
-        for last, body in await client.store.history(execution.id, seen):
+        waits = any(_is_same(delivered.message, input, at) for delivered in await client.store.messages(execution.id))
+        for last, body in await client.store.history(execution.id, last_seq):
             for _, events in decode_turns(execution.dialect, body):
                 for event in events:
-                    answer = _answered(event, given, at)
+                    answer = _answered(event, input, at)
                     if isinstance(answer, str):
                         raise refused(execution.id, answer)
                     if answer:
                         return SendResult(True, True)
                     is_counted = is_counted or isinstance(event, e.MoreInputsDeclined)
-            seen = last
+            last_seq = last
         if not waits and is_counted:
             raise refused(
-                execution.id, "it does not count; so many words were declined that they are not listed any more"
+                execution.id, "it does not count; so many control messages were declined that they are no longer listed"
             )
         if not waits:  # decided without an event of its own: it was said before, or there was nothing left to stop
             return SendResult(True, True, is_new=False)
@@ -114,20 +114,20 @@ async def _heard(
         pause = min(pause * 1.5, longest)
 
 
-def _is_same(message: Message, given: i.Input, at: Instant) -> bool:
-    return message.at == at and message.body == i.encode(given)
+def _is_same(message: Message, input: i.Input, at: Instant) -> bool:
+    return message.at == at and message.body == i.encode(input)
 
 
-def _answered(event: e.Event, given: i.Input, at: Instant) -> bool | str:
-    """Whether the event accepts the word; the reason where it declines it."""
-    key = getattr(given, "key", "")
+def _answered(event: e.Event, input: i.Input, at: Instant) -> bool | str:
+    """Whether the event accepts the message; the reason if it declines it."""
+    key = getattr(input, "key", "")
     match event:
-        case e.InputDeclined("cancel", reason=reason, arrived=arrived) if isinstance(given, i.Cancel) and arrived == at:
+        case e.InputDeclined("cancel", reason=reason, arrived=arrived) if isinstance(input, i.Cancel) and arrived == at:
             return reason
         case e.InputDeclined(kind, declined, reason=reason) if kind != "cancel" and key and declined == key:
             return reason
         case e.CancelRequested():
-            return isinstance(given, i.Cancel)
+            return isinstance(input, i.Cancel)
         case e.SignalReceived() | e.Steered() | e.RunReopened() | e.EffectSettled():
             return bool(key) and event.key == key
         case _:

@@ -1,6 +1,6 @@
 """Which partitions are ours, now: a private one, or a fair part of what all who serve share.
 
-What was lost (a commit was fenced, a lease was over) is dropped whole. Then the process joins anew and goes on with
+What was lost (a commit was fenced, a lease was over) is dropped whole. Then the process joins again and continues with
 what it gets.
 """
 
@@ -14,7 +14,7 @@ from zlib import crc32
 from perdure.engine.context import EngineContext
 from perdure.engine.recovery import brought_by_code
 from perdure.engine.run_removal import descendants
-from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
+from perdure.engine.slot import ELSEWHERE, Mail, Slot, SlotPhase
 from perdure.kernel import inputs as i
 from perdure.kernel.ids import is_family
 from perdure.kernel.values import RunId
@@ -42,10 +42,11 @@ class Partitions:
         self._scheduler = scheduler
         self._handover = scheduler.handover
         self.home = 0  # where runs of a process that does not serve are born
-        self.tell: Callable[[str], None] = _log.info
+        self.notify: Callable[[str], None] = _log.info
         self.is_leaving = False  # nothing more is taken: it would be what we have just given up
         self._is_looking = False
         self._is_coming_back = False
+        self._joining = asyncio.Lock()  # `share` and `rejoin` take turns: each answers for the moment it is asked
 
     def birthplace(self, run: RunId) -> int | None:
         """Where a new run of ours is born; None while we own nothing."""
@@ -57,7 +58,7 @@ class Partitions:
 
     async def join(self) -> None:
         if self._settings.serves:
-            await self._take(await self._store.share())
+            await self._take_up(self._gain(await self._store.share()))
         else:
             self.home = await self._store.claim()
             self._partitions.append(self.home)
@@ -79,9 +80,11 @@ class Partitions:
     async def _share(self) -> None:
         is_seen = True
         try:
-            await self._take(await self._store.share())
+            async with self._joining:
+                got = self._gain(await self._store.share())
+            await self._take_up(got)
         except StoreError as error:
-            _log.warning("the other servers cannot be seen, looking again soon: %s", error)
+            _log.warning("cannot read what the other servers own, will retry: %s", error)
             is_seen = False
             await asyncio.sleep(AGAIN)
         finally:
@@ -89,17 +92,34 @@ class Partitions:
         if not is_seen:
             self.look_around()
 
-    async def _take(self, got: Share) -> None:
+    def _gain(self, got: Share) -> Share:
+        """What was free is ours now. What we believed to own all the time may have had another owner in between."""
+        self._handover.lost(got.taken)
+        regained = [partition for partition in got.taken if partition in self._partitions]
+        for partition in regained:
+            self._partitions.remove(partition)
+        self.forget(regained)
+        self._add(got.taken)
+        return got
+
+    def _add(self, partitions: Sequence[int]) -> None:
+        """Ours from now on. A run that is being loaded may have been read while another owned it: it is read again."""
+        self._partitions.extend(partitions)
+        if partitions:
+            self._load_anew()
+
+    def _load_anew(self) -> None:
+        for slot in [slot for slot in self._context.slots.values() if not slot.partition]:
+            self._scheduler.runs.load_anew(slot)
+
+    async def _take_up(self, got: Share) -> None:
         for name in got.ended:
-            self.tell(f"taking up the runs of {name}")
-        taken = [partition for partition in got.taken if partition not in self._partitions]
-        if taken:
-            self._handover.lost(taken)
-            self._partitions.extend(taken)
+            self.notify(f"taking over the runs of {name}")
+        if got.taken:
             if self.is_leaving:  # it was asked for before we knew
-                self._handover.begin(taken, inf)
+                self._handover.begin(got.taken, inf)
                 return
-            await self.take_up(taken)
+            await self.take_up(got.taken)
         elif got.adopted:
             await self.wake(runs_of(got.adopted))
         if got.surplus > len(self._handover):
@@ -119,6 +139,7 @@ class Partitions:
         """Take up what has no live owner: all of it, or these runs with their children."""
         home = await self.find_birthplace(families[0] if families else RunId(""))
         moved = runs_of(await self._store.move(families, home))
+        self._load_anew()
         stuck = [
             run for run in self._context.stuck if families is None or any(is_family(run, family) for family in families)
         ]
@@ -161,10 +182,10 @@ class Partitions:
         now = self._context.clock.now()
         for run in runs:
             self._scheduler.offer(run, Mail(now, 0, i.Wake()))
-        await self.tell_of_code(list(self._partitions))
+        await self.announce_code(list(self._partitions))
         await self.wake_parked()
 
-    async def tell_of_code(self, partitions: Sequence[int]) -> None:
+    async def announce_code(self, partitions: Sequence[int]) -> None:
         for run, permit in await brought_by_code(self._store, self._context.dialects.values(), partitions):
             self._scheduler.offer_now(run, i.PermitGrant(permit))
 
@@ -193,7 +214,7 @@ class Partitions:
         self._scheduler.dispatcher.forget(run)
         self._scheduler.recorder.lose(run, at_work, alone)
 
-    def stay(self, partitions: list[int]) -> None:
+    def stay_with(self, partitions: list[int]) -> None:
         """They were about to be handed over, and stay after all: what was held back is begun."""
         self._stay_with(
             [slot for slot in self._context.slots.values() if slot.partition in partitions and slot.is_leaving]
@@ -205,11 +226,11 @@ class Partitions:
             slot.is_leaving = False
             unbegun, slot.unstarted = slot.unstarted, []
             if slot.execution is None:
-                continue  # its tasks find hands when it is loaded
+                continue  # its tasks are handed out when it is loaded
             for number in unbegun:
                 self._scheduler.commands.hand_out(slot, slot.execution, number)
             slot.has_unassigned_tasks = True
-            if slot.phase is Phase.IDLE:
+            if slot.phase is SlotPhase.IDLE:
                 self._scheduler.idle(slot)
         self._scheduler.dispatcher.fill()
 
@@ -230,7 +251,7 @@ class Partitions:
     def late(self) -> None:
         """Our lease is over: others may have taken everything over, and nothing in memory is worth anything."""
         if not self._is_coming_back:
-            _log.warning("this process was late to renew its lease; it drops what it has in memory and joins anew")
+            _log.warning("this process was late to renew its lease; it drops what it has in memory and joins again")
         self.lost([*self._partitions, *self._handover.leaving])
 
     def lost(self, partitions: Collection[int]) -> None:
@@ -251,15 +272,16 @@ class Partitions:
         self.look_around()
 
     async def _rejoin(self) -> None:
-        known = [*self._partitions, *self._handover.leaving]
-        ours = await self._patiently(self._store.rejoin)
-        taken_over = [partition for partition in known if partition not in ours]
-        if taken_over:
-            self.lost(taken_over)
-        again = [partition for partition in ours if partition not in known]
-        self._partitions.extend(again)
-        if not self._settings.serves and self.home not in ours:
-            _log.warning("another process has taken over the runs of this one; from here on they are only followed")
+        async with self._joining:
+            owned = await self._patiently(self._store.rejoin)
+            before = [*self._partitions, *self._handover.leaving]
+            taken_over = [partition for partition in before if partition not in owned]
+            if taken_over:
+                self.lost(taken_over)
+            again = [partition for partition in owned if partition not in before]
+            self._add(again)
+        if not self._settings.serves and self.home not in owned:
+            _log.warning("another process has taken over the runs of this process, which only follows them from now on")
             self.home = await self._patiently(self._store.claim)
             self._partitions.append(self.home)
         await self.take_up(again)
@@ -276,5 +298,5 @@ class Partitions:
                 await asyncio.sleep(AGAIN)
 
 
-def runs_of(left: Sequence[AdoptedRuns]) -> list[RunId]:
-    return [run for owner in left for run in owner.runs]
+def runs_of(adopted: Sequence[AdoptedRuns]) -> list[RunId]:
+    return [run for owner in adopted for run in owner.runs]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from perdure.engine.context import EngineContext
 from perdure.engine.decision_threads import TakesTooLong, threads
 from perdure.engine.lookup_answers import fetch_values
-from perdure.engine.slot import Phase, Slot
+from perdure.engine.slot import Slot, SlotPhase
 from perdure.kernel.codec import fold
 from perdure.kernel.execution import Execution
 from perdure.kernel.turn import MissingValues, Turn
@@ -24,7 +24,7 @@ class PostponedTurns:
 
     def listen(self, slot: Slot) -> None:
         """A timer is due. What was acknowledged before it comes first, and may still lie in the store."""
-        slot.phase = Phase.FETCHING
+        slot.phase = SlotPhase.FETCHING
         self._listening.append(slot)
         if len(self._listening) == 1:
             self._tasks.spawn(self._listen())
@@ -33,11 +33,11 @@ class PostponedTurns:
         listening, self._listening = self._listening, []  # who comes later needs a later look
         await self._scheduler.inbox.read()
         for slot in listening:
-            if slot.phase is Phase.FETCHING:
+            if slot.phase is SlotPhase.FETCHING:
                 self._scheduler.make_ready(slot)
 
     def fetch(self, slot: Slot, turn: Turn, needs: MissingValues) -> None:
-        slot.phase = Phase.FETCHING
+        slot.phase = SlotPhase.FETCHING
         self._tasks.spawn(self._fetch(slot, turn, needs))
 
     async def _fetch(self, slot: Slot, turn: Turn, needs: MissingValues) -> None:
@@ -59,13 +59,13 @@ class PostponedTurns:
     # Too expensive for the event loop.
 
     def decide_in_thread(self, slot: Slot) -> None:
-        slot.phase = Phase.FETCHING
+        slot.phase = SlotPhase.FETCHING
         self._tasks.spawn(self._decide_in_thread(slot))
 
     async def _decide_in_thread(self, slot: Slot) -> None:
         scheduler = self._scheduler
         try:
-            made = await threads.decide(slot, scheduler.make_turns)
+            turns = await threads.decide(slot, scheduler.make_turns)
         except TurnTooExpensive:
             if not slot.is_gone:
                 error = TakesTooLong("a decision lasts too long; what it computes is too much")
@@ -76,7 +76,7 @@ class PostponedTurns:
                 scheduler.stuck.undecided(slot, error)
             return
         if not slot.is_gone and not scheduler.is_closed:
-            scheduler.conclude(slot, made)
+            scheduler.conclude(slot, turns)
             scheduler.commit.flush(alone=False)  # what was expensive may be large, and the disk slow
 
     def begin_anew(self, slot: Slot) -> None:
@@ -93,7 +93,7 @@ class PostponedTurns:
             slot.install(fresh)
             self._scheduler.make_ready(slot)
         else:  # a fork that is not stored yet
-            slot.phase = Phase.FETCHING
+            slot.phase = SlotPhase.FETCHING
             self._tasks.spawn(self._fold_again(slot, fresh))
 
     async def _fold_again(self, slot: Slot, fresh: Execution) -> None:

@@ -5,7 +5,7 @@
           one that has outlived its time alone is from then on one of the others
 
 While one is at work within its time, and while one waits for others to end, nothing else begins here.
-What happens in other processes is no concern of this one.
+Other processes are not affected.
 """
 
 from collections import OrderedDict

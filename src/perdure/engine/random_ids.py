@@ -20,7 +20,10 @@ def new_run_id(now: Instant) -> RunId:
 
 def run_id_for_token(language: str, name: str, token: str, words: str | None = None) -> RunId:
     """The same token names the same run, in every process: that is what makes a start idempotent."""
-    mark = sha256(f"{language}\x1f{name}\x1f{token}".encode()).hexdigest()[:16]
+    identity = f"{language}\x1f{name}\x1f{token}"
+    if "\x1f" in name:  # else another name, with the rest of this one before its token, would have the same identity
+        identity = f"\x1f{language}\x1f{len(name)}\x1f{name}\x1f{token}"
+    mark = sha256(identity.encode()).hexdigest()[:16]
     words = _SLUG.sub("-", (f"{name}-{token}" if words is None else words).lower()).strip("-")[:48].strip("-")
     return RunId(f"{words}-{mark}" if words else mark)
 

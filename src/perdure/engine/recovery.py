@@ -67,7 +67,7 @@ class Recovery:
         self._left.clear()
 
     async def look_for_orphans(self) -> None:
-        """Give back what cannot be done here after all, then take up what can."""
+        """Give back what cannot be done here after all, then take over what can."""
         if self._is_looking:
             return
         self._is_looking = True
@@ -76,7 +76,7 @@ class Recovery:
                 await self._give_back_undoable()
             await self._take_up()
         except StoreError as error:
-            _log.warning("what others left behind cannot be seen, looking again soon: %s", error)
+            _log.warning("cannot look for runs without an owner, will retry: %s", error)
         finally:
             self._is_looking = False
 
@@ -144,12 +144,12 @@ class Recovery:
     async def _lack_of_resources(self, run: RunId, waiting: set[str]) -> str:
         """Code may stand for a resource: whoever has that code is the one to go on."""
         resources = [resource for scope in waiting if (resource := resource_of(scope)) is not None]
-        applied = await self._store.resources([ResourceKey(*one) for one in resources]) if resources else {}
-        for one in resources:
-            if ResourceKey(*one) not in applied and not any(
-                dialect.provided(*one) is not None for dialect in self._dialects.values()
+        applied = await self._store.resources([ResourceKey(*names) for names in resources]) if resources else {}
+        for resource in resources:
+            if ResourceKey(*resource) not in applied and not any(
+                dialect.provided(*resource) is not None for dialect in self._dialects.values()
             ):
-                return f"run {run} waits for {'/'.join(one)}"
+                return f"run {run} waits for {'/'.join(resource)}"
         return ""
 
 

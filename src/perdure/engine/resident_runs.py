@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.engine.context import EngineContext
 from perdure.engine.decision_threads import SMALL, WORK_OF_TEXT, done_aside
 from perdure.engine.run_views import compiled, dialect_of, fold_stored, size_of
-from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
+from perdure.engine.slot import ELSEWHERE, Mail, Slot, SlotPhase
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.control_messages import kind_of
@@ -24,7 +24,7 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.ids import is_family
 from perdure.kernel.inputs import Start
 from perdure.kernel.values import RunId
-from perdure.kernel.versions import written_in
+from perdure.kernel.versions import pinned_language
 from perdure.stores.commit_types import NewRun, RunSummary, Transition
 from perdure.stores.protocol import StoredRun
 
@@ -66,7 +66,7 @@ class RunLoader:
     async def _load(self) -> None:
         while self._wanted:
             slots = [self._wanted.popleft() for _ in range(min(len(self._wanted), LOADED_AT_ONCE))]
-            stored = {one.row.id: one for one in await self._store.load([slot.id for slot in slots])}
+            stored = {run.row.id: run for run in await self._store.load([slot.id for slot in slots])}
             for slot in slots:
                 stored_run = stored.get(slot.id)
                 if self._is_quick(slot, stored_run):
@@ -81,7 +81,7 @@ class RunLoader:
         """Whether those behind it may wait: there is little to fold and nothing to compile."""
         if stored is not None:
             return stored.row.program in self._programs and size_of(stored) <= SMALL
-        starts = (mail.given for mail in slot.mailbox if isinstance(mail.given, Start))
+        starts = (mail.input for mail in slot.mailbox if isinstance(mail.input, Start))
         return all(start.program in self._programs for start in starts)
 
     async def _find_aside(self, slot: Slot, stored: StoredRun | None) -> None:
@@ -116,7 +116,7 @@ class RunLoader:
 
     def mark_editions(self, change: Transition) -> None:
         """Documents as they are pinned, so that an older program does not misread them."""
-        editions = {name: written_in(dialect) for name, dialect in self._dialects.items()}
+        editions = {name: pinned_language(dialect) for name, dialect in self._dialects.items()}
         change.programs = [(name, editions.get(language, language), text) for name, language, text in change.programs]
 
 
@@ -138,7 +138,7 @@ class ResidentRuns:
 
     # Coming in.
 
-    def bring_in(self, run: RunId, mail: Mail) -> None:
+    def load(self, run: RunId, mail: Mail) -> None:
         """Mail for a run that is not in memory."""
         if run in self._scheduler.incompatible.moving:  # the store knows in a moment whose it is
             self._scheduler.inbox.forget([mail])
@@ -171,12 +171,12 @@ class ResidentRuns:
         """Its decision was not written, or nobody knows: fold what is on disk, offer the same inputs again."""
         slot.put_back()
         slot.execution = None
-        slot.phase = Phase.LOADING
+        slot.phase = SlotPhase.LOADING
         self.loader.want(slot)
 
     def load_anew(self, slot: Slot) -> None:
         """What was read of it may be of another time."""
-        slot.phase = Phase.GONE
+        slot.phase = SlotPhase.GONE
         again = self.slots[slot.id] = Slot(slot.id, 0)
         again.mailbox = slot.mailbox
         again.programs = slot.programs
@@ -209,14 +209,14 @@ class ResidentRuns:
         if slot.is_gone:
             return
         slot.partition = _home(slot, stored)
-        is_entrusted = await self._scheduler.incompatible.entrust(slot.id, slot.partition)
+        is_transferred = await self._scheduler.incompatible.transfer(slot.id, slot.partition)
         if slot.is_gone:
             return
-        if is_entrusted:
+        if is_transferred:
             self.drop(slot, ELSEWHERE)
         elif stored is not None:
             self._scheduler.stuck.set_stuck(slot, error)
-        else:  # its start is a letter, and stays one
+        else:  # its start is a message, and stays in the inbox
             _log.warning("run %s waits for a server with a newer Perdure: %s", slot.id, error)
             self._context.stuck[slot.id] = slot.partition
             self.drop(slot, i.Refused(str(error)))
@@ -243,14 +243,16 @@ class ResidentRuns:
         self._scheduler.make_ready(slot)
 
     async def _fill_new(self, slot: Slot) -> None:
-        """Not in the store: a child about to start, or a letter to a run that is gone."""
+        """Not in the store: a child about to start, or a message to a run that was removed."""
         mail, start = next(
-            ((waiting, waiting.given) for waiting in slot.mailbox if isinstance(waiting.given, i.Start)), (None, None)
+            ((waiting, waiting.input) for waiting in slot.mailbox if isinstance(waiting.input, i.Start)), (None, None)
         )
         if mail is None or start is None:
             mails = slot.mailbox
-            for lost in [mail for mail in mails if mail.is_acknowledged_word]:  # a store keeps runs that have words
-                _log.warning("run %s is not there any more; a %s to it is dropped", slot.id, kind_of(lost.given))
+            for lost in [
+                mail for mail in mails if mail.is_acknowledged_control
+            ]:  # a store keeps runs that have control messages
+                _log.warning("run %s no longer exists; a %s to it is dropped", slot.id, kind_of(lost.input))
             self.drop(slot, i.Refused("there is no such run"))
             await self._scheduler.inbox.discard(mails)
             return
@@ -272,7 +274,7 @@ class ResidentRuns:
     def is_moving(self, run: RunId) -> bool:
         """Whether the run, or one below it, is about to be decided here, or is being written down."""
         return any(
-            slot.phase is not Phase.STUCK and (slot.phase is not Phase.IDLE or bool(slot.mailbox))
+            slot.phase is not SlotPhase.STUCK and (slot.phase is not SlotPhase.IDLE or bool(slot.mailbox))
             for slot in self.slots.values()
             if is_family(slot.id, run)
         )
@@ -282,7 +284,7 @@ class ResidentRuns:
     def drop(self, slot: Slot, answer: i.Refused) -> None:
         """Not a run of ours: whoever wrote to it is told, nothing is written."""
         self.remove(slot)
-        slot.phase = Phase.GONE
+        slot.phase = SlotPhase.GONE
         mails = [*slot.taken, *slot.mailbox]
         self._scheduler.inbox.forget(mails)
         for mail in mails:
@@ -302,7 +304,7 @@ class ResidentRuns:
             return
         if holder is None or holder == slot.id:
             self.drop(slot, EXISTS)
-            await self._scheduler.inbox.read()  # the letters that were to start it are there still
+            await self._scheduler.inbox.read()  # the messages that were to start it are still there
         else:
             self._scheduler.stuck.set_aside(
                 slot, f"the name {name!r} in namespace {namespace!r} belongs to run {holder}"

@@ -21,9 +21,9 @@ async def with_usage(client: "Client", kind: ResourceKind, resources: Sequence[R
     if not kinds or not resources:
         return list(resources)
     users = [document(row) for kind_name in kinds for row in await client.store.list_resources(kind_name)]
-    names = {str(one["metadata"]["name"]) for one in resources}
+    names = {str(resource["metadata"]["name"]) for resource in resources}
     runs = await _runs(client, language.name, names.pop() if len(names) == 1 else None)
-    return [language.with_usage(one, users, runs[_place(one)]) for one in resources]
+    return [language.with_usage(item, users, runs[_place(item)]) for item in resources]
 
 
 async def _runs(client: "Client", language: str, name: str | None) -> Counter[Place]:

@@ -40,9 +40,9 @@ async def find_views(client: "Client", kind: ResourceKind, name: str, namespace:
     """Those called so, which are several only without a namespace; a run is also found by its id, or the beginning."""
     rows = await _holders(client, kind, name)
     views = [view for row in rows for view in await _views(client, kind, row)]
-    found = [view for view in views if _is_in(view[1], namespace) and _name(view[1]) == name]
-    if found:
-        return found
+    matches = [view for view in views if _is_in(view[1], namespace) and _name(view[1]) == name]
+    if matches:
+        return matches
     if not rows:
         try:
             return (await _views(client, kind, await client.find(await client.resolve(name))))[:1]
@@ -108,5 +108,5 @@ def _is_in(resource: Resource, namespace: str | None) -> bool:
 
 
 def _has(resource: Resource, labels: Mapping[str, str]) -> bool:
-    own = resource.get("metadata", {}).get("labels", {})
-    return all(own.get(name) == value for name, value in labels.items())
+    run_labels = resource.get("metadata", {}).get("labels", {})
+    return all(run_labels.get(name) == value for name, value in labels.items())

@@ -1,7 +1,7 @@
-"""Runs whose parents have no use for them any more: each goes once it, and everything below it, has ended.
+"""Removes runs that their parents have disowned: each once it, and everything below it, has ended.
 
-The letter that says so stays in the inbox until the run is erased, and is erased with it in one transaction. A crash
-anywhere in between leaves the letter, and with it the task, to the next owner.
+The message that disowns a run stays in the inbox until the run is erased, and is erased with it in one transaction. A
+crash before that leaves the message, and with it the work, to the next owner.
 """
 
 from collections.abc import Sequence
@@ -29,17 +29,17 @@ class RunRemoval:
         self._tasks = context.tasks
         self._scheduler = scheduler
         self._held: dict[RunId, list[Mail]] = {}  # runs that have ended, above others that have not
-        self._told: set[RunId] = set()
+        self._announced: set[RunId] = set()
 
     def remove(self, run: RunId, mails: Sequence[Mail]) -> None:
-        """The run has ended; `mails` are letters to it, which nobody answers any more."""
+        """The run has ended; `mails` are messages to it, which are not answered any more."""
         for mail in mails:
             mail.answer(i.Refused("the run is being removed"))
         self._tasks.spawn(self._remove(run, [mail for mail in mails if mail.position is not None]))
 
     def look_again(self) -> None:
-        held, self._held = self._held, {}
-        for run, mails in held.items():
+        waiting, self._held = self._held, {}
+        for run, mails in waiting.items():
             self._tasks.spawn(self._remove(run, mails))
 
     async def _remove(self, run: RunId, mails: list[Mail]) -> None:
@@ -48,23 +48,25 @@ class RunRemoval:
         if still_open:
             self._held[run] = [*self._held.get(run, ()), *mails]
             for child in still_open:
-                if child not in self._told:
-                    self._told.add(child)
+                if child not in self._announced:
+                    self._announced.add(child)
                     await self._store.send_together([Message(child, self._clock.now(), i.encode(i.Disown()))])
             await self._scheduler.inbox.read()
             return
-        gone = await self._store.remove([*(row.id for row in reversed(below)), run])
-        if run not in gone and (row := await self._store.find(run)) is not None:
-            await self._wait_for_words(row, mails)
+        removed = await self._store.remove([*(row.id for row in reversed(below)), run])
+        if run not in removed and (row := await self._store.find(run)) is not None:
+            await self._wait_for_control_messages(row, mails)
             return
         self._scheduler.inbox.forget(mails)
-        self._told.discard(run)
+        self._announced.discard(run)
         self.look_again()
 
-    async def _wait_for_words(self, row: RunRow, mails: list[Mail]) -> None:
+    async def _wait_for_control_messages(self, row: RunRow, mails: list[Mail]) -> None:
         """Somebody has said something to it, or to a run below it: that is decided first, then we come back."""
         if row.has_control_messages:
-            self._scheduler.inbox.forget(mails)  # what removes the run is read again, together with the words
+            self._scheduler.inbox.forget(
+                mails
+            )  # the message that removes the run is read again, together with the control messages
         else:
             self._held[row.id] = [*self._held.get(row.id, ()), *mails]
         await self._scheduler.inbox.read()

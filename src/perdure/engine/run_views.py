@@ -8,11 +8,10 @@ from typing import Any, NoReturn
 import msgspec
 
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
-from perdure.engine.dry_run import Pending
 from perdure.kernel import jsontext
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.errors import Conflict, NewerRecord, ReferenceNotAvailable, RunNotFound
+from perdure.kernel.errors import EventNotFound, NewerRecord, ReferenceNotAvailable, RunNotFound
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.secret_masking import Mask
@@ -20,6 +19,9 @@ from perdure.kernel.turn import MissingValues
 from perdure.kernel.values import Instant, Ref, RunId
 from perdure.kernel.versions import read_pinned
 from perdure.stores.protocol import RunRow, Store, StoredRun
+
+STREAM_NUMBERS = b"s"
+"""How the keys of the rows begin that hold numbers of streams."""
 
 NUMBERED = frozenset({"seq", "at", "event"})
 
@@ -80,7 +82,7 @@ async def compiled(dialect: Dialect, language: str, text: bytes) -> Any:
 def dialect_of(dialects: Mapping[str, Dialect], language: str) -> Dialect:
     dialect = dialects.get(language)
     if dialect is None:
-        raise NewerRecord(f"it is written in {language!r}, a language that this Perdure does not speak")
+        raise NewerRecord(f"it is written in {language!r}, a language that this version of Perdure does not know")
     return dialect
 
 
@@ -97,16 +99,16 @@ async def turns(store: Store, dialect: Dialect, run: RunId) -> Turns:
 
 def cut(all_turns: Turns, at: int) -> Turns:
     """The turns up to event number `at`; the last one perhaps in part."""
-    kept: Turns = []
-    left = at
+    turns_before: Turns = []
+    remaining = at
     for instant, events in all_turns:
-        if left <= 0:
+        if remaining <= 0:
             break
-        kept.append((instant, events[:left]))
-        left -= len(events)
-    if at < 1 or left > 0:
-        no_event(at, at - left)
-    return kept
+        turns_before.append((instant, events[:remaining]))
+        remaining -= len(events)
+    if at < 1 or remaining > 0:
+        no_event(at, at - remaining)
+    return turns_before
 
 
 def tell(dialect: Dialect, run: RunId, all_turns: Turns) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -151,20 +153,36 @@ async def recorded_at(store: Store, dialect: Dialect, run: RunId, at: int) -> in
 
 
 def no_event(at: int, total: int) -> NoReturn:
-    raise Conflict(f"there is no event {at}; the run has events 1 to {total}", hint="See `perdure history RUN`.")
+    raise EventNotFound(f"there is no event {at}; the run has events 1 to {total}")
 
 
 async def mask_of(store: Store, execution: Execution) -> Mask:
     """Hides the secrets that came with the run's input, where its language knows of such."""
+    input = execution.state.input
+    if isinstance(input, Ref):
+        input = (await store.values(execution.id, [input.digest]))[input.digest] if _has_secrets(execution) else b""
+    return _mask_of_input(execution, input)
+
+
+def mask_at_hand(execution: Execution) -> Mask | None:
+    """The same without a look into the store; None where that is not enough."""
+    if not isinstance(execution.state.input, Ref):
+        return _mask_of_input(execution, execution.state.input)
+    return None if _has_secrets(execution) else Mask()
+
+
+def _has_secrets(execution: Execution) -> bool:
+    dialect = execution.dialect
+    return dialect.hides_inputs and dialect.has_secret_inputs(
+        execution.program, jsontext.decode(execution.state.options)
+    )
+
+
+def _mask_of_input(execution: Execution, input: bytes) -> Mask:
     mask = Mask()
-    dialect, state = execution.dialect, execution.state
-    options = jsontext.decode(state.options)
-    if dialect.has_secret_inputs(execution.program, options):
-        input_payload = state.input
-        if isinstance(input_payload, Ref):
-            input_payload = (await store.values(execution.id, [input_payload.digest]))[input_payload.digest]
-        for secret in dialect.secret_inputs(execution.program, jsontext.decode(input_payload), options):
-            mask.add(secret)
+    if _has_secrets(execution):
+        options = jsontext.decode(execution.state.options)
+        mask.add_all(execution.dialect.secret_inputs(execution.program, jsontext.decode(input), options))
     return mask
 
 
@@ -179,6 +197,8 @@ async def show(store: Store, execution: Execution) -> Any:
     """The dialect's own picture of the run; large values are fetched as it asks for them."""
     texts: dict[bytes, bytes] = {}
     mask = await mask_of(store, execution)
+    if execution.dialect.has_streams(execution):
+        execution.stream_rows = await store.stream_rows(execution.id, STREAM_NUMBERS)
     while True:
         try:
             return mask.data(execution.dialect.show(execution, texts))
@@ -187,13 +207,6 @@ async def show(store: Store, execution: Execution) -> Any:
             if not values:
                 raise RunNotFound(f"large values of run {execution.id} are not in the store") from None
             texts |= values
-
-
-def with_pending(picture: Any, pending: Sequence[Pending]) -> Any:
-    """A picture with what is recorded and not decided yet, behind whatever else waits in it."""
-    if not pending or not isinstance(picture, dict):
-        return picture
-    return {**picture, "pending": [*picture.get("pending", ()), *(message.plain() for message in pending)]}
 
 
 async def body_of(store: Store, execution: Execution, ref: str, now: Instant) -> Any:
@@ -206,7 +219,7 @@ async def body_of(store: Store, execution: Execution, ref: str, now: Instant) ->
         except MissingValues as needs:
             values = await store.values(execution.id, needs.digests)
             if not values:
-                raise ReferenceNotAvailable(f"the store has lost the body of {ref or 'the result'}") from None
+                raise ReferenceNotAvailable(f"the store does not have the body of {ref or 'the result'}") from None
             texts |= values
 
 

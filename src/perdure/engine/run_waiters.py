@@ -26,10 +26,10 @@ class RunWaiters:
             if not waiting:
                 del self._futures[run]
 
-    def settle(self, run: RunId, ended: Ended | None) -> None:
+    def settle(self, run: RunId, result: Ended | None) -> None:
         for future in self._futures.pop(run, ()):
             if not future.done():
-                future.set_result(ended)
+                future.set_result(result)
 
     def look_again(self) -> None:
         """Some runs are not ours any more; which ones those who wait find out themselves."""

@@ -6,23 +6,25 @@ open ─▶ join the store ─▶ create, ask, adopt … ─▶ leave (hand over
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.engine.clock import Clock
-from perdure.engine.dispatch import Executor
-from perdure.engine.document_validation import Fetch
-from perdure.engine.large_values import lighten
 from perdure.engine.run_waiters import Ended
 from perdure.engine.scheduler import Scheduler, Watcher, answer_into
 from perdure.engine.settings import Settings
-from perdure.engine.slot import ELSEWHERE, Mail, Phase, Slot
+from perdure.engine.slot import ELSEWHERE, Mail, Slot, SlotPhase
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import Execution
+from perdure.kernel.large_values import extract_large_values
+from perdure.kernel.lookups import Fetch
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.commit_types import NewRun
 from perdure.stores.protocol import Store
+
+if TYPE_CHECKING:
+    from perdure.engine.executor import Executor
 
 WALL_EVERY = 60.0  # seconds between looks at the wall clock, for waits until an instant that it shows
 HELD_EVERY = 1.0  # seconds between looks at what waits for other servers
@@ -31,7 +33,7 @@ LAST_WORDS = 2.0  # seconds to write down what was not begun, when a server leav
 
 class Runtime:
     def __init__(
-        self, store: Store, dialects: Mapping[str, Dialect], executor: Executor, clock: Clock, settings: Settings
+        self, store: Store, dialects: Mapping[str, Dialect], executor: "Executor", clock: Clock, settings: Settings
     ) -> None:
         self.store = store
         self.clock = clock
@@ -100,6 +102,7 @@ class Runtime:
         self.scheduler.decide_no_more()
         if self.stopped is None:
             await self._tasks.done()
+            await self.scheduler.recorder.write_logs()
         self._stop("the engine was closed")
         await self._tasks.done()
         await self.store.close()
@@ -113,8 +116,8 @@ class Runtime:
 
     def _stop(self, reason: str) -> None:
         self.scheduler.stop(EngineStopped(reason))
-        for look in self._looks.values():
-            look.cancel()
+        for task in self._looks.values():
+            task.cancel()
 
     def _every(self, name: str, seconds: float, action: Callable[[], None]) -> None:
         def again() -> None:
@@ -154,7 +157,7 @@ class Runtime:
         """Begin a run that is new as far as we know; the commit finds out."""
         self.scheduler.must_run()
         place = self.scheduler.partitions.birthplace(run)
-        start, values = lighten(start, "input")
+        start, values = extract_large_values(start, "input")
         mail = Mail(self.clock.now(), 0, start, reply=reply, values=values)
         if run in self._slots:  # the same start twice: the second finds the first
             self.scheduler.offer(run, mail)
@@ -168,27 +171,42 @@ class Runtime:
             self.scheduler.make_ready(slot)
 
     async def create_forked(
-        self, execution: Execution, new: NewRun, lived: Sequence[tuple[int, bytes]], fork: i.Fork
+        self,
+        execution: Execution,
+        new: NewRun,
+        lived: Sequence[tuple[int, bytes]],
+        fork: i.Fork,
+        *,
+        reopen: i.Reopen | None = None,
+        document: bytes | None = None,
     ) -> i.InputAnswer:
-        """Begin a run that has another's past."""
+        """Begin a run that has another's past, and goes on with `reopen` if that had ended."""
         self.scheduler.must_run()
         place = await self.birthplace(execution.id)
         slot = self._slots[execution.id] = Slot(execution.id, place)
         slot.creation = new
         slot.lived = lived
+        if document is not None:
+            slot.programs = ((new.program, new.language, document),)
         slot.install(execution)
+        fork, values = extract_large_values(fork, "input") if fork.input is not None else (fork, ())
         future: asyncio.Future[i.InputAnswer] = self._loop.create_future()
         everything = ((fork.source, None),)
-        slot.mailbox.append(Mail(self.clock.now(), 0, fork, reply=answer_into(future), borrowed=everything))
+        reply = answer_into(future)
+        is_last = reopen is None
+        begins = Mail(self.clock.now(), 0, fork, reply=reply if is_last else None, values=values, borrowed=everything)
+        slot.mailbox.append(begins)
+        if reopen is not None:
+            slot.mailbox.append(Mail(self.clock.now(), 0, reopen, reply=reply))
         self.scheduler.make_ready(slot)
         return await future
 
     def offer(self, run: RunId, mail: Mail) -> None:
         self.scheduler.offer(run, mail)
 
-    async def ask(self, run: RunId, given: i.Input) -> i.InputAnswer:
+    async def ask(self, run: RunId, input: i.Input) -> i.InputAnswer:
         """Offer an input and wait until what follows from it is durable."""
-        return await self.scheduler.ask(run, given)
+        return await self.scheduler.ask(run, input)
 
     # What others have done is looked for again and again.
 
@@ -235,7 +253,7 @@ class Runtime:
             return
         self._ahead = ahead
         for slot in list(self._slots.values()):
-            if slot.calendar and slot.phase is Phase.IDLE:
+            if slot.calendar and slot.phase is SlotPhase.IDLE:
                 slot.alarm = None
                 self.scheduler.idle(slot)
         self._tasks.spawn(self.scheduler.partitions.wake_parked())
@@ -274,4 +292,4 @@ class Runtime:
         if self.stopped is None:
             self.scheduler.dispatcher.providers_changed()
             self.scheduler.recovery.code_changed()
-            self._tasks.spawn(self.scheduler.partitions.tell_of_code(list(self.partitions)))
+            self._tasks.spawn(self.scheduler.partitions.announce_code(list(self.partitions)))

@@ -12,18 +12,17 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from perdure.engine.background_tasks import BackgroundTasks
 from perdure.engine.clock import Clock, Timers
 from perdure.engine.commands import Commands
 from perdure.engine.context import EngineContext
 from perdure.engine.decision_threads import ON_THE_LOOP
-from perdure.engine.dispatch import Dispatcher, Executor
-from perdure.engine.document_validation import Fetch
+from perdure.engine.dispatch import Dispatcher
 from perdure.engine.group_commit import Batch, GroupCommit
 from perdure.engine.handover import Handover
 from perdure.engine.inbox import Inbox
-from perdure.engine.large_values import lighten
 from perdure.engine.lookup_answers import answer
 from perdure.engine.partitions import Partitions
 from perdure.engine.postponed_turns import PostponedTurns
@@ -32,7 +31,7 @@ from perdure.engine.resident_runs import ResidentRuns
 from perdure.engine.run_removal import RunRemoval
 from perdure.engine.run_waiters import RunWaiters
 from perdure.engine.settings import Settings
-from perdure.engine.slot import COMMITTING, GONE, IDLE, READY, Mail, Phase, Slot
+from perdure.engine.slot import COMMITTING, GONE, IDLE, READY, Mail, Slot, SlotPhase
 from perdure.engine.stuck_runs import IncompatibleRuns, StuckRuns
 from perdure.engine.task_recorder import TaskRecorder
 from perdure.engine.transition_builder import transition
@@ -41,12 +40,16 @@ from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import decide
-from perdure.kernel.lookups import Lookup, LookupAnswers
+from perdure.kernel.large_values import extract_large_values
+from perdure.kernel.lookups import Fetch, Lookup, LookupAnswers
 from perdure.kernel.turn import MissingValues, Turn
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive, current
 from perdure.kernel.values import Instant, Payload, RunId
 from perdure.stores.commit_types import Committed, Transition
 from perdure.stores.protocol import Store
+
+if TYPE_CHECKING:
+    from perdure.engine.executor import Executor
 
 _log = logging.getLogger("perdure.engine")
 
@@ -61,7 +64,7 @@ Watcher = Callable[[RunId, list[tuple[Instant, list[e.Event]]]], None]
 
 class Scheduler:
     def __init__(
-        self, store: Store, dialects: Mapping[str, Dialect], executor: Executor, clock: Clock, settings: Settings
+        self, store: Store, dialects: Mapping[str, Dialect], executor: "Executor", clock: Clock, settings: Settings
     ) -> None:
         self.stopped: PerdureError | None = None
         self.tasks = BackgroundTasks(self.fail)
@@ -149,21 +152,21 @@ class Scheduler:
     def offer(self, run: RunId, mail: Mail) -> None:
         slot = self.slots.get(run)
         if slot is None:
-            self.runs.bring_in(run, mail)
+            self.runs.load(run, mail)
             return
         slot.mailbox.append(mail)
         if slot.phase is IDLE:
             self.make_ready(slot)
 
-    def offer_now(self, run: RunId, given: i.Input) -> None:
-        self.offer(run, Mail(self._clock.now(), 0, given))
+    def offer_now(self, run: RunId, input: i.Input) -> None:
+        self.offer(run, Mail(self._clock.now(), 0, input))
 
-    async def ask(self, run: RunId, given: i.Input) -> i.InputAnswer:
+    async def ask(self, run: RunId, input: i.Input) -> i.InputAnswer:
         """Offer an input and wait until what follows from it is durable."""
         self.must_run()
         future: asyncio.Future[i.InputAnswer] = asyncio.get_running_loop().create_future()
-        given, values = lighten(given, "value", "body", "result")
-        self.offer(run, Mail(self._clock.now(), 0, given, reply=answer_into(future), values=values))
+        input, values = extract_large_values(input, "value", "body", "result")
+        self.offer(run, Mail(self._clock.now(), 0, input, reply=answer_into(future), values=values))
         decided = await future
         if isinstance(decided, i.Refused):
             self.must_run()  # refused because the engine stopped: that is no answer of the run's
@@ -216,10 +219,10 @@ class Scheduler:
             slot.ahead = self._ahead
             if slot.calendar:
                 slot.look_at_wall(now, self._clock.wall())
-            if not slot.take(now, self._heard):
+            if not slot.take(now, self._known_until):
                 self.postponed.listen(slot)
                 return
-            if execution.state.status.is_final and slot.is_disowned and not slot.puts_words_first():
+            if execution.state.status.is_final and slot.is_disowned and not slot.puts_control_first():
                 self._erase(slot)
                 return
         if slot.is_expensive:
@@ -229,7 +232,7 @@ class Scheduler:
             self._budget.left = ON_THE_LOOP
             before = current.set(self._budget)
             try:
-                made = self.make_turns(slot, now)
+                turns = self.make_turns(slot, now)
             finally:
                 current.reset(before)
         except TurnTooExpensive:
@@ -237,7 +240,7 @@ class Scheduler:
         except Exception as error:
             self.stuck.undecided(slot, error)
         else:
-            self.conclude(slot, made)
+            self.conclude(slot, turns)
 
     def make_turns(self, slot: Slot, now: Instant | None = None) -> Made:
         """Decide what was taken up. Touches nothing but the slot, so it may be done in a thread.
@@ -251,7 +254,7 @@ class Scheduler:
             turn = slot.unfinished
             if turn is None:
                 decided_at = self._clock.now() if now is None else now
-                turn = Turn(execution, mail.given, mail.at, decided_at, self._store.min_record_version)
+                turn = Turn(execution, mail.input, mail.at, decided_at, self._store.min_record_version)
                 turn.is_acknowledged = mail.position is not None
                 turn.ahead = slot.ahead
                 turn.name_holders = slot.rivals
@@ -267,14 +270,14 @@ class Scheduler:
             slot.finish(turn)
         return transition(slot, self._settings.snapshot_bytes)
 
-    def conclude(self, slot: Slot, made: Made) -> None:
-        if type(made) is Transition:  # nearly always
-            if made.programs:
-                self.runs.loader.mark_editions(made)
+    def conclude(self, slot: Slot, turns: Made) -> None:
+        if type(turns) is Transition:  # nearly always
+            if turns.programs:
+                self.runs.loader.mark_editions(turns)
             slot.phase = COMMITTING
-            self.commit.add(slot, made)
-        elif isinstance(made, tuple):
-            self.postponed.fetch(slot, *made)
+            self.commit.add(slot, turns)
+        elif isinstance(turns, tuple):
+            self.postponed.fetch(slot, *turns)
         else:
             self._settle(slot, None)
 
@@ -284,9 +287,9 @@ class Scheduler:
         slot.phase = GONE
         self.removal.remove(slot.id, slot.taken)
 
-    def _heard(self, slot: Slot) -> Instant:
+    def _known_until(self, slot: Slot) -> Instant:
         """Messages to a run that is being handed over are for its next owner."""
-        return self._clock.now() if slot.is_leaving else self.inbox.heard(slot.partition)
+        return self._clock.now() if slot.is_leaving else self.inbox.known_until(slot.partition)
 
     # After the commit: only now does anybody hear of what was decided.
 
@@ -304,7 +307,7 @@ class Scheduler:
             elif committed.rivals and slot.id in committed.rivals:
                 slot.rivals.update(committed.rivals[slot.id])
                 self.runs.reload(slot)
-            elif slot.phase is Phase.STUCK:
+            elif slot.phase is SlotPhase.STUCK:
                 self.runs.remove(slot)
                 for mail in slot.mailbox:  # came while it was being written down that the run is stuck
                     self.offer(slot.id, mail)
@@ -329,7 +332,7 @@ class Scheduler:
 
     def _settle(self, slot: Slot, change: Transition | None) -> None:
         """It is on disk, or nothing had to be written."""
-        turns, taken = slot.turns, slot.taken
+        turns, mails = slot.turns, slot.taken
         slot.turns, slot.taken, slot.unsynced = [], [], {}
         slot.phase = COMMITTING  # what commands bring back at once only waits in the mailbox
         if change is not None:
@@ -340,10 +343,10 @@ class Scheduler:
             if change.summary is not None:
                 slot.summary = change.summary
             if change.consumes:
-                self.inbox.forget(taken)
+                self.inbox.forget(mails)
         for turn in turns:
             self.commands.carry_out(slot, turn.events)
-        for mail, turn in zip(taken, turns, strict=True):
+        for mail, turn in zip(mails, turns, strict=True):
             if mail.reply is not None:
                 mail.reply(turn.answer)
         if self._watchers and change is not None:
@@ -390,8 +393,8 @@ class Scheduler:
 
 
 def answer_into(future: "asyncio.Future[i.InputAnswer]") -> Callable[[i.InputAnswer], None]:
-    def settle(given: i.InputAnswer) -> None:
+    def settle(answer: i.InputAnswer) -> None:
         if not future.done():
-            future.set_result(given)
+            future.set_result(answer)
 
     return settle

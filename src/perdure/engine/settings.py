@@ -8,12 +8,12 @@ from perdure.kernel.execution import Limits
 class Settings(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     snapshot_bytes: int = 32 * 1024  # a log tail shorter than this needs no snapshot
-    tasks_in_flight: int = 256  # in this process, over all runs of one language; see `Lane`
+    tasks_in_flight: int = 256  # in this process, over all runs of one language; see `TaskQueue`
     batch: int = 1_000  # transitions in one commit
     poll: float = 0.08  # seconds between looks for messages from other processes
     lease_sweep: float | None = None  # seconds between looks for leases that ended without a result; else the store's
     commit_tries: int = 3  # commits of unknown end in a row before the engine gives up
-    serves: bool = False  # take up what has no owner, and share it with others who serve
+    serves: bool = False  # take over what has no owner, and share it with other servers
     share_every: float | None = None  # seconds between looks at who came and who left; else as the store likes it
     recover_every: float = 2.0  # seconds between looks for runs that have no owner, where an engine takes them up
     drain: float = 3.0  # seconds a partition may take to be handed over to another server; else it stays

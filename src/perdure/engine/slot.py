@@ -13,13 +13,13 @@ from operator import attrgetter
 
 import msgspec
 
-from perdure.kernel.control_messages import held_places, is_control_message
+from perdure.kernel.control_messages import deferred_places, is_control_message
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import RunName
 from perdure.kernel.inputs import (
     CALENDAR_RANK,
+    CONTROL_WAIT_RANK,
     TIMER_RANK,
-    WORD_RANK,
     Disown,
     Input,
     InputAnswer,
@@ -36,7 +36,7 @@ from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import NewRun, RunSummary
 
 
-class Phase(IntEnum):
+class SlotPhase(IntEnum):
     LOADING = 0
     IDLE = 1
     READY = 2
@@ -47,8 +47,14 @@ class Phase(IntEnum):
 
 
 # Every step asks for these: a global name is found ten times as fast as a member of an enumeration.
-IDLE, READY, COMMITTING, STUCK, GONE = Phase.IDLE, Phase.READY, Phase.COMMITTING, Phase.STUCK, Phase.GONE
-_LOADING = Phase.LOADING
+IDLE, READY, COMMITTING, STUCK, GONE = (
+    SlotPhase.IDLE,
+    SlotPhase.READY,
+    SlotPhase.COMMITTING,
+    SlotPhase.STUCK,
+    SlotPhase.GONE,
+)
+_LOADING = SlotPhase.LOADING
 
 
 ELSEWHERE = Refused("the run belongs to another process")
@@ -60,26 +66,26 @@ class Mail(msgspec.Struct):
 
     at: Instant
     rank: int
-    given: Input
+    input: Input
     position: int | None = None  # in the inbox, deleted by the commit that decides it
     partition: int = 0  # whose inbox that is; a run that is not there yet is born in it
     reply: Callable[[InputAnswer], None] | None = None
     values: tuple[tuple[bytes, bytes], ...] = ()  # large values that came with it
     borrowed: tuple[tuple[RunId, bytes | None], ...] = ()  # and those that lie with another run
 
-    def answer(self, given: InputAnswer) -> None:
+    def answer(self, answer: InputAnswer) -> None:
         if self.reply is not None:
-            self.reply(given)
+            self.reply(answer)
 
     @property
-    def is_acknowledged_word(self) -> bool:
+    def is_acknowledged_control(self) -> bool:
         """Whether somebody was told that it is recorded, and it is to leave a trace if it does not count."""
-        return self.position is not None and is_control_message(self.given)
+        return self.position is not None and is_control_message(self.input)
 
     @property
     def comes_again(self) -> bool:
         """Whether the next owner of the run has it anyway: it lies in the store, or follows from what is recorded."""
-        return self.position is not None or isinstance(self.given, Wake | Proceed | TaskLost | TimerDue | TakeUp)
+        return self.position is not None or isinstance(self.input, Wake | Proceed | TaskLost | TimerDue | TakeUp)
 
 
 _order = attrgetter("at", "rank")
@@ -132,7 +138,9 @@ class Slot:
         self.summary: RunSummary | None = None  # as the store has it
         self.mailbox: list[Mail] = []
         self.timers: list[tuple[Instant, int]] = []  # bounds, which arrive when they are due
-        self.waits: list[tuple[Instant, int]] = []  # ends of waits for a word, which come after everything else
+        self.waits: list[
+            tuple[Instant, int]
+        ] = []  # ends of waits for control messages, which come after everything else
         self.calendar: list[tuple[Instant, int]] = []  # timers whose due times are instants on the wall
         self.ahead: Instant = 0  # of the wall, compared with the store's clock, when it was last looked at
         self.alarm: Instant | None = None  # when this process will look at the timers again
@@ -145,7 +153,7 @@ class Slot:
         self.fetching: set[int] = set()  # tasks whose large values are on their way from the store
         self.is_leaving = False  # its partition is being handed over: tasks are not begun, but kept in `unbegun`
         self.unstarted: list[int] = []
-        self.has_unassigned_tasks = False  # some of its tasks may be in nobody's hands; looked at when it comes to rest
+        self.has_unassigned_tasks = False  # some of its tasks may not be handed out; checked when the run is idle
         self.returning: set[int] = set()  # those of which it is being recorded
         self.rivals: dict[tuple[RunName, RunId], RunId] = {}  # who has the names that it has claimed in vain
         # The decision in progress.
@@ -172,13 +180,13 @@ class Slot:
             self._timers_like(timer).append((timer.due, number))
         for timers in (self.timers, self.waits, self.calendar):
             heapify(timers)
-        self.pooled = {number for number, task in execution.state.tasks.items() if task.pool}
+        self.pooled = {number for number, task in execution.state.tasks.items() if task.pool and not task.laid_down}
 
     def set_timer(self, timer: OpenTimer, number: int) -> None:
         heappush(self._timers_like(timer), (timer.due, number))
 
     def _timers_like(self, timer: OpenTimer) -> list[tuple[Instant, int]]:
-        if timer.rank >= WORD_RANK:
+        if timer.rank >= CONTROL_WAIT_RANK:
             return self.waits
         return self.calendar if timer.rank == CALENDAR_RANK else self.timers
 
@@ -188,6 +196,11 @@ class Slot:
         while (due := self._first(self.calendar)) is not None and due <= wall:
             _, number = heappop(self.calendar)
             heappush(self.timers, (due - self.ahead, number))
+
+    @property
+    def _is_paused(self) -> bool:
+        """Waits for a control message do not expire meanwhile."""
+        return self.execution is not None and self.execution.state.pause is not None
 
     def next_due(self) -> Instant | None:
         """By the store's clock, if nobody sets the wall meanwhile."""
@@ -201,7 +214,7 @@ class Slot:
     def due_times(self) -> tuple[Instant | None, Instant | None]:
         """The next one by the store's clock, and the next one on the wall."""
         bound = self._first(self.timers) if self.timers else None
-        wait = self._first(self.waits) if self.waits else None
+        wait = self._first(self.waits) if self.waits and not self._is_paused else None
         due = bound if wait is None or (bound is not None and bound <= wait) else wait
         return due, self._first(self.calendar) if self.calendar else None
 
@@ -212,67 +225,67 @@ class Slot:
             heappop(timers)
         return timers[0][0] if timers else None
 
-    def take(self, now: Instant, heard: Callable[["Slot"], Instant]) -> bool:
+    def take(self, now: Instant, known_until: Callable[["Slot"], Instant]) -> bool:
         """Take the mail up, bounds that are due among it, in order of arrival; on a tie a result is first.
 
-        A wait for a word runs out only when there is nothing else to take up. `heard` says until when all letters are
-        known. False: nothing can be taken, because a timer is due since then, and a letter may have come before it.
+        A wait for a control message expires only if nothing else waits. `known_until` says until when all messages are
+        known. False: nothing can be taken, because a timer was due since, and a message may have come before it.
         """
-        taken, self.mailbox = self.mailbox, []
+        mails, self.mailbox = self.mailbox, []
         due = self._first(self.timers) if self.timers else None
         if due is not None and due <= now:
-            known = min(now, heard(self))
-            while due is not None and due <= known:
-                taken.append(self._ring(self.timers))
+            until = min(now, known_until(self))
+            while due is not None and due <= until:
+                mails.append(self._fire(self.timers))
                 due = self._first(self.timers)
             if due is not None and due <= now:
-                self.mailbox = [mail for mail in taken if mail.at > due]
-                taken = [mail for mail in taken if mail.at <= due]
-                if not taken:
+                self.mailbox = [mail for mail in mails if mail.at > due]
+                mails = [mail for mail in mails if mail.at <= due]
+                if not mails:
                     return False
-        if not taken and self.waits and not self._end_waits(taken, now, heard):
+        if not mails and self.waits and not self._is_paused and not self._end_waits(mails, now, known_until):
             return False
-        if len(taken) > 1:
-            taken.sort(key=_order)
-            self.held = held_places([mail.given for mail in taken])
-            self.unsynced = {name: text for mail in taken for name, text in mail.values}
+        if len(mails) > 1:
+            mails.sort(key=_order)
+            self.held = deferred_places([mail.input for mail in mails])
+            self.unsynced = {name: text for mail in mails for name, text in mail.values}
         else:
             self.held = frozenset()
-            self.unsynced = dict(taken[0].values) if taken else {}
-        self.taken = taken
+            self.unsynced = dict(mails[0].values) if mails else {}
+        self.taken = mails
         self.decided = 0
         self.turns = []
         self.unfinished = None
         return True
 
-    def _end_waits(self, taken: list[Mail], now: Instant, heard: Callable[["Slot"], Instant]) -> bool:
+    def _end_waits(self, mails: list[Mail], now: Instant, known_until: Callable[["Slot"], Instant]) -> bool:
         """Take waits that have run out; False when the inbox has to be read first."""
         due = self._first(self.waits)
-        if due is None or due > now or self.is_leaving:  # letters to a run that leaves are for its next owner
+        if due is None or due > now or self.is_leaving:  # messages to a run that is handed over are for its next owner
             return True
-        known = min(now, heard(self))
-        while due is not None and due <= known:
-            taken.append(self._ring(self.waits))
+        until = min(now, known_until(self))
+        while due is not None and due <= until:
+            mails.append(self._fire(self.waits))
             due = self._first(self.waits)
-        return bool(taken)
+        return bool(mails)
 
-    def _ring(self, timers: list[tuple[Instant, int]]) -> Mail:
+    def _fire(self, timers: list[tuple[Instant, int]]) -> Mail:
         assert self.execution is not None
         due, number = heappop(timers)
         return Mail(due, TIMER_RANK + self.execution.state.timers[number].rank, TimerDue(number))
 
     @property
     def is_disowned(self) -> bool:
-        return any(isinstance(mail.given, Disown) for mail in self.taken)
+        return any(isinstance(mail.input, Disown) for mail in self.taken)
 
-    def puts_words_first(self) -> bool:
-        """Whether words were taken up, which are decided before the run is removed; the rest waits."""
-        words = [mail for mail in self.taken if mail.is_acknowledged_word]
-        if words:
-            self.mailbox[:0] = [mail for mail in self.taken if not mail.is_acknowledged_word]
-            self.taken = words
+    def puts_control_first(self) -> bool:
+        """Whether control messages were taken: they are decided before the run is removed; the rest waits."""
+        control = [mail for mail in self.taken if mail.is_acknowledged_control]
+        if control:
+            self.mailbox[:0] = [mail for mail in self.taken if not mail.is_acknowledged_control]
+            self.taken = control
             self.held = frozenset()
-        return bool(words)
+        return bool(control)
 
     def finish(self, turn: Turn) -> None:
         """A turn is decided; its values are at hand for those behind it, although no disk has them yet."""
@@ -284,7 +297,7 @@ class Slot:
 
     def put_back(self) -> None:
         """The decision did not happen: its mail waits again, timers excepted, which the state remembers."""
-        self.mailbox[:0] = [mail for mail in self.taken if not isinstance(mail.given, TimerDue)]
+        self.mailbox[:0] = [mail for mail in self.taken if not isinstance(mail.input, TimerDue)]
         self.taken = []
         self.turns = []
         self.unfinished = None

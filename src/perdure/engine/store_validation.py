@@ -24,7 +24,7 @@ from perdure.stores.admin import OrphanRow, StoreSnapshot
 PROGRAMS_KEPT = 64
 
 
-class Read(msgspec.Struct):
+class ReadCounts(msgspec.Struct):
     """How much was looked at."""
 
     runs: int = 0
@@ -37,17 +37,17 @@ class StoreValidator:
         self,
         reading: StoreSnapshot,
         dialects: Mapping[str, Dialect],
-        heard: Callable[[Read], None] = lambda read: None,
+        on_progress: Callable[[ReadCounts], None] = lambda read: None,
     ) -> None:
-        self.read = Read()
+        self.read = ReadCounts()
         self._reading = reading
         self._dialects = dialects
-        self._heard = heard
+        self._heard = on_progress
         self._program = lru_cache(PROGRAMS_KEPT)(self._loaded)
         self._runs: dict[RunId, r.RunRecord] = {}  # those whose values and logs come next
         self._values: dict[RunId, set[bytes]] = {}
         self._open: dict[RunId, tuple[frozenset[int], frozenset[int]]] = {}  # permits and leased tasks it knows of
-        self._unmoved: set[RunId] = set()  # open runs that only a letter could move
+        self._unmoved: set[RunId] = set()  # open runs that only a message could continue
         self._folding: _Fold | None = None
 
     def findings(self, most_strays: int = 1_000) -> Iterator[OrphanRow]:
@@ -62,7 +62,9 @@ class StoreValidator:
         yield from self._next_runs()
         for run in sorted(self._unmoved):
             yield OrphanRow(
-                "runs", run, "it is open and can never move: nothing is on its way to it, and it waits for nothing"
+                "runs",
+                run,
+                "it is open and can never continue: no message is on its way to it, and it waits for nothing",
             )
 
     def _loaded(self, name: bytes) -> Any:
@@ -127,23 +129,23 @@ class StoreValidator:
         try:
             message = inputs.decode(record.body)
         except (msgspec.DecodeError, NewerRecord) as error:
-            yield OrphanRow("letters", record.to, f"a letter to it cannot be read: {error}")
+            yield OrphanRow("letters", record.to, f"a message to it cannot be read: {error}")
             return
         if isinstance(message, inputs.Start) and self._reading.program(message.program) is None:
             yield OrphanRow("documents", record.to, "it is about to start, and its document is not there")
 
     def _permit(self, record: r.PermitRecord) -> Iterator[OrphanRow]:
         yield from self._next_runs()
-        known, _ = self._open.get(record.run, _NONE)
-        if record.permit not in known:
+        permits, _ = self._open.get(record.run, _NONE)
+        if record.permit not in permits:
             yield OrphanRow(
                 "permits", record.run, f"permit {record.permit} of {record.scope!r}, which it does not ask for"
             )
 
     def _task(self, record: r.TaskRecord) -> Iterator[OrphanRow]:
         yield from self._next_runs()
-        _, known = self._open.get(record.run, _NONE)
-        if record.task not in known:
+        _, tasks = self._open.get(record.run, _NONE)
+        if record.task not in tasks:
             yield OrphanRow("tasks", record.run, f"task {record.task} in pool {record.pool!r}, which is not open")
 
 
@@ -211,12 +213,12 @@ class _Fold:
 
     @property
     def waits_for_something(self) -> bool:
-        """Whether there is anything but a letter that would move the run; one that is stuck is tried again."""
+        """Whether anything but a message would continue the run; one that is stuck is tried again."""
         execution = self._execution
         if execution is None or self.row.stuck:
             return True
         state = execution.state
-        has_open = state.sliced or state.tasks or state.timers or state.children or state.permits
+        has_open = state.pause or state.sliced or state.tasks or state.timers or state.children or state.permits
         return bool(has_open or execution.dialect.awaits(execution))
 
     def findings(self) -> Iterator[str]:
@@ -231,7 +233,11 @@ def _disagreements(row: r.RunRecord, state: State) -> Iterator[str]:
     if is_over != (row.ended_at is not None) or (is_over and Status(row.status) is not state.status):
         yield f"its row says {row.status}, its history {state.status.value}"
     elif not is_over:
-        first = min((timer.due for timer in state.timers.values() if timer.rank != inputs.CALENDAR_RANK), default=None)
+        ends = (
+            inputs.CONTROL_WAIT_RANK if state.pause is not None else None
+        )  # a wait for a control message does not run out
+        ranked = [timer for timer in state.timers.values() if timer.rank != inputs.CALENDAR_RANK]
+        first = min((timer.due for timer in ranked if ends is None or timer.rank < ends), default=None)
         if state.has_local_work and not row.has_work:
             yield "it has open work, and no restart would take it up"
         elif not row.has_work and first is not None and (row.due is None or row.due > first):

@@ -1,9 +1,10 @@
 """What a dispatcher has: tasks by run, and for each language the runs whose turn comes, with places for their tasks."""
 
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from perdure.engine.clock import Alarm
+from perdure.engine.clock import Alarm, Clock
 from perdure.kernel.assignments import Assignment
 from perdure.kernel.ids import family_of
 from perdure.kernel.values import RunId
@@ -12,6 +13,40 @@ LOOKED_AT = 1_000  # runs, for one that may have a place
 MOST_LONG = 4  # tasks without a place, for each place there is
 
 NOTHING: OrderedDict[int, Assignment] = OrderedDict()
+
+
+SLICE = 0.005
+"""Seconds of tasks that are done while they are handed out, after which the event loop has its turn."""
+
+
+class TimeSlice:
+    """How long tasks are handed out at a time. Time decides when the others are begun, and nothing else."""
+
+    def __init__(self, clock: Clock, again: Callable[[], None]) -> None:
+        self._clock = clock
+        self._again = again
+        self._until: float | None = None
+        self._is_set = False
+
+    def begin(self) -> None:
+        self._until = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next one has to wait; then it is begun soon. At least one is begun in a slice."""
+        now = time.perf_counter()
+        if self._until is None:
+            self._until = now + SLICE
+        elif now >= self._until:
+            if not self._is_set:
+                self._is_set = True
+                self._clock.call_at(self._clock.now(), self._go_on)
+            return True
+        return False
+
+    def _go_on(self) -> None:
+        self._is_set = False
+        self._again()
 
 
 class TaskQueue:
@@ -72,9 +107,9 @@ class TaskQueue:
         if not self._long_of[family]:
             del self._long_of[family]
 
-    def make_room(self, long: Iterable[Assignment], begun: Iterable[Assignment]) -> None:
-        """For others than those who have stayed `long`. `begun` are all of this lane that have."""
-        self._of = Counter(family_of(one.run) for one in begun)
+    def make_room(self, long: Iterable[Assignment], started: Iterable[Assignment]) -> None:
+        """Free places of tasks that have run `long`. `started` are all running tasks of this queue."""
+        self._of = Counter(family_of(task.run) for task in started)
         share = max(1, self._limit // 4)
         for assignment in long:
             family = family_of(assignment.run)
@@ -87,7 +122,7 @@ class TaskQueue:
             self.placed -= 1
 
 
-class Held:
+class HeldTasks:
     """Assignments by run and task. What one run has is found without looking at the others'."""
 
     __slots__ = ("_of",)
@@ -99,38 +134,38 @@ class Held:
         return sum(map(len, self._of.values()))
 
     def __iter__(self) -> Iterator[Assignment]:
-        return (assignment for held in self._of.values() for assignment in held.values())
+        return (assignment for tasks in self._of.values() for assignment in tasks.values())
 
     def add(self, assignment: Assignment) -> None:
-        held = self._of.get(assignment.run)
-        if held is None:
+        tasks = self._of.get(assignment.run)
+        if tasks is None:
             self._of[assignment.run] = {assignment.task: assignment}
         else:
-            held[assignment.task] = assignment
+            tasks[assignment.task] = assignment
 
     def get(self, run: RunId, task: int) -> Assignment | None:
-        held = self._of.get(run)
-        return None if held is None else held.get(task)
+        tasks = self._of.get(run)
+        return None if tasks is None else tasks.get(task)
 
     def of(self, run: RunId) -> Mapping[int, Assignment]:
         return self._of.get(run, NOTHING)
 
     def pop(self, run: RunId, task: int) -> Assignment | None:
-        held = self._of.get(run)
-        assignment = None if held is None else held.pop(task, None)
-        if assignment is not None and not held:
+        tasks = self._of.get(run)
+        assignment = None if tasks is None else tasks.pop(task, None)
+        if assignment is not None and not tasks:
             del self._of[run]
         return assignment
 
     def remove(self, assignment: Assignment) -> bool:
         """Whether this very assignment was held."""
-        held = self._of.get(assignment.run)
-        if held is None or held.get(assignment.task) is not assignment:
+        tasks = self._of.get(assignment.run)
+        if tasks is None or tasks.get(assignment.task) is not assignment:
             return False
-        if len(held) == 1:
+        if len(tasks) == 1:
             del self._of[assignment.run]
         else:
-            del held[assignment.task]
+            del tasks[assignment.task]
         return True
 
     def pop_all(self, run: RunId) -> Mapping[int, Assignment]:

@@ -2,25 +2,27 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.commands import lost
 from perdure.engine.context import EngineContext
-from perdure.engine.large_values import lighten_outcome
-from perdure.engine.slot import Mail
+from perdure.engine.slot import Mail, Slot
 from perdure.kernel import inputs as i
-from perdure.kernel.assignments import Assignment, EffectClaimResult, RunPort
+from perdure.kernel.assignments import Assignment, EffectClaimResult, RunPort, StreamRows
 from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.errors import Conflict
+from perdure.kernel.large_values import LargeValues, extract_from_outcome
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.values import Payload, RunId
 from perdure.stores.clocks import machine
-from perdure.stores.commit_types import Message
+from perdure.stores.commit_types import Committed, CommitUnknown, Fenced, Message, Transition
 from perdure.stores.errors import StoreError
+from perdure.stores.protocol import Store
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler
+    from perdure.engine.task_log_writer import TaskLogs
 
 # The engine's side of the interface through which a task in flight speaks to its run.
 
@@ -28,23 +30,33 @@ _task_log = logging.getLogger("perdure.task")
 
 Ask = Callable[[RunId, i.Input], Awaitable[i.InputAnswer]]
 Text = Callable[[RunId, Payload], Awaitable[bytes]]
+AddLine = Callable[[Assignment, int, str, str, dict[str, Any]], None]
 
 
 class TaskPort:
-    __slots__ = ("_ask", "_assignment", "_text")
+    __slots__ = ("_add_line", "_ask", "_assignment", "_lines", "_open_rows", "_text")
 
     def __init__(
         self,
         assignment: Assignment,
         ask: Ask,
         text: Text,
+        add_line: AddLine,
+        open_rows: Callable[[RunId], StreamRows],
     ) -> None:
         self._assignment = assignment
         self._ask = ask
         self._text = text
+        self._add_line = add_line
+        self._lines = 0
+        self._open_rows = open_rows
 
-    async def _must(self, given: i.Input) -> i.InputAnswer:
-        answer = await self._ask(self._assignment.run, given)
+    @property
+    def stream_rows(self) -> StreamRows:
+        return self._open_rows(self._assignment.run)
+
+    async def _must(self, input: i.Input) -> i.InputAnswer:
+        answer = await self._ask(self._assignment.run, input)
         if isinstance(answer, i.Refused):
             raise Conflict(f"{self._assignment.path}: {answer.reason}", run=self._assignment.run)
         return answer
@@ -77,13 +89,47 @@ class TaskPort:
 
     def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
         assignment = self._assignment
+        self._lines += 1
+        self._add_line(assignment, self._lines, level, message, fields)
         number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
         # The fields stay together: among the record's own attributes a user's `name` would be refused.
         _task_log.log(number, "%s", message, extra={"run": assignment.run, "path": assignment.path, "fields": fields})
 
 
+class RunRows:
+    """The rows of a run's streams. What is written twice is the same: after an unknown commit it is written again."""
+
+    def __init__(self, run: RunId, store: Store, slots: Mapping[RunId, Slot]) -> None:
+        self._run = run
+        self._store = store
+        self._slots = slots
+
+    async def read(self) -> list[tuple[bytes, bytes]]:
+        return await self._store.stream_rows(self._run)
+
+    async def write(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+        if not rows:
+            return
+        for attempt in range(WRITES_TRIED):
+            slot = self._slots.get(self._run)
+            if slot is None or slot.is_gone:
+                break
+            batch = [Transition(self._run, slot.partition, 0, stream_rows=rows)]
+            answer = self._store.commit_at_once(batch) or await self._store.commit(batch)
+            if not isinstance(answer, Committed | Fenced | CommitUnknown):
+                answer = await answer
+            if isinstance(answer, Committed):
+                return
+            if isinstance(answer, Fenced):
+                break
+            _log.warning("the outcome of a commit of stream rows is unknown, writing again: %s", answer.error)
+            await asyncio.sleep(0.05 * 2**attempt)
+        raise Conflict("the run belongs to another process, or its store takes nothing", run=self._run)
+
+
 _log = logging.getLogger("perdure.engine")
 
+WRITES_TRIED = 5
 MOST_LET_GO = 10_000  # runs of which it is remembered; what is forgotten makes suspects, and charges nobody
 SPEAK_EVERY = 1.0  # seconds between tries to speak for a task, while the store is away
 
@@ -95,15 +141,41 @@ class TaskRecorder:
         self._tasks = context.tasks
         self._slots = context.slots
         self._scheduler = scheduler
+        self._logs: TaskLogs | None = None  # until a task logs anything
         self.given_up: dict[RunId, set[tuple[int, int]]] = {}
         """Tasks, with their deliveries, that this process had to give up although it lives."""
         self._is_closed = False
+        self._open_rows: Callable[[RunId], StreamRows] = lambda run: RunRows(run, self._store, self._slots)
 
     def port_for(self, assignment: Assignment) -> RunPort:
-        return TaskPort(assignment, self._scheduler.ask, self._scheduler.text)
+        return TaskPort(assignment, self._scheduler.ask, self._scheduler.text, self._add_line, self._open_rows)
 
-    def task_done(self, assignment: Assignment, outcome: Outcome, recorded: Callable[[], None] | None = None) -> None:
-        outcome, values = lighten_outcome(outcome)
+    def _add_line(self, assignment: Assignment, number: int, level: str, text: str, fields: dict[str, Any]) -> None:
+        if self._logs is None:
+            from perdure.engine.task_log_writer import TaskLogs
+
+            self._logs = TaskLogs(self._store, self._clock, self._tasks)
+        self._logs.add(assignment, number, level, text, fields)
+
+    async def write_logs(self) -> None:
+        if self._logs is not None:
+            await self._logs.write()
+
+    def extract_large_values(self, outcome: Outcome, then: Callable[[Outcome, LargeValues], None]) -> None:
+        async def work() -> None:
+            then(*await asyncio.to_thread(extract_from_outcome, outcome))
+
+        self._tasks.spawn(work())
+
+    def task_done(
+        self,
+        assignment: Assignment,
+        outcome: Outcome,
+        recorded: Callable[[], None] | None = None,
+        values: LargeValues = (),
+    ) -> None:
+        outcome, more = extract_from_outcome(outcome)
+        values += more
         result = i.TaskResult(assignment.task, assignment.attempt, assignment.delivery, outcome)
         reply = None if recorded is None else lambda answer: recorded()
         self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, result, reply=reply, values=values))
@@ -145,11 +217,11 @@ class TaskRecorder:
         self._is_closed = True
 
     async def _clear(self, assignment: Assignment) -> None:
-        word = i.encode(i.Clear(assignment.task, assignment.delivery, outlived=False))
+        body = i.encode(i.Clear(assignment.task, assignment.delivery, outlived=False))
         while not self._is_closed:
             try:
-                await self._store.send(Message(assignment.run, self._clock.now(), word))
+                await self._store.send(Message(assignment.run, self._clock.now(), body))
                 return
             except StoreError as error:
-                _log.info("task %s of run %s cannot be spoken for yet: %s", assignment.task, assignment.run, error)
+                _log.info("task %s of run %s cannot be cleared yet: %s", assignment.task, assignment.run, error)
                 await asyncio.sleep(SPEAK_EVERY)

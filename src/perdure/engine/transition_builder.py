@@ -25,9 +25,11 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
     turns: list[tuple[Instant, list[e.Event]]] = []
     consumes: list[int] = []
     brings_more = False  # than events
+    count = 0
     for turn, mail in zip(slot.turns, slot.taken, strict=True):
         if turn.events:
             turns.append((turn.now, turn.events))
+            count += len(turn.events)
         if mail.position is not None:
             consumes.append(mail.position)
         if turn.values or turn.programs or turn.claims or turn.cache_writes or mail.values or mail.borrowed:
@@ -38,6 +40,8 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
     change = Transition(slot.id, slot.partition, state.seq, consumes=tuple(consumes))
     if turns:
         change.row = encode_turns(turns)
+        if slot.creation is None:
+            change.base = state.seq - count
         tail = slot.tail_bytes + len(change.row)
         is_due = tail > snapshot_bytes and tail > slot.snapshot_bytes
         if is_due:
@@ -93,13 +97,16 @@ def _summary(slot: Slot, execution: Execution) -> RunSummary | None:
     if state.status.is_final:
         summary = RunSummary(state.status, False, None, state.ended_at)
     elif state.has_local_work:
-        was = slot.summary if slot.summary is not None and slot.summary.has_work else None
+        status = Status.RUNNING if state.pause is None else Status.PAUSED
+        was = slot.summary
+        if was is not None and not (was.has_work and was.status is status):
+            was = None
         if was is not None and not (slot.timers or slot.waits or slot.calendar):
             return None
         due, on_wall = slot.due_times()
         if was is not None and not (_is_earlier(due, was.due) or _is_earlier(on_wall, was.on_wall)):
             return None
-        summary = RunSummary(Status.RUNNING, True, due, None, on_wall)
+        summary = RunSummary(status, True, due, None, on_wall)
     else:
         due, on_wall = slot.due_times()
         summary = RunSummary(state.activity, False, due, None, on_wall)
@@ -147,27 +154,39 @@ def child_start(execution: Execution, event: e.ChildStarted) -> Message:
     return Message(execution.child_id(event.child), execution.state.at, i.encode(start))
 
 
-def _message(change: Transition, to: RunId, execution: Execution, given: i.Input) -> None:
-    change.messages = append_to(change.messages, [Message(to, execution.state.at, i.encode(given))])
+def _message(change: Transition, to: RunId, execution: Execution, input: i.Input) -> None:
+    change.messages = append_to(change.messages, [Message(to, execution.state.at, i.encode(input))])
 
 
 def _task_scheduled(change: Transition, slot: Slot, execution: Execution, event: e.TaskScheduled) -> None:
     if event.pool:
-        slot.pooled.add(event.task)
-        _offer(change, execution, event.task)
+        _offer(change, slot, execution, event.task)
 
 
-def _offer(change: Transition, execution: Execution, number: int) -> None:
+def _offer(change: Transition, slot: Slot, execution: Execution, number: int) -> None:
     task = execution.state.tasks.get(number)
     if task is None:
         return  # scheduled and settled in one decision
+    if task.laid_down:
+        if number in slot.pooled:
+            slot.pooled.discard(number)
+            change.withdrawn = append_to(change.withdrawn, [number])
+        return
+    slot.pooled.add(number)
     body = encode_assignment(AssignmentMessage(assignment(execution, number, b"", b""), task.arguments, task.input))
     change.offers = append_to(change.offers, [TaskOffer(number, task.delivery, task.pool, task.provider, body)])
 
 
 def _task_redelivered(change: Transition, slot: Slot, execution: Execution, event: e.TaskRedelivered) -> None:
     if event.task in slot.pooled:
-        _offer(change, execution, event.task)
+        _offer(change, slot, execution, event.task)
+
+
+def _tasks_taken_up(change: Transition, slot: Slot, execution: Execution, event: e.TasksTakenUp) -> None:
+    for number in event.tasks:
+        task = execution.state.tasks.get(number)
+        if task is not None and task.pool:
+            _offer(change, slot, execution, number)
 
 
 def _task_ended(change: Transition, slot: Slot, execution: Execution, event: e.TaskEnded) -> None:
@@ -228,7 +247,7 @@ def _run_ended(change: Transition, slot: Slot, execution: Execution, event: e.Ru
 
 
 def _run_disowned(change: Transition, slot: Slot, execution: Execution, event: e.RunDisowned) -> None:
-    if execution.state.status.is_final and not any(letter.to == execution.id for letter in change.messages):
+    if execution.state.status.is_final and not any(message.to == execution.id for message in change.messages):
         _message(change, execution.id, execution, i.Disown())
 
 
@@ -244,12 +263,13 @@ def _run_forked(change: Transition, slot: Slot, execution: Execution, event: e.R
         change.permits_asked = append_to(change.permits_asked, [request])
     for number, task in state.tasks.items():
         if task.pool and not task.cancelling:
-            _offer(change, execution, number)
+            _offer(change, slot, execution, number)
 
 
 _ASKS: dict[type[e.Event], Callable[[Transition, Slot, Execution, Any], None]] = {
     e.TaskScheduled: _task_scheduled,
     e.TaskRedelivered: _task_redelivered,
+    e.TasksTakenUp: _tasks_taken_up,
     e.TaskEnded: _task_ended,
     e.TaskCancelRequested: _task_cancel_requested,
     e.TimerSet: _timer_set,

@@ -25,7 +25,7 @@ class VirtualClock:
     def set_wall(self, by: Instant) -> None:
         """Somebody sets the clock on the wall: forward, or back."""
         self._ahead += by
-        self._alarms = [(at - by if alarm.is_on_wall else at, n, alarm) for at, n, alarm in self._alarms]
+        self._alarms = [(at - by if alarm.is_on_wall else at, count, alarm) for at, count, alarm in self._alarms]
         heapify(self._alarms)
 
     def call_at(self, at: Instant, callback: Callable[[], None]) -> Alarm:

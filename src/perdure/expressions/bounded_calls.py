@@ -1,17 +1,17 @@
 """Large work in pieces: each call into C does a few milliseconds of work at most, so that other threads get their turn.
 
-Small operands take the plain way. The answers are those of the methods of `str` and `list` with the same names.
-Who calls pays first; `split` is told as it goes how many parts it makes, for nobody knows it before.
+Small operands are handled directly. The results are those of the methods of `str` and `list` with the same names. The
+caller pays first; `split` reports the number of parts as it goes, because it is not known before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-CHARACTERS = 200_000  # of text that one call looks at
-LONGEST_PART = 1_000_000  # of a text to look for, which no piece may be shorter than
-PARTS = 50_000  # elements that one call makes or reads
+CHARACTERS = 200_000  # characters that one call scans
+LONGEST_PART = 1_000_000  # characters of a text to search for; no piece may be shorter
+PARTS = 50_000  # elements that one call creates or reads
 _RUN = 4_096  # elements sorted by one call
-_LONG_KEY = 256  # longer keys are compared so slowly that fewer of them are sorted by one call
+_LONG_KEY = 256  # comparing longer keys is so slow that fewer of them are sorted by one call
 _RUN_OF_LONG_KEYS = 8
 
 Pay = Callable[[int], None]
@@ -43,9 +43,9 @@ def rfind(text: str, part: str, start: int, end: int) -> int:
 
 
 def split(text: str, separator: str, limit: int, pay: Pay) -> list[str]:
-    """As `text.split(separator, limit)`; `limit` is negative for no limit, `separator` is not empty."""
+    """Like `text.split(separator, limit)`; `limit` is negative for no limit, `separator` is not empty."""
     parts: list[str] = []
-    begin = at = 0  # of the part that is open, and of what was not looked at
+    begin = at = 0  # of the open part, and of the text not scanned yet
     length, width = len(text), len(separator)
     while at < length and limit != 0:
         stop = min(length, at + max(CHARACTERS, width) + width - 1)
@@ -64,11 +64,11 @@ def split(text: str, separator: str, limit: int, pay: Pay) -> list[str]:
 
 
 def characters(text: str) -> list[str]:
-    """As `list(text)`."""
-    made: list[str] = []
+    """Like `list(text)`."""
+    result: list[str] = []
     for at in range(0, len(text), PARTS):
-        made += text[at : at + PARTS]
-    return made
+        result += text[at : at + PARTS]
+    return result
 
 
 def join(separator: str, parts: Sequence[str]) -> str:
@@ -78,7 +78,7 @@ def join(separator: str, parts: Sequence[str]) -> str:
 
 
 def strip(text: str, characters: str, *, left: bool = True, right: bool = True) -> str:
-    """As `text.strip(characters)`, or only on one side. The work grows with the product of both lengths."""
+    """Like `text.strip(characters)`, or only on one side. The work grows with the product of both lengths."""
     step = max(1, CHARACTERS // (2 + len(characters)))
     first, last = 0, len(text)
     while left and first < last:
@@ -95,7 +95,7 @@ def strip(text: str, characters: str, *, left: bool = True, right: bool = True) 
 
 
 def replace(text: str, old: str, new: str, limit: int, pay: Pay) -> str:
-    """As `text.replace(old, new, limit)`; `limit` is negative for no limit."""
+    """Like `text.replace(old, new, limit)`; `limit` is negative for no limit."""
     if old:
         return join(new, split(text, old, limit, pay))
     count = len(text) + 1 if limit < 0 else min(limit, len(text) + 1)
@@ -112,7 +112,7 @@ def translate(text: str, table: Mapping[int, Any]) -> str:
 
 
 def order(keys: Sequence[Any], longest: int = 0) -> list[int]:
-    """The places of the keys in ascending order, equal keys in the order they stand. `longest` is a key's length."""
+    """The places of the keys in ascending order, equal keys in their original order. `longest` is a key's length."""
     step = _RUN if longest <= _LONG_KEY else _RUN_OF_LONG_KEYS
     at = keys.__getitem__
     runs = [sorted(range(first, min(first + step, len(keys))), key=at) for first in range(0, len(keys), step)]
@@ -125,19 +125,19 @@ def order(keys: Sequence[Any], longest: int = 0) -> list[int]:
 def _merged(keys: Sequence[Any], left: list[int], right: list[int]) -> list[int]:
     if not keys[right[0]] < keys[left[-1]]:
         return left + right
-    made: list[int] = []
-    add = made.append
+    merged: list[int] = []
+    add = merged.append
     rest, other = iter(left), iter(right)
-    one, two = next(rest), next(other)
-    key, key_of_two = keys[one], keys[two]
+    first, second = next(rest), next(other)
+    key, key_of_two = keys[first], keys[second]
     while True:
         if key_of_two < key:
-            add(two)
-            if (two := next(other, -1)) < 0:
-                return [*made, one, *rest]
-            key_of_two = keys[two]
+            add(second)
+            if (second := next(other, -1)) < 0:
+                return [*merged, first, *rest]
+            key_of_two = keys[second]
         else:
-            add(one)
-            if (one := next(rest, -1)) < 0:
-                return [*made, two, *other]
-            key = keys[one]
+            add(first)
+            if (first := next(rest, -1)) < 0:
+                return [*merged, second, *other]
+            key = keys[first]

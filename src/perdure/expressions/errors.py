@@ -1,15 +1,14 @@
-"""What can go wrong with an expression or a template of any language.
+"""Errors of expressions and templates of any language.
 
-`SyntaxFault` is raised by compiling and lists every problem. Everything that an evaluation raises is a `Failure`:
+`SyntaxFault` is raised when compiling and lists every problem. Everything that an evaluation raises is a `Failure`:
 `EvaluationFault` when there is no value for these data (in CEL, `&&` and `||` may absorb it), `LimitExceeded` when the
-expression asks for too much (nothing absorbs it). What a step waits for, retries or fails on is decided by the
-dialect. Jinja's errors have codes besides; they share `LocatedError`.
+expression needs too much (nothing absorbs it). What a step waits for, retries or fails on is decided by the dialect.
+Jinja's errors also have codes; they share `LocatedError`.
 """
 
 from collections.abc import Callable
 
-from perdure.expressions.problems import Finding, Spanned
-from perdure.expressions.source import Position, Source
+from perdure.expressions.source import ExpressionProblem, Position, Source, Spanned
 
 
 class ExpressionError(Exception):
@@ -17,21 +16,21 @@ class ExpressionError(Exception):
 
 
 class SyntaxFault(ExpressionError):
-    """The text is not an expression of the language, or uses what its context does not allow."""
+    """The text is not an expression of the language, or uses something that its context does not allow."""
 
-    def __init__(self, findings: tuple[Finding, ...]) -> None:
+    def __init__(self, findings: tuple[ExpressionProblem, ...]) -> None:
         super().__init__("\n".join(str(finding) for finding in findings))
         self.findings = findings
 
 
 class OutOfStack(SyntaxFault):
-    """The caller left too little stack to compile. This is about the moment, not about the text: never cache it."""
+    """The caller left too little stack to compile. This depends on the caller, not on the text: never cache it."""
 
 
 class LocatedError(ExpressionError):
     """A message and, once known, the part of the text that it is about."""
 
-    place = ""  # the path to the expression, when it stands inside a larger value
+    place = ""  # the path to the expression, if it is inside a larger value
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -61,12 +60,12 @@ class Failure(LocatedError):
         self._hint = hint  # called only when the failure is shown: most are absorbed and must stay cheap
 
     def blame(self, culprit: Spanned) -> None:
-        """Name the sub-expression, unless a smaller one was named already."""
+        """Name the sub-expression, unless a smaller one was already named."""
         if self.culprit is None:
             self.culprit = culprit
 
     def locate(self, source: Source) -> None:
-        """Fill in position, sub-expression and picture; a failure without a culprit stays as it is."""
+        """Fill in position, sub-expression and picture; a failure without a node stays unchanged."""
         if self._hint is not None:
             self.message += self._hint()
             self._hint = None
@@ -80,4 +79,4 @@ class EvaluationFault(Failure):
 
 
 class LimitExceeded(Failure):
-    """The expression asked for more steps, depth, output or size than it was given."""
+    """The expression needed more steps, depth, output or size than allowed."""

@@ -1,7 +1,7 @@
 """Large JSON text, decoded in pieces: one call into C reads a few hundred kilobytes at most.
 
-A list or object that is longer is cut between its elements, and what is still too long is cut again. Each level looks
-at its text once more, which is paid for before.
+A longer list or object is split between its elements, and what is still too long is split again. Each level scans its
+text once more, which is paid for in advance.
 """
 
 import re
@@ -20,46 +20,46 @@ Pay = Callable[[int], None]
 
 
 class MalformedJson(ValueError):
-    """The text is not JSON, as far as its brackets and commas tell."""
+    """The text is not JSON, as far as its brackets and commas show."""
 
 
 def decode(text: str, decode_piece: Decode, pay: Pay, *, unique: bool = False) -> Any:
-    """What `decode_piece` gives for the whole text. With `unique` a repeated member of an object is refused."""
+    """The result of `decode_piece` for the whole text. With `unique` a repeated member of an object is refused."""
     if len(text) <= LARGEST:
         return decode_piece(text)
     body = text.strip(_BLANKS)
     if body[:1] + body[-1:] not in ("[]", "{}"):
         return decode_piece(text)
     pay(4 * len(body))
-    made: Any = [] if body[0] == "[" else {}
+    result: Any = [] if body[0] == "[" else {}
     for piece, is_alone in _cut(body):
         if not is_alone:
-            _extend(made, decode_piece(body[0] + piece + body[-1]), unique)
-        elif type(made) is list:
-            made.append(decode(piece, decode_piece, pay, unique=unique))
+            _extend(result, decode_piece(body[0] + piece + body[-1]), unique)
+        elif type(result) is list:
+            result.append(decode(piece, decode_piece, pay, unique=unique))
         else:
             key = _KEY.match(piece)
             if key is None:
                 raise MalformedJson("an object has a member without a name")
             value = decode(piece[key.end() :], decode_piece, pay, unique=unique)
-            _extend(made, {decode_piece(key[1]): value}, unique)
-    return made
+            _extend(result, {decode_piece(key[1]): value}, unique)
+    return result
 
 
-def _extend(made: Any, more: Any, unique: bool) -> None:
-    if type(made) is list:
-        made += more
+def _extend(result: Any, more: Any, unique: bool) -> None:
+    if type(result) is list:
+        result += more
         return
-    before = len(made)
-    made.update(more)
-    if unique and len(made) < before + len(more):
+    before = len(result)
+    result.update(more)
+    if unique and len(result) < before + len(more):
         raise MalformedJson("a member is repeated in one object")
 
 
 def _cut(body: str) -> list[tuple[str, bool]]:
-    """The elements between the outer brackets, some together, large ones alone."""
+    """The elements between the outer brackets, small ones in groups, large ones alone."""
     pieces: list[tuple[str, bool]] = []
-    start = first = 1  # of the elements that are kept together, and of the one that is open
+    start = first = 1  # of the elements in the current group, and of the open one
     depth = 0
     last = len(body) - 1
     for token in _TOKEN.finditer(body, 1):

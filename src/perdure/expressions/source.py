@@ -1,9 +1,10 @@
 """Expression text with positions: where an offset is, and how to point at it.
 
-Knows nothing of CEL: only lines, columns and carets.
+Independent of the expression language: only lines, columns and carets.
 """
 
 from bisect import bisect_right
+from typing import Protocol
 
 import msgspec
 
@@ -23,7 +24,7 @@ _WIDEST = 100  # a longer line is shown as the part around the caret
 
 
 class Source:
-    """One expression as it was written."""
+    """One expression as written."""
 
     __slots__ = ("_line_starts", "text")
 
@@ -42,18 +43,46 @@ class Source:
         return text if len(text) <= _WIDEST else f"{text[:60]} … {text[-30:]}"
 
     def point_at(self, offset: int) -> str:
-        """Two lines: the line that holds `offset`, and a caret under it."""
+        """Two lines: the line that contains `offset`, and a caret under it."""
         starts = self._starts()
         line = bisect_right(starts, offset)
         end = starts[line] - 1 if line < len(starts) else len(self.text)
-        shown, column = self.text[starts[line - 1] : end].rstrip("\r"), offset - starts[line - 1]
-        if len(shown) > _WIDEST:
-            left = max(0, min(column - _WIDEST // 2, len(shown) - _WIDEST))
-            shown, column = shown[left : left + _WIDEST], column - left
-        shown = "".join(c if c.isprintable() else " " for c in shown)
-        return f" | {shown}\n | {'.' * column}^"
+        line_text, column = self.text[starts[line - 1] : end].rstrip("\r"), offset - starts[line - 1]
+        if len(line_text) > _WIDEST:
+            left = max(0, min(column - _WIDEST // 2, len(line_text) - _WIDEST))
+            line_text, column = line_text[left : left + _WIDEST], column - left
+        line_text = "".join(c if c.isprintable() else " " for c in line_text)
+        return f" | {line_text}\n | {'.' * column}^"
 
     def _starts(self) -> list[int]:
         if self._line_starts is None:
             self._line_starts = [0, *(i + 1 for i, c in enumerate(self.text) if c == "\n")]
         return self._line_starts
+
+
+# One problem at one place of a source text, with a picture that points at it.
+
+
+class Spanned(Protocol):
+    """Anything with a start and an end in the source."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+
+class ExpressionProblem(msgspec.Struct, frozen=True):
+    """One problem at one place."""
+
+    message: str
+    position: Position
+    picture: str
+
+    @classmethod
+    def at(cls, source: Source, offset: int, message: str) -> "ExpressionProblem":
+        return cls(message, source.position(offset), source.point_at(offset))
+
+    def __str__(self) -> str:
+        return f"{self.position}: {self.message}\n{self.picture}"

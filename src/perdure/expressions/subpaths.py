@@ -1,4 +1,4 @@
-"""Paths into values that lie in storage: `a.b[0]`, `items[*].id` (STY-219)."""
+"""Paths into values in storage: `a.b[0]`, `items[*].id` (STY-219)."""
 
 import re
 from typing import Any
@@ -15,11 +15,13 @@ class PathNotFound(LookupError):
 
 
 def follow(value: Any, path: str) -> Any:
-    """What stands there. Raises `NothingAt`."""
+    """The value at the path. Raises `PathNotFound`."""
     steps = _PART.findall(path)
     for at, step in enumerate(steps):
         if step == "[*]":
-            rest = "".join(one if one.startswith("[") else f".{one}" for one in steps[at + 1 :]).lstrip(".")
+            rest = "".join(
+                rest_step if rest_step.startswith("[") else f".{rest_step}" for rest_step in steps[at + 1 :]
+            ).lstrip(".")
             if not isinstance(value, list):
                 raise PathNotFound(path)
             return [follow(step_text, rest) for step_text in value]

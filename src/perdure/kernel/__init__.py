@@ -1,1 +1,4 @@
-"""What decides. Pure: no clock, no randomness, no I/O; knows no language and no store."""
+"""The pure core of the engine: inputs, events, turns and the state of a run.
+
+It has no clock, no randomness and no I/O, and knows no language, no store and no provider.
+"""

@@ -1,5 +1,6 @@
-"""What a worker is handed, and the one door through which work in progress speaks to its run."""
+"""What a worker receives, and the interface through which a running task reaches its run."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -25,19 +26,19 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     language: str = ""  # of the run
     suspicion: int = 0  # whether its process may have been lost because of it, see `crash_attribution`
     losses: int = 0
-    apart: bool = False  # to be done in a process of its own, whatever its provider says
-    secrets: tuple[str, ...] = ()  # names that the run's document has: hidden in whatever any task of the run says
-    namespace: str = "default"  # of the run's document, for which the operator's policy may differ
+    apart: bool = False  # runs in a process of its own, whatever its provider declares
+    secrets: tuple[str, ...] = ()  # secret names in the run's document: masked in whatever any task of the run reports
+    namespace: str = "default"  # of the run's document; the operator's policy may depend on it
 
 
 NOT_IMPORTED = "Platform.NotImported"
-"""How an assignment ends that was to be done apart and could not be begun there. It is never recorded."""
+"""The outcome of an assignment that had to run in isolation and could not be started there. It is never recorded."""
 
 
 class EffectClaimResult(msgspec.Struct, frozen=True):
-    """The answer to a wish to perform an effect.
+    """The answer to a request to perform an effect.
 
-    completed: it was performed before; `result` is what it gave, `unfit` why that cannot be told.
+    completed: it was performed before; `result` is its result, `unfit` why that has no JSON form.
     in_doubt: an earlier holder claimed it and vanished; it may have happened.
     """
 
@@ -48,7 +49,7 @@ class EffectClaimResult(msgspec.Struct, frozen=True):
 
 
 class RunPort(Protocol):
-    """How a task in flight reaches its run. Every awaited call answers once the fact is durable."""
+    """How a running task reaches its run. Every awaited call returns once the fact is durable."""
 
     async def claim_effect(self, key: str) -> EffectClaimResult: ...
     async def complete_effect(self, key: str, result: bytes) -> None: ...
@@ -58,6 +59,15 @@ class RunPort(Protocol):
     async def report(self, body: bytes) -> bytes | None: ...
     def heartbeat(self, detail: bytes | None) -> None: ...
     def log(self, level: str, message: str, fields: dict[str, Any]) -> None: ...
+
+
+class StreamRows(Protocol):
+    """Rows of a run beside its log, for packets of its streams: written together, or not at all."""
+
+    async def read(self) -> list[tuple[bytes, bytes]]: ...
+
+    async def write(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Returns once they are durable. None as a body: the row is removed."""
 
 
 class AssignmentMessage(msgspec.Struct, array_like=True, frozen=True):

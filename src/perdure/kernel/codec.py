@@ -35,7 +35,7 @@ def _decoder(events: tuple[type[Event], ...]) -> msgspec.msgpack.Decoder[Any]:
 def decode_turns(dialect: Dialect, row: bytes) -> Turns:
     try:
         turns: Turns = _decoder(dialect.events).decode(row)
-    except msgspec.ValidationError as error:  # whole, but in words we do not have; what is damaged is another error
+    except msgspec.ValidationError as error:  # a complete record, with unknown events or fields
         raise NewerRecord(f"its history contains something that this version does not know ({error})") from None
     return turns
 
@@ -61,8 +61,12 @@ _header = msgspec.msgpack.Decoder(_Header)
 _snapshot = msgspec.msgpack.Decoder(_Snapshot)
 
 
+class DamagedLog(ValueError):
+    """Rows of one log overlap, or one of them is missing."""
+
+
 def restore(execution: Execution, snapshot: bytes) -> bool:
-    """Put a snapshot into a fresh execution; False if it is of another version and the log must be folded whole."""
+    """Load a snapshot into a fresh execution; False if it has another version and the whole log must be folded."""
     try:
         header = _header.decode(snapshot)
         if header.version != SNAPSHOT_VERSION or header.dialect_version != execution.dialect.version:
@@ -81,4 +85,9 @@ def fold(execution: Execution, rows: Iterable[tuple[int, bytes]]) -> Execution:
         if last > execution.state.seq:
             rest()
             execution.fold(decode_turns(execution.dialect, row))
+            if execution.state.seq != last:
+                raise DamagedLog(
+                    f"the log row that ends with event {last} does not continue the one before it:"
+                    f" with it the log has {execution.state.seq} events"
+                )
     return execution

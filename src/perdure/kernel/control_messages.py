@@ -1,11 +1,11 @@
-"""Words: what people and programs say to a run, apart from results, timers and what runs say to each other."""
+"""Control messages: what people and programs send to a run, apart from results, timers and messages between runs."""
 
 from collections.abc import Sequence
 
 from perdure.kernel import inputs as i
 
 PARENT = "parent"
-"""Who cancels a child when its parent does; that is no word, but a message of the engine's own."""
+"""Who cancels a child when its parent is cancelled; that is a message of the engine, not a control message."""
 
 _KINDS: dict[type[i.Input], str] = {
     i.Signal: "signal",
@@ -21,7 +21,7 @@ RESULTS = (i.TaskResult, i.TaskLost, i.ChildResult)
 
 
 def kind_of(input: i.Input) -> str:
-    """Of a word; empty for everything else."""
+    """The kind of a control message; empty for any other input."""
     if isinstance(input, i.Cancel) and input.by == PARENT:
         return ""
     return _KINDS.get(type(input), "")
@@ -31,11 +31,11 @@ def is_control_message(input: i.Input) -> bool:
     return bool(kind_of(input))
 
 
-def held_places(inputs: Sequence[i.Input]) -> frozenset[int]:
-    """Places of inputs after which the run makes no move yet, because a word that waits with them is accepted first.
+def deferred_places(inputs: Sequence[i.Input]) -> frozenset[int]:
+    """Places of inputs after which the run makes no move yet: a control message that waits with them comes first.
 
-    A row begins and ends with a word. What only tells or grants something does not part it; results, bounds and what
-    begins a life of the run do.
+    A row begins and ends with a control message. Inputs that only inform or grant something do not interrupt it;
+    results, bounds and inputs that begin a life of the run do.
     """
     places: set[int] = set()
     first = None

@@ -1,6 +1,7 @@
-"""Credentials as maps, whoever made them: what of them is secret, and what HTTP makes of them.
+"""Credentials as maps: which parts of them are secret, and how HTTP uses them.
 
-Authors, stored credentials and answers of token servers use different names for the same things; here they meet.
+Authors, stored credentials and responses of token servers use different names for the same things; they are unified
+here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ PUBLIC = frozenset(
         *("endpoint", "url", "issuer", "created_at", "path"),
     }
 )
-"""Members of a credential that are no secret: to mask `postgres` or `Bearer` everywhere would garble every text."""
+"""Members of a credential that are not secret: masking `postgres` or `Bearer` everywhere would garble every text."""
 
 
 def secret_texts(value: Any, public: frozenset[str] = PUBLIC) -> Iterator[str]:
@@ -68,7 +69,7 @@ _KEYS = ("key", "api_key", "apikey", "value", "token")
 
 
 def first(value: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
-    """The first of these members that is a text with something in it."""
+    """The first of these members that is a non-empty text."""
     return next((text for name in names if isinstance(text := value.get(name), str) and text), None)
 
 

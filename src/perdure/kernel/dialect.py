@@ -1,16 +1,16 @@
-"""What a workflow language must offer, and what it may offer besides.
+"""The base class of workflow languages: what each must define, and what it may define.
 
     text ──parse──▶ Program          once, validated; `load` reads a pinned text again and never validates it
     accept(turn, input)              an input was recorded: react to it
     advance(turn) ──▶ moved?         one internal move; False when the run needs something from outside
     evolve(body, event)              total, constant time; sees the kernel's events and its own
 
-A dialect works on two things only: the `Turn`, through which it asks and emits, and its `body`, which nothing but
+A dialect works on two things only: the `Turn`, through which it asks and emits, and its `body`, which only
 `evolve` changes. Within one `accept` or `advance` it asks (`turn.text`, `turn.resource`, `turn.cached`) before it
 emits, so that the move can be made again with the answer.
 
-What a language may offer has a default here that means "nothing". Where nothing has no answer (the history of a
-language without event names of its own), the default raises, and a flag says whether the language overrides it.
+Optional methods have a default here that means "nothing". Where there is no such value (the history of a language
+without event names of its own), the default raises, and a flag says whether the language overrides it.
 """
 
 from abc import ABC, abstractmethod
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from perdure.kernel.events import Event
     from perdure.kernel.execution import Execution
     from perdure.kernel.inputs import Input
+    from perdure.kernel.run_trace import Trace
     from perdure.kernel.sealed_arguments import SecretRequests
+    from perdure.kernel.step_overview import DocumentPath, StepOverview
     from perdure.kernel.turn import Turn
 
 
@@ -54,14 +56,21 @@ class Dialect(ABC):
     name: ClassVar[str]
     """The language, as `ps` shows it."""
     version: ClassVar[int]
-    """Of the snapshot; a snapshot of another version is passed over."""
+    """Version of the snapshot; a snapshot of another version is ignored."""
     edition: ClassVar[int]
-    """Of the language. Raised when documents may say what an older program would misread; see `versions`."""
+    """Edition of the language. Raised when documents may contain what an older program would misread; see `versions`.
+    """
     name_label: ClassVar[str] = ""
-    """The label that holds a run's own name, by which people call it; empty where runs have ids only."""
-    calling_words: ClassVar[tuple[bytes, ...]] = ()
-    """A text without any of these starts no other document."""
+    """The label that holds a run's own name; empty where runs have only ids."""
+    call_markers: ClassVar[tuple[bytes, ...]] = ()
+    """A text that contains none of these starts no other document."""
     is_for_tests: ClassVar[bool] = False
+    pauses_itself: ClassVar[bool] = False
+    """A paused run makes moves, and holds back those that its language says; otherwise the kernel makes none at all."""
+    tells_steps_by_events: ClassVar[bool] = False
+    """Which steps have ended is not in the state of a run, only in its events."""
+    reopens_at_failure: ClassVar[bool] = False
+    """A redrive goes on at what failed: finished work, and effects, stay. Otherwise work is done again."""
     ignores_late_cancel: ClassVar[bool] = False
     """Cancelling a run that has ended changes nothing; otherwise it is a conflict."""
 
@@ -100,11 +109,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def declares(self, text: bytes, file: str = "") -> list[DeclaredResource]:
-        """The resources a text holds, as far as it can be read; a document that can be run is one too."""
+        """The resources in a text, as far as it can be read; a document that can be run is one too."""
 
     @abstractmethod
     def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
-        """Every problem of the text, and the program that can be run, if it holds one."""
+        """Every problem of the text, and the program that can be run, if there is one."""
 
     @abstractmethod
     def load(self, text: bytes) -> Any:
@@ -112,13 +121,13 @@ class Dialect(ABC):
 
     @abstractmethod
     def title(self, program: Any) -> str:
-        """What the document calls itself; empty if it has no name of its own."""
+        """The name that the document gives itself; empty if it has none."""
 
     def foresee(self, text: bytes, around: ValidationContext) -> None:  # noqa: B027  (nothing to foresee is an answer)
         """Look up in the context what `parse` will look up, as far as the text tells, so that most are parsed once."""
 
     def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:
-        """Marks by which a run of the program is found, besides its id."""
+        """Labels by which a run of the program is found, besides its id."""
         return {}
 
     def secret_names(self, program: Any) -> tuple[str, ...]:
@@ -130,15 +139,19 @@ class Dialect(ABC):
         return "default"
 
     def check_entry(self, program: Any, step: str) -> Problem | None:
-        """Where a start may ask to begin with a step of its choice: what is wrong with this one."""
+        """What is wrong with the step at which a start asks to begin, where the language allows to choose one."""
         raise NotImplementedError
 
     def graph(self, program: Any) -> Graph:
         """The document as a graph."""
         raise NotImplementedError
 
+    def trace(self, program: Any, turns: Iterable[tuple[Instant, list["Event"]]]) -> "Trace":
+        """What a run made of the graph; for languages that draw graphs."""
+        raise NotImplementedError
+
     def why_unfit(self, program: Any, input: Any) -> str | None:
-        """What is wrong with the input of a run, before anything is stored of it; None when it can be taken."""
+        """What is wrong with the input of a run, before anything of it is stored; None when it is accepted."""
         return None
 
     # Runs.
@@ -162,11 +175,18 @@ class Dialect(ABC):
 
     @abstractmethod
     def exhausted(self, turn: "Turn", reason: str, count: int) -> None:
-        """So many moves, or caught failures (`reason`), without outside input: end the run, in the dialect's manner."""
+        """This many moves, or caught failures (`reason`), without outside input: end the run."""
 
     @abstractmethod
     def refusal(self, execution: "Execution", message: Signal | Steer | Reopen) -> str | None:
-        """Why an operator's input cannot be taken now; None when it can."""
+        """Why an operator's input cannot be accepted now; None when it can."""
+
+    def missing_places(self, execution: "Execution") -> list[str]:
+        """Where a run that ended would go on, if it were redriven, that its program does not have: a phrase each.
+
+        Asked of a fork with a newer document. Only for languages that reopen at what failed.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def evolve(self, body: Any, event: "Event") -> None:
@@ -178,47 +198,71 @@ class Dialect(ABC):
 
     @abstractmethod
     def thaw(self, program: Any, frozen: bytes) -> Any:
-        """The body a snapshot was made of."""
+        """The body from which a snapshot was made."""
 
     @abstractmethod
     def show(self, execution: "Execution", texts: Mapping[bytes, bytes]) -> Any:
-        """The run as JSON data, in the dialect's own words. `texts` holds large values by digest."""
+        """The run as JSON data, in the language's own terms. `texts` holds large values by digest."""
+
+    def has_streams(self, execution: "Execution") -> bool:
+        """Whether streams of the run keep rows beside its log, which `show` wants to see (`Execution.stream_rows`)."""
+        return False
 
     def awaits(self, execution: "Execution") -> list[str]:
-        """What somebody has to say before the run goes on: a phrase each, such as `signal 'go'`."""
+        """What the run waits for from people: a phrase each, such as `signal 'go'`."""
         return []
 
-    def brief(self, execution: "Execution") -> dict[str, Any] | None:
-        """The state of a run without what it has produced: JSON data with `status`; None: the kernel's status."""
+    def steps(self, execution: "Execution", turns: Iterable[tuple[Instant, list["Event"]]]) -> list["StepOverview"]:
+        """The run's steps as people look at them, from its state and its recorded events; empty: it has none."""
+        return []
+
+    def cause(self, execution: "Execution") -> str:
+        """What made a run fail, in a few words, where its outcome does not say it."""
+        return ""
+
+    def line_of(self, text: bytes, place: "DocumentPath") -> int | None:
+        """The line of a step in the pinned document; None where that is not the text that somebody wrote."""
         return None
 
+    def brief(self, execution: "Execution") -> dict[str, Any] | None:
+        """The state of a run without its results: JSON data with `status`; None: the kernel's status."""
+        return None
+
+    def ended_steps(self, execution: "Execution", turns: Iterable[tuple[Instant, list["Event"]]]) -> frozenset[str]:
+        """The names of steps that have ended at least once; `turns` is empty unless `tells_steps_by_events`."""
+        return frozenset()
+
     def exit_status(self, status: Status, outcome: Outcome) -> Status:
-        """The status that scripts are told at the end of a run."""
+        """The status that scripts see at the end of a run."""
         return status
+
+    def remarks(self, execution: "Execution", verb: str, body: Any) -> list[str]:
+        """What the sender of an accepted control message should know: a phrase each."""
+        return []
 
     def body_of(self, execution: "Execution", texts: Mapping[bytes, bytes], ref: str, now: Instant) -> Any:
         """The value behind a reference, or the run's result if `ref` is empty; raises `ReferenceNotAvailable`.
 
-        Offered by languages that hold large results by reference: what they show of a run has references only.
+        For languages that keep large results by reference: their views of a run contain only references.
         """
         raise NotImplementedError
 
     def history(self, run: RunId, turns: Iterable[tuple[Instant, list["Event"]]]) -> Iterable[dict[str, Any]]:
         """The history of a run in event names of the language; without this the kernel's events are shown.
 
-        Gives what is shown of each recorded event, while the next one has not been taken from `turns` yet. Every
-        item is JSON data with `seq` (from 1, without gaps), `event_type` and `timestamp`.
+        Yields what is shown of each recorded event before it takes the next one from `turns`. Every item is JSON data
+        with `seq` (from 1, without gaps), `event_type` and `timestamp`.
         """
         raise NotImplementedError
 
     # Messages to runs.
 
     def subjects(self, message: Signal | Steer | Reopen) -> frozenset[str]:
-        """What a message sets; of two that set the same the later one wins."""
+        """What a message sets; of two that set the same thing the later one wins."""
         return frozenset({f"signal {message.name}"}) if isinstance(message, Signal) else frozenset()
 
     def phrase(self, message: Signal | Steer | Reopen) -> str | None:
-        """The message in a few words, such as `gate 'ok' approved`; None: in the kernel's words."""
+        """The message as a short phrase, such as `gate 'ok' approved`; None: the kernel's phrase."""
         return None
 
     def unreached(self, execution: "Execution", message: Signal | Steer | Reopen) -> str:
@@ -228,11 +272,11 @@ class Dialect(ABC):
     # Secrets.
 
     def has_secret_inputs(self, program: Any, options: Mapping[str, Any]) -> bool:
-        """Whether a document may make a secret of what its run is given: no view of the run shows it."""
+        """Whether a document may declare parts of its run's input secret: no view of the run shows them."""
         return False
 
     def secret_inputs(self, program: Any, input: Any, options: Mapping[str, Any]) -> Iterable[str]:
-        """The secrets in what the run was given, as texts."""
+        """The secrets in the run's input, as texts."""
         return ()
 
     def open(self, body: Any, run: RunId) -> "SecretRequests[dict[str, Any]]":
@@ -242,7 +286,7 @@ class Dialect(ABC):
     # Names of runs.
 
     def find_name(self, program: Any, token: str | None, options: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Namespace and name of a run that is to be found again; None: it gets an id that nobody has had."""
+        """Namespace and name of a run that can be found again; None: it gets a new id."""
         return None
 
     def assign_name(
@@ -252,46 +296,46 @@ class Dialect(ABC):
         raise NotImplementedError
 
     def same_start(self, program: Any, input: bytes, options: Mapping[str, Any]) -> bytes:
-        """What two starts under one name have to agree in."""
+        """What two starts under one name must have in common."""
         raise NotImplementedError
 
     # Resources.
 
     def provided(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """A resource that stands for loaded code; looked for where the catalog has no entry of that name."""
+        """A resource that stands for loaded code; used where the catalog has no entry of that name."""
         return None
 
     def admitted(self, resource: dict[str, Any], warnings: Sequence[str] = ()) -> dict[str, Any] | None:
-        """Members of a valid resource's status; None for kinds without one. Also asked of what will be refused."""
+        """Members of a resource's status; None for kinds without one. Also called for one that will be refused."""
         return None
 
     def users(self, kind: str) -> tuple[str, ...]:
-        """The kinds that may use a resource of this kind; empty where nobody asks."""
+        """The kinds that may use a resource of this kind; empty where this is not counted."""
         return ()
 
     def with_usage(self, resource: dict[str, Any], users: Sequence[dict[str, Any]], runs: int) -> dict[str, Any]:
-        """The resource, with what is counted in its status. `users`: all resources of those kinds."""
+        """The resource, with the counts in its status. `users`: all resources of those kinds."""
         return resource
 
-    def resources(self, shown: Any) -> list[dict[str, Any]]:
-        """The resources in what is shown of a run: the run itself first, then its parts."""
+    def resources(self, view: Any) -> list[dict[str, Any]]:
+        """The resources in a view of a run: the run itself first, then its parts."""
         raise NotImplementedError
 
     def holders(self, kind: str, name: str) -> list[str]:
-        """Names that the run may have which shows a resource of this kind and name; empty where any run may."""
+        """Names of runs that may show a resource of this kind and name; empty where any run may."""
         raise NotImplementedError
 
     def patched(self, execution: "Execution", kind: str, patch: dict[str, Any]) -> list["Input"]:
-        """What a change of such a resource asks of its run. Raises ValueError where it may not be changed so."""
+        """The message to a run that such a change of a resource means. Raises ValueError if it is not allowed."""
         raise NotImplementedError
 
-    # How long runs are kept. A run is told to `clean` before its children are removed.
+    # How long runs are kept. A run is asked to `clean` before its children are removed.
 
     def retention(self, program: Any) -> Retention:
         raise NotImplementedError
 
     def is_clean(self, execution: "Execution") -> bool:
-        """Whether its children may go: what has to survive them is in the run itself."""
+        """Whether its children may be removed: what must outlive them is in the run itself."""
         raise NotImplementedError
 
     def goes_with(self, execution: "Execution") -> list[ResourceKey]:
@@ -300,7 +344,7 @@ class Dialect(ABC):
 
 
 class _Lazy:
-    """A function of another module, imported when it is first asked for; afterwards an attribute like any other."""
+    """A function of another module, imported at its first use; afterwards an ordinary attribute."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -317,7 +361,7 @@ class _Lazy:
 
 
 def lazy(target: str) -> Any:
-    """For the class of a language, which every command of the tool creates: `show = lazy("package.module:show")`.
+    """For the class of a language, which every command creates: `show = lazy("package.module:show")`.
 
     The function takes the method's arguments without `self`.
     """

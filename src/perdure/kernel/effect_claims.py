@@ -1,4 +1,4 @@
-"""Whether a word about an effect still counts: who may perform it, who may say what came of it (invariant 14)."""
+"""Whether a message about an effect still counts: who may perform it, and who may report its result (invariant 14)."""
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
@@ -8,7 +8,7 @@ from perdure.kernel.outcomes import Code, Failed
 from perdure.kernel.state import OpenTask, State
 from perdure.kernel.turn import Turn
 
-HELD_SINCE = 3  # the vocabulary in which a task can be held; before, it failed instead
+HELD_SINCE = 3  # the record version in which a task can be held; before, it failed instead
 
 
 def claim(turn: Turn, input: i.EffectClaim, task: OpenTask) -> None:
@@ -20,10 +20,10 @@ def claim(turn: Turn, input: i.EffectClaim, task: OpenTask) -> None:
     elif effect.is_completed:
         turn.answer = i.EffectClaimAnswer(completed=True, result=effect.result, unfit=effect.unfit)
     elif (effect.task, effect.delivery) == (input.task, input.delivery) and not effect.left:
-        turn.answer = i.EffectClaimAnswer(completed=False)  # asked again after a commit of unknown end
+        turn.answer = i.EffectClaimAnswer(completed=False)  # repeated after a commit of unknown outcome
     else:
-        # The earlier holder is gone without a word: the effect may or may not have happened.
-        # Where the step asks for it to be held, the claim stays as it is, for an operator to see.
+        # The earlier holder is gone without a report: the effect may or may not have happened.
+        # If the step wants such a task held, the claim stays unchanged for an operator.
         if not task.hold_effects_in_doubt:
             turn.emit(e.EffectClaimed(key, input.task, input.delivery))
         turn.answer = i.EffectClaimAnswer(completed=False, in_doubt=True)
@@ -33,13 +33,13 @@ Ending = i.EffectDone | i.EffectUnfit | i.EffectRelease
 
 
 def end(turn: Turn, input: Ending, task: OpenTask) -> None:
-    """What came of an effect, told by the delivery that has claimed it; a stale one records nothing."""
+    """The result of an effect, reported by the delivery that claimed it; a stale one records nothing."""
     key = effect_key(task.path, input.key)
     effect = turn.state.effects.get(key)
     if effect is None or (effect.task, effect.delivery) != (input.task, input.delivery):
         turn.refuse(f"the effect {input.key!r} is not claimed by this delivery", conflict=True)
     elif not effect.is_open:
-        return  # said before
+        return  # reported before
     elif isinstance(input, i.EffectDone):
         turn.emit(e.EffectCompleted(key, input.result))
     elif isinstance(input, i.EffectUnfit):
@@ -49,7 +49,7 @@ def end(turn: Turn, input: Ending, task: OpenTask) -> None:
 
 
 def effect_to_hold(turn: Turn, task: OpenTask, failure: Failed) -> str:
-    """The effect in doubt for which the task has to wait instead of ending so; empty when it has ended."""
+    """The effect in doubt for which the task has to wait instead of ending; empty when it has ended."""
     if failure.code != Code.EFFECT_IN_DOUBT or failure.details is None:
         return ""
     if not task.hold_effects_in_doubt or task.cancelling or task.pool or turn.record_version < HELD_SINCE:
@@ -61,7 +61,7 @@ def effect_to_hold(turn: Turn, task: OpenTask, failure: Failed) -> str:
 
 
 def settle(turn: Turn, input: i.EffectSettle) -> None:
-    """An operator says what came of an effect in doubt; tasks that are held for it go on."""
+    """An operator decides an effect in doubt; tasks that are held for it continue."""
     result = None if input.result is None else turn.keep(input.result)
     turn.emit(e.EffectSettled(input.effect, result, input.key, input.by))
     tasks = [number for number, task in turn.state.tasks.items() if task.held == input.effect and not task.cancelling]
@@ -70,7 +70,7 @@ def settle(turn: Turn, input: i.EffectSettle) -> None:
 
 
 def why_not_settled(state: State, input: i.EffectSettle) -> str | None:
-    """Why an effect cannot be settled so; None when it can."""
+    """Why an effect cannot be settled in this way; None when it can."""
     effect = state.effects.get(input.effect)
     if effect is None:
         return f"it has no effect {input.effect!r}"

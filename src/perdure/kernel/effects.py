@@ -3,7 +3,7 @@
 claimed ──▶ completed            performed, with a result: never again
         ├─▶ unfit                performed, its result has no JSON form: never again, and no result either
         ├─▶ released             it failed and says so: not performed
-        └─▶ in doubt             its holder is gone: nobody knows; an operator may settle it
+        └─▶ in doubt             its holder is gone, nobody knows; an operator may settle it
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,18 +18,20 @@ if TYPE_CHECKING:
 
 
 class Effect(msgspec.Struct, gc=False, array_like=True):
-    """Claimed by a delivery of a task; what it came to is in `result`, `unfit` or `released`, or nobody knows."""
+    """Claimed by a delivery of a task; `result`, `unfit` or `released` says how it ended, if that is known."""
 
     task: int
     delivery: int
     result: Payload | None = None
     unfit: str | None = None  # why it has no result although it was performed
     released: bool = False
-    left: bool = False  # by a holder that may come again under the same numbers
+    left: bool = False  # by a holder that may return under the same numbers
     claimed_at: Instant = 0
     ended_at: Instant | None = None
     takeovers: int = 0  # how often a claim in doubt was taken over
     settled_by: str = ""
+    path: str = ""  # of the task that claimed it
+    incarnation: int = 1  # of the run at that time
 
     @property
     def is_completed(self) -> bool:
@@ -37,7 +39,7 @@ class Effect(msgspec.Struct, gc=False, array_like=True):
 
     @property
     def is_open(self) -> bool:
-        """Claimed, and without an end so far."""
+        """Claimed, and not ended yet."""
         return not (self.is_completed or self.released)
 
 
@@ -47,7 +49,7 @@ def effect_key(path: str, key: str) -> str:
 
 
 def has_holder(state: "State", effect: Effect) -> bool:
-    """Whether the delivery that claimed it is the current one of a task that is in somebody's hands."""
+    """Whether the delivery that claimed it is the current one of a task that an executor has."""
     task = state.tasks.get(effect.task)
     return task is not None and task.delivery == effect.delivery and not task.held and not effect.left
 
@@ -55,7 +57,15 @@ def has_holder(state: "State", effect: Effect) -> bool:
 def _claimed(state: "State", event: e.EffectClaimed) -> None:
     before = state.effects.get(event.key)
     takeovers = 0 if before is None else before.takeovers + (not before.released)
-    state.effects[event.key] = Effect(event.task, event.delivery, claimed_at=state.at, takeovers=takeovers)
+    path = state.tasks[event.task].path
+    state.effects[event.key] = Effect(
+        event.task,
+        event.delivery,
+        claimed_at=state.at,
+        takeovers=takeovers,
+        path=path,
+        incarnation=state.doubts.get(path, state.incarnation),
+    )
 
 
 def _completed(state: "State", event: e.EffectCompleted) -> None:
@@ -86,7 +96,7 @@ def _settled(state: "State", event: e.EffectSettled) -> None:
     effect.settled_by = event.by
 
 
-def _held(state: "State", event: e.TaskHeld) -> None:
+def _task_held(state: "State", event: e.TaskHeld) -> None:
     task = state.tasks[event.task]
     task.held = event.effect
     task.laid_down = True
@@ -103,5 +113,5 @@ CHANGES: dict[type[e.Event], Any] = {
     e.EffectUnfit: _unfit,
     e.EffectReleased: _released,
     e.EffectSettled: _settled,
-    e.TaskHeld: _held,
+    e.TaskHeld: _task_held,
 }

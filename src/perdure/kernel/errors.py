@@ -1,10 +1,10 @@
-"""Errors that are raised on purpose. The code is a promise; the sentence may improve."""
+"""Errors that are raised on purpose. Codes are stable; messages may be improved."""
 
 from typing import ClassVar
 
 
 class PerdureError(Exception):
-    """Base of all: what is wrong in the message, what to do in the hint."""
+    """Base class: the message says what is wrong, the hint what to do."""
 
     code: ClassVar[str] = "PERDURE"
     hint: ClassVar[str] = ""
@@ -16,17 +16,24 @@ class PerdureError(Exception):
 
 
 class ReferenceNotAvailable(PerdureError):
-    """The body behind a reference is not there (any more), or not what was stored."""
+    """The value behind a reference is not there (any more), or is not what was stored."""
 
     code = "REFERENCE-NOT-AVAILABLE"
     hint = "It may have expired, or its scope may have ended; see `scope` and `expires_at` of the reference."
 
 
 class RunNotFound(PerdureError):
-    """No run of that id is in the store."""
+    """The store has no run with that id."""
 
     code = "RUN-NOT-FOUND"
     hint = "List the runs with `perdure ps --all`; an unambiguous beginning of an id is enough."
+
+
+class EventNotFound(PerdureError):
+    """The history of the run has no event with that number."""
+
+    code = "EVENT-NOT-FOUND"
+    hint = "List the events with `perdure history RUN`."
 
 
 class Conflict(PerdureError):
@@ -37,14 +44,14 @@ class Conflict(PerdureError):
 
 
 class StartRefused(PerdureError):
-    """The document is in order, but asks for something that is not here."""
+    """The document is valid, but needs something that is not available here."""
 
     code = "START-REFUSED"
     hint = "Load or install what is missing, or run it where it is available."
 
 
 class UnfitInput(PerdureError):
-    """The document is in order, but cannot be started with such an input."""
+    """The document is valid, but cannot be started with this input."""
 
     code = "INPUT-UNFIT"
     hint = "Check the inputs that the document declares; --input takes JSON, --set single members of it."

@@ -1,9 +1,9 @@
 """What was decided. Past tense, complete: `evolve` needs nothing that is not in the event.
 
-Some events are also requests: a recorded `TaskScheduled` *is* the wish to run the task, there is no second copy.
+Some events are also requests: a recorded `TaskScheduled` *is* the request to run the task, there is no second copy.
 Numbers (task, timer, child, permit) come from one counter of the run and are never reused.
 
-The tags are a promise: they stand in every log ever written. A changed meaning takes a new tag;
+Tags never change: they are in every log ever written. A changed meaning takes a new tag;
 a new field goes to the end and has a default. Kernel tags are below 100, dialects use 100 and up.
 """
 
@@ -22,11 +22,11 @@ class RunStarted(Event, frozen=True, tag=1):
     program: bytes  # digest of the pinned document
     name: str
     input: Payload
-    options: bytes  # JSON text; what else the dialect was told at the start
+    options: bytes  # JSON text; further options of the start, for the dialect
     seed: int
     parent: tuple[RunId, int] | None = None  # who waits for the end, and under which number
     labels: dict[str, str] = {}
-    key: bytes = b""  # digest of what was asked for, so that a repeated start can be told from another one
+    key: bytes = b""  # digest of the request, to tell a repeated start from a different one
 
 
 class TaskScheduled(Event, frozen=True, tag=2):
@@ -41,8 +41,8 @@ class TaskScheduled(Event, frozen=True, tag=2):
     max_deliveries: int = 5  # 0: no cap
     grace: Instant = 10_000_000
     hold_effects_in_doubt: bool = False
-    sealed: bool = False  # the arguments are an envelope, which the language opens at the worker (see `sealing`)
-    key: str = ""  # what the idempotency key is made of, where that is not the path
+    sealed: bool = False  # the arguments are an envelope, opened at the worker (see `sealed_arguments`)
+    key: str = ""  # what the idempotency key is made of, if not the path
 
 
 class TaskRedelivered(Event, frozen=True, tag=3):
@@ -51,7 +51,7 @@ class TaskRedelivered(Event, frozen=True, tag=3):
     task: int
     delivery: int
     reason: str
-    suspicion: int = 0  # from now on; 0: it is like any other
+    suspicion: int = 0  # from now on; 0: not suspicious
     charged: bool = False  # it was lost alone: this counts towards its cap
 
 
@@ -66,7 +66,7 @@ class TaskCancelRequested(Event, frozen=True, tag=5):
 
 
 class TaskReported(Event, frozen=True, tag=6):
-    """The holder of a task told of progress that the run must know before the task goes on."""
+    """The holder of a task reported progress that the run must know before the task continues."""
 
     task: int
     body: Payload
@@ -75,8 +75,8 @@ class TaskReported(Event, frozen=True, tag=6):
 class TimerSet(Event, frozen=True, tag=7):
     timer: int
     due: Instant
-    rank: int = 0  # orders timers that are due at the same instant; from `WORD_RANK` on it ends a wait for a word
-    task: int = 0  # the open task that it bounds: with its end the timer is gone too
+    rank: int = 0  # orders timers that are due at the same instant; from `CONTROL_WAIT_RANK` it ends a wait
+    task: int = 0  # the open task that it bounds: the timer is removed when the task ends
 
 
 class TimerFired(Event, frozen=True, tag=8):
@@ -122,7 +122,7 @@ class CancelRequested(Event, frozen=True, tag=14):
 
 
 class Steered(Event, frozen=True, tag=15):
-    """An operator's word in the dialect's own vocabulary: an approval, a patch, a pause."""
+    """A control message in the dialect's own terms: an approval, a patch, a pause."""
 
     verb: str
     body: Payload
@@ -135,7 +135,7 @@ class PermitRequested(Event, frozen=True, tag=16):
     scope: str
     priority: int = 0
     limit: int | None = None  # what the program allows; a configured limit of the scope may be lower
-    ageing: Instant = 0  # waiting so long adds one to the priority; 0: it never does
+    ageing: Instant = 0  # each such period of waiting adds one to the priority; 0: never
 
 
 class PermitGranted(Event, frozen=True, tag=17):
@@ -162,14 +162,14 @@ class EffectReleased(Event, frozen=True, tag=21):
 
 
 class EffectUnfit(Event, frozen=True, tag=34):
-    """It was performed, but what it gave has no JSON form: it is not performed again, and has no result."""
+    """It was performed, but its result has no JSON form: it is not performed again, and has no result."""
 
     key: str
     reason: str
 
 
 class EffectSettled(Event, frozen=True, tag=38):
-    """An operator has said what came of an effect in doubt: its result, or None when it was not performed."""
+    """An operator has settled an effect in doubt: with its result, or None when it was not performed."""
 
     effect: str
     result: Payload | None
@@ -178,14 +178,14 @@ class EffectSettled(Event, frozen=True, tag=38):
 
 
 class TaskHeld(Event, frozen=True, tag=33):
-    """The task cannot go on before an operator has settled an effect: it is in nobody's hands until then."""
+    """The task cannot continue before an operator has settled an effect: no worker has it until then."""
 
     task: int
     effect: str
 
 
 class Sliced(Event, frozen=True, tag=22):
-    """Long work gave way to others: `moves` so far without outside input, and whether there is more to do."""
+    """Long work yielded to other runs: `moves` so far without outside input, and whether there is more to do."""
 
     moves: int
     more: bool
@@ -201,19 +201,22 @@ class RunReopened(Event, frozen=True, tag=24):
     body: Payload
     key: str = ""
     by: str = ""
+    keeps_effects: bool = False  # the run goes on at what failed: what was performed before is not performed again
 
 
 class RunForked(Event, frozen=True, tag=25):
-    """Everything before this was lived by another run; what was open then is issued anew."""
+    """Everything before this happened in another run; work that was open then is issued again."""
 
     source: RunId
     seq: int
+    program: bytes = b""  # of another document than that run had
+    input: Payload | None = None  # another one than that run had
 
 
 class TasksLaidDown(Event, frozen=True, tag=26):
-    """These were not begun when their run was handed over: their delivery is still to be had.
+    """Tasks returned unstarted when their run was handed over: the delivery is not used up.
 
-    Those that were `begun` are lost to a process that stopped in order, which is not their doing.
+    Those in `begun` were lost because a process stopped in order, which is not attributed to them.
     """
 
     tasks: list[int]
@@ -221,32 +224,32 @@ class TasksLaidDown(Event, frozen=True, tag=26):
 
 
 class TasksTakenUp(Event, frozen=True, tag=27):
-    """Recorded before tasks that were laid down are handed out after all. From here on they may have begun."""
+    """Recorded before tasks that were returned unstarted are handed out again. From here on they may have started."""
 
     tasks: list[int]
 
 
 class ChildrenDisowned(Event, frozen=True, tag=28):
-    """These belong to what was undone: each stops if it is open, and is removed with everything below it."""
+    """These children belong to work that was undone: each stops if it is open, and is removed with its descendants."""
 
     children: list[int]
 
 
 class RunDisowned(Event, frozen=True, tag=29):
-    """The run's parent has no use for it any more: it is removed when it ends."""
+    """The run's parent no longer needs it: it is removed when it ends."""
 
 
 class WorkCounted(Event, frozen=True, tag=36):
-    """Long work gives way: what it has `enumerated` and `caught` so far without outside input, beside its moves."""
+    """Long work yields: what it has `enumerated` and `caught` so far without outside input, besides its moves."""
 
     enumerated: int  # elements of Gathers, loops and maps, each of which allows further moves
     caught: int  # failures
 
 
 class ChildBounded(Event, frozen=True, tag=37):
-    """Somebody waits for a child that was asked to stop: when the timer is due, it is looked whether it still can.
+    """A child was asked to stop and its end is awaited: when the timer is due, its state is checked.
 
-    A child that is stuck or has no owner is given up then; any other bounds its own end, and is looked at again.
+    A child that is stuck or has no owner is given up then; any other child bounds its own end, and is checked again.
     """
 
     child: int
@@ -256,23 +259,23 @@ class ChildBounded(Event, frozen=True, tag=37):
 
 
 class TaskBegun(Event, frozen=True, tag=31):
-    """A suspect is about to begin: recorded before it does. The begin of any other task is not recorded."""
+    """A suspect is about to start: recorded before it does. The start of any other task is not recorded."""
 
     task: int
     place: int  # `StartPlace`
-    machine: str = ""  # of one that is begun alone: the machine, and its boot
+    machine: str = ""  # of a task that is started alone: the machine, and its boot
 
 
 class TaskCleared(Event, frozen=True, tag=32):
-    """A task is less suspicious than it was: it outlived its time alone, or the process that had it lives on."""
+    """A task is less suspicious than before: it survived its time alone, or the process that had it is still alive."""
 
     task: int
     suspicion: int
-    uncharged: bool = False  # what it was charged with last was not its doing
+    uncharged: bool = False  # its last charge was not caused by it
 
 
 class InputDeclined(Event, frozen=True, tag=30):
-    """A word was acknowledged before it was decided, and does not count. It may stand behind the run's end."""
+    """A control message was acknowledged before it was decided, and does not count. It may follow the run's end."""
 
     kind: str  # signal, steer, cancel, reopen, settle
     key: str
@@ -281,8 +284,23 @@ class InputDeclined(Event, frozen=True, tag=30):
     reason: str
 
 
+class RunPaused(Event, frozen=True, tag=46):
+    """From here on the run makes no move. `holds`: by the kernel's doing, not by the language's own rules."""
+
+    reason: str
+    by: str
+    holds: bool
+
+
+class RunUnpaused(Event, frozen=True, tag=47):
+    """The run goes on; tasks that were kept back are handed out."""
+
+    reason: str
+    by: str
+
+
 class MoreInputsDeclined(Event, frozen=True, tag=45):
-    """So many words were declined by now; after the first hundred of a run they are counted, not listed."""
+    """This many control messages were declined so far; after a run's first hundred they are counted, not listed."""
 
     total: int
 
@@ -326,4 +344,6 @@ KERNEL_EVENTS: tuple[type[Event], ...] = (
     TaskCleared,
     InputDeclined,
     MoreInputsDeclined,
+    RunPaused,
+    RunUnpaused,
 )

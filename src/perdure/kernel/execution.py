@@ -1,6 +1,6 @@
 """One execution in memory: the kernel's state, the dialect's body, and the two functions over them.
 
-    decide(turn)      takes an input up, emits events until the run needs the world      (once per input)
+    decide(turn)      takes an input, emits events until the run needs something outside (once per input)
     apply(event)      the only thing that changes state and body                          (live and in a fold)
 
 Recovery folds what was recorded; it never decides.
@@ -25,17 +25,17 @@ from perdure.kernel.values import Instant, RunId
 
 class Limits(msgspec.Struct, frozen=True):
     slice: int = 1_000  # internal moves before others get their turn
-    work: int = 10_000_000  # counted work (`effort`) before others get their turn
+    work: int = 10_000_000  # counted work (`turn_budget`) before others get their turn
     moves: int = 1_000_000  # internal moves without outside input before the run is ended
     moves_per_element: int = 20  # added to those for each element of a Gather, a loop, a map
-    elements: int = 500_000  # so many of them add moves; a run that enumerates for ever ends too
+    elements: int = 500_000  # only this many add moves, so that a run that enumerates for ever ends too
     caught: int = 10_000  # failures caught without outside input before the run is ended
 
 
-_RECORDED, _ACCEPTED, _DONE = Stage.RECORDED, Stage.ACCEPTED, Stage.DONE  # found faster than members, at every step
+_RECORDED, _ACCEPTED, _DONE = Stage.RECORDED, Stage.ACCEPTED, Stage.DONE  # faster than members, at every step
 
 COUNTED_SINCE = 3
-"""The vocabulary that has `WorkCounted`."""
+"""The record version that has `WorkCounted`."""
 
 
 class MoveNotRepeatable(RuntimeError):
@@ -43,7 +43,7 @@ class MoveNotRepeatable(RuntimeError):
 
 
 class Execution:
-    __slots__ = ("body", "dialect", "evolve", "id", "namespace", "program", "secret_names", "state")
+    __slots__ = ("body", "dialect", "evolve", "id", "namespace", "program", "secret_names", "state", "stream_rows")
 
     def __init__(self, id: RunId, dialect: Dialect, program: Any) -> None:
         self.id = id
@@ -54,6 +54,7 @@ class Execution:
         self.secret_names = dialect.secret_names(program)
         self.namespace = dialect.namespace_of(program)
         self.evolve = dialect.evolve
+        self.stream_rows: list[tuple[bytes, bytes]] = []  # numbers of its streams, for whoever shows it
 
     def apply(self, event: e.Event) -> None:
         state = self.state
@@ -73,7 +74,8 @@ class Execution:
         return child_run(self.id, child)
 
     def idempotency_key(self, path: str) -> str:
-        return idempotency_key(self.id, self.state.incarnation, path)
+        state = self.state
+        return idempotency_key(self.id, state.doubts.get(path, state.incarnation), path)
 
 
 def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: bool = False) -> MissingValues | None:
@@ -96,7 +98,7 @@ def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: boo
             if not turn.changes_nothing:
                 dialect.accept(turn, turn.input)
             turn.stage = _ACCEPTED
-        if is_held:
+        if is_held or (state.pause is not None and state.pause.holds):
             return None
         if turn.stage < _DONE:
             budget, may_catch, events = limits.slice, limits.caught, turn.events
@@ -104,7 +106,7 @@ def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: boo
                 may_catch -= state.caught
             work = current.get()
             if work is not None and work.left < limits.work:
-                work = None  # what is left ends the turn before the slice
+                work = None  # what is left ends the turn before the slice does
             least = work.left - limits.work if work is not None else 0
             turn.is_cut = True
             while turn.moves < budget and turn.caught < may_catch:
@@ -125,7 +127,7 @@ def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: boo
 
 
 def _account(turn: Turn, limits: Limits) -> None:
-    """Keep count of what was done without the world, so that no document can spin the engine."""
+    """Count what was done without outside input, so that no document can keep the engine busy for ever."""
     state = turn.state
     if state.outcome is not None or not (turn.is_cut or turn.caught or state.sliced):
         return
@@ -151,7 +153,7 @@ def _exhaust(turn: Turn, reason: str, count: int) -> None:
 
 
 def _slice(turn: Turn, moves: int, enumerated: int, caught: int, *, more: bool) -> None:
-    """What else is counted is told once every live server reads it (invariant 24), and only when it has changed."""
+    """The other counts are recorded once every live server reads them (invariant 24), and only if they changed."""
     state = turn.state
     if (enumerated, caught) != (state.enumerated, state.caught) and turn.record_version >= COUNTED_SINCE:
         turn.emit(e.WorkCounted(enumerated, caught))

@@ -1,4 +1,4 @@
-"""Who may read what is written: its owner alone, unless the operator says otherwise."""
+"""Modes of new files: readable by their owner alone, unless the operator configures otherwise."""
 
 from perdure.kernel.errors import PerdureError
 
@@ -7,7 +7,7 @@ PRIVATE = 0o600
 
 
 def private_mode(text: str) -> int:
-    """The mode of new files, from an octal number as `chmod` takes it."""
+    """The mode of new files, from an octal number as in `chmod`."""
     if not text.strip():
         return PRIVATE
     try:
@@ -23,5 +23,5 @@ def private_mode(text: str) -> int:
 
 
 def folder_mode(mode: int) -> int:
-    """Whoever may read files may also enter the folders that hold them."""
+    """Whoever may read files may also enter the folders that contain them."""
     return mode | (mode & 0o444) >> 2

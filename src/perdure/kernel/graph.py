@@ -1,13 +1,32 @@
-"""A document as a graph, in no particular language and no particular picture."""
+"""A document as a graph, independent of the language and of the way it is drawn."""
+
+from enum import StrEnum
 
 import msgspec
 
 
+class Role(StrEnum):
+    """What a node is to its reader, whatever its language calls it."""
+
+    STEP = "step"
+    START = "start"
+    CHOICE = "choice"
+    WAIT = "wait"  # for time, for an event, for a person
+    CALL = "call"  # another document runs
+    JOIN = "join"
+    END = "end"
+    FAILURE = "failure"  # it ends with a failure
+
+
 class Node(msgspec.Struct, frozen=True):
+    """A step or a part of one. A node that is the `parent` of others is drawn as a frame around them."""
+
     id: str
     label: str
-    kind: str = ""  # what sort of step; pictures may choose a shape by it
-    notes: tuple[str, ...] = ()  # further lines, smaller
+    kind: str = ""  # the kind of step, as the language calls it
+    notes: tuple[str, ...] = ()  # further lines, drawn smaller
+    parent: str = ""
+    role: Role = Role.STEP
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -18,8 +37,8 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class Graph(msgspec.Struct):
-    """Nodes in reading order; `groups` are boxes around some of them: title and node ids."""
+    """Nodes in reading order, a frame before what is in it. Ids are unique; no id is empty."""
 
+    title: str = ""
     nodes: list[Node] = msgspec.field(default_factory=list)
     edges: list[Edge] = msgspec.field(default_factory=list)
-    groups: list[tuple[str, list[str]]] = msgspec.field(default_factory=list)

@@ -1,8 +1,8 @@
 """Values that grow: a list or a text as a sequence of pieces, each the JSON text of what was added.
 
-Everybody who holds some length of a value shares one `Buffer`. Adding at its end is constant; who holds an older length
-keeps it. Adding behind an older length takes the buffer over: what was added beyond goes into the hands of those who
-still hold it, and only they copy, should they ever read.
+All holders of some length of a value share one `Buffer`. Adding at its end takes constant time; a holder of an older
+length keeps that. Adding behind an older length takes the buffer over: the pieces beyond go to their remaining holders,
+and only these copy, when they read.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from perdure.kernel import jsontext
 from perdure.kernel.values import Payload, Ref, digest
 
 Reader = Callable[[list[Payload]], list[bytes]]
-"""The texts of many payloads; asks for those that are not at hand."""
+"""Returns the texts of many payloads; asks for those that are not in memory."""
 
 PIECE_BYTES = 64 * 1024
-"""Texts that have grown so long lie beside the log once, and are referred to from then on."""
+"""Texts that have grown by this much are put beside the log once, and referred to from then on."""
 
 
 class Buffer:
@@ -24,18 +24,18 @@ class Buffer:
 
     def __init__(self, pieces: list[Payload]) -> None:
         self.pieces = pieces
-        self.is_text: bool | None = None  # known once something was read
+        self.is_text: bool | None = None  # known after the first read
         self._sizes = [0, *accumulate(map(_size, pieces))]
-        self._items: list[Any] = []  # the elements of a list, the parts of a text; decoded when somebody reads
+        self._items: list[Any] = []  # the elements of a list, the parts of a text; decoded on demand
         self._ends: list[int] = [0]  # how many of them there are after each decoded piece
         self._weights: list[int] = [0]  # characters of the texts among them
         # Pieces from, to: together they are this text beside the log.
         self._seals = [(at, at + 1, piece) for at, piece in enumerate(pieces) if isinstance(piece, Ref)]
-        # Taken over: by whom, from where on, and what was behind.
+        # Taken over: by which buffer, from which piece on, and the pieces beyond.
         self._moved: tuple[Buffer, int, list[Payload]] | None = None
 
     def add(self, count: int, piece: Payload, sealed: Ref | None = None) -> "Buffer":
-        """The buffer in which `piece` follows upon the first `count`; `sealed` is the text of those not sealed yet."""
+        """The buffer in which `piece` follows the first `count`; `sealed` is the text of those not sealed yet."""
         buffer = self.owner(count)
         if count < len(buffer.pieces):
             buffer = buffer._taken_over(count)
@@ -48,14 +48,14 @@ class Buffer:
         return buffer
 
     def _seal(self, count: int, sealed: Ref) -> None:
-        """Only what is that very text: two who grow out of one value may both have put it beside the log."""
+        """Only if it is exactly that text: two values that grow from one may both have put it beside the log."""
         first = self._unsealed(count)
         texts = [piece for piece in self.pieces[first:count] if isinstance(piece, bytes)]
         if texts and digest(joined(texts)) == sealed.digest:
             self._seals.append((first, count, sealed))
 
     def owner(self, count: int) -> "Buffer":
-        """Who has the first `count` pieces now."""
+        """The buffer that now has the first `count` pieces."""
         buffer = self
         while buffer._moved is not None:
             target, shared, _ = buffer._moved
@@ -78,7 +78,7 @@ class Buffer:
         return pieces
 
     def _taken_over(self, count: int) -> "Buffer":
-        """As long as what lies behind, which is little where somebody starts over."""
+        """Takes time in proportion to the pieces beyond, which are few where growth starts over."""
         heir = Buffer([])
         heir.is_text = self.is_text
         heir.pieces, heir._sizes, heir._items = self.pieces, self._sizes, self._items
@@ -92,7 +92,7 @@ class Buffer:
         return heir
 
     def size(self, count: int) -> int:
-        """Of the first `count` pieces, in bytes of JSON, roughly."""
+        """Of the first `count` pieces, in bytes of JSON, approximately."""
         return self._sizes[count]
 
     def elements(self, count: int) -> int:
@@ -102,7 +102,7 @@ class Buffer:
         return self._weights[count]
 
     def decode(self, read: Reader) -> None:
-        """Decode what was added since somebody read last."""
+        """Decode what was added since the last read."""
         done = len(self._ends) - 1
         if done == len(self.pieces):
             return
@@ -120,13 +120,13 @@ class Buffer:
             self._weights.append(self._weights[-1] + weight)
 
     def value(self, count: int) -> Any:
-        """The first `count` pieces, decoded before; of a list with all pieces the very list, which will grow."""
+        """The first `count` pieces, decoded before; for a list with all pieces the list itself, which will grow."""
         if self.is_text:
             return "".join(self._items[: self._ends[count]])
         return self._items if count == len(self.pieces) else self._items[: self._ends[count]]
 
     def is_latest(self, count: int, value: Any) -> bool:
-        """Whether these are the first `count` pieces of a list, and all there are."""
+        """Whether these are all pieces of a list."""
         return value is self._items and count == len(self.pieces) == len(self._ends) - 1
 
     def text(self, count: int, read: Reader) -> bytes:
@@ -134,7 +134,7 @@ class Buffer:
         return joined(read(self.pieces[:count]))
 
     def unsealed(self, count: int) -> list[Payload]:
-        """The pieces to be put beside the log as one, if they have become that much."""
+        """The pieces to put beside the log as one, if they are large enough by now."""
         first = self._unsealed(count)
         if self._sizes[count] - self._sizes[first] < PIECE_BYTES:
             return []
@@ -144,30 +144,30 @@ class Buffer:
         return min(self._seals[-1][1], count) if self._seals else 0
 
     def frozen(self, count: int) -> list[Payload]:
-        """As a snapshot has it: what was sealed by reference, the rest as one text."""
+        """As in a snapshot: sealed pieces by reference, the rest as one text."""
         payloads: list[Payload] = []
         at = 0
         for first, last, ref in self._seals:
             if last <= count:
-                payloads += _as_one(self.pieces[at:first])
+                payloads += _join_pieces(self.pieces[at:first])
                 payloads.append(ref)
                 at = last
-        return payloads + _as_one(self.pieces[at:count])
+        return payloads + _join_pieces(self.pieces[at:count])
 
 
 def texts_in(items: list[Any]) -> int:
-    """Characters of the texts among the elements of a list."""
+    """Characters of the texts in a list."""
     return sum(len(item) for item in items if isinstance(item, str))
 
 
 def joined(texts: list[bytes]) -> bytes:
-    """The JSON text of a list or text that was made of these, one after the other."""
+    """The JSON text of a list or text made of these parts, in order."""
     if texts and texts[0].lstrip()[:1] == b'"':
         return b'"' + b"".join(text.strip()[1:-1] for text in texts) + b'"'
     return b"[" + b",".join(inner for text in texts if (inner := text.strip()[1:-1].strip())) + b"]"
 
 
-def _as_one(pieces: list[Payload]) -> list[Payload]:
+def _join_pieces(pieces: list[Payload]) -> list[Payload]:
     return [joined([piece for piece in pieces if isinstance(piece, bytes)])] if pieces else []
 
 

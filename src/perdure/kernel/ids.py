@@ -1,6 +1,6 @@
-"""Names for runs and for pieces of their work.
+"""Names for runs and for parts of their work.
 
-A root run's id is drawn by the shell; everything else derives from it, so a fold gives the same names everywhere.
+A root run's id is drawn by the engine; everything else derives from it, so that a fold gives the same names everywhere.
 Numbers inside a run are never reused, not even by a later life of it.
 """
 
@@ -15,7 +15,7 @@ def child_run(parent: RunId, child: int) -> RunId:
 
 
 class RunName(NamedTuple):
-    """What one run has and no other."""
+    """The namespace and name that one run has and no other."""
 
     language: str
     namespace: str
@@ -23,7 +23,7 @@ class RunName(NamedTuple):
 
 
 def is_family(run: str, ancestor: str) -> bool:
-    """Whether the run is the ancestor itself or descends from it."""
+    """Whether the run is the ancestor itself or a descendant of it."""
     return run == ancestor or run.startswith(f"{ancestor}.")
 
 
@@ -32,7 +32,7 @@ def root_of(run: str) -> RunId:
     return RunId(run.partition(".")[0])
 
 
-@lru_cache(maxsize=4096)  # asked several times for every task
+@lru_cache(maxsize=4096)  # needed several times for every task
 def family_of(run: str) -> str:
     """The root run above it, which names the family: that run and all below it."""
     return run.partition(".")[0]
@@ -41,7 +41,7 @@ def family_of(run: str) -> str:
 def idempotency_key(run: RunId, incarnation: int, path: str) -> str:
     """Stable over attempts and deliveries, so that an outside system can recognise a repetition.
 
-    A later life of a reopened run does its work anew, under new keys.
+    A later life of a reopened run repeats its work under new keys.
     """
     life = "" if incarnation == 1 else f"r{incarnation}/"
     return f"{run}/{life}{path}"

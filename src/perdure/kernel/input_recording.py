@@ -1,17 +1,17 @@
-"""The check at the door: does this input still count? Then it is recorded as a fact, before any dialect sees it.
+"""Does this input still count? If so, it is recorded as a fact before any dialect sees it.
 
-Results, timers and child ends are checked against what is open; signals, steering and reopening against
-their keys; effects against who holds the claim. What comes too late changes nothing and is answered so.
+Results, timers and child ends are checked against what is open; signals, steering and reopening against their keys;
+effects against the holder of the claim. An input that is too late changes nothing, and its sender is told so.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from perdure.kernel import effect_claims
+from perdure.kernel import effect_claims, pause
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.control_messages import kind_of
 from perdure.kernel.crash_attribution import StartPlace, attribute
-from perdure.kernel.instants import written
+from perdure.kernel.instants import format_instant
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
 from perdure.kernel.state import OpenTask, content, settlement
 from perdure.kernel.turn import Turn
@@ -23,6 +23,9 @@ Keyed = i.Signal | i.Steer | i.Reopen | i.EffectSettle
 
 DECLINED_LISTED = 100
 
+REOPENS_AT_FAILURE_SINCE = 5
+"""The record version in which a run can be reopened at what failed."""
+
 
 def record(turn: Turn) -> None:
     """Check the input against the state and record it as a fact, or answer that it came too late."""
@@ -33,27 +36,27 @@ def record(turn: Turn) -> None:
 
 
 def _decline(turn: Turn, reason: str) -> None:
-    """Whoever was told that a word is recorded finds in the history why it does not count (invariant 26).
+    """A sender whose control message was acknowledged finds in the history why it does not count (invariant 26).
 
-    There are no older words for it: it is said also while some server may not read it, rather than not at all.
+    There is no older event for this: it is written even while some server may not be able to read it.
     """
     input, state = turn.input, turn.state
     kind = kind_of(input)
-    word = kind, getattr(input, "key", ""), getattr(input, "by", ""), turn.arrived
-    if not kind or word in state.declined_words:  # it may be offered again, after a commit of unknown end
+    message = kind, getattr(input, "key", ""), getattr(input, "by", ""), turn.arrived
+    if not kind or message in state.declined_messages:  # it may be offered again, after a commit of unknown outcome
         return
     if state.declined < DECLINED_LISTED:
-        turn.emit(e.InputDeclined(*word, reason))
+        turn.emit(e.InputDeclined(*message, reason))
     else:
         turn.emit(e.MoreInputsDeclined(state.declined + 1))
 
 
-def _stale(turn: Turn, what: str) -> None:
-    turn.refuse(f"{what} is not open (any more)")
+def _stale(turn: Turn, subject: str) -> None:
+    turn.refuse(f"{subject} is not open (any more)")
 
 
-def _held(turn: Turn, number: int, delivery: int) -> OpenTask | None:
-    """The task, if this delivery of it is the current one; what an earlier holder says counts no more."""
+def _current_task(turn: Turn, number: int, delivery: int) -> OpenTask | None:
+    """The task, if this delivery of it is the current one; reports of an earlier holder no longer count."""
     task = turn.state.tasks.get(number)
     if task is None or task.delivery != delivery:
         _stale(turn, f"delivery {delivery} of task {number}")
@@ -81,7 +84,7 @@ def _start(turn: Turn, input: i.Start) -> None:
 
 
 def _task_result(turn: Turn, input: i.TaskResult) -> None:
-    task = _held(turn, input.task, input.delivery)
+    task = _current_task(turn, input.task, input.delivery)
     if task is None:
         return
     if task.attempt != input.attempt:
@@ -94,7 +97,7 @@ def _task_result(turn: Turn, input: i.TaskResult) -> None:
 
 
 def _task_lost(turn: Turn, input: i.TaskLost) -> None:
-    task = _held(turn, input.task, input.delivery)
+    task = _current_task(turn, input.task, input.delivery)
     if task is None:
         return
     if task.cancelling:
@@ -110,8 +113,8 @@ def _task_lost(turn: Turn, input: i.TaskLost) -> None:
 
 
 def _begin(turn: Turn, input: i.Begin) -> None:
-    """The begin of a suspect, before it happens."""
-    task = _held(turn, input.task, input.delivery)
+    """The start of a suspect, before it happens."""
+    task = _current_task(turn, input.task, input.delivery)
     if task is None:
         return
     if task.cancelling:
@@ -137,12 +140,12 @@ def _clear(turn: Turn, input: i.Clear) -> None:
 
 
 def _is_alone(task: OpenTask, input: i.Clear) -> bool:
-    """Of a task of a pool the row of its lease says it: who has written there that it outlived its time is believed."""
+    """For a task of a pool the row of its lease decides: a report there that it survived its time is accepted."""
     return task.place == StartPlace.ALONE or bool(input.outlived and task.pool and task.suspicion)
 
 
 def _task_report(turn: Turn, input: i.TaskReport) -> None:
-    if _held(turn, input.task, input.delivery) is not None:
+    if _current_task(turn, input.task, input.delivery) is not None:
         turn.emit(e.TaskReported(input.task, input.body))
 
 
@@ -184,10 +187,10 @@ def _permit_grant(turn: Turn, input: i.PermitGrant) -> None:
         _stale(turn, f"permit {input.permit}")
 
 
-def ended(execution: "Execution") -> str:
-    """That a run is over, and since when."""
+def describe_end(execution: "Execution") -> str:
+    """That a run has ended, and when."""
     state = execution.state
-    return f"the run has already {state.status.done} (at {written(state.ended_at or state.at)})"
+    return f"the run has already {state.status.done} (at {format_instant(state.ended_at or state.at)})"
 
 
 def is_repeated(execution: "Execution", input: Keyed) -> bool:
@@ -195,22 +198,24 @@ def is_repeated(execution: "Execution", input: Keyed) -> bool:
 
 
 def why_refused(execution: "Execution", input: i.Input) -> str | None:
-    """Why a word would be refused as the run is now; None when it would be taken, or had been."""
+    """Why a control message would be refused in the current state; None when it would be accepted, or was before."""
     is_over = execution.state.status.is_final
     match input:
         case i.Cancel():
-            return ended(execution) if is_over and not _is_cancelled(execution) else None
+            return describe_end(execution) if is_over and not _is_cancelled(execution) else None
         case i.Signal() | i.Steer() | i.Reopen() | i.EffectSettle():
             if is_repeated(execution, input):
                 return None
             if input.key and input.key in execution.state.keys:
                 return f"the key {input.key!r} was used before for something else; use another one"
             if isinstance(input, i.Signal | i.EffectSettle) and is_over:
-                return ended(execution)
+                return describe_end(execution)
             if isinstance(input, i.EffectSettle):
                 return effect_claims.why_not_settled(execution.state, input)
             if isinstance(input, i.Reopen) and not is_over:
                 return "only a run that has ended can be reopened"
+            if isinstance(input, i.Steer) and pause.is_pause(input) and not execution.dialect.pauses_itself:
+                return describe_end(execution) if is_over else pause.why_refused(execution, input)
             return execution.dialect.refusal(execution, input)
         case _:
             return None
@@ -229,7 +234,7 @@ def _content(input: Keyed) -> bytes:
 
 
 def _is_cancelled(execution: "Execution") -> bool:
-    """Whether one more cancel changes nothing: it was asked for before, or there is nothing left to stop."""
+    """Whether another cancel changes nothing: it was requested before, or there is nothing left to stop."""
     dialect, state = execution.dialect, execution.state
     if state.status.is_final:
         is_forgiven = dialect.ignores_late_cancel
@@ -238,14 +243,14 @@ def _is_cancelled(execution: "Execution") -> bool:
 
 
 def is_recorded_before(execution: "Execution", input: i.Input) -> bool:
-    """Whether the word changes nothing, because the same was said before or nothing is left to be stopped."""
+    """Whether the control message changes nothing: the same was sent before, or nothing is left to be stopped."""
     if isinstance(input, i.Cancel):
         return _is_cancelled(execution)
     return isinstance(input, Keyed) and is_repeated(execution, input)
 
 
 def _counts(turn: Turn, input: i.Cancel | Keyed) -> bool:
-    """Whether a word is to be recorded; if not, it was said before, or is refused."""
+    """Whether a control message is to be recorded; if not, it was sent before, or is refused."""
     if is_recorded_before(turn.execution, input):
         turn.changes_nothing = True
     elif reason := why_refused(turn.execution, input):
@@ -255,6 +260,7 @@ def _counts(turn: Turn, input: i.Cancel | Keyed) -> bool:
 
 def _cancel(turn: Turn, input: i.Cancel) -> None:
     if _counts(turn, input):
+        pause.end_for_cancel(turn, input.by)
         turn.emit(e.CancelRequested(input.reason, input.by))
 
 
@@ -264,23 +270,30 @@ def _signal(turn: Turn, input: i.Signal) -> None:
 
 
 def _steer(turn: Turn, input: i.Steer) -> None:
-    if _counts(turn, input):
+    if pause.is_pause(input) and turn.record_version < pause.PAUSES_SINCE and not turn.execution.dialect.pauses_itself:
+        turn.refuse("a live server of an older version cannot read a pause; upgrade every server first")
+    elif _counts(turn, input):
         turn.emit(e.Steered(input.verb, input.body, input.key, input.by))
+        if pause.is_pause(input) and turn.record_version >= pause.PAUSES_SINCE:
+            pause.record(turn, input)
 
 
 def _reopen(turn: Turn, input: i.Reopen) -> None:
-    if _counts(turn, input):
-        turn.emit(e.RunReopened(turn.state.incarnation + 1, input.body, input.key, input.by))
+    keeps_effects = turn.execution.dialect.reopens_at_failure
+    if keeps_effects and turn.record_version < REOPENS_AT_FAILURE_SINCE:
+        turn.refuse("a live server of an older version cannot read what a redrive records; upgrade every server first")
+    elif _counts(turn, input):
+        turn.emit(e.RunReopened(turn.state.incarnation + 1, input.body, input.key, input.by, keeps_effects))
 
 
 def _effect_claim(turn: Turn, input: i.EffectClaim) -> None:
-    task = _held(turn, input.task, input.delivery)
+    task = _current_task(turn, input.task, input.delivery)
     if task is not None:
         effect_claims.claim(turn, input, task)
 
 
 def _effect_end(turn: Turn, input: effect_claims.Ending) -> None:
-    task = _held(turn, input.task, input.delivery)
+    task = _current_task(turn, input.task, input.delivery)
     if task is not None:
         effect_claims.end(turn, input, task)
 
@@ -291,7 +304,7 @@ def _effect_settle(turn: Turn, input: i.EffectSettle) -> None:
 
 
 def _fork(turn: Turn, input: i.Fork) -> None:
-    turn.emit(e.RunForked(input.source, input.seq))
+    turn.emit(e.RunForked(input.source, input.seq, input.program, input.input))
 
 
 def _lay_down(turn: Turn, input: i.LayDown) -> None:
@@ -304,24 +317,24 @@ def _lay_down(turn: Turn, input: i.LayDown) -> None:
 
 def _take_up(turn: Turn, input: i.TakeUp) -> None:
     tasks = [number for number in input.tasks if _is_laid_down(turn, number)]
-    if tasks:
+    if tasks and not turn.state.is_held:
         turn.emit(e.TasksTakenUp(tasks))
     turn.changes_nothing = True
 
 
 def _is_laid_down(turn: Turn, number: int) -> bool | None:
-    """None for a task that is not open, held, or about to be stopped."""
+    """None for a task that is not open, is held, or is about to be stopped."""
     task = turn.state.tasks.get(number)
     return None if task is None or task.cancelling or task.held else task.laid_down
 
 
 def _disown(turn: Turn, input: i.Disown) -> None:
-    """For the program it is a cancel like any other."""
+    """The program sees an ordinary cancel."""
     if turn.state.disowned:
         turn.changes_nothing = True
         return
     turn.emit(e.RunDisowned())
-    if turn.state.status.is_final:  # it has ended in this very decision: there is nothing to stop
+    if turn.state.status.is_final:  # it ended in this same decision: there is nothing to stop
         turn.changes_nothing = True
         return
     turn.input = i.Cancel("the parent started over", by="parent")
@@ -329,7 +342,7 @@ def _disown(turn: Turn, input: i.Disown) -> None:
 
 
 def _nothing(turn: Turn, input: i.Proceed | i.Wake) -> None:
-    """No fact of its own: what follows from it is decided by the moves."""
+    """Records no fact of its own: the moves decide what follows from it."""
 
 
 _RECORDERS: dict[type[i.Input], Any] = {

@@ -1,7 +1,7 @@
-"""What arrives. Each input counts once: results, timers and child ends are checked against the state,
-signals, steering and reopening carry a key that is kept as long as the run.
+"""What arrives. Each input counts once.
 
-Inputs that cross from one process to another are stored as these same structures.
+Results, timers and child ends are checked against the state; signals, steering and reopening carry a key that is kept
+as long as the run. Inputs that cross from one process to another are stored as these same structures.
 """
 
 import msgspec
@@ -95,7 +95,7 @@ class EffectRelease(Input, frozen=True, tag=12):
 
 
 class EffectUnfit(Input, frozen=True, tag=34):
-    """It was performed, but what it gave has no JSON form."""
+    """It was performed, but its result has no JSON form."""
 
     task: int
     delivery: int
@@ -104,12 +104,12 @@ class EffectUnfit(Input, frozen=True, tag=34):
 
 
 class EffectSettle(Input, frozen=True, tag=38):
-    """An operator's word about an effect in doubt. `holder` is who had claimed it when the operator looked."""
+    """An operator's decision about an effect in doubt. `holder` is the claim's holder when the operator looked."""
 
     effect: str
     result: Payload | None  # None: it was not performed
     holder: tuple[int, int]
-    is_holder_gone: bool = False  # nobody drove the run then, so that its open tasks had no holder either
+    is_holder_gone: bool = False  # no process drove the run then, so its open tasks had no holder either
     key: str = ""
     by: str = ""
 
@@ -128,7 +128,7 @@ class Reopen(Input, frozen=True, tag=14):
 
 
 class Proceed(Input, frozen=True, tag=15):
-    """Not from outside: the run gave way after a slice of work and goes on."""
+    """Not from outside: the run yielded after a slice of work and continues."""
 
 
 class Fork(Input, frozen=True, tag=16):
@@ -136,40 +136,42 @@ class Fork(Input, frozen=True, tag=16):
 
     source: RunId
     seq: int
+    program: bytes = b""  # of another document than that run had
+    input: Payload | None = None  # another one than that run had
 
 
 class Wake(Input, frozen=True, tag=17):
-    """A request to the owner to take the run up (again): after a fix, or when it was left dormant."""
+    """A request to the owner to load the run (again): after a fix, or when it was left dormant."""
 
 
 class LayDown(Input, frozen=True, tag=18):
-    """The run is handed over, and these of its tasks were never begun; those `begun` will not end here any more."""
+    """The run is handed over, and these of its tasks were never started; those in `begun` will not end here."""
 
     tasks: list[int]
     begun: list[int] = []
 
 
 class TakeUp(Input, frozen=True, tag=19):
-    """The run was handed over to us: tasks that were laid down are to be begun."""
+    """The run was handed over to this owner: tasks that were returned unstarted can be started."""
 
     tasks: list[int]
 
 
 class Disown(Input, frozen=True, tag=20):
-    """From its parent: nobody has any use for the run. It stops if it is open, and is removed once it has ended."""
+    """From its parent: the run is no longer needed. It stops if it is open, and is removed once it has ended."""
 
 
 class Begin(Input, frozen=True, tag=31):
-    """A suspect is to be begun here, at this `StartPlace`, once that is recorded."""
+    """A suspect is about to be started here, at this `StartPlace`, once that is recorded."""
 
     task: int
     delivery: int
     place: int
-    machine: str = ""  # of one that is begun alone
+    machine: str = ""  # of a task that is started alone
 
 
 class Clear(Input, frozen=True, tag=32):
-    """The delivery was begun alone, and has outlived its time; or whoever had it lives on, and was only late."""
+    """The delivery was started alone and survived its time; or its holder is alive, and was only late."""
 
     task: int
     delivery: int
@@ -211,33 +213,37 @@ encode = _encoder.encode
 def decode(body: bytes) -> AnyInput:
     try:
         return _decoder.decode(body)
-    except msgspec.ValidationError as error:  # whole, but in words we do not have
+    except msgspec.ValidationError as error:  # complete, but of a type or with fields that are not known here
         raise NewerRecord(f"a message to it contains something that this version does not know ({error})") from None
 
 
 CALENDAR_RANK = -1
-"""The rank of a timer whose due time is an instant on the wall (`Sleep until`), not on the store's clock: see 30."""
+"""The rank of a timer whose due time is on the wall clock (`Sleep until`), not on the store's clock (invariant 30)."""
 
 TIMER_RANK = 1
-"""Results come first among the inputs of one instant, then timers by their own rank: a result that is there at a
-deadline beats it, on every machine and after every restart."""
+"""Results come first among the inputs of one instant, then timers by their own rank.
 
-WORD_RANK = 1 << 20
-"""From this rank on a timer ends a wait for a word; all others are bounds, which arrive when they are due. A wait runs
-out only when the inbox was read after its due time and nothing else is there to be taken up (invariant 8)."""
+A result that is there at a deadline beats it, on every machine and after every restart.
+"""
+
+CONTROL_WAIT_RANK = 1 << 20
+"""From this rank on a timer ends a wait for a control message; all others are bounds, which arrive when they are due.
+
+A wait expires only when the inbox was read after its due time and no other input is waiting (invariant 8).
+"""
 
 
-# Answers to the one who offered an input, given once the decision is durable.
+# Answers to the sender of an input, given once the decision is durable.
 
 
 class Accepted(msgspec.Struct, gc=False, frozen=True):
-    """It counted now, or the same had counted before."""
+    """It counted now, or the same input had counted before."""
 
     body: bytes | None = None
 
 
 class Refused(msgspec.Struct, gc=False, frozen=True):
-    """It changed nothing. `conflict`: the key was used before for something else, or the run is past it."""
+    """It changed nothing. `conflict`: the key was used before for something else, or the run is past that point."""
 
     reason: str
     conflict: bool = False

@@ -1,4 +1,4 @@
-"""Instants in sentences."""
+"""Instants in messages."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -7,6 +7,6 @@ from perdure.kernel.values import Instant
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def written(at: Instant) -> str:
+def format_instant(at: Instant) -> str:
     """RFC 3339 in UTC, to the second."""
     return (_EPOCH + timedelta(microseconds=at)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Where in a JSON text a value stands. Asked only when there is a problem to point at, so reading stays fast."""
+"""The positions of values in a JSON text. Needed only when there is a problem to report, so reading stays fast."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
 
 
 def repeated_member(text: str) -> tuple[str, int, int] | None:
-    """Name, line and column of the first member that stands twice in one object."""
+    """Name, line and column of the first member that occurs twice in one object."""
     names: list[set[str] | None] = []
     before = ""
     for match in _TOKEN.finditer(text):

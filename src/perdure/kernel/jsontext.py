@@ -1,7 +1,7 @@
-"""JSON text as Perdure means it: strict on the way in, strict on the way out.
+"""Strict JSON: strict when reading, strict when writing.
 
-A value is encoded once, where it comes into being, and travels as bytes from then on. Large text is read and written in
-pieces, each by one short call into C, and counts as work of the turn (`effort`).
+A value is encoded once, where it is created, and is passed on as bytes. Large text is read and written in pieces, each
+by one short call into C, and counts as work of the turn (`turn_budget`).
 """
 
 import json
@@ -18,17 +18,19 @@ _encoder = msgspec.json.Encoder()
 _sorted_encoder = msgspec.json.Encoder(order="sorted")
 
 encode_finite = _encoder.encode
-"""Encode data that is known to hold no NaN or infinity, such as what `decode` returned."""
+"""Encode data that contains no NaN or infinity, such as what `decode` returned."""
 
 PIECE = 128 * 1024
 """Bytes that one call into C reads or writes: a few milliseconds of work at most."""
 
+_LONGEST_ESCAPE = 12  # bytes, of two halves of a character
 _TRIES = 8  # to find the end of a piece
 NODES = 4_000
-"""Values in a piece that is written."""
+"""Values in one piece when writing."""
 
 _HOLDERS = frozenset({dict, list, tuple})
-_PRICE_OF_READING = 2  # bytes for a unit of work
+_TEXTS = frozenset({str, msgspec.Raw})
+_PRICE_OF_READING = 2  # bytes per unit of work
 _PRICE_OF_WRITING = 8
 
 _decode = msgspec.json.Decoder().decode
@@ -42,7 +44,7 @@ def decode(text: bytes | str) -> Any:
 
 
 def _decode_large(text: bytes | str) -> Any:
-    """Elements and members are only told apart at first, which is fast, and then read some at a time."""
+    """Elements and members are only separated at first, which is fast, and then decoded in groups."""
     pay(len(text) // _PRICE_OF_READING)
     kind = text[:1]
     if kind in (b"[", "["):
@@ -54,16 +56,34 @@ def _decode_large(text: bytes | str) -> Any:
             if count % 1_000 == 0:
                 rest()
         return members
-    return _decode(text)
+    return _decode_text(text.encode() if isinstance(text, str) else text)
+
+
+def _decode_text(text: bytes) -> Any:
+    """A piece ends where it can be decoded: elsewhere an escape or a character is split."""
+    parts: list[str] = []
+    at, last = 1, len(text) - 1
+    while text[:1] == b'"' and text[last:] == b'"' and last - at > 2 * PIECE:
+        for cut in range(at + PIECE, at + PIECE + _LONGEST_ESCAPE):
+            try:
+                parts.append(_decode(b'"%b"' % text[at:cut]))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue
+            at = cut
+            rest()
+            break
+        else:
+            return _decode(text)
+    return "".join([*parts, _decode(b'"%b' % text[at:])]) if parts else _decode(text)
 
 
 def _decode_list(text: bytes) -> list[Any]:
-    """A piece ends at a separator where what is before it can be read: then it is one between elements.
+    """A piece ends at a separator before which everything can be decoded: that is one between elements.
 
-    Elsewhere, within a text or a deeper list, quotes or brackets are left open. Where that is tried in vain, what is
-    left is told apart as a whole.
+    Elsewhere, within a text or a deeper list, quotes or brackets are left open. If no such place is found, the elements
+    of the remaining text are separated at once.
     """
-    made: list[Any] = []
+    items: list[Any] = []
     separator = {b"{": b"},{", b"[": b"],["}.get(text[1:2], b",")
     width = len(separator) // 2
     at, last = 1, len(text) - 1
@@ -74,7 +94,7 @@ def _decode_list(text: bytes) -> list[Any]:
             if cut < 0:
                 break
             try:
-                made += _decode(b"[%b]" % text[at : cut + width])
+                items += _decode(b"[%b]" % text[at : cut + width])
             except msgspec.DecodeError:
                 continue
             at = cut + width + 1
@@ -86,14 +106,14 @@ def _decode_list(text: bytes) -> list[Any]:
             break
     for piece, is_alone in _grouped(_elements(b"[" + text[at:])):
         if is_alone:
-            made.append(decode(piece))
+            items.append(decode(piece))
         else:
-            made += _decode(b"[%b]" % piece)
-    return made
+            items += _decode(b"[%b]" % piece)
+    return items
 
 
 def _grouped(elements: list[msgspec.Raw]) -> Iterator[tuple[bytes, bool]]:
-    """The texts of some elements together, behind each other; of a large one alone."""
+    """The texts of several elements joined; a large one alone."""
     group: list[msgspec.Raw] = []
     size = 0
     for element in elements:
@@ -114,11 +134,11 @@ def _grouped(elements: list[msgspec.Raw]) -> Iterator[tuple[bytes, bool]]:
 
 
 class NotJson(ValueError):
-    """The value has no JSON form; the sentence says which part of it."""
+    """The value has no JSON form; the message says which part of it."""
 
 
 def encode(value: Any) -> bytes:
-    """Encode any Python value that has a JSON form; refuse the others by name."""
+    """Encode any Python value that has a JSON form; refuse others, naming the part."""
     effort = current.get()
     try:
         text = encode_finite(value) if effort is None or effort.rest is None else _in_pieces(value)
@@ -134,14 +154,14 @@ def encode(value: Any) -> bytes:
 
 
 def is_large(value: Any, most: int = NODES) -> bool:
-    """Whether it is worth writing a value elsewhere, or in pieces."""
+    """Whether a value is large enough to be written elsewhere, or in pieces."""
     return weigh(value, most) > most
 
 
 def weigh(value: Any, most: int) -> int:
-    """How many values there are in it, long texts counted for more; no longer counted once it is more than that."""
+    """How many values it contains, long texts counted for more; counting stops above the limit."""
     if type(value) not in _HOLDERS:
-        return len(value) >> 6 if type(value) is str else 0
+        return len(value) >> 6 if type(value) in _TEXTS else 0
     weight = 0
     pending = [value]
     for holder in pending:
@@ -159,14 +179,17 @@ def weigh(value: Any, most: int) -> int:
 
 def _in_pieces(value: Any) -> bytes:
     try:
-        return _written(value)
-    except RecursionError:  # the encoder itself goes deeper
+        return _encode_in_pieces(value)
+    except RecursionError:  # the encoder supports deeper nesting
         return _encoder.encode(value)
 
 
-def _written(value: Any) -> bytes:
-    """As the encoder writes it, some elements and members at a time."""
+def _encode_in_pieces(value: Any) -> bytes:
+    """As the encoder writes it, in groups of elements and members."""
     kind = type(value)
+    if kind is str and len(value) > PIECE:
+        pieces = (_encoder.encode(value[at : at + PIECE])[1:-1] for at in range(0, len(value), PIECE))
+        return b'"%b"' % b"".join(pieces)
     if kind not in (list, dict) or not is_large(value):
         return _encoder.encode(value)
     return b"[%b]" % b",".join(_elements_of(value)) if kind is list else b"{%b}" % b",".join(_members_of(value))
@@ -183,7 +206,7 @@ def _elements_of(items: list[Any]) -> Iterator[bytes]:
             rest()
             group, weight = [], more
         if more > NODES:
-            yield _written(element)
+            yield _encode_in_pieces(element)
             weight = 0
         else:
             group.append(element)
@@ -202,7 +225,7 @@ def _members_of(items: dict[Any, Any]) -> Iterator[bytes]:
             rest()
             group, weight = {}, more
         if more > NODES:
-            yield _encoder.encode({name: 0})[1:-2] + _written(member)
+            yield _encoder.encode({name: 0})[1:-2] + _encode_in_pieces(member)
             weight = 0
         else:
             group[name] = member
@@ -223,12 +246,12 @@ def _refuse_non_finite(value: Any) -> None:
 
 
 def canonical(value: Any) -> bytes:
-    """The one text of a value that hashes are taken of: members sorted, no spaces."""
+    """The canonical text of a value, for hashes: members sorted, no spaces."""
     return _sorted_encoder.encode(value)
 
 
 def read_strict(text: bytes | str) -> Any:
-    """Decode text from outside: UTF-8, no repeated member, no NaN or infinity, no half character, bounded nesting."""
+    """Decode text from outside: UTF-8, no repeated member, no NaN or infinity, no lone surrogate, bounded nesting."""
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
@@ -250,7 +273,7 @@ _SURROGATE = lazy_regex(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 def _refuse_half_characters(value: Any) -> None:
-    """A surrogate without its other half has no UTF-8 form: no store and no answer could hold it."""
+    """A surrogate without its other half has no UTF-8 form: it could neither be stored nor be returned."""
     try:
         _encoder.encode(value)
     except UnicodeEncodeError:
@@ -275,3 +298,30 @@ def _finite(token: str) -> float:
     if math.isinf(number):
         raise NotJson(f"the number {token} is out of range")
     return number
+
+
+MOST_VALUES = 2_000_000
+"""Values that a text from outside may hold; about 200 MB where they are lists and objects."""
+
+
+def has_too_many_values(text: bytes) -> bool:
+    """What a text takes in memory follows from its values: 60 MB of `[],[],…` take two gigabytes when they are read."""
+    return len(text) > MOST_VALUES and count_values(text, MOST_VALUES) > MOST_VALUES
+
+
+def count_values(text: bytes, most: int) -> int:
+    """Elements, members and containers, told apart from what stands in texts; no longer counted once it is more.
+
+    In pieces, none of which ends within an escape: without escapes every second part between quotes is a text.
+    """
+    values, at, is_text = 1, 0, 0
+    while at < len(text) and values <= most:
+        piece = text[at : at + PIECE]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+            piece = text[at : at + PIECE + 1]
+        at += len(piece)
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b" ".join(parts[is_text::2])
+        is_text ^= (len(parts) - 1) & 1
+        values += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+    return values

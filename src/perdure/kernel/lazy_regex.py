@@ -10,10 +10,10 @@ class _LazyRegex:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(re.compile(*self._written), name)
-        self.__dict__[name] = attribute  # from now on it is found without us
+        self.__dict__[name] = attribute  # from now on the attribute is found directly
         return attribute
 
 
 def lazy_regex(pattern: str, flags: int = 0) -> "re.Pattern[str]":
-    """As `re.compile`, for a name of a module."""
+    """Like `re.compile`, for a variable of a module."""
     return cast("re.Pattern[str]", _LazyRegex(pattern, flags))

@@ -1,7 +1,9 @@
-"""What a decision or a judgement may ask of the house, besides the large values of its run: entries of the catalog and
-of the cache. Who asks gets an answer or is told, once and for all of this asking, that there is none.
+"""What a decision or a validation may look up, besides the large values of its run: catalog entries and the cache.
+
+The caller gets an answer, or is told that there is none, which holds until the decision has been made.
 """
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -25,7 +27,7 @@ class ResourcesInNamespace(msgspec.Struct, gc=False, frozen=True):
 
 
 class CacheLookup(msgspec.Struct, gc=False, frozen=True):
-    """What was remembered under a key, by whichever run; answered with a `CachedValue`, or with None."""
+    """A value that some run has stored under a key; answered with a `CachedValue`, or with None."""
 
     key: str
 
@@ -38,15 +40,15 @@ class CalleeLookup(msgspec.Struct, gc=False, frozen=True):
 
 
 class Callee(msgspec.Struct, gc=False, frozen=True):
-    """A document, ready to be run: what a run of it is pinned to."""
+    """A document ready to be run: what a run of it is pinned to."""
 
     language: str
     text: bytes
-    calls: bool = True  # it may start others in its turn
+    calls: bool = True  # it may start other documents itself
 
 
 class QueuedTaskLookup(msgspec.Struct, gc=False, frozen=True):
-    """Whether a task still waits in its pool, and no worker has it; answered with True or False."""
+    """Whether a task is still queued in its pool and no worker has it; answered with True or False."""
 
     run: RunId
     task: int
@@ -60,19 +62,19 @@ class StrandedRunLookup(msgspec.Struct, gc=False, frozen=True):
 
 
 class PermitQueueLookup(msgspec.Struct, gc=False, frozen=True):
-    """How a scope of permits stands for one run; answered with a `PermitQueue`."""
+    """The state of a scope of permits, for one run; answered with a `PermitQueue`."""
 
     scope: str
     run: RunId
 
 
 class PermitQueue(msgspec.Struct, gc=False, frozen=True):
-    held: int  # permits that are granted, over all runs
-    highest: int | None = None  # the highest priority, ageing counted, of another run that holds one or waits
+    held: int  # permits granted, over all runs
+    highest: int | None = None  # the highest priority, with ageing, of another run that holds a permit or waits for one
 
 
 class CachedValue(msgspec.Struct, gc=False, frozen=True):
-    """A value that outlives the run which found it."""
+    """A value that outlives the run which computed it."""
 
     value: bytes  # JSON text
     created_at: Instant
@@ -89,3 +91,4 @@ Lookup = (
     | PermitQueueLookup
 )
 LookupAnswers = dict[Lookup, Any]
+Fetch = Callable[[Sequence[Lookup]], Awaitable[LookupAnswers]]

@@ -1,4 +1,4 @@
-"""How work ends: a task, a child, a run. Dialects translate these into their own words."""
+"""How work ends: a task, a child, a run. Dialects translate these into their own terms."""
 
 from enum import StrEnum
 
@@ -32,19 +32,20 @@ Outcome = Succeeded | Failed | Cancelled
 
 
 class Status(StrEnum):
-    """Where a run is. All but the first two are final, unless the run is reopened."""
+    """The status of a run. All but the first three are final, unless the run is reopened."""
 
     RUNNING = "running"
     WAITING = "waiting"
+    PAUSED = "paused"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
-    PARTIAL = "partial"  # it has a result, though not everything in it went well
+    PARTIAL = "partial"  # it has a result, although parts of it failed
 
     @property
     def is_final(self) -> bool:
-        return self not in _OPEN
+        return self not in OPEN_STATUSES
 
     @property
     def has_result(self) -> bool:
@@ -52,16 +53,16 @@ class Status(StrEnum):
 
     @property
     def done(self) -> str:
-        """As in: the run has …"""
-        spoken = {
+        """For sentences such as: the run has …"""
+        participles = {
             Status.CANCELLED: "been cancelled",
             Status.TIMED_OUT: "timed out",
             Status.PARTIAL: "ended, partial",
         }
-        return spoken.get(self, self.value)
+        return participles.get(self, self.value)
 
 
-_OPEN = (Status.RUNNING, Status.WAITING)  # members of an enumeration are found slowly, and every step asks
+OPEN_STATUSES = (Status.RUNNING, Status.WAITING, Status.PAUSED)
 
 
 class Code(StrEnum):
@@ -71,9 +72,9 @@ class Code(StrEnum):
     PROVIDER_FAULT = "Platform.ProviderFault"
     RESULT_TOO_LARGE = "Platform.ResultTooLarge"
     SECRET_MISSING = "Platform.SecretMissing"
-    CANNOT_OPEN = "Platform.CannotOpen"  # sealed arguments; the details say why, in the language's words
+    CANNOT_OPEN = "Platform.CannotOpen"  # sealed arguments; the details give the reason, in the language's terms
     EFFECT_IN_DOUBT = "Platform.EffectInDoubt"
-    EFFECT_UNFIT = "Platform.EffectUnfit"  # performed, but what it gave has no JSON form
+    EFFECT_UNFIT = "Platform.EffectUnfit"  # performed, but its result has no JSON form
     EFFECT_KEY = "Platform.EffectKeyHoldsSecret"
     WORKER_DIED = "Platform.WorkerDied"
     MOVES_EXHAUSTED = "Platform.MovesExhausted"

@@ -1,4 +1,4 @@
-"""Limits over many runs. One pure allocator decides who may go; a run only asks and is told."""
+"""Limits over many runs. One pure allocator decides which requests are granted."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ import msgspec
 from perdure.kernel.values import Instant, RunId
 
 UNLIMITED = 2**31 - 1
-RESOURCES = "resource:"  # how scopes of resources begin
+RESOURCES = "resource:"  # prefix of scopes of resources
 
 
 class PermitRequest(msgspec.Struct, frozen=True):
@@ -15,30 +15,32 @@ class PermitRequest(msgspec.Struct, frozen=True):
     permit: int
     priority: int
     asked_at: Instant
-    ageing: Instant = 0  # each time so long has passed it gains one step of priority; 0: never
+    ageing: Instant = 0  # each such period of waiting adds one to its priority; 0: never
 
 
 def resource_scope(kind: str, namespace: str, name: str) -> str:
-    """The scope under which runs wait for a resource. It has no places while the resource is not in the catalog and
-    `UNLIMITED` ones while it is, so that whoever asks too late to see it arrive is granted at once.
+    """The scope under which runs wait for a resource.
+
+    It has no places while the resource is not in the catalog and `UNLIMITED` places while it is, so that a request made
+    too late to see it arrive is granted at once.
     """
     return f"{RESOURCES}{kind}/{namespace}/{name}"
 
 
 def resource_of(scope: str) -> tuple[str, str, str] | None:
-    """Kind, namespace and name of what is waited for under a scope; None where it is no resource."""
+    """Kind, namespace and name of the resource awaited under a scope; None if the scope is not of a resource."""
     if not scope.startswith(RESOURCES):
         return None
     kind, namespace, name = scope.removeprefix(RESOURCES).split("/", 2)
     return kind, namespace, name
 
 
-def grant(limit: int, held: int, waiting: Iterable[PermitRequest], now: Instant) -> list[PermitRequest]:
-    """Who gets the free places: higher priority first, with what waiting has added to it, then who asked first."""
+def grant(limit: int, granted: int, waiting: Iterable[PermitRequest], now: Instant) -> list[PermitRequest]:
+    """The requests that get the free places: by priority, including ageing, then in order of request."""
 
     def place(request: PermitRequest) -> tuple[int, Instant, RunId, int]:
         aged = (now - request.asked_at) // request.ageing if request.ageing else 0
         return (-(request.priority + aged), request.asked_at, request.run, request.permit)
 
-    free = max(0, limit - held)
+    free = max(0, limit - granted)
     return sorted(waiting, key=place)[:free]

@@ -1,6 +1,8 @@
-"""What is wrong with a document: every problem at once, each with its place and what to do."""
+"""Problems of a document: all are reported at once, each with its place and what to do."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import StrEnum
 
 import msgspec
@@ -22,14 +24,36 @@ class Problem(msgspec.Struct, frozen=True):
 
     def describe(self, origin: str) -> str:
         place = origin if self.line is None else f"{origin}:{self.line}:{self.column}"
-        where = f" ({self.path})" if self.path else ""
+        path = f" ({self.path})" if self.path else ""
         hint = f"\n    {self.hint}" if self.hint else ""
-        return f"{place}: {self.severity}: {self.message}{where} [{self.code}]{hint}"
+        return f"{place}: {self.severity}: {self.message}{path} [{self.code}]{hint}"
 
 
-def guess(word: str, known: Sequence[str]) -> str:
+MOST_COMPARED = 20_000
+"""Names that are compared for suggestions about one document: about a second of work."""
+
+_left: ContextVar[list[int] | None] = ContextVar("names_left_to_compare", default=None)
+
+
+@contextmanager
+def limited_guesses() -> Iterator[None]:
+    """For the validation of one document: guessing is slow, and nobody fixes thousands of problems at a time."""
+    before = _left.set([MOST_COMPARED])
+    try:
+        yield
+    finally:
+        _left.reset(before)
+
+
+def guess(name: str, candidates: Sequence[str]) -> str:
     """`; did you mean 'x'?`, or nothing."""
+    left = _left.get()
+    if left is not None:
+        left[0] -= len(candidates)
+        if left[0] < 0:
+            return ""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, known, n=1)
+    same = [candidate for candidate in candidates if candidate.lower() == name.lower()]
+    near = same or get_close_matches(name, candidates, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,4 +1,4 @@
-"""Retry maths: how long to wait before the next attempt. Counting attempts is the dialect's business."""
+"""Retry delays: how long to wait before the next attempt. Dialects count the attempts."""
 
 from enum import StrEnum
 
@@ -12,13 +12,13 @@ class Backoff(StrEnum):
 
 
 LONGEST: Instant = 100 * 365 * 24 * 3600 * SECOND
-"""A wait beyond a century is a mistake in the document, and would leave the range of stored instants."""
+"""A delay of more than a century is a mistake in the document, and would exceed the range of stored instants."""
 
 
 def delay(
     backoff: Backoff, base: Instant, failures: int, ceiling: Instant | None = None, factor: float = 2.0
 ) -> Instant:
-    """The wait after the `failures`-th failure (counted from 1), never above `ceiling`."""
+    """The delay after the `failures`-th failure (counted from 1), at most `ceiling`."""
     if failures < 1:
         raise ValueError(f"a wait follows a failure; got {failures} failures")
     try:

@@ -1,10 +1,10 @@
-"""Sealed arguments: those of a task that needs a secret, finished by the worker just before the provider is called.
+"""Sealed arguments: those of a task that needs a secret; the worker completes them just before it calls the provider.
 
-    decide    ──▶ TaskScheduled(sealed): its arguments are an envelope, which says what is to be asked for
-    worker    ──▶ the language opens the envelope: it asks for secrets, one after the other, and gives the arguments
-    provider  ◀── arguments; what it says afterwards is masked
+    decide    ──▶ TaskScheduled(sealed): its arguments are an envelope, which says what has to be looked up
+    worker    ──▶ the language opens the envelope: it asks for secrets, one by one, and returns the arguments
+    provider  ◀── arguments; what it reports is masked
 
-No secret reaches a decision, an event or a store. Opening is pure: asking is all it does, the worker finds the answers.
+No secret reaches a decision, an event or a store. Opening is pure: it only asks, the worker finds the answers.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -17,32 +17,32 @@ from perdure.kernel.values import Instant
 _T = TypeVar("_T")
 
 REDACTED = "[redacted]"
-"""Stands wherever a secret was."""
+"""Replaces a secret wherever it occurs."""
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """The arguments of a sealed task, as JSON. What is in it is the language's own affair."""
+    """The arguments of a sealed task, as JSON. Its content is defined by the language."""
 
     language: str
     body: Any
 
 
 class EntryFields(msgspec.Struct, frozen=True):
-    """What an entry says once its templates are filled in."""
+    """The fields of an entry once its templates are filled in."""
 
     values: dict[str, Any]
 
 
 class SecretEntry(msgspec.Struct, frozen=True):
-    """A secret that can be had: where it is kept in memory, and how it is made when it is not there.
+    """A secret that can be looked up: where it is kept in memory, and how it is obtained when it is not there.
 
-    `due` is when a value that is not renewed has ended, as recorded; None when that is not known yet.
+    `due` is when a value that is not renewed expires, as recorded; None when that is not known yet.
     """
 
     name: str
     kind: str
     key: str
-    lifetime: float  # seconds, unless its source says how long it lasts
+    lifetime: float  # seconds, unless its source states a lifetime
     renews: bool
     fields: "Callable[[], SecretRequests[EntryFields]]"
     due: Instant | None = None
@@ -67,7 +67,7 @@ class PinnedDocumentLookup(msgspec.Struct, frozen=True):
 
 
 class HideTexts(msgspec.Struct, frozen=True):
-    """Says which texts that came with the task are secrets; the answer is None."""
+    """Declares texts that came with the task as secrets; the answer is None."""
 
     texts: tuple[str, ...]
 
@@ -77,7 +77,7 @@ SecretRequests = Generator[SecretRequest, Any, _T]
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """A secret: what kind it is of (`bearer`, `basic`, …), its value, and until when it lasts."""
+    """A secret: its kind (`bearer`, `basic`, …), its value, and until when it is valid."""
 
     kind: str
     value: Any
@@ -85,7 +85,7 @@ class Secret(msgspec.Struct, frozen=True):
 
 
 class SecretPlaces(msgspec.Struct, frozen=True, tag="places"):
-    """Arguments in which texts of the document stand for secrets: where, and by which name. Any worker opens it."""
+    """Arguments in which texts of the document stand for secrets: their places and names. Any worker can open it."""
 
     arguments: dict[str, Any]
     secrets: list[tuple[list[str | int], str]]
@@ -114,7 +114,7 @@ def read_secret_places(sealed: bytes) -> SecretPlaces | None:
 
 
 class EnvelopeError(Exception):
-    """An envelope cannot be opened, and so the task cannot begin. `kind` and `code` are in the language's words."""
+    """An envelope cannot be opened, so the task cannot start. `kind` and `code` are in the language's terms."""
 
     def __init__(self, kind: str, message: str, code: str | None = None, retryable: bool = False) -> None:
         super().__init__(message)

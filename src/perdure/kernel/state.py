@@ -1,7 +1,7 @@
 """The kernel's part of a run's state; `state_changes` says how events change it.
 
-Mutable and owned by one slot; every change is constant time at any width.
-What a dialect keeps is its own (`Execution.body`); the kernel only knows what is open to the world.
+Mutable and owned by one slot; every change takes constant time at any width. A dialect's part is in `Execution.body`;
+the kernel knows only what is open to the outside.
 """
 
 import msgspec
@@ -29,15 +29,20 @@ class OpenTask(msgspec.Struct, gc=False, array_like=True):
     cancelling: bool = False
     sealed: bool = False
     key: str = ""
-    laid_down: bool = False  # not begun, and in nobody's hands
-    timer: int = 0  # bounds it, and goes with it
+    laid_down: bool = False  # not started, and no executor has it
+    timer: int = 0  # bounds it, and is removed with it
     held: str = ""  # the effect that an operator has to settle first
     suspicion: int = 0  # see `crash_attribution`
     place: int = StartPlace.UNKNOWN  # of this delivery
     losses: int = 0  # that made it more suspicious
     charges: int = 0
     charged_at: int = 0  # the delivery that was charged last
-    machine: str = ""  # on which this delivery was begun alone
+    machine: str = ""  # on which this delivery was started alone
+
+    @property
+    def is_kept_back(self) -> bool:
+        """Whether nobody has it, and nothing but a pause or a hand-over of its run is the reason."""
+        return self.laid_down and not self.cancelling and not self.held
 
 
 class OpenTimer(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -45,25 +50,32 @@ class OpenTimer(msgspec.Struct, array_like=True, frozen=True, gc=False):
     rank: int
 
     def due_with(self, ahead: Instant) -> Instant:
-        """By the store's clock, where the wall is so much ahead of it."""
+        """By the store's clock, given how far the wall clock is ahead of it."""
         return self.due - ahead if self.rank == CALENDAR_RANK else self.due
 
-    child: int = 0  # that it is the grace of; it goes with its end
+    child: int = 0  # the timer is its grace, and is removed with its end
 
 
 class OpenChild(msgspec.Struct, gc=False, array_like=True):
-    start: e.ChildStarted  # what is needed to start it anew in a fork
+    start: e.ChildStarted  # what is needed to start it again in a fork
     cancelling: bool = False
-    timer: int = 0  # ends its grace, and goes with it
+    timer: int = 0  # ends its grace, and is removed with it
     grace: Instant = 0
 
 
 class Permit(msgspec.Struct, gc=False, array_like=True):
     scope: str
     granted: bool = False
-    priority: int = 0  # these are needed to ask for it anew in a fork
+    priority: int = 0  # these are needed to request it again in a fork
     limit: int | None = None
     ageing: Instant = 0
+
+
+class Pause(msgspec.Struct, gc=False, array_like=True, frozen=True):
+    at: Instant
+    by: str
+    reason: str
+    holds: bool  # the kernel makes no move, and keeps tasks back
 
 
 class State(msgspec.Struct, gc=False, array_like=True):
@@ -81,7 +93,7 @@ class State(msgspec.Struct, gc=False, array_like=True):
     incarnation: int = 1
     started_at: Instant = 0
     ended_at: Instant | None = None
-    at: Instant = 0  # the latest reading of the clock that was used; it never goes back
+    at: Instant = 0  # the latest clock reading that was used; it never decreases
     seq: int = 0  # events folded so far
     issued: int = 0  # the last number given to a task, timer, child or permit
     moves: int = 0
@@ -96,31 +108,44 @@ class State(msgspec.Struct, gc=False, array_like=True):
     local_tasks: int = 0  # open tasks that run in the engine's own process
     tasks_scheduled: int = 0
     tasks_ended: int = 0
-    disowned: bool = False  # to be removed as soon as it has ended
-    enumerated: int = 0  # with `moves`, as long as the work goes on in slices
+    disowned: bool = False  # to be removed as soon as the run has ended
+    enumerated: int = 0  # with `moves`, as long as the work continues in slices
     caught: int = 0
     held_tasks: int = 0  # open tasks that wait for an operator
     suspects: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
-    """By site: suspicion and losses of a task that was called back, for the next one there."""
-    declined: int = 0  # words that were acknowledged and did not count
-    declined_words: list[tuple[str, str, str, Instant]] = msgspec.field(default_factory=list)  # those that are listed
-    forked_from: list[RunId] = msgspec.field(default_factory=list)  # the runs whose past is this run's past too
+    """By site: suspicion and losses of a task that was called back, for the next task there."""
+    declined: int = 0  # control messages that were acknowledged and did not count
+    declined_messages: list[tuple[str, str, str, Instant]] = msgspec.field(
+        default_factory=list
+    )  # those that are listed
+    forked_from: list[RunId] = msgspec.field(default_factory=list)  # the runs whose past this run shares
+
+    pause: Pause | None = None
+    doubts: dict[str, int] = msgspec.field(default_factory=dict)
+    """By site: the life in which an effect was claimed whose end is not known; it is only repeated under its key."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it makes no move and nothing of it is handed out, because it is paused."""
+        return self.pause is not None and self.pause.holds
 
     @property
     def has_local_work(self) -> bool:
-        """Whether a restart has to take this run up by itself, rather than wait for an input or a timer."""
+        """Whether a restart has to load this run at once, rather than wait for an input or a timer."""
         return self.sliced or self.local_tasks > 0
 
     @property
     def activity(self) -> Status:
-        """The status with a finer word for an open run: does it work, or does it wait?"""
+        """The status, refined for an open run: is it working or waiting?"""
+        if self.pause is not None:
+            return Status.PAUSED
         if self.status.is_final or len(self.tasks) > self.held_tasks or self.sliced:
             return self.status
         return Status.WAITING
 
 
 def content(kind: str, name: str, body: Payload) -> bytes:
-    """What a key stands for: everything that was said with it, but not who said it."""
+    """What a key stands for: the content of the message, but not its sender."""
     body_digest = digest(body) if isinstance(body, bytes) else body.digest
     return digest(f"{kind}\x1f{name}\x1f".encode() + body_digest)[:16]
 

@@ -7,7 +7,7 @@ from perdure.kernel import effects
 from perdure.kernel import events as e
 from perdure.kernel.crash_attribution import StartPlace
 from perdure.kernel.outcomes import Cancelled, Status
-from perdure.kernel.state import OpenChild, OpenTask, OpenTimer, Permit, State, content, settlement
+from perdure.kernel.state import OpenChild, OpenTask, OpenTimer, Pause, Permit, State, content, settlement
 
 GRACE_RANK = 1  # a bound: whatever happens at the same instant comes first
 
@@ -46,6 +46,7 @@ def _task_scheduled(state: State, event: e.TaskScheduled) -> None:
         event.hold_effects_in_doubt,
         sealed=event.sealed,
         key=event.key,
+        laid_down=state.pause is not None and state.pause.holds,
     )
     if state.suspects and event.path in state.suspects:
         task = state.tasks[event.task]
@@ -62,7 +63,7 @@ def _task_redelivered(state: State, event: e.TaskRedelivered) -> None:
     task.suspicion = event.suspicion
     task.delivery = event.delivery
     task.place, task.machine = StartPlace.UNKNOWN, ""
-    task.laid_down = False
+    task.laid_down = state.is_held
 
 
 def _task_begun(state: State, event: e.TaskBegun) -> None:
@@ -174,6 +175,7 @@ def _run_ended(state: State, event: e.RunEnded) -> None:
     state.outcome = event.outcome
     state.ended_at = state.at
     state.sliced = False
+    state.pause = None
     state.tasks.clear()
     state.local_tasks = state.held_tasks = 0
     state.timers.clear()
@@ -187,7 +189,10 @@ def _run_reopened(state: State, event: e.RunReopened) -> None:
     state.outcome = None
     state.ended_at = None
     state.cancel_requested = False
-    state.effects = {}  # a new life performs its effects anew, under keys of its own
+    if event.keeps_effects:
+        state.doubts |= {effect.path: effect.incarnation for effect in state.effects.values() if effect.is_open}
+    else:
+        state.effects = {}  # a new life performs its effects anew, under keys of its own
     if event.key:
         state.keys[event.key] = content("reopen", "", event.body)
 
@@ -195,11 +200,15 @@ def _run_reopened(state: State, event: e.RunReopened) -> None:
 def _run_forked(state: State, event: e.RunForked) -> None:
     state.parent = None  # nobody waits for a fork
     state.forked_from.append(event.source)
+    state.program = event.program or state.program
+    if event.input is not None:
+        state.input = event.input
+    state.pause = None
     for task in state.tasks.values():
         task.delivery = 1
         _take_up(state, task)
         task.suspicion = task.losses = task.charges = task.charged_at = 0
-    # What was claimed and not completed belonged to the other run; what was completed is a fact here too.
+    # Claims that were not completed belonged to the other run; completed ones are facts here too.
     state.effects = {key: effect for key, effect in state.effects.items() if effect.is_completed}
     for permit in state.permits.values():
         permit.granted = False
@@ -218,12 +227,20 @@ def _tasks_taken_up(state: State, event: e.TasksTakenUp) -> None:
 
 
 def _take_up(state: State, task: OpenTask) -> None:
-    task.laid_down = False
+    task.laid_down = state.is_held
     task.place = StartPlace.UNKNOWN
     if task.held:
         task.held = ""
         state.held_tasks -= 1
         state.local_tasks += 1
+
+
+def _run_paused(state: State, event: e.RunPaused) -> None:
+    state.pause = Pause(state.at, event.by, event.reason, event.holds)
+
+
+def _run_unpaused(state: State, event: e.RunUnpaused) -> None:
+    state.pause = None
 
 
 def _run_disowned(state: State, event: e.RunDisowned) -> None:
@@ -237,7 +254,7 @@ def _work_counted(state: State, event: e.WorkCounted) -> None:
 
 def _input_declined(state: State, event: e.InputDeclined) -> None:
     state.declined += 1
-    state.declined_words.append((event.kind, event.key, event.by, event.arrived))
+    state.declined_messages.append((event.kind, event.key, event.by, event.arrived))
 
 
 def _more_inputs_declined(state: State, event: e.MoreInputsDeclined) -> None:
@@ -245,7 +262,7 @@ def _more_inputs_declined(state: State, event: e.MoreInputsDeclined) -> None:
 
 
 def _ignored(state: State, event: e.Event) -> None:
-    """The dialect's business, or only for the history."""
+    """Handled by the dialect, or only for the history."""
 
 
 CHANGES: dict[type[e.Event], Change] = {
@@ -283,4 +300,6 @@ CHANGES: dict[type[e.Event], Change] = {
     e.TaskCleared: _task_cleared,
     e.InputDeclined: _input_declined,
     e.MoreInputsDeclined: _more_inputs_declined,
+    e.RunPaused: _run_paused,
+    e.RunUnpaused: _run_unpaused,
 }

@@ -1,7 +1,7 @@
-"""A run starts another document, of any language: which one is meant, and what the child is told.
+"""A run starts another document, of any language: which document that is, and which options the child gets.
 
-Meant is what was applied with the run and is recorded in its options, so that a child finds the same ones; else what
-the catalog holds at that moment. Either way the text becomes the child's own: what is changed later concerns nobody.
+It is the one that was applied with the run and is recorded in its options, so that a child finds the same; otherwise
+what the catalog holds at that moment. Either way the text is pinned for the child: later changes do not affect it.
 """
 
 from functools import lru_cache
@@ -14,11 +14,11 @@ from perdure.kernel.lookups import Callee, CalleeLookup
 from perdure.kernel.turn import Turn
 
 DEEPEST = 16
-"""How many runs may start each other in a row, whatever they are written in (PBK-204)."""
+"""How many runs may start each other in a row, in whatever language (PBK-204)."""
 
 
 HANDED_ON = ("folder", "env")
-"""What a child is told as its parent was: where scripts lie, and the variables that were allowed."""
+"""Options that a child inherits from its parent: where scripts are, and the variables that were allowed."""
 
 
 class RecordedDocument(msgspec.Struct, frozen=True):
@@ -28,12 +28,12 @@ class RecordedDocument(msgspec.Struct, frozen=True):
     language: str
     text: str
     version: str = ""
-    calls: bool = False  # it may start others in its turn
+    calls: bool = False  # it may start other documents itself
     file: str = ""
 
 
 def depth(turn: Turn) -> int:
-    """How many runs stand above this one."""
+    """How many ancestors this run has."""
     return int(jsontext.decode(turn.state.options).get("depth", 0))
 
 
@@ -42,7 +42,7 @@ def is_too_deep(turn: Turn) -> bool:
 
 
 def find_callee(turn: Turn, name: str, version: str | None = None) -> Callee | None:
-    """The document that goes by this name or path; without a version the one applied last, or the catalog's latest."""
+    """The document with this name or path; without a version the one applied last, or the catalog's latest."""
     applied = [
         document
         for document in recorded_documents(turn.state.options)
@@ -55,12 +55,12 @@ def find_callee(turn: Turn, name: str, version: str | None = None) -> Callee | N
 
 
 def options_for(turn: Turn, callee: Callee, extra: dict[str, Any] | None = None) -> bytes:
-    """What the child is told besides its input. Most call nobody: then nothing is copied into their start."""
+    """The options of the child besides its input. Most children start no documents: then nothing is copied for them."""
     options: dict[str, Any] = {**(extra or {}), "depth": depth(turn) + 1}
-    own = jsontext.decode(turn.state.options)
-    options |= {name: own[name] for name in HANDED_ON if name in own}
-    if callee.calls and own.get("applied"):
-        options["applied"] = own["applied"]
+    own_options = jsontext.decode(turn.state.options)
+    options |= {name: own_options[name] for name in HANDED_ON if name in own_options}
+    if callee.calls and own_options.get("applied"):
+        options["applied"] = own_options["applied"]
     return jsontext.encode(options)
 
 

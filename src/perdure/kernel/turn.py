@@ -1,7 +1,7 @@
-"""One turn: an input is taken up, and everything that follows from it is decided.
+"""One turn: an input is taken, and everything that follows from it is decided.
 
-The turn is the dialect's only door to the world: it emits events (which change the state at once),
-asks for large values, and offers the kernel's verbs. Nothing said here is true before it is committed.
+The turn is the dialect's only interface to the outside: it emits events (which change the state at once), asks for
+large values, and offers the kernel's commands. Nothing of it is a fact before it is committed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,6 +14,7 @@ import msgspec
 from perdure.kernel import events as e
 from perdure.kernel.ids import RunName
 from perdure.kernel.inputs import ACCEPTED, Input, InputAnswer, Refused
+from perdure.kernel.large_values import INLINE_BYTES
 from perdure.kernel.lookups import (
     CachedValue,
     CacheLookup,
@@ -34,22 +35,22 @@ from perdure.kernel.randomness import draw
 from perdure.kernel.state import State
 from perdure.kernel.state_changes import CHANGES
 from perdure.kernel.validation import Resource
-from perdure.kernel.values import INLINE_BYTES, NULL, Instant, Payload, Ref, RunId, digest
+from perdure.kernel.values import NULL, Instant, Payload, Ref, RunId, digest
 from perdure.kernel.versions import RECORDS
 
 if TYPE_CHECKING:
     from perdure.kernel.execution import Execution
 
-CHILDREN_ARE_BOUNDED = 3  # the vocabulary that has `ChildBounded`
+CHILDREN_ARE_BOUNDED = 3  # the record version that has `ChildBounded`
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class MissingValues(Exception):
-    """A decision cannot go on without these values and answers; it is made again once they are there.
+    """A decision cannot continue without these values and answers; it is made again once they are available.
 
-    Where values `may_be_absent` it is made again in any case, and told which of them are not there.
+    Where values `may_be_absent` it is made again in any case, and told which of them do not exist.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class MissingValues(Exception):
 
 
 class Stage(IntEnum):
-    """How far a turn has come; a turn that needed a value goes on from here."""
+    """How far a turn has come; a turn that needed a value continues from here."""
 
     FRESH = 0
     RECORDED = 1
@@ -74,7 +75,7 @@ _NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
 def _with(mapping: Mapping[K, V], name: K, value: V) -> Mapping[K, V]:
-    """One more; the first is put into a dict of its own."""
+    """One more entry; the first one is put into a new dict."""
     if not isinstance(mapping, dict):
         return {**mapping, name: value}
     mapping[name] = value
@@ -85,9 +86,9 @@ _LATER: Any = None  # filled in by `__post_init__`
 
 
 class Turn(msgspec.Struct, eq=False):
-    """Many turns wait for one commit together: what most of them never need is made when it is.
+    """Many turns wait for one commit together: what most of them never need is created on demand.
 
-    A struct, because every step makes one: its two dozen fields are filled by one call into C.
+    A struct, because every step creates one: its two dozen fields are filled by one call into C.
     """
 
     execution: "Execution"
@@ -101,23 +102,23 @@ class Turn(msgspec.Struct, eq=False):
     events: list[e.Event] = []
     answer: InputAnswer = ACCEPTED
     changes_nothing: bool = False
-    is_acknowledged: bool = False  # whoever sent it was told that it is recorded, before it was decided
-    ahead: Instant = 0  # of the wall, compared with the store's clock: what calendars are compared with
+    is_acknowledged: bool = False  # its sender was told that it is recorded, before it was decided
+    ahead: Instant = 0  # offset of the wall clock from the store's clock, for calendars
     moves: int = 0
-    is_cut: bool = False  # others get their turn before it has made all its moves
+    is_cut: bool = False  # other runs get their turn before it has made all its moves
     enumerated: int = 0  # elements of Gathers, loops, maps: each allows the run further moves
-    caught: int = 0  # failures that the program goes on from
+    caught: int = 0  # failures from which the program continues
     stage: Stage = Stage.FRESH
     values: Mapping[bytes, bytes] = _NONE
     programs: Mapping[bytes, tuple[str, bytes]] = _NONE
     cache_writes: Mapping[str, CachedValue] = _NONE
     claims: Mapping[RunName, RunId] = _NONE  # names of children that start with this turn
-    name_holders: Mapping[tuple[RunName, RunId], RunId] = _NONE  # of names that an earlier try could not claim
+    name_holders: Mapping[tuple[RunName, RunId], RunId] = _NONE  # of names that an earlier attempt could not claim
     _absent: set[bytes] | None = None
     _answers: LookupAnswers | None = None
     _texts: dict[bytes, bytes] | None = None
 
-    __repr__ = object.__repr__  # a struct would show the run's data
+    __repr__ = object.__repr__  # a struct would print the run's data
 
     def __post_init__(self) -> None:
         execution = self.execution
@@ -129,7 +130,7 @@ class Turn(msgspec.Struct, eq=False):
 
     @property
     def texts(self) -> dict[bytes, bytes]:
-        """Large values that are at hand."""
+        """Large values that are in memory."""
         if self._texts is None:
             self._texts = {}
         return self._texts
@@ -140,7 +141,7 @@ class Turn(msgspec.Struct, eq=False):
 
     @property
     def absent(self) -> set[bytes]:
-        """Large values that were looked for and are not there."""
+        """Large values that were looked for and do not exist."""
         if self._absent is None:
             self._absent = set()
         return self._absent
@@ -164,7 +165,7 @@ class Turn(msgspec.Struct, eq=False):
         if not events:
             state.at = self.now
         events.append(event)
-        # As `Execution.apply` has it: nearly all that a step decides comes through here.
+        # Inlined from `Execution.apply`: nearly all that a step decides comes through here.
         state.seq += 1
         change = CHANGES.get(type(event))
         if change is not None:
@@ -172,12 +173,12 @@ class Turn(msgspec.Struct, eq=False):
         self.execution.evolve(self.body, event)
 
     def refuse(self, reason: str, conflict: bool = False) -> None:
-        """It came too late, or cannot be: only the one who offered it hears of it."""
+        """It was too late, or is not possible: only its sender is told."""
         self.answer = Refused(reason, conflict)
         self.changes_nothing = True
 
     def text(self, payload: Payload) -> bytes:
-        """The JSON text of a value, wherever it lives."""
+        """The JSON text of a value, wherever it is kept."""
         if isinstance(payload, bytes):
             return payload
         text = self.texts.get(payload.digest)
@@ -186,7 +187,7 @@ class Turn(msgspec.Struct, eq=False):
         return text
 
     def all_texts(self, payloads: Iterable[Payload]) -> list[bytes]:
-        """As `text`, of many: all that are not at hand are asked for at once."""
+        """Like `text`, for many: all that are not in memory are requested at once."""
         all_payloads = list(payloads)
         missing = {
             payload.digest: None
@@ -198,7 +199,7 @@ class Turn(msgspec.Struct, eq=False):
         return [self.text(payload) for payload in all_payloads]
 
     def find(self, payload: Payload) -> bytes | None:
-        """As `text`, for a value whose absence is an answer too."""
+        """Like `text`, for a value that may not exist."""
         if isinstance(payload, bytes):
             return payload
         text = self.texts.get(payload.digest)
@@ -207,7 +208,7 @@ class Turn(msgspec.Struct, eq=False):
         return text
 
     def keep(self, payload: Payload, most: int = INLINE_BYTES) -> Payload:
-        """A value as an event may carry it: text that is too large for the log is put beside it."""
+        """A value in the form for an event: text that is too large for the log is put beside it."""
         if isinstance(payload, Ref) or len(payload) <= most:
             return payload
         name = digest(payload)
@@ -215,7 +216,7 @@ class Turn(msgspec.Struct, eq=False):
         self.values = _with(self.values, name, payload)
         return Ref(name, len(payload))
 
-    # Questions. What was answered stays so for this turn; what came of it belongs in the event.
+    # Lookups. An answer stays the same for this turn; what was used belongs in the event.
 
     def resource(self, kind: str, namespace: str, name: str) -> Resource | None:
         """An entry of the catalog as it is now, or None."""
@@ -233,16 +234,16 @@ class Turn(msgspec.Struct, eq=False):
         return callee
 
     def is_task_queued(self, task: int) -> bool:
-        """Whether a task of a pool still waits for a worker."""
+        """Whether a task of a pool is still waiting for a worker."""
         return bool(self._look_up(QueuedTaskLookup(self.execution.id, task)))
 
     def permit_queue(self, scope: str) -> PermitQueue:
-        """How the scope stands before this turn is written."""
+        """The state of the scope before this turn is written."""
         queue: PermitQueue = self._look_up(PermitQueueLookup(scope, self.execution.id))
         return queue
 
     def cached(self, key: str) -> CachedValue | None:
-        """What any run has remembered under this key, unless it has expired by now."""
+        """What any run has stored under this key, unless it has expired."""
         cached: CachedValue | None = self.cache_writes.get(key) or self._look_up(CacheLookup(key))
         return None if cached is None or (cached.expires_at or self.now + 1) <= self.now else cached
 
@@ -252,18 +253,18 @@ class Turn(msgspec.Struct, eq=False):
         return self.answers[lookup]
 
     def remember(self, key: str, value: Payload, ttl: Instant | None = None) -> None:
-        """Keep a value for other runs; it is written with this turn. A large one must be at hand: ask first."""
+        """Store a value for other runs; it is written with this turn. A large one must be in memory: ask first."""
         memory = CachedValue(self.text(value), self.now, None if ttl is None else self.now + ttl)
         self.cache_writes = _with(self.cache_writes, key, memory)
 
     def draw(self, path: str, counter: int) -> float:
         return draw(self.state.seed, path, counter)
 
-    # The verbs. Each returns the number under which the answer will come.
+    # Commands. Each returns the number under which the answer will arrive.
 
     @property
     def next_number(self) -> int:
-        """What the next of them will return."""
+        """The number that the next command will return."""
         return self.state.issued + 1
 
     def schedule_task(
@@ -307,7 +308,7 @@ class Turn(msgspec.Struct, eq=False):
             self.emit(e.TaskCancelRequested(task, reason))
 
     def set_timer(self, due: Instant, rank: int = 0, *, task: int = 0) -> int:
-        """`task`: the open one that it bounds; the timer is dropped with its end."""
+        """`task`: the open task that it bounds; the timer is removed when that ends."""
         number = self.state.issued + 1
         self.emit(e.TimerSet(number, due, rank, task))
         return number
@@ -333,9 +334,10 @@ class Turn(msgspec.Struct, eq=False):
         return number
 
     def claim_name(self, name: RunName) -> RunId | None:
-        """Take a name for the child that is started next: this turn is written with it, or not at all.
+        """Reserve a name for the child that is started next: this turn is written with it, or not at all.
 
-        Then it is decided again, and this answers with the run that has the name. A fork has none, and gives none.
+        If another run has the name, the turn is decided again, and this returns that run. A fork has no name, and gives
+        none.
         """
         child = self.execution.child_id(self.next_number)
         rival = self.name_holders.get((name, child)) or self.claims.get(name, child)
@@ -346,8 +348,10 @@ class Turn(msgspec.Struct, eq=False):
         return None
 
     def cancel_child(self, child: int, reason: str = "", *, grace: Instant = 0) -> None:
-        """`grace`: its end is waited for. The child's own grace bounds that; one that is stuck or without an owner
-        after this one is given up, and ends as cancelled here.
+        """`grace`: its end is awaited.
+
+        The child's own grace bounds that; a child that is stuck or without an owner after this one is given up, and
+        ends as cancelled here.
         """
         if not self.state.children[child].cancelling:
             self.emit(e.ChildCancelRequested(child, reason))
@@ -358,11 +362,11 @@ class Turn(msgspec.Struct, eq=False):
         self.emit(e.ChildBounded(child, self.state.issued + 1, self.now + grace, grace))
 
     def is_stranded(self, child: int) -> bool:
-        """Whether a child cannot end by itself: it is stuck, nobody drives it, or it is gone."""
+        """Whether a child cannot end by itself: it is stuck, has no owner, or is gone."""
         return bool(self._look_up(StrandedRunLookup(self.execution.id, self.execution.child_id(child))))
 
     def disown_children(self, children: Iterable[int]) -> None:
-        """They are removed, whether they were waited for or not; those that are open stop first."""
+        """They are removed, whether they were awaited or not; those that are open stop first."""
         if numbers := list(children):
             self.emit(e.ChildrenDisowned(numbers))
 
@@ -372,7 +376,7 @@ class Turn(msgspec.Struct, eq=False):
         return number
 
     def await_resource(self, kind: str, namespace: str, name: str) -> int:
-        """Ask to be told when the catalog has an entry; the grant says only that it is worth looking again."""
+        """Ask to be told when the catalog has an entry; the grant only says that it is worth looking again."""
         return self.request_permit(resource_scope(kind, namespace, name), limit=0)
 
     def release_permit(self, permit: int) -> None:
@@ -380,7 +384,7 @@ class Turn(msgspec.Struct, eq=False):
             self.emit(e.PermitReleased(permit))
 
     def end(self, status: Status, outcome: Outcome) -> None:
-        """The run is over. What is still open is abandoned: its results will be stale."""
+        """End the run. What is still open is abandoned: its results will be stale."""
         if isinstance(outcome, Succeeded):
             outcome = Succeeded(self.keep(outcome.value))
         self.emit(e.RunEnded(status, outcome))

@@ -9,19 +9,27 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Self
 
-STEPS_PER_MILLISECOND = 20_000  # one unit of work is about 50 nanoseconds on the machine that prices were measured on
-PORTION = STEPS_PER_MILLISECOND  # of work that is done between two rests, where there are any
+STEPS_PER_MILLISECOND = 20_000  # one unit of work is about 50 nanoseconds on the machine on which prices were measured
+PORTION = STEPS_PER_MILLISECOND  # of work between two pauses, where there are any
 
 
 class TurnTooExpensive(BaseException):
     """The turn has counted more work than it may do here. No dialect and no expression catches it."""
 
 
-class TurnBudget:
-    """What is left for one turn; what is decided within it (`with effort:`) counts here.
+class TooMuchToCompare(Exception):
+    """A value is too large, or the secrets that are looked for are too many, to be masked within the limit."""
 
-    `rest` is called now and then, where work goes on that others may wait for: it lets them have their turn, and raises
-    `TurnTooExpensive` when the decision has lasted too long.
+
+class TooManySteps(Exception):
+    """A text was made so that looking for a secret in it takes long."""
+
+
+class TurnBudget:
+    """The remaining budget of one turn; what is decided within it (`with effort:`) counts here.
+
+    `rest` is called now and then, where other work may be waiting: it lets that run, and raises `TurnTooExpensive` when
+    the decision has taken too long.
     """
 
     __slots__ = ("_before", "left", "rest")
@@ -38,7 +46,7 @@ class TurnBudget:
         current.reset(self._before)
 
     def allow(self, steps: int, price: int = 1) -> int:
-        """How many of these steps an expression may make here, each of them so many units of work."""
+        """How many of these steps an expression may make here, each of this many units of work."""
         if self.rest is not None:
             self.rest()
         allowed = self.left // price if self.left > 0 else 0
@@ -49,7 +57,7 @@ current: ContextVar[TurnBudget | None] = ContextVar("effort", default=None)
 
 
 def pay(work: int) -> None:
-    """Let work count that no expression does, before it is done: large JSON, schemas, what is put beside the log."""
+    """Charge for work outside expressions before it is done: large JSON, schemas, what is put beside the log."""
     effort = current.get()
     if effort is not None:
         effort.left -= work
@@ -67,6 +75,6 @@ def rest() -> None:
 
 
 def rests() -> bool:
-    """Whether others may wait for the work that is done here."""
+    """Whether others may be waiting for the work that is done here."""
     effort = current.get()
     return effort is not None and effort.rest is not None

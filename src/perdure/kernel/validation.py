@@ -1,7 +1,7 @@
-"""A document is judged among its surroundings: what was given beside it, and what the catalog holds.
+"""A document is validated in its context: what was applied with it, and what the catalog holds.
 
-A language looks things up as if everything were at hand. What nobody has fetched yet reads as absent and is noted in
-`open`; whoever asked for the judgement fetches it and has the same text judged again, until nothing is open.
+A language looks things up as if everything were available. What was not fetched yet counts as absent and is noted in
+`open`; the caller fetches it and validates the same text again, until nothing is open.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,18 +13,18 @@ from perdure.kernel.lookups import Lookup, LookupAnswers, ResourceKey, Resources
 from perdure.kernel.problems import Problem, Severity
 
 Resource = dict[str, Any]
-"""A document as data: `apiVersion`, `kind`, `metadata`, `spec` and what else its language writes."""
+"""A document as data: `apiVersion`, `kind`, `metadata`, `spec` and whatever else its language has."""
 
 
 class AppliedDocument(msgspec.Struct, frozen=True):
-    """A text given beside a document, and the file it stands in."""
+    """A text applied together with a document, and the file it is in."""
 
     file: str
     text: str
 
 
 class DeclaredResource(msgspec.Struct, frozen=True):
-    """A resource that a text holds. Its source is kept where the wording counts, as for a document that can be run."""
+    """A resource in a text. Its source is kept where the exact text counts, as for a document that can be run."""
 
     kind: str
     namespace: str
@@ -39,13 +39,13 @@ class DeclaredResource(msgspec.Struct, frozen=True):
 
 
 class Validated(msgspec.Struct, frozen=True):
-    """What came of a text: a program, if it holds one that can be run, and every problem it has."""
+    """The result for a text: a program, if it contains one that can be run, and every problem."""
 
     program: Any | None
     problems: list[Problem]
-    pinned: bytes = b""  # what a run keeps, and `load` reads again: the text itself, or a bundle of all it needs
-    identity: bytes | None = None  # what makes two starts with one token the same; None: what is pinned
-    refusal: str = ""  # why it cannot be started here, although nothing is wrong with it
+    pinned: bytes = b""  # what a run keeps, and `load` reads again: the text itself, or a bundle of everything it needs
+    identity: bytes | None = None  # what two starts with one token are compared by; None: what is pinned
+    refusal: str = ""  # why it cannot be started here, although it has no problems
 
     @property
     def has_errors(self) -> bool:
@@ -53,8 +53,10 @@ class Validated(msgspec.Struct, frozen=True):
 
 
 class ValidationContext:
-    """`chosen` names the document that is meant where a text holds several that can be run; `namespace` is where
-    documents live that do not say so themselves.
+    """What a document is validated against.
+
+    `chosen` names the document that is meant where a text contains several that can be run; `namespace` is where
+    documents live that do not name one.
     """
 
     def __init__(
@@ -71,19 +73,19 @@ class ValidationContext:
         self.namespace = namespace
         self.answers: LookupAnswers = {} if answers is None else answers
         self.unanswered: set[Lookup] = set()
-        self.reading: Any = None  # what the language has read of the text, for its next look in the same judgement
+        self.reading: Any = None  # what the language has parsed of the text, for its next pass of the same validation
         self._companions = {
             resource.key: resource.body for resource in declared
         }  # of two with one name the later counts
 
     def find(self, kind: str, namespace: str, name: str) -> Resource | None:
-        """The resource of that name: the one given beside the document, else the catalog's."""
+        """The resource of that name: the one applied with the document, otherwise the catalog's."""
         key = ResourceKey(kind, namespace, name)
         companion = self._companions.get(key)
         return self._answer(key, None) if companion is None else companion
 
     def find_in_catalog(self, kind: str, namespace: str, name: str) -> Resource | None:
-        """What the house has under that name, whatever was given beside the document."""
+        """The catalog's resource of that name, whatever was applied with the document."""
         resource: Resource | None = self._answer(ResourceKey(kind, namespace, name), None)
         return resource
 

@@ -21,10 +21,7 @@ class Ref(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=Tr
 
 
 Payload = bytes | Ref
-"""JSON text, or where to find it."""
-
-INLINE_BYTES = 64 * 1024
-"""Text up to this size travels inside events."""
+"""JSON text, or a reference to it."""
 
 NULL: bytes = b"null"
 

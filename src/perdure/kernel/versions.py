@@ -1,10 +1,10 @@
-"""Programs of different ages on one store: what a newer one has recorded is recognised and never misread.
+"""Programs of different versions on one store: records of a newer one are recognised and never misread.
 
-Everything recorded is read strictly: an event, an input or a member that this program has not heard of is a
-`NewerRecord`, not something to skip. A pinned document names the edition of its language.
+All records are read strictly: an event, an input or a member that this program does not know is a `NewerRecord` and is
+not skipped. A pinned document names the edition of its language.
 
-A new event is written once every live server reads it: a language that could say the same before asks `turn.spoken`,
-and says it in the old words until then.
+A new event is written once every live server can read it: until then a language that has an older event for the same
+fact checks `turn.record_version` and writes that one.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,21 +14,21 @@ from perdure.kernel.errors import NewerRecord
 if TYPE_CHECKING:
     from perdure.kernel.dialect import Dialect
 
-RECORDS = 3
-"""Counts the vocabularies of all that is recorded: events of the kernel and of every language, inputs, editions.
+RECORDS = 5
+"""Counts the versions of all records: events of the kernel and of every language, inputs, editions.
 
-A server tells the others which one it reads; runs go from lower to higher ones. `tests/kernel/test_versions.py` notices
-a change and says what to do.
+A server tells the others which one it reads; runs are handed over from lower to higher ones.
+`tests/kernel/test_versions.py` notices a change and says what to do.
 """
 
 
-def written_in(dialect: "Dialect") -> str:
-    """The language of a document as it is pinned: its name, with the edition from the second one on."""
+def pinned_language(dialect: "Dialect") -> str:
+    """The language of a pinned document: its name, with the edition from the second one on."""
     return dialect.name if dialect.edition == 1 else f"{dialect.name}@{dialect.edition}"
 
 
 def read_pinned(dialect: "Dialect", text_version: str, text: bytes) -> Any:
-    """The program of a pinned document: parsed again, never judged again."""
+    """The program of a pinned document: parsed again, never validated again."""
     name, _, edition = text_version.partition("@")
     if name == dialect.name and int(edition or 1) > dialect.edition:
         raise NewerRecord(

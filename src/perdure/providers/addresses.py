@@ -1,11 +1,11 @@
 """Which addresses a document may reach (SRV-024).
 
-They are judged after the name is resolved, and the connection goes to an address that was judged. One forbidden address
-refuses the name. What listens at a refused address is not told.
+They are checked after the name is resolved, and the connection goes to a checked address. One forbidden address refuses
+the name. What listens at a refused address is not revealed.
 
-Names are looked up in threads of their own. Those of the event loop are everybody's, and few: somebody whose server of
-names does not answer would hold them up. A family of runs has some lookups at a time, and so they are not given up
-with the task that wanted them.
+Names are looked up in separate threads. Those of the event loop are shared and few: a name server that does not answer
+would block them. A family of runs has a limited number of lookups at a time, so a lookup is not abandoned with its
+task.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ _FORBIDDEN = tuple(
         "10.0.0.0/8",
         "100.64.0.0/10",
         "127.0.0.0/8",
+        "168.63.129.16/32",  # the host of a virtual machine in Azure, which hands out its settings
         "169.254.0.0/16",
         "172.16.0.0/12",
         "192.0.0.0/24",
@@ -70,15 +71,15 @@ def is_allowed(policy: Policy, host: str, address: str) -> bool:
     parsed += _inner(parsed[0])
     if any(_is_among(parsed_address, host, policy.denied_addresses) for parsed_address in parsed):
         return False
-    if policy.network == "open" or any(_is_among(one, host, policy.addresses) for one in parsed):
+    if policy.network == "open" or any(_is_among(candidate, host, policy.addresses) for candidate in parsed):
         return True
-    return not any(_is_forbidden(one) for one in parsed)
+    return not any(_is_forbidden(address) for address in parsed)
 
 
 def check_host_name(policy: Policy, host: str, prefix: str = "Provider.Call.Http") -> None:
-    """Where a proxy resolves names: what is written is judged, addresses in any spelling and names that are listed.
+    """For a proxy that resolves names: the host as written is checked, addresses in any notation and listed names.
 
-    Raises `AddressRefused`. What a name leads to is the proxy's to judge.
+    Raises `AddressRefused`. The addresses behind a name are for the proxy to check.
     """
     name = host.lower().rstrip(".")
     try:
@@ -95,7 +96,7 @@ def check_host_name(policy: Policy, host: str, prefix: str = "Provider.Call.Http
 
 
 def _inner(address: Address) -> list[Address]:
-    """IPv4 addresses that an IPv6 address stands for: mapped, compatible, 6to4, NAT64, Teredo."""
+    """IPv4 addresses inside an IPv6 address: mapped, compatible, 6to4, NAT64, Teredo."""
     if isinstance(address, IPv4Address):
         return []
     inner: list[Address] = [
@@ -132,11 +133,11 @@ LOOKUPS_OF_A_FAMILY = 8
 
 
 class _LookupSlots:
-    """Those of one event loop."""
+    """The lookup slots of one event loop."""
 
     def __init__(self) -> None:
         self.all = asyncio.Semaphore(LOOKUPS)
-        self.of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # as long as one is under way
+        self.of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # while a lookup runs
 
 
 _lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _LookupSlots] = WeakKeyDictionary()
@@ -144,13 +145,13 @@ _lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _LookupSlots] = WeakKeyDi
 
 async def _look_up(host: str, port: int) -> Sequence[tuple[Any, ...]]:
     lookups = _lookups.setdefault(asyncio.get_running_loop(), _LookupSlots())
-    own = lookups.of.setdefault(family_at_work.get(), asyncio.Semaphore(LOOKUPS_OF_A_FAMILY))
-    with ExitStack() as held:
-        for places in (own, lookups.all):
+    family_slots = lookups.of.setdefault(family_at_work.get(), asyncio.Semaphore(LOOKUPS_OF_A_FAMILY))
+    with ExitStack() as slots:
+        for places in (family_slots, lookups.all):
             await places.acquire()
-            held.callback(places.release)
+            slots.callback(places.release)
         lookup = run_in_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM), "perdure-lookup")
-        release = held.pop_all().close  # not before the thread has ended, whoever still waits for it
+        release = slots.pop_all().close  # not before the thread has ended, whoever is still waiting for it
     lookup.add_done_callback(lambda _: release())
     return await asyncio.shield(lookup)
 
@@ -166,6 +167,6 @@ def resolve_blocking(policy: Policy, host: str, port: int, prefix: str = "Provid
 
 def _checked(policy: Policy, host: str, rows: Sequence[tuple[Any, ...]], prefix: str) -> list[str]:
     addresses = list(dict.fromkeys(str(row[4][0]) for row in rows))
-    if not addresses or not all(is_allowed(policy, host, one) for one in addresses):
+    if not addresses or not all(is_allowed(policy, host, address) for address in addresses):
         raise AddressRefused(host, prefix)
     return addresses

@@ -1,6 +1,6 @@
-"""One command, run to its end: what it is fed, what it said, and how it is stopped.
+"""One command, run to its end: its input, its output, and how it is stopped.
 
-Stopping ends its whole process group. Of its output only the beginning is kept.
+Stopping ends its whole process group. Only the beginning of its output is kept.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Any
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.process import OutputCapture, Process, inherited_environment, open_read_pipe, open_write_pipe
-from perdure.providers.text import excerpt, readable
+from perdure.providers.text import excerpt, is_quick, readable
 
 USUAL_OUTPUT = 1024 * 1024  # bytes of each stream that are kept
 LARGEST_OUTPUT = 16 * 1024 * 1024  # whatever a document asks for
@@ -27,7 +27,7 @@ _DRAIN = 0.5  # seconds that output may take to arrive after the process has end
 
 @dataclass
 class Command:
-    """What is to run. `prefix` begins the codes of its failures."""
+    """What to run. `prefix` begins the codes of its failures."""
 
     prefix: str
     argv: list[str]
@@ -37,7 +37,7 @@ class Command:
     timeout: float | None = None
     grace: float = GRACE
     limit: int = USUAL_OUTPUT
-    stop: Callable[[], Awaitable[None]] | None = None  # what else has to end when it is stopped
+    stop: Callable[[], Awaitable[None]] | None = None  # what else must be stopped with it
 
     async def run(self) -> "CommandResult":
         limit = max(0, min(self.limit, LARGEST_OUTPUT))
@@ -57,15 +57,18 @@ class Command:
                 code = await asyncio.wait_for(asyncio.shield(process.exited), self.timeout)
             except TimeoutError:
                 await self._end(process)
-                facts = {"timeout": self.timeout, "stdout": excerpt(out.captured), "stderr": excerpt(err.captured)}
+                facts = {"timeout": self.timeout, "stdout": excerpt(out.raw), "stderr": excerpt(err.raw)}
                 message = f"not finished after {self.timeout} s"
                 raise ProviderFailure(f"{self.prefix}.Timeout", message, retryable=True, details=facts) from None
             except asyncio.CancelledError:
                 await self._end(process)
                 raise
-            # A process that left the group may hold the pipes open for ever; what it still says is not ours.
+            # A process that left the group may hold the pipes open for ever; its output is not awaited.
             await asyncio.wait([out.ended, err.ended], timeout=_DRAIN)
-            return CommandResult(code, out, err)
+            is_little = is_quick(out.size + err.size)
+            return (
+                CommandResult(code, out, err) if is_little else await asyncio.to_thread(CommandResult, code, out, err)
+            )
 
     async def _start(self, stdin: int, stdout: int, stderr: int) -> Process:
         try:
@@ -80,27 +83,34 @@ class Command:
         await process.stop(self.grace)
 
 
+LINES_LOGGED = 1_000
+
+
 class CommandResult:
-    """What is known of a process that has ended."""
+    """What is known about a process that has ended."""
 
     def __init__(self, exit_code: int, out: OutputCapture, err: OutputCapture) -> None:
         self.exit_code = exit_code
-        self.out = out
-        self.err = err
+        self.out = out.captured
+        self.err = err.captured
+        self._output = _members({"stdout": (self.out, out.is_truncated), "stderr": (err.captured, err.is_truncated)})
+
+    def log(self, context: TaskContext, *streams: str) -> "CommandResult":
+        """Its output as lines of the task's log; of very much the last lines."""
+        for name in streams:
+            lines = bytes(self.out if name == "stdout" else self.err).decode("utf-8", "replace").splitlines()
+            if len(lines) > LINES_LOGGED:
+                lines = [f"[{len(lines) - LINES_LOGGED} lines before these are not shown]", *lines[-LINES_LOGGED:]]
+            for line in lines:
+                context.log(line, stream=name)
+        return self
 
     def result(self) -> dict[str, Any]:
         return {"exit_code": self.exit_code, **self.output()}
 
     def output(self) -> dict[str, Any]:
-        """Members for stdout and stderr; flags only where there is something to flag."""
-        members: dict[str, Any] = {}
-        for name, stream in (("stdout", self.out), ("stderr", self.err)):
-            members[name], encoding = readable(bytes(stream.captured), is_cut=stream.is_truncated)
-            if encoding:
-                members[f"{name}_encoding"] = encoding
-            if stream.is_truncated:
-                members[f"{name}_truncated"] = True
-        return members
+        """Members for stdout and stderr; flags only where they are true."""
+        return dict(self._output)
 
     def failure(self, prefix: str) -> ProviderFailure:
         """For an exit code that does not count as success."""
@@ -114,8 +124,19 @@ class CommandResult:
         return ProviderFailure(f"{prefix}.Killed", f"the command was ended by {name}", details=facts)
 
 
+def _members(streams: dict[str, tuple[bytes, bool]]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for name, (data, is_truncated) in streams.items():
+        members[name], encoding = readable(data, is_cut=is_truncated)
+        if encoding:
+            members[f"{name}_encoding"] = encoding
+        if is_truncated:
+            members[f"{name}_truncated"] = True
+    return members
+
+
 def task_environment(context: TaskContext) -> dict[str, str]:
-    """What a command may want to know of its task, to act once."""
+    """What a command may need to know about its task, to act only once."""
     return {
         "PERDURE_RUN": context.run,
         "PERDURE_PATH": context.path,
@@ -125,25 +146,25 @@ def task_environment(context: TaskContext) -> dict[str, str]:
 
 
 def environment(overlay: dict[str, str] | None, context: TaskContext) -> dict[str, str]:
-    """Our own environment without the secrets, the task's facts, and what the task adds."""
+    """The environment of this process without secrets, the task's variables, and those that the task adds."""
     return {**inherited_environment(), **task_environment(context), **(overlay or {})}
 
 
-def refuse_secrets(words: list[str], context: TaskContext, prefix: str) -> list[str]:
-    """The words, if none of them holds a secret: whoever uses this machine can list the arguments of a process."""
-    for place, word in enumerate(words):
-        if context.secrets.are_in(word):
+def refuse_secrets(arguments: list[str], context: TaskContext, prefix: str) -> list[str]:
+    """The arguments, if none contains a secret: every user of the machine can list the arguments of a process."""
+    for place, argument in enumerate(arguments):
+        if context.secrets.are_in(argument):
             message = (
                 f"argument {place} of the command contains a secret, and every user of this machine can list"
                 " the arguments of a process; give it by env or stdin instead"
             )
             raise ProviderFailure(f"{prefix}.SecretInArguments", message, retryable=False, details={"argument": place})
-    return words
+    return arguments
 
 
 @contextmanager
 def by_shell(text: str, context: TaskContext) -> Iterator[list[str]]:
-    """The words that let the shell do this. A text with a secret comes from a file that nobody else can read."""
+    """The arguments that run this in a shell. A text with a secret is read from a file that only its owner can read."""
     if not context.secrets.are_in(text):
         yield ["/bin/sh", "-c", text]
         return

@@ -1,7 +1,7 @@
-"""What a running task may ask of its run: a key, a deadline, a ledger of effects, a log.
+"""What a running task may use of its run: a key, a deadline, a ledger of effects, a log.
 
-One asynchronous core holds the rules. Functions that cannot await get `BlockingContext`,
-which drives the same core over a port that answers at once.
+One asynchronous core holds the rules. Functions that cannot await get `BlockingContext`, which drives the same core
+over a port that answers at once.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, overload
 
 from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, EffectClaimResult, RunPort
+from perdure.kernel.assignments import Assignment, EffectClaimResult, RunPort, StreamRows
 from perdure.kernel.outcomes import Code
 from perdure.providers.effects import EffectQueue
 from perdure.providers.failure import EffectInDoubt, ProviderFailure
@@ -25,16 +25,16 @@ class SecretSource(Protocol):
     def __getitem__(self, name: str, /) -> str: ...
 
     def are_in(self, text: str, /) -> bool:
-        """Whether a text holds a secret that the run was given."""
+        """Whether a text contains a secret of the run."""
 
     def redact(self, value: Any, /) -> Any:
-        """The value, as JSON has it, without secrets that the run was given."""
+        """The value, as JSON data, without secrets of the run."""
 
 
 class Cancellation:
-    """A wish that the task should stop: a fact to look at, and an event to await.
+    """A request to stop the task: a flag to check, and an event to await.
 
-    `is_heeded` is False when it is known that nobody will look; then nothing is won by waiting for that.
+    `is_heeded` is False when it is known that nobody will check; then there is no point in waiting for that.
     """
 
     __slots__ = ("_event", "is_heeded", "requested")
@@ -60,7 +60,7 @@ class Cancellation:
 
 
 class _ContextBase:
-    """The part of a context that needs no answer from anywhere."""
+    """The part of a context that needs no answer."""
 
     __slots__ = ("_cancellation", "_port", "_task", "secrets")
 
@@ -72,7 +72,7 @@ class _ContextBase:
 
     @property
     def idempotency_key(self) -> str:
-        """Stable over attempts and deliveries: hand it to systems that can recognise a repetition."""
+        """Stable over attempts and deliveries: pass it to systems that can recognise a repetition."""
         return self._task.idempotency_key
 
     @property
@@ -93,16 +93,16 @@ class _ContextBase:
 
     @property
     def deadline(self) -> datetime | None:
-        due = self._task.deadline
-        return None if due is None else _EPOCH + timedelta(microseconds=due)
+        deadline = self._task.deadline
+        return None if deadline is None else _EPOCH + timedelta(microseconds=deadline)
 
     @property
     def cancelled(self) -> bool:
-        """True once the task should stop; look at it between pieces of long work."""
+        """True once the task should stop; check it between pieces of long work."""
         return self._cancellation.requested
 
     def heartbeat(self, detail: Any = None) -> None:
-        """Say that the work goes on, and how far it is."""
+        """Report that the work continues, and how far it is."""
         self._port.heartbeat(None if detail is None else jsontext.encode(detail))
 
     def log(self, message: str, level: str = "info", **fields: Any) -> None:
@@ -139,14 +139,14 @@ class TaskContext(_ContextBase):
     async def effect_once(self, key: str, effect: Callable[[], _T]) -> _T: ...
 
     async def effect_once(self, key: str, effect: Callable[[], Any]) -> Any:
-        """Perform `effect` unless the ledger holds its result already; answer with the result.
+        """Perform `effect` unless the ledger already has its result; return the result.
 
-        Callers of one key take turns: one performs it, the others get its result.
+        Callers of one key take turns: one performs it, the others get its result. If `effect` raises, the claim is
+        released: it counts as not performed.
 
-        If `effect` raises, the claim is given back: it counts as not performed. It is *in doubt* when nobody knows:
-        an earlier holder vanished in the middle, a cancel, an exit or a deadline came while it was in flight, or it
-        raised `EffectInDoubt`. Then it runs again, under the same idempotency key, unless the step asked for such
-        effects to be held until an operator has settled them.
+        It is *in doubt* when nobody knows: an earlier holder vanished in the middle, a cancel, an exit or a deadline
+        came while it was in flight, or it raised `EffectInDoubt`. Then it runs again, under the same idempotency key,
+        unless the step asked for such effects to be held until an operator has settled them.
 
         A result without a JSON form fails the task. The effect stays performed: every later call raises this failure.
         """
@@ -159,7 +159,7 @@ class TaskContext(_ContextBase):
             result = await self._perform(key, effect)
             try:
                 text = jsontext.encode(result)
-            except Exception as error:  # whatever is wrong with the result, the effect has happened
+            except Exception as error:  # whatever is wrong with the result, the effect was performed
                 await self._port.complete_effect_unfit(key, str(error))
                 self._effects.begun.discard(key)
                 self._refuse_unfit(key, str(error))
@@ -178,7 +178,7 @@ class TaskContext(_ContextBase):
             doubt.details = {**self._facts(key), **details} if doubt.details is not None else self._facts(key)
             raise
         except Exception:
-            if was_stopping or not self._cancellation.requested:  # else the stop may have made it fail in the middle
+            if was_stopping or not self._cancellation.requested:  # otherwise the stop may have made it fail
                 await self._port.release_effect(key)
                 self._effects.begun.discard(key)
             raise
@@ -209,9 +209,9 @@ class TaskContext(_ContextBase):
         return None if claim.result is None else jsontext.decode(claim.result)
 
     async def record_effect(self, key: str, value: Any) -> Any:
-        """Record something that was just done; a value recorded earlier stands and is answered.
+        """Record something that was just done; a value recorded earlier is kept and returned.
 
-        A claim in doubt is no obstacle: nothing happens between this claim and its completion.
+        A claim in doubt is not an obstacle: nothing happens between this claim and its completion.
         """
         text = jsontext.encode(value)
         async with self._effects.turn(key, may_await=self._may_await):
@@ -224,8 +224,13 @@ class TaskContext(_ContextBase):
     async def emit_signal(self, name: str, value: Any = None) -> None:
         await self._port.emit_signal(name, jsontext.encode(value))
 
+    @property
+    def stream_rows(self) -> StreamRows | None:
+        """Rows beside the run's log, for a task that carries its streams; None where the engine is elsewhere."""
+        return getattr(self._port, "stream_rows", None)
+
     async def report(self, body: Any) -> Any:
-        """Say something that only the language of the run understands; its answer comes once that is recorded."""
+        """Send a report in the terms of the run's language; its answer arrives once that is recorded."""
         answer = await self._port.report(jsontext.encode(body))
         return None if answer is None else jsontext.decode(answer)
 
@@ -246,7 +251,7 @@ class BlockingContext(_ContextBase):
     ) -> None:
         super().__init__(task, port, secrets, cancellation)
         self._effects = effects
-        # When the function called turns out to be a coroutine:
+        # If the called function turns out to be a coroutine:
         self.for_coroutines = for_coroutines or TaskContext(task, port, secrets, cancellation, effects)
 
     @property
@@ -254,8 +259,8 @@ class BlockingContext(_ContextBase):
         """The rules, over a port that answers at once. Most functions never need them."""
         return TaskContext(self._task, self._port, self.secrets, self._cancellation, self._effects, may_await=False)
 
-    def keep_to_myself(self) -> None:
-        """The context is not passed on to the function that does the work, so it cannot hear of a cancel."""
+    def mark_unheeded(self) -> None:
+        """The context is not passed on to the function that does the work, so it cannot notice a cancel."""
         self._cancellation.is_heeded = False
 
     def effect_once(self, key: str, effect: Callable[[], _T]) -> _T:
@@ -275,7 +280,7 @@ BlockingContext.effect_once.__doc__ = TaskContext.effect_once.__doc__
 
 
 def _complete(steps: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine whose every await answers at once."""
+    """Run a coroutine whose awaits all return at once."""
     try:
         steps.send(None)
     except StopIteration as end:
@@ -286,13 +291,13 @@ def _complete(steps: Coroutine[Any, Any, _T]) -> _T:
 
 
 class ParentCall(Protocol):
-    """Carries a verb to where the real port is, and waits for the answer."""
+    """Sends a request to where the real port is, and waits for the answer."""
 
     def __call__(self, verb: str, *arguments: Any) -> Any: ...
 
 
 class ParentNotice(Protocol):
-    """Carries a verb to where the real port is, and does not wait."""
+    """Sends a request to where the real port is, and does not wait."""
 
     def __call__(self, verb: str, *arguments: Any) -> None: ...
 
@@ -300,34 +305,34 @@ class ParentNotice(Protocol):
 class CallPort:
     """A port over one blocking call: its coroutines never suspend."""
 
-    __slots__ = ("_ask", "_tell")
+    __slots__ = ("_notify", "_request")
 
-    def __init__(self, ask: ParentCall, tell: ParentNotice) -> None:
-        self._ask = ask
-        self._tell = tell
+    def __init__(self, request: ParentCall, notify: ParentNotice) -> None:
+        self._request = request
+        self._notify = notify
 
     async def claim_effect(self, key: str) -> EffectClaimResult:
-        answer = self._ask("claim_effect", key)
+        answer = self._request("claim_effect", key)
         return answer if isinstance(answer, EffectClaimResult) else EffectClaimResult(**answer)
 
     async def complete_effect(self, key: str, result: bytes) -> None:
-        self._ask("complete_effect", key, result)
+        self._request("complete_effect", key, result)
 
     async def complete_effect_unfit(self, key: str, reason: str) -> None:
-        self._ask("complete_effect_unfit", key, reason)
+        self._request("complete_effect_unfit", key, reason)
 
     async def release_effect(self, key: str) -> None:
-        self._ask("release_effect", key)
+        self._request("release_effect", key)
 
     async def emit_signal(self, name: str, value: bytes) -> None:
-        self._ask("emit_signal", name, value)
+        self._request("emit_signal", name, value)
 
     async def report(self, body: bytes) -> bytes | None:
-        answer: bytes | None = self._ask("report", body)
+        answer: bytes | None = self._request("report", body)
         return answer
 
     def heartbeat(self, detail: bytes | None) -> None:
-        self._tell("heartbeat", detail)
+        self._notify("heartbeat", detail)
 
     def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        self._tell("log", level, message, fields)
+        self._notify("log", level, message, fields)

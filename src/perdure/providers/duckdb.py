@@ -1,8 +1,8 @@
 """`duckdb`: statements on one DuckDB database, all of them in one transaction.
 
-DuckDB can read files and addresses, load extensions and take all memory. Here it does so only in folders that the
+DuckDB can read files and addresses, load extensions and use all memory. Here it does so only in folders that the
 operator has opened, and within limits that the operator sets; statements cannot change that. It works in a subprocess,
-for its own limit of memory does not count everything. A file has one process at a time: its tasks take turns.
+because its own memory limit does not count everything. Only one process can open a file: its tasks take turns.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.providers.databases.files import MEMORY, database_path, keep_private, store_below
-from perdure.providers.databases.statements import DUCKDB, Statement
+from perdure.providers.databases.statements import DUCKDB, SqlStatement
 from perdure.providers.databases.transaction import (
+    DatabaseTimeouts,
     StatementResult,
     Statements,
     StatementTexts,
-    Timeouts,
     limited,
     run_transaction,
     subprocess_memory,
@@ -38,7 +38,7 @@ SETTING = "policy.duckdb_folders"
 
 _CODES: tuple[tuple[str, str, bool], ...] = (
     ("ConstraintException", "Constraint", False),
-    ("TransactionException", "Deadlock", True),  # two transactions changed the same rows: one of them has to begin anew
+    ("TransactionException", "Deadlock", True),  # two transactions changed the same rows
     ("OutOfMemoryException", "TooLarge", False),
     ("ConnectionException", "Connection", True),
     ("HTTPException", "Connection", True),
@@ -62,14 +62,14 @@ async def duckdb(
     commands_b64: str | None = None,
     query_b64: str | None = None,
     auth: dict[str, Any] | None = None,
-    timeout: Timeouts | float | None = None,
+    timeout: DatabaseTimeouts | float | None = None,
 ) -> msgspec.Raw:
-    """Run statements on `database` (a file; default: in memory) in one transaction; answer with the last rows.
+    """Run statements on `database` (a file; default: in memory) in one transaction; return the last rows.
 
-    Values of `params` stand at `?` or `$1` (a list) or `$name` (a map). Needs `perdure[duckdb]`.
+    Values of `params` are bound to `?` or `$1` (a list) or `$name` (a map). Needs `perdure[duckdb]`.
     """
     keep_private()
-    times = Timeouts.of(timeout)
+    times = DatabaseTimeouts.of(timeout)
     session = _Session(str(database or (auth or {}).get("database") or ""))
     statements = Statements(command, commands, query, command_b64, commands_b64, query_b64, script, params)
     return await run_transaction(session, statements, limited(times.total))
@@ -107,7 +107,7 @@ class _Session:
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
 
-    def begin(self, statements: list[Statement]) -> None:
+    def begin(self, statements: list[SqlStatement]) -> None:
         self._open.begin()
 
     def execute(self, text: str, values: list[Any]) -> StatementResult:
@@ -115,7 +115,7 @@ class _Session:
         done = self._open.execute(statement, values)
         changes = self._library.ExpectedResultType.CHANGED_ROWS in statement.expected_result_type
         has_rows = self._library.ExpectedResultType.QUERY_RESULT in statement.expected_result_type
-        if changes:  # a statement that changes rows has rows of its own only with RETURNING, and then no count
+        if changes:  # a statement that changes rows returns rows only with RETURNING, and then no count
             has_rows = statement.type.name in _CHANGING and done.rowcount < 0
             if has_rows and _is_count(done.description) and "RETURNING" not in text.upper():
                 return StatementResult(None, [], int(done.fetchall()[0][0]))  # before DuckDB 2 the count is a row
@@ -156,7 +156,7 @@ class _Session:
 
 
 def _without_store(folder: Path) -> str:
-    """A folder as DuckDB is told of it. In an open folder it reads and writes any file: the store's as well."""
+    """A folder as passed to DuckDB. In an open folder it reads and writes any file, including a store's."""
     if (store := store_below(folder)) is not None:
         message = f"{folder}, a folder of policy.duckdb_folders, holds runs of Perdure ({store.name}); keep them apart"
         raise ProviderFailure(f"{PREFIX}.Forbidden", message, retryable=False)
@@ -186,7 +186,7 @@ def _file(arguments: Mapping[str, Any]) -> str:
     folder = next(iter(policy_in_force().duckdb_folders or ()), "")
     try:
         return "" if name in ("", MEMORY) else str(Path(folder, name).resolve())
-    except (OSError, RuntimeError, ValueError):  # whoever opens it tells
+    except (OSError, RuntimeError, ValueError):  # opening it will report the reason
         return name
 
 

@@ -1,4 +1,4 @@
-"""`echo`: gives back what it is given. For examples, tests and measuring everything else."""
+"""`echo`: returns its input. For examples, tests and measurements."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from perdure.providers.registry import Mode, Provider
 
 
 def echo(input: Any, value: Any = msgspec.UNSET) -> Any:
-    """Return `value` when it is given, otherwise the input."""
+    """Return `value` if it is set, otherwise the input."""
     return input if value is msgspec.UNSET else value
 
 

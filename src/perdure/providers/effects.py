@@ -12,18 +12,18 @@ _performed_here: ContextVar[frozenset[tuple[int, str]]] = ContextVar("perdure_ef
 
 
 class EffectQueue:
-    """One execution's effects. `begun` are those that were begun here and have no known end: they are in doubt."""
+    """The effects of one execution. `begun` are those that started here without a known end: they are in doubt."""
 
     __slots__ = ("_lock", "_waiting", "begun")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[str, deque[Future[None]]] = {}  # by key that is taken: who waits for it
+        self._waiting: dict[str, deque[Future[None]]] = {}  # by key in use: who waits for it
         self.begun: set[str] = set()
 
     @asynccontextmanager
     async def turn(self, key: str, *, may_await: bool) -> AsyncIterator[None]:
-        """While no other caller has this key. Without `may_await` it never suspends: the thread waits."""
+        """Holds while no other caller has this key. Without `may_await` it never suspends: the thread waits."""
         if (id(self), key) in _performed_here.get():
             raise RuntimeError(f"the effect {key!r} is nested in itself; give the inner effect a key of its own")
         place = self._enter(key)
@@ -49,12 +49,12 @@ class EffectQueue:
         try:
             await asyncio.wrap_future(place)
         except asyncio.CancelledError:
-            if not place.cancel():  # it was our turn already: the next one must not wait for us
+            if not place.cancel():  # it already had its turn: the next caller must not wait for it
                 self._leave(key)
             raise
 
     def _enter(self, key: str) -> Future[None] | None:
-        """None when the key is free and ours now; else a place in the line."""
+        """None when the key was free and is now taken; otherwise a place in the queue."""
         with self._lock:
             waiting = self._waiting.get(key)
             if waiting is None:

@@ -1,9 +1,10 @@
-"""Texts that live outside of a document: a script in a file, or behind an address.
+"""Texts outside of a document: a script in a file, or at an address.
 
-A file's name is relative to `folder`, and may not lead out of it, by `..` or by a link. That is the folder of the
-document, which whoever starts a run names, and never a document; else `policy.script_folders`. The operator may fix one
-for all tasks of a worker with `PERDURE_SCRIPTS_DIR`; then nothing else is read.
-Blocking: call it from a thread or a process of its own.
+A file's name is relative to `folder`, and must not lead out of it, by `..` or by a link. That is the folder of the
+document, which is set when a run is started, never by a document; otherwise `policy.script_folders`. The operator may
+set one for all tasks of a worker with `PERDURE_SCRIPTS_DIR`; then nothing else is read.
+
+Blocking: call it from a separate thread or process.
 """
 
 import base64
@@ -28,8 +29,8 @@ LARGEST = 16 * 1024 * 1024  # bytes
 UNSAID = msgspec.Meta(extra_json_schema={function.ENGINE_ONLY: True})
 
 
-class Source(msgspec.Struct, forbid_unknown_fields=True):
-    """How to get it. `type` is read from the address when it is not said; the rest is for http."""
+class TextSource(msgspec.Struct, forbid_unknown_fields=True):
+    """How to get it. `type` is derived from the address by default; the other members are for http."""
 
     type: str | None = None
     endpoint: str | None = None
@@ -40,10 +41,10 @@ class Source(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Script(msgspec.Struct, forbid_unknown_fields=True):
-    """Where a text is; `sha256` refuses any other text than the one that was meant."""
+    """Where a text is; with `sha256` any other text is refused."""
 
     uri: str
-    source: Source = msgspec.field(default_factory=Source)
+    source: TextSource = msgspec.field(default_factory=TextSource)
     sha256: str | None = None
     folder: Annotated[str | None, UNSAID] = None
 
@@ -54,7 +55,7 @@ class Script(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_text(script: Script | str) -> str:
-    """The text; a script that is no descriptor is the text itself."""
+    """The text; a script that is not a descriptor is the text itself."""
     if isinstance(script, str):
         return script
     try:
@@ -84,13 +85,13 @@ def _type_of(uri: str) -> str:
 def _from_file(script: Script) -> bytes:
     address = urlsplit(script.uri)
     name = unquote(address.path) if address.scheme == "file" else script.uri
-    folders = [Path(one).resolve() for one in _folders(script)]
+    folders = [Path(folder).resolve() for folder in _folders(script)]
     if not folders:
         raise _failure("Forbidden", script, f"no folder is open for scripts ({SETTING}, or {ROOT}, names one)")
     folder = folders[0]
     try:
         path = (folder / name).resolve()
-        if not any(path.is_relative_to(one) for one in folders):
+        if not any(path.is_relative_to(folder) for folder in folders):
             problem = f"it is outside of {folder}; move it there, or set {ROOT} to a folder that holds all scripts"
             raise _failure("Forbidden", script, problem)
         if path.stat().st_size > LARGEST:
@@ -103,7 +104,7 @@ def _from_file(script: Script) -> bytes:
 
 
 def _folders(script: Script) -> list[str]:
-    """Where files may lie; a relative name is looked for in the first."""
+    """Where files may be; a relative name is resolved in the first one."""
     if fixed := os.environ.get(ROOT) or script.folder:
         return [fixed]
     opened = policy_in_force().script_folders
@@ -139,7 +140,7 @@ _AS_SOURCE = {"ProtocolError": "ConnectionFailed", "TlsFailed": "ConnectionFaile
 
 
 def _credentials(script: Script) -> dict[str, str]:
-    """The header that an `auth` stands for: a token, or a name and a password."""
+    """The header for an `auth`: a token, or a name and a password."""
     match script.source.auth:
         case None:
             return {}
@@ -160,6 +161,6 @@ def _answered(script: Script, status: int) -> ProviderFailure:
 
 def _failure(code: str, script: Script, problem: str, *, retryable: bool = False, **facts: Any) -> ProviderFailure:
     uri = urlsplit(script.uri)
-    shown = script.uri if not uri.query and "@" not in uri.netloc else f"{uri.scheme}://{uri.hostname}{uri.path}"
-    message = f"the script {shown} cannot be loaded: {problem}"
-    return ProviderFailure(f"{PREFIX}.{code}", message, retryable, {"uri": shown, **facts})
+    address = script.uri if not uri.query and "@" not in uri.netloc else f"{uri.scheme}://{uri.hostname}{uri.path}"
+    message = f"the script {address} cannot be loaded: {problem}"
+    return ProviderFailure(f"{PREFIX}.{code}", message, retryable, {"uri": address, **facts})

@@ -1,4 +1,4 @@
-"""How a provider says that it failed. It knows nothing of tasks, retries or languages."""
+"""How a provider reports a failure. Independent of tasks, retries and languages."""
 
 from typing import Any
 
@@ -6,10 +6,9 @@ from perdure.kernel.outcomes import Code
 
 
 class ProviderFailure(Exception):
-    """Raised by a provider on purpose; every member reaches the workflow as it is given here.
+    """Raised by a provider on purpose; every member reaches the workflow unchanged.
 
-    `code` is what handlers match, so keep it stable. `retryable` is an opinion the
-    provider may leave out. `details` must have a JSON form.
+    `code` is what handlers match, so keep it stable. `retryable` is optional. `details` must have a JSON form.
     """
 
     def __init__(self, code: str, message: str = "", retryable: bool | None = None, details: Any = None) -> None:
@@ -21,13 +20,13 @@ class ProviderFailure(Exception):
 
 
 class Exhausted(ProviderFailure):
-    """The process in which it happened is of no further use: it lacks memory, or something in it does not stop."""
+    """The process in which it happened cannot be used again: it lacks memory, or something in it does not stop."""
 
 
 class EffectInDoubt(ProviderFailure):
-    """Raised inside an effect by who cannot say whether it happened: a connection that broke before the answer, say.
+    """Raised inside an effect if it is not known whether it happened, e.g. when a connection broke before the response.
 
-    Any other exception says that it did not happen. One in doubt is performed again only under the same idempotency
+    Any other exception means that it did not happen. One in doubt is performed again only under the same idempotency
     key, or held for an operator where the step asks for that.
     """
 

@@ -1,9 +1,8 @@
 """A Python function as tasks call it.
 
-Parameters named `input` and `context` receive the task's payload and context.
-Every other parameter is bound by name from the task's arguments and converted to its annotation;
-`**rest` takes what is left.
-The function's own signature is the only declaration, so what is checked and what is documented cannot drift apart.
+Parameters named `input` and `context` receive the task's payload and context. Every other parameter is bound by name
+from the task's arguments and converted to its annotation; `**rest` takes the others. The function's own signature is
+the only declaration, so that checks and documentation cannot differ.
 """
 
 import inspect
@@ -20,7 +19,7 @@ from perdure.kernel.lazy_regex import lazy_regex
 from perdure.providers.failure import BadArguments
 
 ENGINE_ONLY = "x-perdure-unsaid"
-"""In the schema of a member: a language's engine says it to the provider, a document must not."""
+"""In the schema of a member: set by a language's engine, never by a document."""
 
 RESERVED = ("input", "context")
 
@@ -29,7 +28,7 @@ _PATH = lazy_regex(r"^(?P<problem>.*) - at `\$\.?(?P<path>(?P<parameter>[^.\[`]*
 
 
 class Function:
-    """A callable with its parameters read once."""
+    """A callable with its parameters, analysed once."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.call = function
@@ -55,7 +54,7 @@ class Function:
     def invoke(
         self, arguments: Mapping[str, Any], input: Any = None, context: Any = None, positional: Sequence[Any] = ()
     ) -> Any:
-        """Call with the task's arguments; a coroutine function answers with its coroutine.
+        """Call with the task's arguments; a coroutine function returns its coroutine.
 
         Raises `BadArguments` before the function is entered, never from inside it.
         """
@@ -88,20 +87,20 @@ class Function:
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
-        """Annotations, resolved one by one: a name known only to type checkers must not cost the others their check."""
+        """Annotations, resolved one by one: a name that only type checkers know must not affect the others."""
         names = getattr(self.call, "__globals__", {})
         hints: dict[str, Any] = {}
         for name, annotation in getattr(self.call, "__annotations__", {}).items():
             alone = SimpleNamespace(__annotations__={name: annotation})
             try:
                 hints |= typing.get_type_hints(alone, names, include_extras=True)
-            except Exception:  # whatever an annotation raises, its parameter is taken unchecked
+            except Exception:  # whatever an annotation raises, its parameter is passed unchecked
                 continue
         return hints
 
     @cached_property
     def _shape(self) -> type[msgspec.Struct]:
-        """A structure with the parameters as fields; what has a default may be left out."""
+        """A struct with the parameters as fields; those with a default are optional."""
         fields: list[Any] = []
         for name, parameter in self._parameters.items():
             kind = _checkable(self._hints.get(name, Any))
@@ -134,12 +133,12 @@ class Function:
         return rest
 
     def _name(self, positional: Sequence[Any], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[Any]]:
-        """Give positional arguments the names of the parameters they stand for."""
-        order = [name for name in self._positional if name not in RESERVED]
-        named = dict(zip(order, positional, strict=False))
-        extra = positional[len(order) :]
+        """Give positional arguments the names of their parameters."""
+        names = [name for name in self._positional if name not in RESERVED]
+        named = dict(zip(names, positional, strict=False))
+        extra = positional[len(names) :]
         if extra and not self.takes_more:
-            raise BadArguments(f"takes {len(order)} positional arguments, got {len(positional)}", f"args[{len(order)}]")
+            raise BadArguments(f"takes {len(names)} positional arguments, got {len(positional)}", f"args[{len(names)}]")
         for name in named.keys() & arguments.keys():
             raise BadArguments(f"argument {name!r} is given by name and by position", name)
         return {**arguments, **named}, extra
@@ -175,7 +174,7 @@ class Function:
 
 
 def _checkable(kind: Any) -> Any:
-    """The annotation, if JSON can be checked against it; a class of the user's own is passed as it comes."""
+    """The annotation, if JSON can be checked against it; values of other classes are passed unchecked."""
     if kind is Any or kind is inspect.Parameter.empty:
         return Any
     try:
@@ -194,7 +193,7 @@ def _has_json_form(value: Any) -> bool:
 
 
 def _local_references(node: Any) -> Any:
-    """Definitions stay inside the document, so that it can be embedded anywhere; what no document says is left out."""
+    """Definitions stay inside the schema, so that it can be embedded; members that only the engine sets are omitted."""
     if isinstance(node, dict):
         return {
             key: f"#/$defs/{value.rpartition('/')[2]}" if key == "$ref" else _local_references(value)

@@ -1,24 +1,29 @@
-"""`http`: one request, one answer, or a failure that says what to do about it."""
+"""`http`: one request and its response, or a failure that says what to do."""
 
 import asyncio
 import base64
 import ssl
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 
 from perdure.kernel import jsontext
+from perdure.kernel.jsontext import MOST_VALUES, has_too_many_values
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.http_client import PREFIX, ResponseMemory, close_clients, exchange, shared_client
+from perdure.providers.http_bodies import PREFIX, ResponseMemory, too_much
+from perdure.providers.http_client import close_clients, exchange, shared_client
 from perdure.providers.registry import Provider
-from perdure.providers.text import excerpt, readable
+from perdure.providers.text import READ_AT_ONCE, excerpt, is_quick, readable
 
 if TYPE_CHECKING:
     import httpx
 
 Scalar = str | int | float | bool
+_T = TypeVar("_T")
 
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})  # RFC 9110 §9.2.2: idempotent by definition
 _OF_CONNECTIONS = frozenset(
@@ -27,8 +32,16 @@ _OF_CONNECTIONS = frozenset(
         "upgrade",
     ]
 )
-"""Headers that are no document's: runs share connections, on which they say where a request ends."""
-_READ_AT_ONCE = 256 * 1024  # bytes; a larger body is read by a thread
+"""Headers that documents cannot set: runs share connections, and these delimit requests."""
+_MOST_HEADERS = 200  # of a request; the library compares each with all the others
+_MOST_IN_HEADERS = 256 * 1024  # characters
+_MOST_PARAMETERS = 5000
+_FIELDS_AT_ONCE = 1000  # of a form; a larger one is written in a thread
+_LONGEST_CONTENT_TYPE = 1000  # characters in which a charset is looked for
+_CHARSET = lazy_regex(
+    r"(?i);\s{0,9}charset\s{0,9}=\s{0,9}(?:[\"'](?P<quoted>[^\"']{1,60})[\"']|(?P<plain>[^\s;\"']{1,60}))"
+)
+_LONGEST_WAIT = 10.0**9  # seconds; what is meant by more is not a time
 _TELLING_HEADERS = ("content-type", "content-length", "retry-after", "location", "www-authenticate", "x-request-id")
 
 
@@ -41,7 +54,7 @@ class Bearer(msgspec.Struct, tag="bearer", tag_field="type", forbid_unknown_fiel
     token: str
 
 
-class Timeouts(msgspec.Struct, forbid_unknown_fields=True):
+class HttpTimeouts(msgspec.Struct, forbid_unknown_fields=True):
     """Seconds. `read` bounds the wait for the next piece, `total` the whole exchange."""
 
     connect: float = 10.0
@@ -59,22 +72,27 @@ async def http(
     form: dict[str, str] | None = None,
     body: str | None = None,
     auth: Basic | Bearer | None = None,
-    timeout: Timeouts | float | None = None,
+    timeout: HttpTimeouts | float | None = None,
     follow_redirects: bool = True,
     max_bytes: int = 16 * 1024 * 1024,
     expect: list[int] | None = None,
 ) -> dict[str, Any]:
-    """Send one request; answer with status, headers and body, JSON bodies parsed.
+    """Send one request; return status, headers and body, JSON bodies parsed.
 
-    A status outside `expect` (default: anything below 400) is the failure `Provider.Call.Http.Status<code>`.
-    Requests that are not idempotent by their method carry the task's key as `Idempotency-Key`.
+    A status outside `expect` (default: anything below 400) is the failure `Provider.Call.Http.Status<code>`. Requests
+    that are not idempotent by their method carry the task's key as `Idempotency-Key`.
     """
-    times = timeout if isinstance(timeout, Timeouts) else Timeouts() if timeout is None else Timeouts(total=timeout)
+    times = (
+        timeout
+        if isinstance(timeout, HttpTimeouts)
+        else HttpTimeouts()
+        if timeout is None
+        else HttpTimeouts(total=timeout)
+    )
     method = method.upper()
-    content = _content(json, form, body)
     sent = _headers(headers, auth, method, context.idempotency_key)
-    if json is not msgspec.UNSET:
-        sent.setdefault("content-type", "application/json")
+    is_much = jsontext.is_large(json) or len(form or ()) > _FIELDS_AT_ONCE or len(body or "") > READ_AT_ONCE
+    content = await asyncio.to_thread(_content, json, form, body, sent) if is_much else _content(json, form, body, sent)
     return await _exchange(method, url, sent, params, content, times, follow_redirects, max_bytes, expect)
 
 
@@ -88,24 +106,22 @@ async def fetch(
     body: str | None = None,
     auth: Basic | Bearer | None = None,
 ) -> dict[str, Any]:
-    """The same for requests that belong to no task: those that get credentials. They are repeated at will."""
+    """The same for requests without a task: those that get credentials. They can be repeated."""
     sent = _headers(headers, auth, "GET", "")
-    if json is not msgspec.UNSET:
-        sent.setdefault("content-type", "application/json")
-    content = _content(json, form, body)
+    content = _content(json, form, body, sent)
     return await _exchange(
-        method.upper(), url, sent, params, content, Timeouts(), follow_redirects=False, max_bytes=1 << 20
+        method.upper(), url, sent, params, content, HttpTimeouts(), follow_redirects=False, max_bytes=1 << 20
     )
 
 
 async def download(url: str, method: str, headers: dict[str, str], seconds: float, max_bytes: int) -> bytes:
-    """The body alone, from wherever the address leads. Any status from 400 on is a failure."""
+    """The body alone, following redirects. Any status from 400 on is a failure."""
     sent = _headers(headers, None, "GET", "")
-    async with ResponseMemory() as room:
-        times = Timeouts(total=seconds)
-        response, data = await _send(method.upper(), url, sent, None, {}, times, True, max_bytes, room)
+    async with ResponseMemory() as memory:
+        times = HttpTimeouts(total=seconds)
+        response, data = await _send(method.upper(), url, sent, None, {}, times, True, max_bytes, memory)
         if response.status_code >= 400:
-            raise _unexpected(response, data)
+            raise await _aside(_unexpected, response, data)
         return data
 
 
@@ -115,19 +131,22 @@ async def _exchange(
     sent: dict[str, str],
     params: dict[str, Scalar | list[Scalar]] | None,
     content: dict[str, Any],
-    times: Timeouts,
+    times: HttpTimeouts,
     follow_redirects: bool,
     max_bytes: int,
     expect: list[int] | None = None,
 ) -> dict[str, Any]:
-    async with ResponseMemory() as room:  # until the answer is read, which takes more memory than it has bytes
-        response, data = await _send(method, url, sent, params, content, times, follow_redirects, max_bytes, room)
+    async with ResponseMemory() as memory:  # until the response is read, which takes more memory than it has bytes
+        response, data = await _send(method, url, sent, params, content, times, follow_redirects, max_bytes, memory)
         is_expected = response.status_code in expect if expect else response.status_code < 400
         if not is_expected:
-            raise _unexpected(response, data)
-        if len(data) > _READ_AT_ONCE:
-            return await asyncio.to_thread(_result, response, data)
-        return _result(response, data)
+            raise await _aside(_unexpected, response, data)
+        return await _aside(_result, response, data)
+
+
+async def _aside(read: "Callable[[httpx.Response, bytes], _T]", response: "httpx.Response", data: bytes) -> _T:
+    """In a thread, if it takes long."""
+    return read(response, data) if is_quick(len(data)) else await asyncio.to_thread(read, response, data)
 
 
 async def _send(
@@ -136,11 +155,14 @@ async def _send(
     sent: dict[str, str],
     params: dict[str, Scalar | list[Scalar]] | None,
     content: dict[str, Any],
-    times: Timeouts,
+    times: HttpTimeouts,
     follow_redirects: bool,
     max_bytes: int,
-    room: ResponseMemory,
+    memory: ResponseMemory,
 ) -> tuple["httpx.Response", bytes]:
+    if sum(len(value) if isinstance(value, list) else 1 for value in (params or {}).values()) > _MOST_PARAMETERS:
+        message = f"more than {_MOST_PARAMETERS} parameters do not fit into a URL"
+        raise ProviderFailure(f"{PREFIX}.BadUrl", message, retryable=False)
     client = await shared_client()
     import httpx
 
@@ -148,26 +170,29 @@ async def _send(
         async with asyncio.timeout(times.total):
             request = client.build_request(
                 method,
-                httpx.URL(url).copy_merge_params(params or {}),  # a query that the URL has stays
+                httpx.URL(url).copy_merge_params(params or {}),  # a query in the URL is kept
                 headers=sent,
                 timeout=httpx.Timeout(times.read, connect=times.connect),
                 **content,
             )
-            return await exchange(request, client, room, follow_redirects=follow_redirects, max_bytes=max_bytes)
+            return await exchange(request, client, memory, follow_redirects=follow_redirects, max_bytes=max_bytes)
     except TimeoutError:
         raise _timed_out("total", times.total) from None
     except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict) as error:
         raise _broken(error, times) from None
-    except (UnicodeError, ValueError, TypeError) as error:  # what is not a legal header or URL, found while encoding
+    except (UnicodeError, ValueError, TypeError) as error:  # an illegal header or URL, found while encoding
         raise ProviderFailure(f"{PREFIX}.BadRequest", f"the request cannot be sent: {error}", retryable=False) from None
 
 
-def _content(json: Any, form: dict[str, str] | None, body: str | None) -> dict[str, Any]:
+def _content(json: Any, form: dict[str, str] | None, body: str | None, sent: dict[str, str]) -> dict[str, Any]:
+    """What is sent; the header that says what it is goes with the others."""
     fields: list[dict[str, Any]] = []
     if json is not msgspec.UNSET:
         fields.append({"content": jsontext.encode_finite(json)})
+        sent.setdefault("content-type", "application/json")
     if form is not None:
-        fields.append({"data": form})
+        fields.append({"content": urlencode(form).encode()})
+        sent.setdefault("content-type", "application/x-www-form-urlencoded")
     if body is not None:
         fields.append({"content": body.encode()})
     if len(fields) > 1:
@@ -178,9 +203,12 @@ def _content(json: Any, form: dict[str, str] | None, body: str | None) -> dict[s
 def _headers(
     own_headers: Mapping[str, str] | None, auth: Basic | Bearer | None, method: str, key: str
 ) -> dict[str, str]:
-    headers = {
-        name.lower(): value for name, value in (own_headers or {}).items() if name.lower() not in _OF_CONNECTIONS
-    }
+    own_headers = own_headers or {}
+    size = sum(len(name) + len(value) for name, value in own_headers.items())
+    if len(own_headers) > _MOST_HEADERS or size > _MOST_IN_HEADERS:
+        message = f"more than {_MOST_HEADERS} headers, or {_MOST_IN_HEADERS} characters in them, are not sent"
+        raise ProviderFailure(f"{PREFIX}.BadArguments", message, retryable=False)
+    headers = {name.lower(): value for name, value in own_headers.items() if name.lower() not in _OF_CONNECTIONS}
     if isinstance(auth, Bearer):
         headers["authorization"] = f"Bearer {auth.token}"
     elif isinstance(auth, Basic):
@@ -192,11 +220,13 @@ def _headers(
 
 
 def _result(response: "httpx.Response", data: bytes) -> dict[str, Any]:
-    result: dict[str, Any] = {"status": response.status_code, "headers": dict(response.headers), "body": None}
+    result: dict[str, Any] = {"status": response.status_code, "headers": _joined(response), "body": None}
     if not data:
         return result
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
+        if has_too_many_values(data):
+            raise too_much(response, f"the body has more than {MOST_VALUES} values", values=MOST_VALUES)
         try:
             result["body"] = jsontext.read_strict(data)
         except jsontext.NotJson as error:
@@ -204,10 +234,24 @@ def _result(response: "httpx.Response", data: bytes) -> dict[str, Any]:
             facts = _facts(response, data)
             raise ProviderFailure(f"{PREFIX}.InvalidJson", message, retryable=False, details=facts) from None
         return result
-    result["body"], encoding = readable(data, charset=response.charset_encoding or "utf-8")
+    result["body"], encoding = readable(data, charset=_charset(response.headers.get("content-type", "")))
     if encoding:
         result["body_encoding"] = encoding
     return result
+
+
+def _charset(content_type: str) -> str:
+    """The library's own function takes long to read a long header."""
+    found = _CHARSET.search(content_type[:_LONGEST_CONTENT_TYPE])
+    return (found["quoted"] or found["plain"]).strip() if found else "utf-8"
+
+
+def _joined(response: "httpx.Response") -> dict[str, str]:
+    """Headers by name. The library's own mapping reads all of them for each name."""
+    headers: dict[str, list[str]] = {}
+    for name, value in response.headers.multi_items():
+        headers.setdefault(name, []).append(value)
+    return {name: ", ".join(values) for name, values in headers.items()}
 
 
 def _unexpected(response: "httpx.Response", data: bytes) -> ProviderFailure:
@@ -235,7 +279,7 @@ def _retry_after(text: str | None) -> float | None:
     if text is None:
         return None
     if text.isascii() and text.strip().isdigit():
-        return float(text)
+        return min(float(text), _LONGEST_WAIT)
     from datetime import UTC, datetime
     from email.utils import parsedate_to_datetime
 
@@ -252,7 +296,7 @@ def _timed_out(phase: str, seconds: float) -> ProviderFailure:
     return ProviderFailure(f"{PREFIX}.Timeout", message, retryable=True, details=facts)
 
 
-def _broken(error: Exception, times: Timeouts) -> ProviderFailure:
+def _broken(error: Exception, times: HttpTimeouts) -> ProviderFailure:
     import httpx
 
     match error:

@@ -1,39 +1,36 @@
-"""HTTP as documents cause it: judged addresses, bounded bodies, redirects that carry nothing away, no shared cookies.
+"""HTTP for documents: checked addresses, bounded bodies, redirects that leak nothing, no shared cookies.
 
-The client library is heavy, so it is imported at the first request, in a thread; connections are shared by all tasks
-of an event loop until the worker closes. Cookies live as long as one exchange.
+The client library is slow to import, so it is imported at the first request, in a thread; connections are shared by all
+tasks of an event loop until the worker closes. Cookies live as long as one exchange.
 """
 
 import asyncio
+import logging
+import re
 import weakref
-import zlib
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
-from contextvars import ContextVar
 from functools import partial
-from http.cookiejar import CookieJar, DefaultCookiePolicy
+from http.cookiejar import CookieJar
 from typing import TYPE_CHECKING, Any
 
 from perdure.providers.addresses import check_host_name, resolve
 from perdure.providers.failure import ProviderFailure
+from perdure.providers.http_bodies import LARGEST_BODY, PIECE, PREFIX, ResponseMemory, read_body, too_much
 from perdure.providers.policy import policy_in_force
-from perdure.providers.text import family_at_work
+from perdure.providers.text import hide
 
 if TYPE_CHECKING:
     import httpcore
     import httpx
 
-PREFIX = "Provider.Call.Http"
-LARGEST_BODY = 64 * 1024 * 1024
-"""Bytes that a body may have, as it is sent and as it is inflated, whatever a document asks for."""
 
-_LARGE = 1024 * 1024  # bytes of an answer; of larger ones only so many are read at a time
-_LARGE_AT_ONCE = 8
-_LARGE_OF_A_FAMILY = 2
 _MOST_REDIRECTS = 20
-_NEXT_ADDRESS = 0.25  # seconds before the next address of a name is tried beside the one that has not answered yet
+_MOST_HEADERS = 1000
+_MOST_COOKIES = 100  # of one response
+_NEXT_ADDRESS = 0.25  # seconds before the next address of a name is tried in parallel to one that has not answered yet
 _KEPT_ACROSS_ORIGINS = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
-_CODINGS = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # the window bits by which zlib knows the format
+_END_OF_HEAD = re.compile(rb"\n\r?\n")
+_INFORMATIONAL = re.compile(rb"\s*HTTP/1\.[01] 1(?!01)[0-9][0-9]\b")
 
 
 async def exchange(
@@ -44,10 +41,7 @@ async def exchange(
     follow_redirects: bool,
     max_bytes: int,
 ) -> tuple["httpx.Response", bytes]:
-    """Send a request and read the whole answer, that of the last redirect.
-
-    Raises httpx's errors and `ProviderFailure`.
-    """
+    """Send a request and read the whole response, after redirects. Raises httpx's errors and `ProviderFailure`."""
     import httpx
 
     cookies = httpx.Cookies()
@@ -56,15 +50,17 @@ async def exchange(
         cookies.set_cookie_header(request)
         response = await client.send(request, follow_redirects=False, stream=True)
         try:
-            cookies.extract_cookies(response)
+            _check_head(response)
             following = response.next_request if follow_redirects else None
-            data = await _read(response, min(max_bytes, LARGEST_BODY), memory) if following is None else b""
+            if following is not None:
+                cookies.extract_cookies(response)
+            data = await read_body(response, min(max_bytes, LARGEST_BODY), memory) if following is None else b""
         finally:
             await response.aclose()
         if following is None:
             return response, data
         if _origin(request.url) != _origin(following.url):
-            cookies.clear()  # they know no ports
+            cookies.clear()  # they have no ports
             _strip(following)
         request = following
     raise httpx.TooManyRedirects(f"more than {_MOST_REDIRECTS} redirects", request=request)
@@ -82,8 +78,23 @@ def _check(request: "httpx.Request") -> None:
         check_host_name(policy, request.url.host)
 
 
+def _check_head(response: "httpx.Response") -> None:
+    """Libraries look up headers one by one, and each cookie takes time."""
+    headers = response.headers.raw
+    if len(headers) > _MOST_HEADERS:
+        raise too_much(response, f"the answer has {len(headers)} headers, {_MOST_HEADERS} are read")
+    cookies = sum(name.lower() == b"set-cookie" for name, _ in headers)
+    if cookies > _MOST_COOKIES:
+        raise too_much(response, f"the answer sets {cookies} cookies, {_MOST_COOKIES} are read")
+
+
+def _too_many_headers() -> ProviderFailure:
+    message = f"the answer has more than {_MOST_HEADERS} headers"
+    return ProviderFailure(f"{PREFIX}.TooLarge", message, retryable=False)
+
+
 def _strip(following: "httpx.Request") -> None:
-    """Another origin gets no header of the document's, no key and no body."""
+    """Another origin gets none of the document's headers, no key and no body."""
     if following.headers.get("content-length", "0") != "0" or "transfer-encoding" in following.headers:
         target = following.url.copy_with(userinfo=b"", query=None)
         raise ProviderFailure(
@@ -101,132 +112,6 @@ def _origin(url: "httpx.URL") -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
 
-class ResponseMemory:
-    """Memory for one answer. A large one waits for its turn: of a family of runs some are read at a time.
-
-    One inside of another, as for a page among pages, has the room of that one.
-    """
-
-    def __init__(self) -> None:
-        self._held = ExitStack()
-
-    async def __aenter__(self) -> "ResponseMemory":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._held.close()
-
-    async def reserve(self, size: int) -> None:
-        if size <= _LARGE or _has_reserved.get():
-            return
-        slots = _response_slots.setdefault(asyncio.get_running_loop(), _ResponseSlots())
-        own = slots.of.setdefault(family_at_work.get(), asyncio.Semaphore(_LARGE_OF_A_FAMILY))
-        for places in (own, slots.all):
-            await places.acquire()
-            self._held.callback(places.release)
-        self._held.callback(_has_reserved.reset, _has_reserved.set(True))
-
-
-class _ResponseSlots:
-    """Those of one event loop."""
-
-    def __init__(self) -> None:
-        self.all = asyncio.Semaphore(_LARGE_AT_ONCE)
-        self.of: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
-
-
-_has_reserved: ContextVar[bool] = ContextVar("_has_reserved", default=False)
-_response_slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _ResponseSlots] = weakref.WeakKeyDictionary()
-
-
-async def _read(response: "httpx.Response", limit: int, memory: ResponseMemory) -> bytes:
-    inflater = _Inflater(response, limit)
-    received = 0
-    async for piece in response.aiter_raw():
-        received += len(piece)
-        if received > limit:
-            raise _too_large(response, limit)
-        inflater.feed(piece)
-        await memory.reserve(inflater.size)
-    return inflater.end()
-
-
-class _Inflater:
-    """One coding, undone piece by piece, never further than the limit."""
-
-    def __init__(self, response: "httpx.Response", limit: int) -> None:
-        codings = [one.strip().lower() for one in response.headers.get("content-encoding", "").split(",")]
-        codings = [one for one in codings if one not in ("", "identity")]
-        self._response = response
-        self._limit = limit
-        self._data = bytearray()
-        self._bits = _CODINGS.get(codings[0]) if len(codings) == 1 else None
-        self._unknown = ", ".join(codings) if codings and self._bits is None else ""
-        self._undo: Any = None
-        self._is_begun = False
-
-    @property
-    def size(self) -> int:
-        return len(self._data)
-
-    def feed(self, piece: bytes) -> None:
-        if self._unknown:
-            message = f"the body is encoded as {self._unknown!r}; only one of gzip and deflate is read"
-            raise ProviderFailure(f"{PREFIX}.BadEncoding", message, retryable=False, details=self._facts())
-        if self._bits is None:
-            self._keep(piece)
-            return
-        try:
-            while piece:
-                piece = self._inflate(piece)
-        except zlib.error as error:
-            message = f"the body is not what its content-encoding says: {error}"
-            raise ProviderFailure(f"{PREFIX}.BadEncoding", message, retryable=False, details=self._facts()) from None
-
-    def _inflate(self, piece: bytes) -> bytes:
-        """What is left of the piece; a gzip body may have several members."""
-        if self._undo is None:
-            assert self._bits is not None
-            self._undo = zlib.decompressobj(self._bits)
-        try:
-            data = self._undo.decompress(piece, self._limit + 1 - len(self._data))
-        except zlib.error:
-            if self._is_begun or self._bits != 15:
-                raise
-            self._bits = -15  # some servers send raw deflate
-            self._undo = zlib.decompressobj(self._bits)
-            data = self._undo.decompress(piece, self._limit + 1 - len(self._data))
-        self._is_begun = True
-        self._keep(data)
-        if self._undo.eof:
-            rest: bytes = self._undo.unused_data
-            self._undo = None
-            return rest if self._bits == 31 else b""
-        tail: bytes = self._undo.unconsumed_tail
-        return tail
-
-    def _keep(self, data: bytes) -> None:
-        self._data += data
-        if len(self._data) > self._limit:
-            raise _too_large(self._response, self._limit)
-
-    def end(self) -> bytes:
-        if self._undo is not None and not self._undo.eof:
-            message = "the encoded body ends too early"
-            raise ProviderFailure(f"{PREFIX}.BadEncoding", message, retryable=True, details=self._facts())
-        return bytes(self._data)
-
-    def _facts(self) -> dict[str, Any]:
-        return {"status": self._response.status_code}
-
-
-def _too_large(response: "httpx.Response", limit: int) -> ProviderFailure:
-    facts = {"status": response.status_code, "limit": limit}
-    return ProviderFailure(
-        f"{PREFIX}.TooLarge", f"the body has more than {limit} bytes", retryable=False, details=facts
-    )
-
-
 _clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, "Awaitable[httpx.AsyncClient]"] = (
     weakref.WeakKeyDictionary()
 )
@@ -236,7 +121,7 @@ async def shared_client() -> "httpx.AsyncClient":
     loop = asyncio.get_running_loop()
     if loop not in _clients:
         _clients[loop] = loop.run_in_executor(None, _new_client)
-    # Shielded: the first task to come may be cancelled, those behind it wait for the same client.
+    # Shielded: the first task may be cancelled while others wait for the same client.
     return await asyncio.shield(_clients[loop])
 
 
@@ -245,30 +130,110 @@ async def close_clients() -> None:
         await (await client).aclose()
 
 
+class _NoCookies(CookieJar):
+    """Runs share the client, but no cookies; parsing them takes time."""
+
+    def extract_cookies(self, response: Any, request: Any) -> None:
+        pass
+
+
+class _DiscreetFilter(logging.Filter):
+    """Masks the secrets of the current task in what the client library logs: addresses and headers."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage().encode("utf-8", "surrogatepass")
+        if (hidden := hide(message)) != message:
+            record.msg, record.args = hidden.decode("utf-8", "replace"), ()
+        return True
+
+
+_DISCREET = _DiscreetFilter()
+_LOGGERS = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
+
+
 def _new_client() -> "httpx.AsyncClient":
     from urllib.request import getproxies
 
     import httpx
 
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_DISCREET)  # a logger adds a filter only once
     policy = policy_in_force()
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # the engine bounds tasks in flight
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # the engine limits tasks in flight
     options: dict[str, Any] = {"limits": limits, "proxy": policy.proxy}
     if policy.proxy is None and (policy.checks_addresses or not getproxies().keys() & {"http", "https", "all"}):
         trusts = not policy.checks_addresses
         options = {"transport": _checking_transport(limits, trusts), "trust_env": trusts}
     return httpx.AsyncClient(
         headers={"user-agent": "perdure", "accept-encoding": "gzip, deflate"},
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # takes none: runs share this client
+        cookies=_NoCookies(),
         **options,
     )
 
 
 def _checking_transport(limits: "httpx.Limits", trust_env: bool) -> "httpx.AsyncBaseTransport":
-    """Names are resolved here, and connections go to the addresses that were judged."""
+    """Names are resolved here, and connections go to the checked addresses."""
     import httpcore
     import httpx
 
-    class JudgingBackend(httpcore.AsyncNetworkBackend):
+    class PacedStream(httpcore.AsyncNetworkStream):
+        """Yields before each read, and reads little: the library takes long to process it.
+
+        The library parses a head only when it is complete; so its lines are counted here.
+        """
+
+        def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+            self._inner = inner
+            self._lines: int | None = 0  # of heads; None: the last one is complete
+            self._head = b""  # what was read of the current one
+            self._trailing = 0  # lines since the last piece of the body
+
+        async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+            await asyncio.sleep(0)
+            data = await self._inner.read(min(max_bytes, PIECE), timeout)
+            if self._lines is not None:
+                self._count(data)
+            elif self._trailing > _MOST_HEADERS:
+                raise _too_many_headers()
+            else:
+                self._trailing += data.count(b"\n")
+            return data
+
+        def on_piece(self) -> None:
+            """What was read was a part of the body; otherwise it is a trailer, which is parsed when it is complete."""
+            self._trailing = 0
+
+        def _count(self, data: bytes) -> None:
+            """Any number of heads may announce the one of the answer (RFC 9110 §15.2): they count together."""
+            begun, self._head = len(self._head), self._head + data
+            while (end := _END_OF_HEAD.search(self._head, max(0, begun - 2))) is not None:
+                self._add(self._head.count(b"\n", begun, end.end()))
+                if _INFORMATIONAL.match(self._head) is None:
+                    self._lines, self._head = None, b""
+                    return
+                begun, self._head = 0, self._head[end.end() :]
+            self._add(self._head.count(b"\n", begun))
+
+        def _add(self, lines: int) -> None:
+            assert self._lines is not None
+            self._lines += lines
+            if self._lines > _MOST_HEADERS + 3:  # the first line and the empty one
+                raise _too_many_headers()
+
+        async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+            self._lines, self._head, self._trailing = 0, b"", 0
+            await self._inner.write(buffer, timeout)
+
+        async def aclose(self) -> None:
+            await self._inner.aclose()
+
+        async def start_tls(self, *rest: Any, **named: Any) -> httpcore.AsyncNetworkStream:
+            return PacedStream(await self._inner.start_tls(*rest, **named))
+
+        def get_extra_info(self, info: str) -> Any:
+            return self._inner.get_extra_info(info)
+
+    class CheckingBackend(httpcore.AsyncNetworkBackend):
         def __init__(self) -> None:
             self._inner = httpcore.AnyIOBackend()
 
@@ -277,18 +242,20 @@ def _checking_transport(limits: "httpx.Limits", trust_env: bool) -> "httpx.Async
                 addresses = await resolve(policy_in_force(), host, port)
             except OSError as error:
                 raise httpcore.ConnectError(str(error)) from error
-            return await _first([partial(self._inner.connect_tcp, one, port, *rest, **named) for one in addresses])
+            return PacedStream(
+                await _first([partial(self._inner.connect_tcp, one, port, *rest, **named) for one in addresses])
+            )
 
         async def sleep(self, seconds: float) -> None:
             await self._inner.sleep(seconds)
 
     transport = httpx.AsyncHTTPTransport(trust_env=trust_env)
-    transport._pool = httpcore.AsyncConnectionPool(  # httpx has no door for it; a test notices if that changes
+    transport._pool = httpcore.AsyncConnectionPool(  # httpx has no public interface for it
         ssl_context=httpx.create_ssl_context(trust_env=trust_env),
         max_connections=limits.max_connections,
         max_keepalive_connections=limits.max_keepalive_connections,
         keepalive_expiry=limits.keepalive_expiry,
-        network_backend=JudgingBackend(),
+        network_backend=CheckingBackend(),
     )
     return transport
 
@@ -296,7 +263,7 @@ def _checking_transport(limits: "httpx.Limits", trust_env: bool) -> "httpx.Async
 async def _first(
     connects: "list[Callable[[], Awaitable[httpcore.AsyncNetworkStream]]]",
 ) -> "httpcore.AsyncNetworkStream":
-    """The first connection there is: each is begun when the one before it has failed, or takes its time (RFC 8305)."""
+    """The first connection that succeeds: the next one starts when the one before has failed, or is slow (RFC 8305)."""
     begun: set[asyncio.Future[httpcore.AsyncNetworkStream]] = set()
     waiting = list(connects)
     try:

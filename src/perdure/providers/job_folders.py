@@ -1,6 +1,7 @@
-"""A job: a script and files in a folder of its own, and the command that is to run there.
+"""A job: a script and files in a folder of its own, and the command to run there.
 
-Containers and plain scripts are described alike; where the folder is seen by the command is the only difference.
+Containers and plain scripts are described in the same way; only the path under which the command sees the folder
+differs.
 """
 
 import os
@@ -16,28 +17,28 @@ import msgspec
 
 from perdure.kernel import jsontext
 from perdure.providers.context import TaskContext
-from perdure.providers.external_texts import UNSAID, Script, Source, read_bytes
+from perdure.providers.external_texts import UNSAID, Script, TextSource, read_bytes
 from perdure.providers.failure import ProviderFailure
 
 LARGEST_ARGUMENT = 100_000  # bytes; systems refuse a single argument above 128 KiB
-COMMAND = ".perdure-command"  # the file of a command that has a secret
+COMMAND = ".perdure-command"  # the file with a command that contains a secret
 
 Text = str | int | float | bool
 
 
 class File(msgspec.Struct, forbid_unknown_fields=True):
-    """A file of the job: its content, or where that is. `mountPath` is its name in the folder."""
+    """A file of the job: its content, or where to get it. `mountPath` is its name in the folder."""
 
     mountPath: str | None = None  # noqa: N815 - the language's spelling
     content: str | None = None
     uri: str | None = None
-    source: Source = msgspec.field(default_factory=Source)
+    source: TextSource = msgspec.field(default_factory=TextSource)
     sha256: str | None = None
     folder: Annotated[str | None, UNSAID] = None
 
 
-class Runtime(msgspec.Struct, forbid_unknown_fields=True):
-    """How a job runs. `namespace` has a meaning only to Kubernetes; it is accepted and not used."""
+class JobRuntime(msgspec.Struct, forbid_unknown_fields=True):
+    """How a job runs. `namespace` is for Kubernetes only; it is accepted and not used."""
 
     image: str | None = None
     namespace: str | None = None
@@ -54,18 +55,18 @@ class Runtime(msgspec.Struct, forbid_unknown_fields=True):
         return min(limits) if limits else None
 
     def environment(self) -> dict[str, str]:
-        return {name: written(value) for name, value in self.env.items()}
+        return {name: to_text(value) for name, value in self.env.items()}
 
     def arguments(self) -> list[str]:
-        return [written(value) for value in self.args]
+        return [to_text(value) for value in self.args]
 
 
-def written(value: Text) -> str:
+def to_text(value: Text) -> str:
     return value if isinstance(value, str) else jsontext.encode(value).decode()
 
 
 class JobFolder:
-    """The job's files on disk, and the absolute paths that some of them shall have."""
+    """The job's files on disk, and the absolute paths that some of them must have."""
 
     def __init__(self, path: Path, prefix: str) -> None:
         self.path = path
@@ -75,7 +76,7 @@ class JobFolder:
         self.has_shebang = False
 
     def fill(self, script: Script | str | None, files: list[File] | dict[str, str]) -> None:
-        """Blocking: files may come from far away."""
+        """Blocking: files may be downloaded."""
         if script is not None:
             data = script.encode() if isinstance(script, str) else read_bytes(script)
             self.script = "script" if isinstance(script, str) else script.name
@@ -112,11 +113,11 @@ class JobFolder:
     def _bad(self, message: str) -> ProviderFailure:
         return ProviderFailure(f"{self.prefix}.BadArguments", message, retryable=False)
 
-    def command(self, runtime: Runtime, seen_at: str, python: str, args: Any, context: TaskContext) -> list[str]:
-        """What to run; a script that is not mentioned by a `command` is run itself, with the task's args as JSON.
+    def command(self, runtime: JobRuntime, seen_at: str, python: str, args: Any, context: TaskContext) -> list[str]:
+        """What to run; a script that a `command` does not mention is run itself, with the task's args as JSON.
 
-        Arguments can be listed by every user of the machine: args with a secret are not among them, and a command
-        for the shell that has one is read from a file.
+        Every user of the machine can list arguments: args with a secret are not among them, and a shell command that
+        contains one is read from a file.
         """
         if isinstance(runtime.command, str):
             if context.secrets.are_in(runtime.command):
@@ -151,10 +152,10 @@ class JobFolder:
 
 @contextmanager
 def folder(prefix: str) -> Iterator[JobFolder]:
-    """A new folder, gone afterwards.
+    """A new folder, removed afterwards.
 
-    Nobody else gets into it (0700), though what is in it can be read: a container, which may run as somebody else,
-    sees the workspace without the folder around it.
+    Other users cannot enter it (0700), but its content can be read: a container, which may run as another user, sees
+    the workspace without the folder around it.
     """
     path = Path(tempfile.mkdtemp(prefix="perdure-job-"))
     try:
@@ -169,6 +170,6 @@ def own_python() -> str:
 
 
 def search(names: tuple[str, ...], requested: str) -> str | None:
-    """The first of these programs that there is; the environment variable `asked` may name another."""
+    """The first of these programs that exists; the environment variable `asked` may name another."""
     chosen = os.environ.get(requested)
     return next((path for name in ((chosen,) if chosen else names) if (path := shutil.which(name))), None)

@@ -1,32 +1,62 @@
-"""Blocking work off the event loop, in a thread of its own.
+"""Blocking work off the event loop, in a separate thread.
 
-Unlike those of the loop's executor such a thread holds up nobody: a program may end while it still waits for a server.
+Unlike those of the loop's executor such a thread blocks nothing: a program may end while it still waits for a server,
+and a family of runs that has much to do there takes no thread that others need.
 """
 
 import asyncio
+import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from perdure.kernel.turn_budget import TurnBudget
 
 _T = TypeVar("_T")
 
 
 def run_in_thread(work: Callable[[], _T], name: str) -> asyncio.Future[_T]:
-    """Begin `work`; what it gives or raises can be awaited, and may go unheard."""
+    """Start `work`; its result or exception can be awaited, and may be ignored."""
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[_T] = loop.create_future()
-    ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    future: asyncio.Future[_T] = loop.create_future()
+    future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
     def live() -> None:
         try:
-            settle: Callable[[], None] = partial(ended.set_result, work())
+            settle: Callable[[], None] = partial(future.set_result, work())
         except Exception as error:
-            settle = partial(ended.set_exception, error)
+            settle = partial(future.set_exception, error)
         try:
-            loop.call_soon_threadsafe(lambda: None if ended.done() else settle())
-        except RuntimeError:  # the loop is closed: nobody is left to hear
+            loop.call_soon_threadsafe(lambda: None if future.done() else settle())
+        except RuntimeError:  # the loop is closed: nobody is waiting
             pass
 
     threading.Thread(target=live, name=name, daemon=True).start()
-    return ended
+    return future
+
+
+_REST = 0.00005  # seconds in which the event loop gets the interpreter, between two pieces of large work
+
+
+def resting() -> TurnBudget:
+    """For work in a thread: it pauses between its pieces (`with resting(): …`)."""
+    return TurnBudget(sys.maxsize, partial(time.sleep, _REST))
+
+
+class FamilyThreads:
+    """Threads for long computations: one for a family of runs, and a few in all."""
+
+    def __init__(self, most: int = 2) -> None:
+        self._all = asyncio.Semaphore(most)
+        self._families: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # while one computes
+
+    async def run(self, family: str, work: Callable[[], _T], name: str) -> _T:
+        def paced() -> _T:
+            with resting():
+                return work()
+
+        async with self._families.setdefault(family, asyncio.Lock()), self._all:
+            return await asyncio.shield(run_in_thread(paced, name))

@@ -1,4 +1,4 @@
-"""Libraries that not everybody needs: what is said when one is missing."""
+"""Optional libraries, and the failure when one is missing."""
 
 import importlib
 from typing import Any

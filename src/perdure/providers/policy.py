@@ -1,8 +1,8 @@
-"""What the operator lets documents use: providers, addresses, folders, variables.
+"""What the operator allows documents to use: providers, addresses, folders, variables.
 
     [policy]                                       # the settings file that PERDURE_CONFIG names (TOML)
-    code = "deny"                                  # no provider that runs code of a document
-    providers = ["http", "echo", "engram:*"]       # nothing but these
+    code = "deny"                                  # no provider that runs code from a document
+    providers = ["http", "echo", "engram:*"]       # only these
     network = "closed"                             # no loopback, private, link-local … addresses
     addresses = ["10.1.0.0/16", "api.internal"]    # … but these
     denied_addresses = ["203.0.113.0/24"]
@@ -15,8 +15,8 @@
     env = ["BILLING_*"]
     files = ["/etc/billing/secrets"]
 
-Without a settings file the environment says the same: `PERDURE_POLICY` holds the members of `[policy]` as a JSON
-object, `PERDURE_KEYCHAIN_ENV` and `PERDURE_KEYCHAIN_FILES` are lists with commas. It comes before the file.
+The same can be set in the environment, which takes precedence over the file: `PERDURE_POLICY` holds the members of
+`[policy]` as a JSON object, `PERDURE_KEYCHAIN_ENV` and `PERDURE_KEYCHAIN_FILES` are lists with commas.
 """
 
 import os
@@ -32,13 +32,15 @@ import msgspec
 
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.lazy_regex import lazy_regex
+from perdure.services import PROVIDERS as LANGUAGE_PROVIDERS
 
 CONFIG = "PERDURE_CONFIG"
 POLICY = "PERDURE_POLICY"
 KEYCHAIN_ENV = "PERDURE_KEYCHAIN_ENV"
 KEYCHAIN_FILES = "PERDURE_KEYCHAIN_FILES"
+RETENTION = "PERDURE_RETENTION"
 
-CODE = frozenset({"shell", "script", "python", "container", "playbook.python", "engram.command", "engram.container"})
+CODE = frozenset({"shell", "script", "python", "container"}).union(*(brought.code for brought in LANGUAGE_PROVIDERS))
 """Providers that run code which a document brings along, or programs which it names."""
 
 
@@ -46,7 +48,7 @@ _HOST_NAME = lazy_regex(r"[\w-]+(\.[\w-]+)*\.?")
 
 
 class BadPolicy(PerdureError):
-    """The settings file or the environment says something about the policy that cannot be."""
+    """The settings file or the environment contains an invalid policy."""
 
     code = "POLICY-INVALID"
     hint = "docs/security.md lists the settings of a policy."
@@ -69,27 +71,35 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     proxy: str | None = None
     sqlite_folders: list[str] | None = None  # None: the working directory
     duckdb_folders: list[str] | None = None
-    script_folders: list[str] | None = None  # for scripts of documents that came from no folder
+    script_folders: list[str] | None = None  # for scripts of documents without a folder
     sqlite_memory: str = "512MB"
     duckdb_memory: str = "1GB"
     duckdb_threads: int = 2
-    database_seconds: float = 3600  # of a task of `sqlite` or `duckdb`, from its begin to its end
+    database_seconds: float = 3600  # of a task of `sqlite` or `duckdb`, from start to end
     postgres_server_files: bool = False  # COPY … PROGRAM, files of the database server, privileged roles
 
     def refusal(self, provider: str, namespace: str = "default") -> str | None:
         """Why documents of this namespace may not use the provider; None when they may.
 
-        `code` and `providers` both have to allow it: a pattern such as `engram*` means no program by accident.
+        `code` and `providers` both have to allow it: a pattern such as `engram*` allows no program by accident.
         """
-        own = self.namespaces.get(namespace)
+        namespace_policy = self.namespaces.get(namespace)
         place = f"policy.namespaces.{namespace}"
-        code, where = (self.code, "policy") if own is None or own.code is None else (own.code, place)
+        code, source = (
+            (self.code, "policy")
+            if namespace_policy is None or namespace_policy.code is None
+            else (namespace_policy.code, place)
+        )
         if code == "deny" and provider in CODE:
-            return f"the operator's policy does not allow {provider!r}, which runs code ({where}.code is 'deny')"
-        listed, where = (self.providers, "policy") if own is None or own.providers is None else (own.providers, place)
+            return f"the operator's policy does not allow {provider!r}, which runs code ({source}.code is 'deny')"
+        listed, source = (
+            (self.providers, "policy")
+            if namespace_policy is None or namespace_policy.providers is None
+            else (namespace_policy.providers, place)
+        )
         if listed is None or any(fnmatchcase(provider, pattern) for pattern in listed):
             return None
-        return f"the operator's policy does not allow {provider!r} here ({where}.providers does not list it)"
+        return f"the operator's policy does not allow {provider!r} here ({source}.providers does not list it)"
 
     @property
     def checks_addresses(self) -> bool:
@@ -97,27 +107,41 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Keychain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Variables (patterns) and files or folders that the keychain may read, besides what is put aside for it."""
+    """Variables (patterns) and files or folders that the keychain may read, besides those reserved for it."""
 
     env: list[str] = []
     files: list[str] = []
 
 
+class KeptRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long runs are kept after their end; what is not given fits every run."""
+
+    keep: str  # a duration, or `forever`
+    language: str = ""
+    document: str = ""
+    namespace: str = ""
+    status: str | list[str] = ""
+
+
 class _Settings(msgspec.Struct):
-    """The tables of a settings file that are meant here; it may have others, but none that is one of these misspelt."""
+    """The tables of a settings file that are used here; it may have others, but no misspelling of these."""
 
     policy: dict[str, Any] = {}
     keychain: dict[str, Any] = {}
+    retention: list[dict[str, Any]] = []
 
 
 SERVER = Policy(network="closed", sqlite_folders=[], duckdb_folders=[], script_folders=[], database_seconds=600)
-"""What a server begins with where nothing is said."""
+"""The default of a server."""
+
+API = msgspec.structs.replace(SERVER, code="deny")
+"""The default for documents that come through the API of a server."""
 
 EMBEDDED = Policy()
 
 
 def read_policy(environment: Mapping[str, str], default: Policy = EMBEDDED) -> Policy:
-    """The policy in force: what the environment says, else the settings file, else the default, member by member."""
+    """The policy in force: from the environment, else the settings file, else the default, member by member."""
     members = {**_settings(environment).policy, **_from_variable(environment)}
     named = {field.name: getattr(default, field.name) for field in msgspec.structs.fields(Policy)}
     try:
@@ -138,6 +162,17 @@ def read_keychain(environment: Mapping[str, str]) -> Keychain:
         raise BadPolicy(f"[keychain] cannot be read: {error}") from None
     env, files = environment.get(KEYCHAIN_ENV), environment.get(KEYCHAIN_FILES)
     return Keychain(keychain.env if env is None else _listed(env), keychain.files if files is None else _listed(files))
+
+
+def read_retention(environment: Mapping[str, str]) -> list[KeptRuns]:
+    """How long ended runs are kept: the rules of the environment, else those of the settings file."""
+    text = environment.get(RETENTION, "").strip()
+    try:
+        if text:
+            return msgspec.json.decode(text, type=list[KeptRuns])
+        return msgspec.convert(_settings(environment).retention, list[KeptRuns])
+    except msgspec.DecodeError as error:
+        raise BadPolicy(f"{RETENTION if text else '[[retention]]'} cannot be read: {error}") from None
 
 
 def _listed(text: str) -> list[str]:
@@ -179,7 +214,7 @@ _UNITS = {
 
 
 def bytes_of(size: str) -> int:
-    """A size as the policy has it: `512MB`, `1.5 GiB`."""
+    """A size as written in the policy: `512MB`, `1.5 GiB`."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B)\s*", size, re.IGNORECASE)
     unit = match and next((name for name in _UNITS if name.lower() == match[2].lower()), None)
     if not match or unit is None:
@@ -194,7 +229,7 @@ def _check_address(text: str) -> None:
     try:
         ip_network(text, strict=False)
     except ValueError:
-        if not _HOST_NAME.fullmatch(text) or text.replace(".", "").isdigit():  # no pattern: it would match nothing
+        if not _HOST_NAME.fullmatch(text) or text.replace(".", "").isdigit():  # not a pattern: it would match nothing
             raise BadPolicy(f"{text!r} in the policy is neither a network, an address nor a host name") from None
 
 
@@ -211,24 +246,39 @@ def policy_in_force() -> Policy:
 
 @lru_cache(maxsize=4096)
 def refusal_in_force(provider: str, namespace: str) -> str | None:
-    """As `refusal` of the policy in force, which is asked for every task."""
+    """`refusal` of the policy in force; called for every task."""
     return policy_in_force().refusal(provider, namespace)
 
 
-def use_policy(policy: Policy | None) -> None:
-    """From now on this one; None: read it again when it is needed."""
-    global _in_force
-    _in_force = policy
+def use_policy(policy: Policy | None, for_api: Policy | None = None) -> None:
+    """Use this policy from now on; None: read it again when it is needed."""
+    global _in_force, _for_api
+    _in_force, _for_api = policy, for_api
     refusal_in_force.cache_clear()
+
+
+_for_api: Policy | None = None
+
+
+def refusal_for_api(provider: str, namespace: str = "default") -> str | None:
+    """Why a document that comes through the API may not use the provider; None when it may.
+
+    Code is denied unless the policy says `code = "allow"`, or the list of the namespace names the provider itself.
+    """
+    policy = _for_api or API
+    listed = policy.namespaces.get(namespace, NamespacePolicy())
+    if provider in CODE and listed.code is None and provider in (listed.providers or ()):
+        return None
+    return policy.refusal(provider, namespace)
 
 
 @contextmanager
 def serving_policy() -> Iterator[None]:
-    """As a server: what is not said is closed. Processes that are started meanwhile are told the same."""
-    policy = read_policy(os.environ, SERVER)
+    """As a server: what is not configured is closed. Processes that are started meanwhile get the same."""
+    policy, for_api = read_policy(os.environ, SERVER), read_policy(os.environ, API)
     before = os.environ.get(POLICY)
     os.environ[POLICY] = msgspec.json.encode(policy).decode()
-    use_policy(policy)
+    use_policy(policy, for_api)
     try:
         yield
     finally:

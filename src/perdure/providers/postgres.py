@@ -1,8 +1,8 @@
 """`postgres`: statements on a PostgreSQL server, all of them in one transaction.
 
-Text is sent as it is written; values travel apart from it. Stopping a task cancels its statement on the server.
-Programs and files of the database server are out of reach unless the operator says otherwise; the connection takes
-nothing from this process's environment, and goes to an address that the policy allows.
+Text is sent as written; values are sent separately. Stopping a task cancels its statement on the server. Programs and
+files of the database server are not accessible unless the operator allows it; the connection uses nothing of this
+process's environment, and goes to an address that the policy allows.
 """
 
 import os
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.providers.addresses import AddressRefused, resolve_blocking
-from perdure.providers.databases.statements import POSTGRES, Statement, split
+from perdure.providers.databases.statements import POSTGRES, SqlStatement, split
 from perdure.providers.databases.transaction import (
+    DatabaseTimeouts,
     StatementResult,
     Statements,
     StatementTexts,
-    Timeouts,
     run_transaction,
 )
 from perdure.providers.databases.values import bounded, table
@@ -42,7 +42,7 @@ _ALIASES = {
     "username": "user",
     "db_username": "user",
 }
-_NOT_SETTINGS = ("type", "kind", "name", "description", "dsn", "url")  # of a credential, but no setting of a connection
+_NOT_SETTINGS = ("type", "kind", "name", "description", "dsn", "url")  # of a credential, not of a connection
 
 _GIVING_ROWS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "SHOW", "EXPLAIN", "FETCH", "EXECUTE", "CALL"})
 _RETURNING = re.compile(r"\bRETURNING\b", re.IGNORECASE)
@@ -55,7 +55,7 @@ _DOCUMENT_SETTINGS = frozenset(
         *("channel_binding", "require_auth", "gssencmode", "min_protocol_version", "max_protocol_version"),
     ]
 )
-"""On a closed network. Others name files of this machine, to read or to write, or addresses that nobody judges."""
+"""On a closed network. Others name files of this machine, to read or to write, or addresses that are not checked."""
 _NEVER = frozenset({"sslkeylogfile"})  # a file that is written
 _SERVER_FILES = re.compile(
     r"\b(pg_read_(binary_)?file|pg_ls_\w+|pg_stat_file|pg_file_\w+|lo_import|lo_export|pg_execute_server_program"
@@ -66,9 +66,9 @@ _PRIVILEGES = """
 SELECT bool_or(rolsuper OR rolname IN ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files'))
 FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER')
 """
-"""Of whatever the connection may become by SET ROLE or RESET ROLE, not only of what it is now."""
+"""Of every role that the connection can take by SET ROLE or RESET ROLE, not only of the current one."""
 
-_BY_STATE: tuple[tuple[str, str, bool], ...] = (  # the first whose beginning fits (appendix A of PostgreSQL's manual)
+_BY_STATE: tuple[tuple[str, str, bool], ...] = (  # the first matching prefix (appendix A of the manual)
     ("08", "Connection", True),
     ("53100", "Full", False),
     ("53300", "Connection", True),
@@ -102,15 +102,15 @@ async def postgres(
     user: str | None = None,
     password: str | None = None,
     dbname: str | None = None,
-    timeout: Timeouts | float | None = None,
+    timeout: DatabaseTimeouts | float | None = None,
 ) -> msgspec.Raw:
-    """Run statements in one transaction; answer with the rows of the last statement that has any.
+    """Run statements in one transaction; return the rows of the last statement that has any.
 
     `auth` is the connection: host, port, user, password, dbname or any other setting of libpq, or `dsn`, an address;
-    explicit parameters come before it. Values of `params` stand at `%s` or `$1` (a list) or `%(name)s` (a map).
+    explicit parameters take precedence. Values of `params` are bound to `%s` or `$1` (a list) or `%(name)s` (a map).
     Needs `perdure[postgres]`.
     """
-    times = Timeouts.of(timeout)
+    times = DatabaseTimeouts.of(timeout)
     explicit = {"dsn": dsn, "host": host, "port": port, "user": user, "password": password, "dbname": dbname}
     session = _Session(_settings(auth or {}, explicit), times)
     statements = Statements(command, commands, query, command_b64, commands_b64, query_b64, script, params)
@@ -118,7 +118,7 @@ async def postgres(
 
 
 def _settings(auth: dict[str, Any], explicit: dict[str, Any]) -> dict[str, Any]:
-    """Settings of libpq. Credentials may be written with the prefix `db_`, as other tools store them."""
+    """Settings of libpq. Credentials may have the prefix `db_`, as other tools store them."""
     named = {_ALIASES.get(name, name).removeprefix("db_"): value for name, value in auth.items() if value is not None}
     settings = {name: value for name, value in named.items() if name not in _NOT_SETTINGS}
     address = explicit.pop("dsn") or named.get("dsn") or named.get("url")
@@ -132,7 +132,7 @@ class _Session:
     grammar = POSTGRES
     prefix = PREFIX
 
-    def __init__(self, settings: dict[str, Any], times: Timeouts) -> None:
+    def __init__(self, settings: dict[str, Any], times: DatabaseTimeouts) -> None:
         self._settings = settings
         self._times = times
         self._library: Any = None
@@ -149,12 +149,12 @@ class _Session:
         self._connection = connection
 
     def _address(self) -> dict[str, Any]:
-        """Where to connect, and as whom: what the task says, and nothing of what this process has for itself."""
+        """Where to connect, and as whom: as the task says, and nothing from this process's own settings."""
         from psycopg.conninfo import conninfo_to_dict
 
         settings_in_task = dict(self._settings)
         settings: dict[str, Any] = {**conninfo_to_dict(str(settings_in_task.pop("conninfo", ""))), **settings_in_task}
-        settings.setdefault("password", "")  # else libpq would take ours: PGPASSWORD, or the password file
+        settings.setdefault("password", "")  # otherwise libpq would use PGPASSWORD, or the password file
         policy = policy_in_force()
         named = settings.keys() - _DOCUMENT_SETTINGS if policy.network == "closed" else settings.keys() & _NEVER
         if named:
@@ -165,17 +165,17 @@ class _Session:
             settings |= _resolved_address(settings)
         return settings
 
-    def begin(self, statements: list[Statement]) -> None:
-        """The driver begins by itself; here the server learns how to write intervals, and when to give up on us."""
+    def begin(self, statements: list[SqlStatement]) -> None:
+        """The driver begins the transaction; here the server is told how to format intervals, and when to give up."""
         self._keep_from_server(statements)
         limit = 0 if self._times.total is None else int((self._times.total + 1) * 1000)
-        wish = "SELECT set_config('intervalstyle', 'iso_8601', true)"
-        if limit:  # a net below our own limit, should this process vanish: the server must not work on for nobody
-            wish += f", set_config('statement_timeout', '{limit}', true)"
-        self._open.execute(wish)
+        statement = "SELECT set_config('intervalstyle', 'iso_8601', true)"
+        if limit:  # a limit beyond our own, in case this process vanishes: the server must not continue for nobody
+            statement += f", set_config('statement_timeout', '{limit}', true)"
+        self._open.execute(statement)
 
-    def _keep_from_server(self, statements: list[Statement]) -> None:
-        """Programs and files of the database's machine are not the document's, whatever its role may do there."""
+    def _keep_from_server(self, statements: list[SqlStatement]) -> None:
+        """A document has no access to programs and files of the database's machine, whatever its role may do there."""
         policy = policy_in_force()
         if policy.postgres_server_files:
             return
@@ -203,13 +203,13 @@ class _Session:
         return StatementResult(*table(columns, rows)) if columns else StatementResult(None, [], cursor.rowcount)
 
     def _gives_rows(self, text: str) -> bool:
-        """Whether rows come, which then are read one by one: all at once they would be kept before they are counted."""
+        """Whether it returns rows, which are then read one by one and counted, rather than collected first."""
         if any(statement.words[:1] and statement.words[0] in _GIVING_ROWS for statement in split(text, POSTGRES)):
             return True
         return _RETURNING.search(text) is not None and bool(self._columns(text))
 
     def _columns(self, text: str) -> list[str]:
-        """Of a statement that gave no rows: asked for again, for rows that come one by one bring them along."""
+        """Of a statement without rows: requested again, because rows read one by one bring their columns along."""
         server = self._open.pgconn
         server.prepare(b"", text.encode())
         description = server.describe_prepared(b"")
@@ -233,7 +233,7 @@ class _Session:
         code, retryable = ("BadStatement", False)
         if state is not None:
             code, retryable = _classify_state(state)
-        elif isinstance(error, self._library.OperationalError):  # not the server's word: the connection broke
+        elif isinstance(error, self._library.OperationalError):  # not from the server: the connection broke
             code, retryable = _classify_connection_error(str(error)) if self._is_connecting else ("Connection", True)
         diagnosis = getattr(error, "diag", None)
         facts: dict[str, Any] = {"sqlstate": state}
@@ -249,8 +249,8 @@ class _Session:
         return self._connection
 
 
-def _reaches_server(statement: Statement) -> str | None:
-    """What in a statement is about the server's own files and programs; a role without rights is the better fence."""
+def _reaches_server(statement: SqlStatement) -> str | None:
+    """The part of a statement that uses the server's files and programs; a role without rights protects better."""
     match = _SERVER_FILES.search(statement.text)
     if match is not None:
         return match.group()
@@ -263,7 +263,7 @@ def _reaches_server(statement: Statement) -> str | None:
 
 
 def _resolved_address(settings: dict[str, Any]) -> dict[str, Any]:
-    """Names resolved and judged here; libpq connects to what was judged. Sockets of this machine are its own."""
+    """Names are resolved and checked here; libpq connects to the checked addresses. Local sockets are not checked."""
     hosts = str(settings.get("host") or settings.get("hostaddr") or "").split(",")
     ports = str(settings.get("port") or "5432").split(",")
     if any(not host or host.startswith(("/", "@")) for host in hosts):
@@ -286,7 +286,7 @@ def _classify_state(state: str) -> tuple[str, bool]:
 
 
 def _classify_connection_error(message: str) -> tuple[str, bool]:
-    """A refused connection has no code here, only words; the server's part of them is not ours to choose."""
+    """A refused connection has no code here, only a message; the server's part of it is not fixed."""
     if any(words in message for words in ("authentication failed", "no password supplied", "no pg_hba.conf entry")):
         return "Denied", False
     if "role" in message and "does not exist" in message:
@@ -297,7 +297,7 @@ def _classify_connection_error(message: str) -> tuple[str, bool]:
 
 
 def _to_parameter(value: Any) -> Any:
-    """Maps, and lists that hold one, are JSON; other lists are arrays."""
+    """Maps, and lists that contain one, are JSON; other lists are arrays."""
     from psycopg.types.json import Jsonb
 
     return Jsonb(value) if isinstance(value, dict) or _holds_map(value) else value
@@ -308,7 +308,7 @@ def _holds_map(value: Any) -> bool:
 
 
 def _register_loaders(connection: "psycopg.Connection[Any]") -> None:
-    """Instants that Python has no form for (`infinity`, the year 20000) and intervals of months stay text."""
+    """Instants that Python cannot represent (`infinity`, the year 20000) and intervals of months stay text."""
     from psycopg.types import datetime as kinds
     from psycopg.types.string import TextLoader
 

@@ -1,8 +1,8 @@
 """One operating-system process at the head of its own group.
 
-A thread of its own starts it and waits for it, so that neither holds up the event loop, and no platform's
-way of telling about ended children is needed. When the head has ended, whatever is left of its group is killed:
-a task leaves nothing running. What leaves the group on purpose (`setsid`) is its own master.
+A separate thread starts it and waits for it, so that neither delays the event loop, and no platform's mechanism to
+report ended children is needed. When the head has ended, the rest of its group is killed: a task leaves nothing
+running. Processes that leave the group on purpose (`setsid`) are not affected.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ HIDDEN = ("PERDURE_SECRET", "PERDURE_CREDENTIAL", "PERDURE_DB", "PERDURE_TOKEN")
 
 
 def inherited_environment() -> dict[str, str]:
-    """Our environment without the secrets: a command gets those that its task names, and no others.
+    """The environment of this process without secrets: a command gets those that its task names, and no others.
 
-    Secret is also what the operator has listed for the keychain, and the address of the store.
+    Secret are also the variables that the operator has listed for the keychain, and the address of the store.
     """
     listed = read_keychain(os.environ).env
     return {
@@ -41,7 +41,7 @@ class Process:
         self._loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = self._loop.create_future()
         self.exited: asyncio.Future[int] = self._loop.create_future()
-        self._lock = threading.Lock()  # between sending a signal and giving the process id back to the system
+        self._lock = threading.Lock()  # between sending a signal and releasing the process id
         self._popen: subprocess.Popen[bytes] | None = None
         self._is_reaped = False
         self._is_unwanted = False
@@ -77,7 +77,7 @@ class Process:
         return self._popen.pid
 
     def signal(self, number: signal.Signals) -> None:
-        """To the whole group; after its end, nothing."""
+        """Sent to the whole group; no effect after its end."""
         with self._lock:
             if self._popen is None:
                 self._is_unwanted = True
@@ -85,7 +85,7 @@ class Process:
                 _signal_group(self._popen.pid, number)
 
     async def stop(self, grace: float) -> int:
-        """SIGTERM, time to tidy up, SIGKILL."""
+        """SIGTERM, a grace period, SIGKILL."""
         self.signal(signal.SIGTERM)
         try:
             return await asyncio.wait_for(asyncio.shield(self.exited), grace)
@@ -100,7 +100,7 @@ class Process:
         try:
             popen = subprocess.Popen(argv, start_new_session=True, **options)
         except Exception as error:  # OSError, or ValueError for a zero byte in an argument
-            self._tell(self._started, error)
+            self._resolve(self._started, error)
             return
         finally:
             for descriptor in {options["stdin"], options["stdout"], options["stderr"]}:
@@ -109,7 +109,7 @@ class Process:
             self._popen = popen
             if self._is_unwanted:
                 _signal_group(popen.pid, signal.SIGKILL)
-        self._tell(self._started, None)
+        self._resolve(self._started, None)
         if hasattr(os, "waitid"):
             # Wait without reaping: while the head is a zombie its number names this group and no other.
             os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOWAIT)
@@ -119,20 +119,20 @@ class Process:
             _signal_group(popen.pid, signal.SIGKILL)
             code = popen.wait()
             self._is_reaped = True
-        self._tell(self.exited, code)
+        self._resolve(self.exited, code)
 
-    def _tell(self, future: asyncio.Future[Any], news: Any) -> None:
+    def _resolve(self, future: asyncio.Future[Any], result: Any) -> None:
         def settle() -> None:
             if future.done():
                 return
-            if isinstance(news, BaseException):
-                future.set_exception(news)
+            if isinstance(result, BaseException):
+                future.set_exception(result)
             else:
-                future.set_result(news)
+                future.set_result(result)
 
         try:
             self._loop.call_soon_threadsafe(settle)
-        except RuntimeError:  # the loop is closed: nobody is left to hear
+        except RuntimeError:  # the loop is closed: nobody is waiting
             pass
 
 
@@ -140,11 +140,11 @@ def _signal_group(group: int, number: signal.Signals) -> None:
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
-        pass  # the group is empty, or holds only zombies (which macOS reports as a lack of permission)
+        pass  # the group is empty, or contains only zombies (which macOS reports as a lack of permission)
 
 
 class OutputCapture(asyncio.Protocol):
-    """Keeps the first bytes of a stream and counts the rest, so that no output can fill our memory."""
+    """Keeps the first bytes of a stream and counts the rest, so that no output can fill the memory."""
 
     def __init__(self, limit: int) -> None:
         self._received = bytearray()
@@ -153,8 +153,8 @@ class OutputCapture(asyncio.Protocol):
         self._limit = limit
 
     def data_received(self, data: bytes) -> None:
-        room = self._limit + MARGIN - len(self._received)
-        self._received += data[: max(0, room)]
+        free = self._limit + MARGIN - len(self._received)
+        self._received += data[: max(0, free)]
         self._size += len(data)
 
     @property
@@ -162,8 +162,17 @@ class OutputCapture(asyncio.Protocol):
         return self._size > self._limit
 
     @property
+    def size(self) -> int:
+        return len(self._received)
+
+    @property
+    def raw(self) -> bytes:
+        """What was kept, with secrets in it."""
+        return bytes(self._received)
+
+    @property
     def captured(self) -> bytes:
-        """What was said up to the limit, secrets taken out before it is cut."""
+        """The output up to the limit; secrets are masked before it is cut."""
         return hide(bytes(self._received))[: self._limit] if self.is_truncated else hide(bytes(self._received))
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -172,7 +181,7 @@ class OutputCapture(asyncio.Protocol):
 
 
 async def open_read_pipe(protocol: Callable[[], asyncio.Protocol]) -> tuple[asyncio.ReadTransport, Any, int]:
-    """A pipe that we read from; answers with the transport, its protocol and the end for the process."""
+    """A pipe to read from; returns the transport, its protocol and the end for the process."""
     ours, theirs = os.pipe()
     try:
         transport, instance = await asyncio.get_running_loop().connect_read_pipe(protocol, os.fdopen(ours, "rb", 0))
@@ -183,7 +192,7 @@ async def open_read_pipe(protocol: Callable[[], asyncio.Protocol]) -> tuple[asyn
 
 
 class InputFeed(asyncio.BaseProtocol):
-    """What a process reads: written once, then closed. A process that does not read it is no error."""
+    """The standard input of a process: written once, then closed. A process that does not read it is not an error."""
 
     _transport: asyncio.WriteTransport | None = None
 
@@ -202,13 +211,13 @@ class InputFeed(asyncio.BaseProtocol):
     def abort(self) -> None:
         """Drop what is still unwritten."""
         transport = self._transport
-        # A closing transport with nothing left to write is on its way already; a second push would trip it.
+        # A closing transport with nothing left to write is closing already; a second abort would break it.
         if transport is not None and (transport.get_write_buffer_size() or not transport.is_closing()):
             transport.abort()
 
 
 async def open_write_pipe() -> tuple[InputFeed, int]:
-    """A pipe that we write to; answers with the feed and the end for the process."""
+    """A pipe to write to; returns the feed and the end for the process."""
     theirs, ours = os.pipe()
     try:
         _, feed = await asyncio.get_running_loop().connect_write_pipe(InputFeed, os.fdopen(ours, "wb", 0))

@@ -1,7 +1,7 @@
 """`python`: call an importable function by its name.
 
-A plain function runs off the event loop, a coroutine function on it, and with `isolated` either runs in a
-subprocess; there the same code below is executed, so a name means the same in every place.
+A plain function runs off the event loop, a coroutine function on it, and with `isolated` either runs in a subprocess;
+there the same code below is executed, so that a name means the same everywhere.
 """
 
 import importlib
@@ -30,7 +30,7 @@ def python(
     """Call `package.module:name` with arguments by name (`arguments`) or by position (`args`)."""
     target = _resolve(function)
     if not (target.wants_context or target.is_coroutine):
-        context.keep_to_myself()
+        context.mark_unheeded()
     within = context.for_coroutines if target.is_coroutine else context
     return target.invoke(arguments or {}, input, within, args or ())
 

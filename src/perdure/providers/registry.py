@@ -1,7 +1,7 @@
-"""The one list of what tasks may call, shared by all languages.
+"""The list of everything that tasks may call, shared by all languages.
 
-Shipped providers are one line each and imported when first asked for;
-the file must stay cheap to import, for every command line call pays for it.
+Shipped providers are one line each and imported at their first use; importing this module must stay cheap, because
+every command does it.
 """
 
 import importlib
@@ -15,57 +15,45 @@ from typing import Any, TypeVar
 
 from perdure.providers.function import Function
 from perdure.providers.task_outcomes import code_prefix
+from perdure.services import PROVIDERS as LANGUAGE_PROVIDERS
 
 ENTRY_POINTS = "perdure.providers"
-
-SHIPPED_ENGRAMS: Mapping[str, str] = {
-    "engram:echo@1.0.0": "perdure.services.story.engrams.shipped.echo",
-    "engram:http-request@1.0.0": "perdure.services.story.engrams.shipped.http_request",
-    "engram:json-filter@1.0.0": "perdure.services.story.engrams.shipped.json_filter",
-    "engram:materialize@1.0.0": "perdure.services.story.engrams.shipped.materialize",
-}
-"""Engrams that come with Perdure; the same as in their package, without importing it."""
 
 SHIPPED: Mapping[str, str] = {
     "container": "perdure.providers.container",
     "duckdb": "perdure.providers.duckdb",
     "echo": "perdure.providers.echo",
-    "engram.command": "perdure.services.story.engrams.command",
-    "engram.container": "perdure.services.story.engrams.image",
-    "engram.http": "perdure.services.story.engrams.endpoint",
     "http": "perdure.providers.http",
     "python": "perdure.providers.python",
-    "playbook.python": "perdure.services.playbook.python",
-    "playbook.secrets": "perdure.services.playbook.secrets",
     "postgres": "perdure.providers.postgres",
     "script": "perdure.providers.script",
     "shell": "perdure.providers.shell",
     "sqlite": "perdure.providers.sqlite",
-    **SHIPPED_ENGRAMS,
+    **{name: module for brought in LANGUAGE_PROVIDERS for name, module in brought.modules.items()},
 }
 """Name → module whose `PROVIDER` is meant."""
 
-REPLACEABLE = frozenset(name for name in SHIPPED_ENGRAMS if not name.startswith("engram:materialize@"))
-"""Shipped Engrams that give way to a user's of the same name; `materialize` belongs to the engine."""
+REPLACEABLE = frozenset(name for brought in LANGUAGE_PROVIDERS for name in brought.replaceable)
+"""Shipped providers that give way to a user's of the same name."""
 
-_OF_LANGUAGES = {"engram.": "story", "engram:": "story", "playbook.": "playbook"}
+_OWNERS = {prefix: brought.language for brought in LANGUAGE_PROVIDERS for prefix in brought.prefixes}
 
 
 @lru_cache(maxsize=4096)
 def language_of(name: str) -> str | None:
-    """The language whose engine alone calls this provider; None: documents name it.
+    """The language whose engine alone calls this provider; None: documents may name it.
 
-    The arguments of such a provider say what the engine has judged: which places are references to secrets, whose
-    stored values may be read. A document, or data, must not say it.
+    The arguments of such a provider contain what the engine has validated: which places are references to secrets,
+    whose stored values may be read. Neither a document nor data may set them.
     """
-    return next((language for start, language in _OF_LANGUAGES.items() if name.startswith(start)), None)
+    return next((language for prefix, language in _OWNERS.items() if name.startswith(prefix)), None)
 
 
 EXTRAS: Mapping[str, tuple[str, str]] = {"duckdb": ("duckdb", "duckdb"), "postgres": ("psycopg", "postgres")}
-"""Name → the library that it needs, and the extra of Perdure that brings it."""
+"""Name → the library that it needs, and Perdure's extra that installs it."""
 
 DATABASE = "database"
-"""The group of providers that talk to databases; a worker bounds how many of a group it has in hand."""
+"""The group of providers that use databases; a worker limits how many tasks of a group it runs."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -80,7 +68,7 @@ class Mode(Enum):
 
 
 class DuplicateProvider(Exception):
-    """Two functions claim one name; which one a workflow would get must not depend on import order."""
+    """Two functions have the same name; which one a workflow gets must not depend on import order."""
 
     def __init__(self, name: str, first: str, second: str) -> None:
         super().__init__(f"provider {name!r} is defined at {first} and again at {second}; rename one of them")
@@ -88,12 +76,11 @@ class DuplicateProvider(Exception):
 
 @dataclass(frozen=True)
 class Provider:
-    """One thing a task may call.
+    """One thing a task may call. `source` is what a subprocess imports to find the function again.
 
-    `source` is what a subprocess imports to find the function again.
-    `mode_for` lets the arguments choose the mode; `close` gives back what calls have shared.
-    Of a `group` a worker does only so many at a time, and of calls with the same `turn_key` one.
-    `memory`: bytes that its subprocess may have; such a function runs no code of users and keeps nothing between calls.
+    `mode_for` lets the arguments choose the mode; `close` releases what calls have shared. A worker runs a limited
+    number of a `group` at a time, and one at a time of calls with the same `turn_key`. `memory`: bytes that its
+    subprocess may use; such a function runs no user code and keeps nothing between calls.
     """
 
     name: str
@@ -109,11 +96,12 @@ class Provider:
     group: str = ""
     memory: Callable[[], int] | None = None
     turn_key: Callable[[Mapping[str, Any]], str] | None = None
-    stands_for: Callable[..., Any] | None = None  # what the user wrote, where that is not the function called here
+    stands_for: Callable[..., Any] | None = None  # what the user wrote, if that is not the function called here
+    carries_streams: bool = False  # it lives as long as its run: a cancel only tells it, and no loss is charged to it
 
     @classmethod
     def of(cls, name: str, function: Callable[..., Any], *, mode: Mode | None = None, **rest: Any) -> "Provider":
-        """Describe a function; what is not said is read from the function itself."""
+        """Describe a function; defaults are read from the function itself."""
         readable = Function(function)
         rest.setdefault("description", (function.__doc__ or "").strip())
         rest.setdefault("prefix", code_prefix(name))
@@ -134,40 +122,53 @@ class Provider:
 
 @dataclass
 class Registry:
-    """Names and their providers. Looking up an unknown name answers None: the task then waits visibly."""
+    """Names and their providers. Looking up an unknown name returns None: the task then waits visibly."""
 
-    sources: list[str] = field(default_factory=list)  # what `load` has read, in order
+    sources: list[str] = field(default_factory=list)  # what `load` has loaded, in order
     _providers: dict[str, Provider] = field(default_factory=dict)
     _entry_points: dict[str, Any] | None = None
     _listeners: tuple[Callable[[], object], ...] = ()
 
     def add(self, provider: Provider) -> Provider:
-        taken = self._providers.get(provider.name)
+        registered = self._providers.get(provider.name)
         ours, gives_way = SHIPPED.get(provider.name), provider.name in REPLACEABLE
-        if taken is not None and taken.source == ours and gives_way:
-            taken = None
-        if taken is not None or (ours is not None and not gives_way and provider.source != ours):
-            first = taken.place if taken else SHIPPED[provider.name]
+        if registered is not None and registered.source == ours and gives_way:
+            registered = None
+        if registered is not None or (ours is not None and not gives_way and provider.source != ours):
+            first = registered.place if registered else SHIPPED[provider.name]
             raise DuplicateProvider(provider.name, first, provider.place)
         self._providers[provider.name] = provider
-        for tell in self._listeners if ours is None else ():  # of ours it was known before that they can be had
-            tell()
+        for listeners in self._listeners if ours is None else ():  # shipped ones were known to be available before
+            listeners()
         return provider
 
+    def lend(self, provider: Provider) -> Callable[[], None]:
+        """Add a provider, or replace one, until the returned function is called; for tests."""
+        before = self._providers.get(provider.name)
+        self._providers[provider.name] = provider
+
+        def give_back() -> None:
+            if before is None:
+                self._providers.pop(provider.name, None)
+            else:
+                self._providers[provider.name] = before
+
+        return give_back
+
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Call it, in whichever thread, after a provider was added; call the answer to stop."""
+        """Call it, in any thread, after a provider was added; call the returned function to stop."""
         self._listeners = (*self._listeners, listener)
 
         def stop() -> None:
-            self._listeners = tuple(one for one in self._listeners if one is not listener)
+            self._listeners = tuple(other for other in self._listeners if other is not listener)
 
         return stop
 
     def find(self, name: str) -> Provider | None:
-        return self._providers.get(name) or self._find_elsewhere(name)
+        return self._providers.get(name) or self._load_by_name(name)
 
     def knows(self, name: str) -> bool:
-        """Whether `find` would answer, without importing anything."""
+        """Whether `find` would return a provider, without importing anything."""
         return name in self._providers or name in SHIPPED or name in self._installed()
 
     def lacks(self, name: str) -> str | None:
@@ -178,9 +179,9 @@ class Registry:
         return f"perdure[{extra}]"
 
     def can_be_imported(self, provider: Provider) -> bool:
-        """Whether another process would find this provider by importing what we have imported.
+        """Whether another process can find this provider by importing what was imported here.
 
-        A program's own file is not imported anew: that could begin the whole program once more.
+        A program's own file is not imported again: that could start the whole program once more.
         """
         if provider.name in SHIPPED or provider.name in self._installed():
             return True
@@ -196,13 +197,13 @@ class Registry:
             return True
         try:
             return importlib.util.find_spec(module.__name__) is not None
-        except (ImportError, ValueError):  # it was made by hand
+        except (ImportError, ValueError):  # it was created without an import
             return False
 
     def names(self) -> list[str]:
         return sorted({*self._providers, *SHIPPED, *self._installed()})
 
-    # What documents may name: everything but what the engine of a language calls.
+    # What documents may name: everything except what the engine of a language calls.
 
     def find_open(self, name: str) -> Provider | None:
         return self.find(name) if language_of(name) is None else None
@@ -230,9 +231,8 @@ class Registry:
     ) -> Callable[[_F], _F]:
         """Register the decorated function; it stays an ordinary function.
 
-        A plain function runs in a thread, a coroutine function on the event loop,
-        an `isolated` one in a subprocess that can be killed. `inline` is for pure code
-        of a few microseconds: it holds up everything else while it runs.
+        A plain function runs in a thread, a coroutine function on the event loop, an `isolated` one in a subprocess
+        that can be killed. `inline` is for pure code of a few microseconds: it delays everything else while it runs.
         """
         if inline and isolated:
             raise ValueError(f"provider {name!r}: a function cannot be both inline and isolated")
@@ -246,7 +246,7 @@ class Registry:
 
         return register
 
-    def _find_elsewhere(self, name: str) -> Provider | None:
+    def _load_by_name(self, name: str) -> Provider | None:
         if module := SHIPPED.get(name):
             return self.add(importlib.import_module(module).PROVIDER)
         if point := self._installed().get(name):
@@ -266,7 +266,7 @@ class Registry:
 
 
 def _origin(function: Callable[..., Any]) -> str:
-    """What to load to have the function registered again; a script is its file, for it has no other name."""
+    """What to load to have the function registered again; a script is its file, because it has no other name."""
     name = getattr(function, "__module__", None) or ""
     return str(getattr(sys.modules[name], "__file__", name)) if name == "__main__" else name
 

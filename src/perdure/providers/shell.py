@@ -4,6 +4,7 @@ The command finds its task's input as JSON on its standard input, and what it ne
 (`PERDURE_IDEMPOTENCY_KEY` and others) in its environment. Cancelling it ends its whole process group.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from perdure.providers.command import Command, CommandResult, by_shell, environm
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Provider
+from perdure.providers.text import READ_AT_ONCE
 
 PREFIX = "Provider.Call.Shell"
 
@@ -32,17 +34,17 @@ async def shell(
     expect: list[int] | None = None,
     parse: Literal["json"] | None = None,
 ) -> dict[str, Any]:
-    """Run `argv`, or `script` with `interpreter` (default `/bin/sh -c`); answer with exit code and output.
+    """Run `argv`, or `script` with `interpreter` (default `/bin/sh -c`); return exit code and output.
 
     `max_output` (at most 16 MiB) bounds each of stdout and stderr, `expect` lists the exit codes that count as success,
-    `parse: json` reads stdout. After `timeout` seconds or a cancel: SIGTERM, `grace` seconds, SIGKILL.
-    Arguments can be listed by every user of the machine: a script with a secret is read from a private file by
-    `/bin/sh`, and a secret in `argv` or for another interpreter is refused.
+    `parse: json` reads stdout. After `timeout` seconds or a cancel: SIGTERM, `grace` seconds, SIGKILL. Every user of
+    the machine can list arguments: a script with a secret is read from a private file by `/bin/sh`, and a secret in
+    `argv` or for another interpreter is refused.
     """
-    with _command(argv, script, interpreter, context) as words:
-        ended = await Command(
+    with _command(argv, script, interpreter, context) as arguments:
+        result = await Command(
             PREFIX,
-            words,
+            arguments,
             environment(env, context),
             stdin=stdin.encode() if stdin is not None else b"" if input is None else jsontext.encode_finite(input),
             cwd=cwd,
@@ -50,9 +52,11 @@ async def shell(
             grace=grace,
             limit=max_output,
         ).run()
-    if ended.exit_code not in (expect or [0]):
-        raise ended.failure(PREFIX)
-    return _result(ended, parse)
+    result.log(context, *(("stderr",) if parse == "json" else ("stdout", "stderr")))
+    if result.exit_code not in (expect or [0]):
+        raise result.failure(PREFIX)
+    is_little = len(result.out) <= READ_AT_ONCE
+    return _result(result, parse) if is_little else await asyncio.to_thread(_result, result, parse)
 
 
 @contextmanager
@@ -66,17 +70,17 @@ def _command(
         if interpreter:
             yield refuse_secrets([*interpreter, script], context, PREFIX)
             return
-        with by_shell(script, context) as words:
-            yield words
+        with by_shell(script, context) as arguments:
+            yield arguments
         return
     raise ProviderFailure(f"{PREFIX}.BadArguments", "give either argv or script", retryable=False)
 
 
-def _result(ended: CommandResult, parse: str | None) -> dict[str, Any]:
-    result = ended.result()
+def _result(command_result: CommandResult, parse: str | None) -> dict[str, Any]:
+    result = command_result.result()
     if parse == "json":
         try:
-            result["stdout"] = jsontext.read_strict(bytes(ended.out.captured))
+            result["stdout"] = jsontext.read_strict(command_result.out)
         except jsontext.NotJson as error:
             message = f"the output is not JSON: {error}"
             raise ProviderFailure(f"{PREFIX}.InvalidJson", message, retryable=False, details=result) from None

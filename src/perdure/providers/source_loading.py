@@ -1,4 +1,4 @@
-"""Bring in a user's file or module, whose decorators register providers as it is imported."""
+"""Load a user's file or module, whose decorators register providers when it is imported."""
 
 import importlib
 import importlib.util
@@ -22,23 +22,23 @@ class LoadError(Exception):
 def load(source: str, registry: Registry = shared) -> None:
     """Import `file.py` or `package.module` once.
 
-    A file's folder is put at the end of the import path, so that it finds its neighbours;
-    subprocesses load the same sources again.
+    A file's folder is appended to the import path, so that it finds modules beside it; subprocesses load the same
+    sources again.
     """
     if source in registry.sources:
         return
     is_file = source.endswith(".py") or "/" in source
-    known = str(Path(source).resolve()) if is_file else source
-    if known in registry.sources:
+    name = str(Path(source).resolve()) if is_file else source
+    if name in registry.sources:
         return
     try:
         if is_file:
-            _import_file(Path(known))
+            _import_file(Path(name))
         else:
             importlib.import_module(source)
     except (Exception, SystemExit) as error:
         raise LoadError(source, f"{type(error).__name__}: {_problem(error)}", _position(error)) from error
-    registry.sources.append(known)
+    registry.sources.append(name)
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -53,7 +53,7 @@ def _import_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError("this is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # before execution: dataclasses and msgspec look their module up
+    sys.modules[name] = module  # before execution: dataclasses and msgspec look up their module
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -63,7 +63,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _module_name(path: Path) -> str:
-    """The file's own name where that is free, so that `python` tasks can say `file:function`."""
+    """The file's own name if that is free, so that `python` tasks can use `file:function`."""
     try:
         spec = importlib.util.find_spec(path.stem)
     except (ImportError, ValueError):

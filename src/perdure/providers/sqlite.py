@@ -1,8 +1,8 @@
 """`sqlite`: statements on one SQLite file, all of them in one transaction.
 
-It works in a subprocess, whose library has a hard limit of memory: whatever a statement makes, sorts or keeps counts.
-The engine's own files are refused: they have one writer, and that is not a task. Statements may read and write
-databases of the operator's folders, and change none of the library's settings.
+It works in a subprocess, whose library has a hard memory limit: whatever a statement creates, sorts or keeps counts.
+The engine's own files are refused: they have one writer, which is never a task. Statements may read and write databases
+in the operator's folders, and cannot change the library's settings.
 """
 
 import time
@@ -13,12 +13,12 @@ import msgspec
 
 from perdure.kernel import jsontext
 from perdure.providers.databases.files import attached_path, create_shared, database_path, keep_private
-from perdure.providers.databases.statements import SQLITE, Statement
+from perdure.providers.databases.statements import SQLITE, SqlStatement
 from perdure.providers.databases.transaction import (
+    DatabaseTimeouts,
     StatementResult,
     Statements,
     StatementTexts,
-    Timeouts,
     limited,
     run_transaction,
     subprocess_memory,
@@ -102,15 +102,15 @@ async def sqlite(
     commands_b64: str | None = None,
     query_b64: str | None = None,
     auth: dict[str, Any] | None = None,
-    timeout: Timeouts | float | None = None,
+    timeout: DatabaseTimeouts | float | None = None,
 ) -> msgspec.Raw:
-    """Run statements on `database` (a file; default: in memory) in one transaction; answer with the last rows.
+    """Run statements on `database` (a file; default: in memory) in one transaction; return the last rows.
 
-    Values of `params` stand at `?`, `?1`, `$1` (a list) or `:name`, `@name`, `$name` (a map).
-    Waits `timeout.connect` seconds (default 10) for other writers. Foreign keys are enforced.
+    Values of `params` are bound to `?`, `?1`, `$1` (a list) or `:name`, `@name`, `$name` (a map). Waits
+    `timeout.connect` seconds (default 10) for other writers. Foreign keys are enforced.
     """
     keep_private()
-    times = Timeouts.of(timeout)
+    times = DatabaseTimeouts.of(timeout)
     session = _Session(str(database or (auth or {}).get("database") or ""), times.connect)
     statements = Statements(command, commands, query, command_b64, commands_b64, query_b64, script, params)
     return await run_transaction(session, statements, limited(times.total))
@@ -140,9 +140,9 @@ class _Session:
         connection.pragma("temp_store", "memory")  # where it is counted; on a disk it would not be
         connection.authorizer = self._authorize
 
-    def _authorize(self, what: int, first: str | None, second: str | None, *_: str | None) -> int:
-        """What a statement may do: asked by SQLite while it is prepared, however the text is written."""
-        match what:
+    def _authorize(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
+        """What a statement may do: SQLite asks while it prepares the statement, however the text is written."""
+        match action:
             case apsw.SQLITE_ATTACH:
                 try:
                     attached_path(first, policy_in_force().sqlite_folders, PREFIX, SETTING)
@@ -160,14 +160,14 @@ class _Session:
         return int(apsw.SQLITE_OK)
 
     def _wait(self, attempt: int) -> bool:
-        """Another writer is at work. Unlike SQLite's own waiting this one can be interrupted."""
+        """Another writer is active. Unlike SQLite's own wait, this one can be interrupted."""
         if self._is_stopping or attempt * 0.01 >= self._patience:
             return False
         time.sleep(0.01)
         return True
 
-    def begin(self, statements: list[Statement]) -> None:
-        # One that turns from reading to writing may not wait for another writer: better to write from the start.
+    def begin(self, statements: list[SqlStatement]) -> None:
+        # A transaction that turns from reading to writing cannot wait for another writer, so it begins as a writer.
         reads_only = all(statement.words[:1] and statement.words[0] in _READING for statement in statements)
         self._open.execute("BEGIN" if reads_only else "BEGIN IMMEDIATE")
 

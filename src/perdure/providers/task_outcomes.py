@@ -1,4 +1,4 @@
-"""From what a call gave, value or exception, to how its task ended."""
+"""From the result of a call, value or exception, to the outcome of its task."""
 
 import re
 import traceback
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.kernel import jsontext
+from perdure.kernel.jsontext import MOST_VALUES, has_too_many_values
 from perdure.kernel.outcomes import Code, Failed, Outcome, Succeeded
 from perdure.providers.failure import BadArguments, ProviderFailure
 
@@ -18,12 +19,12 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def code_prefix(name: str) -> str:
-    """`send-mail.v2` → `SendMailV2`: the segment under which a provider's own codes live."""
+    """`send-mail.v2` → `SendMailV2`: the segment in a provider's own codes."""
     return "".join(word[:1].upper() + word[1:] for word in re.split(r"[^0-9A-Za-z]+", name)) or "Provider"
 
 
-def settle(value: Any, limit: int = RESULT_LIMIT) -> Outcome:
-    """A returned value counts only if it is JSON of a bearable size."""
+def to_outcome(value: Any, limit: int = RESULT_LIMIT) -> Outcome:
+    """A returned value counts only if it has a JSON form and an acceptable size."""
     try:
         text = jsontext.encode(value)
     except jsontext.NotJson as error:
@@ -32,11 +33,14 @@ def settle(value: Any, limit: int = RESULT_LIMIT) -> Outcome:
         facts = {"size": len(text), "limit": limit}
         message = f"the result has {len(text)} bytes, {limit} are allowed"
         return Failed(Code.RESULT_TOO_LARGE, message, False, jsontext.encode_finite(facts))
+    if has_too_many_values(text):
+        message = f"the result has more than {MOST_VALUES} values; return fewer at a time"
+        return Failed(Code.RESULT_TOO_LARGE, message, False, jsontext.encode_finite({"values": MOST_VALUES}))
     return Succeeded(text)
 
 
 def describe(error: BaseException, prefix: str) -> Failed:
-    """The failure that stands for an exception: bare facts, no locals, no source text."""
+    """The failure for an exception: plain facts, no local variables, no source text."""
     match error:
         case ProviderFailure():
             return Failed(str(error.code), str(error.message), error.retryable, _details(error.details))
@@ -46,7 +50,7 @@ def describe(error: BaseException, prefix: str) -> Failed:
             return Failed(code, str(error), False, jsontext.encode_finite(facts))
         case _:
             kind = type(error)
-            origin = {"exception": f"{kind.__module__}.{kind.__qualname__}", "traceback": _where(error)}
+            origin = {"exception": f"{kind.__module__}.{kind.__qualname__}", "traceback": _user_frames(error)}
             code = f"Provider.Call.{prefix}.Errors.{kind.__name__}"
             return Failed(code, _sentence(error), None, jsontext.encode_finite(origin))
 
@@ -57,7 +61,7 @@ def _details(details: Any) -> bytes | None:
     try:
         return jsontext.encode(details)
     except jsontext.NotJson as error:
-        # The failure itself matters more than its ornament: say what was lost and keep the code.
+        # The failure itself matters more than its details: name what was lost and keep the code.
         return jsontext.encode_finite({"unrepresentable": str(error)})
 
 
@@ -68,10 +72,10 @@ def _sentence(error: BaseException) -> str:
         return type(error).__name__
 
 
-def _where(error: BaseException) -> list[str]:
+def _user_frames(error: BaseException) -> list[str]:
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = list(dropwhile(_is_ours, frames)) or frames  # how we came to the function explains nothing
-    return [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in theirs[-_FRAMES_SHOWN:]]
+    user_frames = list(dropwhile(_is_ours, frames)) or frames  # the calls that led to the function explain nothing
+    return [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in user_frames[-_FRAMES_SHOWN:]]
 
 
 def _is_ours(frame: traceback.FrameSummary) -> bool:

@@ -1,8 +1,24 @@
 """What languages bring besides their pure part: providers, triggers, a keychain, aliases of commands.
 
 Shared packages do not import the services of one language. They use a protocol whose implementation wiring passes in,
-or a list of lazily imported modules as the one below.
+or the lists below, which name modules without importing them.
 """
+
+from perdure.services.playbook import PROVIDERS as _PLAYBOOK
+from perdure.services.provider_lists import ProviderList
+from perdure.services.story import PROVIDERS as _STORY
 
 COMMAND_ALIASES = ("perdure.services.playbook.noetl_aliases",)
 """Modules with further spellings of commands: each has `translate_arguments` and `HELP`, a paragraph about them."""
+
+PROVIDERS: tuple[ProviderList, ...] = (_PLAYBOOK, _STORY)
+"""What the tasks of each language may call besides the providers of all."""
+
+BACKGROUND_SERVICES = ("perdure.services.background:BackgroundService",)
+"""What a server runs besides its engine: classes with `run`, created with the engine and `say`."""
+
+SCHEDULE_SOURCE = "perdure.services.story.triggers.impulse_schedules:ImpulseSchedules"
+"""The class of what has schedules in the catalog (`ScheduleSource`), created with a client."""
+
+ALERT_START = "perdure.services.story.triggers.requests:start_alert"
+"""The function that requests an alert about a watched run (`StartAlert`), with a client before its arguments."""

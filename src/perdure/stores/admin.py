@@ -1,7 +1,7 @@
-"""The contract between whoever looks after a store and the store, whichever database it is.
+"""Store administration: the contract for figures, schema, copies and backups of a whole store.
 
-Apart from `protocol`: no engine needs any of it, and a caretaker needs none of the engine's verbs. Its verbs block:
-there is nothing else to do meanwhile.
+It is separate from `protocol`: an engine needs none of it, and administration needs none of the engine's methods. Its
+methods block.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +55,7 @@ class TableSize(msgspec.Struct, frozen=True):
 
 
 class StoreStatistics(msgspec.Struct):
-    """How a store stands. Counted, not read: cheap enough for a monitor."""
+    """Figures of a store. They are counted by the database, cheaply enough for a monitor."""
 
     kind: str  # SQLite 3.45, PostgreSQL 18.1
     schema: Schema
@@ -136,23 +136,27 @@ class CopyResult(msgspec.Struct, frozen=True):
 
 
 def copy_store(
-    source: StoreAdmin, target: StoreAdmin, heard: Callable[[str, RecordDigest], None] = lambda stage, so_far: None
+    source: StoreAdmin,
+    target: StoreAdmin,
+    on_progress: Callable[[str, RecordDigest], None] = lambda stage, so_far: None,
 ) -> CopyResult:
     """Copy everything but caches, and compare what has arrived before anybody can see it."""
-    given, found = RecordDigest(), RecordDigest()
+    expected, stored = RecordDigest(), RecordDigest()
     open_runs = 0
     with source.exclusive() as reading, target.import_into() as filling:
-        for batch in _counted(map(filling.as_stored, reading.dump()), given):
+        for batch in _counted(map(filling.as_stored, reading.dump()), expected):
             filling.import_batch(batch)
             open_runs += sum(isinstance(record, RunRecord) and record.ended_at is None for record in batch)
-            heard("copied", given)
-        for _ in _counted(filling.dump(), found):
-            heard("compared", found)
-        differences = given.differences(found)
+            on_progress("copied", expected)
+        for _ in _counted(filling.dump(), stored):
+            on_progress("compared", stored)
+        differences = expected.differences(stored)
         if differences:
-            told = ", ".join(f"{name} ({found.counts[name]} of {given.counts[name]})" for name in differences)
-            raise CopyDiffers(f"what arrived in {target.address} is not what {source.address} holds: {told}")
-    return CopyResult(given, open_runs)
+            description = ", ".join(
+                f"{name} ({stored.counts[name]} of {expected.counts[name]})" for name in differences
+            )
+            raise CopyDiffers(f"the copy in {target.address} differs from {source.address}: {description}")
+    return CopyResult(expected, open_runs)
 
 
 def _counted(batches: Iterator[Sequence[Record]], tally: RecordDigest) -> Iterator[Sequence[Record]]:

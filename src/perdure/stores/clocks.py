@@ -47,8 +47,10 @@ def _machine() -> str:
         if sys.platform == "darwin":
             import subprocess  # only there: it takes long to load
 
-            told = subprocess.run(["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=False)
-            return told.stdout.strip() or _NAMELESS + token_hex(16)
+            completed = subprocess.run(
+                ["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=False
+            )
+            return completed.stdout.strip() or _NAMELESS + token_hex(16)
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return _NAMELESS + token_hex(16)  # a count of this process alone

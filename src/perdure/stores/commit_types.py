@@ -69,12 +69,12 @@ class TaskOffer(msgspec.Struct, gc=False, frozen=True):
     body: bytes
 
 
-def append_to(held: Sequence[T], items: Iterable[T]) -> Sequence[T]:
+def append_to(items_before: Sequence[T], items: Iterable[T]) -> Sequence[T]:
     """With these at its end; the first ones get a list of their own."""
-    if not isinstance(held, list):
-        return [*held, *items]
-    held.extend(items)
-    return held
+    if not isinstance(items_before, list):
+        return [*items_before, *items]
+    items_before.extend(items)
+    return items_before
 
 
 class Transition(msgspec.Struct, gc=False):
@@ -105,6 +105,31 @@ class Transition(msgspec.Struct, gc=False):
     ] = ()  # names of children that it starts; nothing is written if one is taken
     ended: bool = False
     stuck: str | None = None  # why the run cannot be decided; empty: it can again
+    stream_rows: Sequence[tuple[bytes, bytes | None]] = ()  # of the run's streams: key, body; None: it is removed
+    base: int | None = None  # the last event in the log that it was decided after; nothing is written if there is more
+
+
+LARGE = 1 << 20
+"""Bytes from which on a store does not write a batch on the event loop: about 5 ms of copying."""
+
+
+def is_large(batch: Sequence[Transition]) -> bool:
+    size = 0
+    for change in batch:
+        if change.borrowed_values:
+            return True  # they are copied inside the store, however large they are
+        size += len(change.row or b"") + len(change.snapshot or b"")
+        for _, text in change.values:
+            size += len(text)
+        for _, _, text in change.programs:
+            size += len(text)
+        for _, row in change.inherited_log:
+            size += len(row)
+        for message in change.messages:
+            size += len(message.body)
+        for _, body in change.stream_rows:
+            size += len(body or b"")
+    return size > LARGE
 
 
 # What a commit answers.
@@ -138,3 +163,21 @@ class CommitUnknown(msgspec.Struct, frozen=True):
 
 
 CommitAnswer = Committed | Fenced | CommitUnknown
+
+
+LOG_BYTES_PER_ATTEMPT = 1 << 20
+LOG_BYTES_PER_RUN = 16 << 20
+
+
+class TaskLogRow(msgspec.Struct, gc=False, frozen=True):
+    """Some lines of what one delivery of a task printed and logged; the first is line `first_line` of that delivery."""
+
+    run: RunId
+    task: int
+    attempt: int
+    delivery: int
+    path: str
+    first_line: int
+    lines: int
+    body: bytes
+    position: int = 0  # of a stored row: later ones have greater numbers

@@ -11,7 +11,7 @@ class StoreError(PerdureError):
 
 
 class StoreFull(StoreError):
-    """There is no room for another commit."""
+    """There is not enough disk space for another commit."""
 
     code = "STORE-FULL"
     hint = (
@@ -70,7 +70,7 @@ class BadStoreUrl(StoreError):
 
     code = "STORE-URL"
     hint = (
-        "Use sqlite:///runs.db for a file beside you, sqlite:////var/lib/runs.db for an absolute path, or"
+        "Use sqlite:///runs.db for a file in the current folder, sqlite:////var/lib/runs.db for an absolute path, or"
         " postgresql://user@host:5432/database."
     )
 
@@ -93,7 +93,7 @@ class CopyDiffers(StoreError):
     """What arrived is not what was sent; nothing of it was kept."""
 
     code = "COPY-DIFFERS"
-    hint = "Look at the source with `perdure db validate`; report it if nothing is found there."
+    hint = "Look at the source with `perdure db validate`; report a bug if that finds nothing."
 
 
 class StoreUnreachable(StoreError):

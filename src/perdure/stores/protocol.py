@@ -12,7 +12,8 @@ from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.lookups import CachedValue, PermitQueue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.commit_types import CommitAnswer, DeliveredMessage, Message, Transition
+from perdure.stores.access import AccessStore
+from perdure.stores.commit_types import CommitAnswer, DeliveredMessage, Message, TaskLogRow, Transition
 
 # What a store knows.
 
@@ -54,6 +55,7 @@ class RunFilter(msgspec.Struct, gc=False, frozen=True):
     parent: RunId | None = None
     roots_only: bool = False
     limit: int | None = None
+    behind: tuple[Instant, RunId] | None = None  # in order of creation and id, latest first: only those behind this one
 
 
 class ResourceRow(msgspec.Struct, gc=False, frozen=True):
@@ -153,7 +155,7 @@ class PollIntervals(msgspec.Struct, frozen=True):
     sweep: float  # leases of workers that ended without a result
 
 
-class Store(Protocol):
+class Store(AccessStore, Protocol):
     poll_intervals: PollIntervals
 
     # Ownership. A process either serves: `share`, again and again; or it keeps to itself: `claim`, once.
@@ -255,7 +257,7 @@ class Store(Protocol):
         """Configure how many permits of a scope may be held at once, over all runs and processes."""
 
     async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
-        """Remove up to `limit` runs whose whole tree ended before then, leaves first; none with words to be decided.
+        """Remove up to `limit` runs whose tree ended before then, leaves first; none with undecided control messages.
 
         A call that finds none, the last one of a series, clears what no run names any more.
         """
@@ -263,7 +265,7 @@ class Store(Protocol):
     async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
         """Remove these runs, in this order, with all they have; which.
 
-        One that is open, has children or words to be decided stays.
+        One that is open, has children or undecided control messages stays.
         """
 
     # Reading.
@@ -282,10 +284,21 @@ class Store(Protocol):
     async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
         """All log rows that end behind event number `after`, in order."""
 
+    async def write_task_logs(self, rows: Sequence[TaskLogRow]) -> None:
+        """Not synced: the last of them may be lost. Of an attempt and of a run the latest rows are kept, up to the
+        limits above; rows of runs that are not there are dropped.
+        """
+
+    async def task_logs(self, run: RunId, after: int = 0) -> list[TaskLogRow]:
+        """Rows behind position `after`, in order."""
+
     async def program(self, digest: bytes) -> tuple[str, bytes] | None:
         """Language and text of a pinned document."""
 
     async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]: ...
+
+    async def stream_rows(self, run: RunId, prefix: bytes = b"") -> list[tuple[bytes, bytes]]:
+        """What the streams of a run keep under keys that begin so, in order of the keys."""
 
     async def search(self, filter: RunFilter) -> list[RunRow]: ...
 
@@ -376,7 +389,7 @@ class Store(Protocol):
         """We are about to close: from here on a store that is away is waited for so many seconds at most."""
 
     def abandon(self) -> None:
-        """Let go of everything without a word, as a dying process does."""
+        """Close without leaving in order, as a process that dies does."""
 
     async def backup(self, target: str) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Reading everything there is, in the words that the SQL of all our databases has in common."""
+"""Reads a whole store as records, with SQL that all our databases understand."""
 
 import json
 from abc import ABC, abstractmethod
@@ -17,6 +17,7 @@ from perdure.stores.admin import OrphanRow
 _RUN = "id, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck, on_wall"
 _ENTRY = "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
 _TASK = "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine"
+_TASK_LOG = "task, attempt, delivery, path, first_line, lines, body"
 _PERMIT = "scope, run, permit, priority, capacity, asked_at, granted, ageing"
 
 _NOBODYS = "NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = {table}.run)"
@@ -29,7 +30,7 @@ LARGE_AT_ONCE = 8
 
 
 class RecordExport(ABC):
-    """The reading verbs of whoever can answer a query row by row, from one moment of the store."""
+    """Reads records from one snapshot of the store; `select` answers a query row by row."""
 
     last_version: str
     """The query for the last version that the catalog gave."""
@@ -44,6 +45,14 @@ class RecordExport(ABC):
         yield from self._all(r.CatalogVersionRecord, self.last_version)
         yield from self._all(r.LimitRecord, "SELECT scope, capacity FROM limits")
         yield from r.batches(map(_memory, self.select("SELECT key, value, created_at, expires_at FROM memories")))
+        yield from self._all(
+            r.AccessTokenRecord,
+            "SELECT name, digest, role, namespaces, pools, created_at, created_by, expires_at, revoked_at"
+            " FROM access_tokens",
+        )
+        yield from self._all(r.AuditRecord, "SELECT id, at, run, body, seal FROM audit")
+        yield from self._all(r.AuditSealRecord, "SELECT number, server, at, rows, previous, hash FROM audit_seals")
+        yield from self._all(r.RequestKeyRecord, "SELECT who, key, digest, at, status, answer FROM request_keys")
         yield from self._all(r.ProgramRecord, "SELECT digest, language, text FROM programs")
         yield from self._runs()
         yield from self._all(r.NameRecord, "SELECT language, namespace, name, run, heir FROM names")
@@ -75,12 +84,32 @@ class RecordExport(ABC):
                 )
                 if number in ids
             )
+            yield from r.batches(
+                r.StreamRowRecord(ids[number], key, body)
+                for number, key, body in self.select(
+                    f"SELECT run, key, body FROM stream_rows WHERE {of_these} ORDER BY run, key", ROWS_AT_ONCE
+                )
+                if number in ids
+            )
+            yield from r.batches(
+                r.TaskLogRecord(ids[number], *rest)
+                for number, *rest in self.select(
+                    f"SELECT run, {_TASK_LOG} FROM task_logs WHERE {of_these} ORDER BY run, position", ROWS_AT_ONCE
+                )
+                if number in ids
+            )
 
     def orphan_rows(self, limit: int) -> Iterator[OrphanRow]:
         yield from islice(self._strays(), limit)
 
     def _strays(self) -> Iterator[OrphanRow]:
-        for table, name in (("log", "log rows"), ("large_values", "large values"), ("snapshots", "snapshots")):
+        for table, name in (
+            ("log", "log rows"),
+            ("large_values", "large values"),
+            ("snapshots", "snapshots"),
+            ("stream_rows", "stream rows"),
+            ("task_logs", "task logs"),
+        ):
             query = f"SELECT run, count(*) FROM {table} WHERE {_NUMBERLESS.format(table=table)} GROUP BY run"
             for number, count in self.select(query):
                 yield OrphanRow(name, None, f"{count} {name} of a run (number {number}) that is not there")
@@ -90,11 +119,11 @@ class RecordExport(ABC):
         doubles = "SELECT run, name FROM names WHERE namespace IS NULL ORDER BY run"
         for run, name in self.select(doubles):
             yield OrphanRow("runs", run, f"its name {name!r} belongs to another run, which was there before")
-        for table, one in (("permits", "permit"), ("tasks", "task")):
+        for table, noun in (("permits", "permit"), ("tasks", "task")):
             for condition, why in ((_NOBODYS, "is not there"), (_OVER, "has ended")):
-                query = f"SELECT run, {one} FROM {table} WHERE {condition.format(table=table)}"
+                query = f"SELECT run, {noun} FROM {table} WHERE {condition.format(table=table)}"
                 for run, number in self.select(query):
-                    yield OrphanRow(table, run, f"{one} {number} of a run that {why}")
+                    yield OrphanRow(table, run, f"{noun} {number} of a run that {why}")
         yield from self._strayed_messages()
         is_entry = "SELECT 1 FROM resources WHERE resources.uid = editions.uid"
         orphans = f"SELECT uid, generation FROM editions WHERE NOT EXISTS ({is_entry})"
@@ -119,8 +148,8 @@ def _kind(body: bytes) -> str:
 
 def _labels(stored: str | dict[str, str] | None) -> dict[str, str]:
     if isinstance(stored, str):
-        found: dict[str, str] = json.loads(stored)
-        return found
+        labels: dict[str, str] = json.loads(stored)
+        return labels
     return stored or {}
 
 

@@ -65,6 +65,50 @@ class MemoryRecord(Record, frozen=True):
     expires_at: Instant | None
 
 
+class AccessTokenRecord(Record, frozen=True):
+    """A token for a server: its digest, and what it allows; lists are JSON."""
+
+    name: str
+    digest: bytes
+    role: str
+    namespaces: str | None
+    pools: str
+    created_at: Instant
+    created_by: str
+    expires_at: Instant | None
+    revoked_at: Instant | None
+
+
+class AuditRecord(Record, frozen=True):
+    """A change or a refusal, and the seal that it belongs to."""
+
+    id: str
+    at: Instant
+    run: str | None
+    body: bytes
+    seal: int | None
+
+
+class AuditSealRecord(Record, frozen=True):
+    number: int
+    server: str
+    at: Instant
+    rows: int
+    previous: bytes
+    hash: bytes
+
+
+class RequestKeyRecord(Record, frozen=True):
+    """What was asked under an idempotency key, and the answer."""
+
+    who: str
+    key: str
+    digest: bytes
+    at: Instant
+    status: int | None
+    answer: bytes | None
+
+
 class ProgramRecord(Record, frozen=True):
     """A pinned document."""
 
@@ -103,6 +147,27 @@ class LogRecord(Record, frozen=True):
 
     run: RunId
     seq: int
+    body: bytes
+
+
+class StreamRowRecord(Record, frozen=True):
+    """What the streams of one of the runs that came last keep."""
+
+    run: RunId
+    key: bytes
+    body: bytes
+
+
+class TaskLogRecord(Record, frozen=True):
+    """Lines that a task of one of the runs that came last has printed or logged, in order."""
+
+    run: RunId
+    task: int
+    attempt: int
+    delivery: int
+    path: str
+    first_line: int
+    lines: int
     body: bytes
 
 
@@ -159,10 +224,16 @@ KINDS: dict[type[Record], str] = {
     CatalogVersionRecord: "catalog version",
     LimitRecord: "limits",
     MemoryRecord: "memories",
+    AccessTokenRecord: "tokens",
+    AuditRecord: "audit rows",
+    AuditSealRecord: "audit seals",
+    RequestKeyRecord: "request keys",
     ProgramRecord: "documents",
     RunRecord: "runs",
     ValueRecord: "large values",
     LogRecord: "log rows",
+    StreamRowRecord: "stream rows",
+    TaskLogRecord: "task logs",
     NameRecord: "names",
     MessageRecord: "letters",
     PermitRecord: "permits",
@@ -198,7 +269,9 @@ def weight(record: Record) -> int:
     match record:
         case ProgramRecord(text=text) | ValueRecord(text=text):
             return 100 + len(text)
-        case LogRecord(body=body) | MessageRecord(body=body) | TaskRecord(body=body):
+        case LogRecord(body=body) | MessageRecord(body=body) | TaskRecord(body=body) | StreamRowRecord(body=body):
+            return 100 + len(body)
+        case TaskLogRecord(body=body):
             return 100 + len(body)
         case EntryRecord(body=body, source=source) | EditionRecord(body=body, source=source):
             return 200 + len(body) + len(source)
@@ -247,5 +320,9 @@ class RecordDigest:
 
     def differences(self, other: "RecordDigest") -> list[str]:
         """The kinds that are not the same in both."""
-        mine, theirs = self.digests, other.digests
-        return [name for name in mine if self.counts[name] != other.counts[name] or mine[name] != theirs[name]]
+        own_digests, other_digests = self.digests, other.digests
+        return [
+            name
+            for name in own_digests
+            if self.counts[name] != other.counts[name] or own_digests[name] != other_digests[name]
+        ]

@@ -7,6 +7,7 @@ from perdure.kernel.ids import is_family, root_of
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
+from perdure.stores.access import AccessTokenRow
 from perdure.stores.protocol import ResourceRow, RunRow
 
 RUN_COLUMNS = (
@@ -16,6 +17,13 @@ RUN_COLUMNS = (
 RESOURCE_COLUMNS = (
     "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
 )
+TOKEN_COLUMNS = "name, digest, role, namespaces, pools, created_at, created_by, expires_at, revoked_at"
+
+
+def token_row(row: tuple[Any, ...]) -> AccessTokenRow:
+    name, digest, role, namespaces, pools, *rest = row
+    allowed = None if namespaces is None else tuple(json.loads(namespaces))
+    return AccessTokenRow(name, digest, role, allowed, tuple(json.loads(pools)), *rest)
 
 
 def run_row(row: tuple[Any, ...]) -> RunRow:
@@ -82,5 +90,5 @@ def read_labels(text: str | None) -> dict[str, str]:
     return json.loads(text) if text else {}
 
 
-def written_labels(labels: dict[str, str]) -> str | None:
+def encode_labels(labels: dict[str, str]) -> str | None:
     return json.dumps(labels) if labels else None

@@ -6,17 +6,35 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perdure.testing.clock import FakeClock
     from perdure.testing.crashing import CrashingStore
-    from perdure.testing.hands import ScriptedHands
+    from perdure.testing.hands import ScriptedHands, WorldHands
+    from perdure.testing.inspection import IdleExecutor, decode_log, load_source
+    from perdure.testing.streamed import stream
     from perdure.testing.world import RunInWorld, World
 
-__all__ = ["CrashingStore", "FakeClock", "RunInWorld", "ScriptedHands", "World"]
+__all__ = [
+    "CrashingStore",
+    "FakeClock",
+    "IdleExecutor",
+    "RunInWorld",
+    "ScriptedHands",
+    "World",
+    "WorldHands",
+    "decode_log",
+    "load_source",
+    "stream",
+]
 
 _HOMES = {
     "CrashingStore": "crashing",
     "FakeClock": "clock",
+    "IdleExecutor": "inspection",
     "RunInWorld": "world",
     "ScriptedHands": "hands",
     "World": "world",
+    "WorldHands": "hands",
+    "decode_log": "inspection",
+    "load_source": "inspection",
+    "stream": "streamed",
 }
 
 

@@ -9,7 +9,7 @@ from perdure.kernel.permits import resource_scope
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Committed, RequestedPermit, Transition
 from perdure.stores.protocol import CatalogConflict, ResourceRemoval, ResourceRow, ResourceWrite, Store
-from perdure.testing.transitions import created
+from perdure.testing.transitions import created, granted
 
 
 class CatalogSuite(ABC):
@@ -20,9 +20,6 @@ class CatalogSuite(ABC):
 
     @abstractmethod
     async def commit(self, store: Store, *batch: Transition) -> Committed: ...
-
-    async def granted(self, store: Store, home: int) -> list[str]:
-        return [one.message.to for one in await store.inbox([home], 10)]
 
     def entry(self, name: str, seen: int = 0, generation: int = 1, **more: Any) -> ResourceWrite:
         key = ResourceKey(more.pop("kind", "Engram"), more.pop("namespace", "default"), name)
@@ -114,15 +111,15 @@ class CatalogSuite(ABC):
 
         await self.commit(store, waiter("early"), waiter("other"))
         await self.written(store, self.entry("unrelated"))
-        assert await self.granted(store, home) == []
+        assert await granted(store, home) == []
 
         row = await self.written(store, self.entry("a"))
-        assert await self.granted(store, home) == ["early", "other"]
+        assert await granted(store, home) == ["early", "other"]
         await self.commit(store, waiter("late"))
-        assert await self.granted(store, home) == ["early", "other", "late"]
+        assert await granted(store, home) == ["early", "other", "late"]
         await store.write_catalog([ResourceRemoval(row.key, row.version)])
         await self.commit(store, waiter("after"))
-        assert await self.granted(store, home) == ["early", "other", "late"]
+        assert await granted(store, home) == ["early", "other", "late"]
         await store.close()
 
     async def test_what_runs_remember_is_found_until_it_expires(self, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId, digest
 from perdure.stores.commit_types import NewRun, RunSummary, Transition
+from perdure.stores.protocol import Store
 
 TEXT = b'{"drill": 1}'
 PROGRAM = digest(TEXT)
@@ -30,3 +31,8 @@ def created(run: str, partition: int, summary: RunSummary = WAITING, **more: Any
         programs=[(PROGRAM, "drill", TEXT)],
         **more,
     )
+
+
+async def granted(store: Store, home: int) -> list[str]:
+    """The runs of a partition that were sent something: a permit, where nothing else is sent."""
+    return [delivered.message.to for delivered in await store.inbox([home], 10)]

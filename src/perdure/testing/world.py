@@ -7,15 +7,17 @@
         await world.advance(3600)
         assert await run.status() == "succeeded"
 
-`settle` waits until nothing moves by itself. Works for your own workflows too: hand in your providers as `functions`,
-or `hands` of your own. The store is a SQLite file in the folder, unless `perdure.testing.opening` says otherwise.
+`settle` waits until nothing moves by itself. Works for your own workflows too: loaded `@perdure.provider` and
+`@perdure.engram` functions are used, `mocks` answer for others, or hand in `hands` of your own. The store is a SQLite
+file in the folder, unless `perdure.testing.opening` says otherwise.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from perdure.engine.document_start import Document
 from perdure.engine.handle import Handle
 from perdure.engine.settings import Settings
 from perdure.kernel.dialect import Dialect
@@ -23,9 +25,9 @@ from perdure.kernel.values import SECOND, RunId
 from perdure.stores.protocol import Store
 from perdure.testing.clock import FakeClock
 from perdure.testing.drill import Drill
-from perdure.testing.hands import ScriptedHands
+from perdure.testing.hands import ScriptedHands, WorldHands
 from perdure.testing.opening import open_store, sqlite_path
-from perdure.wiring import Engine, languages
+from perdure.wiring import Engine, languages, local_executor
 
 PATIENCE = 10.0  # seconds of real time before a world that does not settle is called stuck
 
@@ -42,10 +44,15 @@ class World:
         vfs: str | None = None,
         spoken: Mapping[str, Dialect] | None = None,
         hands: ScriptedHands | None = None,
+        mocks: Mapping[str, Any] | None = None,
+        shipped: Collection[str] = (),
     ) -> None:
+        """`mocks`: by the name of a provider or an Engram, an answer or a function. `shipped`: which providers of
+        Perdure's own (such as `python`, `http`) are really used.
+        """
         self.folder = folder
         self.clock = FakeClock()
-        self.hands = hands or ScriptedHands(functions, held)
+        self.hands = hands or WorldHands(functions, held, mocks, shipped)
         self.drill = Drill()
         self._languages: Mapping[str, Dialect] = {
             **languages(lambda provider: True),
@@ -65,6 +72,8 @@ class World:
         if self.engine is not None:
             await self.engine.runtime.close()
             self.engine = None
+        if isinstance(self.hands, WorldHands):
+            self.hands.forget_mocks()
 
     @property
     def path(self) -> Path:
@@ -81,6 +90,8 @@ class World:
         store = self.open_store()
         if self._wrap is not None:
             store = self._wrap(store)
+        if isinstance(self.hands, WorldHands):
+            self.hands.worker = local_executor(self.clock, store, self._languages)
         self.engine = Engine(store, settings=self._settings, clock=self.clock, hands=self.hands, spoken=self._languages)
         await self.engine.runtime.open()
         await self.engine.resume()
@@ -91,6 +102,8 @@ class World:
         assert self.engine is not None
         await self.engine.runtime.die()
         self.hands.waiting.clear()
+        if isinstance(self.hands, WorldHands):
+            await self.hands.close()
         self.engine = None
 
     async def close(self) -> None:
@@ -114,7 +127,21 @@ class World:
         await self.boot()
         return leaving.result()
 
-    async def start(self, document: Mapping[str, Any], input: Any = None, **options: Any) -> "RunInWorld":
+    def mock(self, name: str, answer: Any) -> None:
+        """From now on tasks of this provider or Engram get the answer, or what the function returns or raises."""
+        self._own_hands.mock(name, answer)
+
+    def calls(self, name: str) -> list[Any]:
+        """What tasks of this provider or Engram were called with so far, in order."""
+        return self._own_hands.arguments_of(name)
+
+    @property
+    def _own_hands(self) -> WorldHands:
+        if not isinstance(self.hands, WorldHands):
+            raise TypeError("this world works with hands of yours: they have no mocks")
+        return self.hands
+
+    async def start(self, document: Document, input: Any = None, **options: Any) -> "RunInWorld":
         assert self.engine is not None
         handle = await self.engine.start(document, input, **options)
         await self.settle()
@@ -134,7 +161,9 @@ class World:
             is_calm = runtime.is_quiet and not self.hands.is_busy and runtime.tasks_in_flight <= len(self.hands.waiting)
             calm = calm + 1 if is_calm else 0
             if asyncio.get_running_loop().time() > deadline:
-                raise TimeoutError("the world does not settle")
+                tasks = self.hands.describe_tasks() if isinstance(self.hands, WorldHands) else []
+                open_tasks = f": {'; '.join(tasks)}" if tasks else ""
+                raise TimeoutError(f"the world does not settle within {PATIENCE:g} s{open_tasks}")
 
     async def advance(self, seconds: float) -> None:
         """Let time pass; what becomes due on the way happens at its own instant."""
@@ -145,6 +174,18 @@ class World:
             await self.settle()
         self.clock.move_to(target)
         await self.settle()
+
+    async def advance_to_end(self, run: "RunInWorld", most: float = 366 * 86_400.0) -> None:
+        """Let time pass until the run has ended, or nothing is due within so many seconds."""
+        assert self.engine is not None
+        await self.settle()
+        last = self.clock.now() + int(most * SECOND)
+        while not (await run.handle.status()).is_final:
+            due = self.clock.next_alarm()
+            if due is None or due > last:
+                return
+            self.clock.move_to(due)
+            await self.settle()
 
 
 class RunInWorld:
@@ -162,8 +203,38 @@ class RunInWorld:
     async def status(self) -> str:
         return (await self.handle.status()).value
 
-    async def result(self) -> Any:
-        return await asyncio.wait_for(self.handle.result(), PATIENCE)
+    async def result(self, timeout: float = PATIENCE) -> Any:
+        """`timeout`: seconds of real time; the error says what the run waits for."""
+        try:
+            return await self.handle.result(timeout)
+        except TimeoutError:
+            reasons = await self.awaited()
+            told = f": it waits for {'; for '.join(reasons)}" if reasons else ""
+            raise TimeoutError(f"run {self.id} has not ended within {timeout:g} s{told}") from None
+
+    async def awaited(self) -> list[str]:
+        """What the run waits for, as text for people: tasks, decisions and signals, its next timer."""
+        world, engine = self._world, self._world.engine
+        assert engine is not None
+        execution = await engine.execution(self.id)
+        reasons = []
+        for number, task in execution.state.tasks.items():
+            name = task.provider
+            if not world.hands.can_perform(name):
+                state = "nobody performs it: load its function, mock it, or name it in `shipped`"
+            elif (self.id, number) in world.hands.waiting:
+                state = "it is held: release it"
+            else:
+                state = "it is at work"
+            reasons.append(f"task {number} of provider {name!r} ({state})")
+        reasons += engine.languages[execution.state.language].awaits(execution)
+        reasons += [f"the run {engine_child}" for engine_child in map(execution.child_id, execution.state.children)]
+        due = min((timer.due for timer in execution.state.timers.values()), default=None)
+        if due is not None:
+            seconds = max(0, due - world.clock.now()) / SECOND
+            advice = f"let time pass: await world.advance({seconds:g})"
+            reasons.append(f"a timer that is due in {seconds:g} s ({advice})")
+        return reasons
 
     async def show(self) -> Any:
         return await self.handle.show()
@@ -177,4 +248,28 @@ class RunInWorld:
 
     async def cancel(self, reason: str = "") -> None:
         await self.handle.cancel(reason)
+        await self._world.settle()
+
+    async def approve(self, step: str, message: str = "", *, by: str = "") -> None:
+        await self.handle.approve(step, message, by=by)
+        await self._world.settle()
+
+    async def reject(self, step: str, message: str = "", *, by: str = "") -> None:
+        await self.handle.reject(step, message, by=by)
+        await self._world.settle()
+
+    async def patch(self, ctx: Mapping[str, Any], *, reason: str = "", by: str = "") -> None:
+        await self.handle.patch(ctx, reason=reason, by=by)
+        await self._world.settle()
+
+    async def redrive(self, step: str = "", *, by: str = "") -> None:
+        await self.handle.redrive(step, by=by)
+        await self._world.settle()
+
+    async def pause(self, reason: str = "") -> None:
+        await self.handle.pause(reason)
+        await self._world.settle()
+
+    async def unpause(self, reason: str = "") -> None:
+        await self.handle.unpause(reason)
         await self._world.settle()

@@ -6,6 +6,19 @@ A family says what kind of answer is due: the command line turns it into an exit
 from enum import Enum
 
 from perdure.kernel.errors import PerdureError
+from perdure.stores.errors import StoreError, StoreLocked, StoreMissing, StoreUnreachable
+
+__all__ = [
+    "BadRequest",
+    "ErrorFamily",
+    "LoadFailed",
+    "ProviderNotFound",
+    "StoreError",
+    "StoreLocked",
+    "StoreMissing",
+    "StoreUnreachable",
+    "family_of",
+]
 
 
 class BadRequest(PerdureError):
@@ -20,6 +33,13 @@ class ProviderNotFound(PerdureError):
 
     code = "PROVIDER-NOT-FOUND"
     hint = "List them with `perdure providers`; bring your own with --load."
+
+
+class LoadFailed(PerdureError):
+    """A source given with --load cannot be imported."""
+
+    code = "LOAD-FAILED"
+    hint = "Name a file (`--load ./tasks.py`) or an importable module (`--load package.tasks`)."
 
 
 class ErrorFamily(Enum):
@@ -38,13 +58,15 @@ def family_of(error: Exception) -> ErrorFamily:
     from perdure.engine.effects import EffectNotFound
     from perdure.kernel.errors import (
         Conflict,
+        EventNotFound,
         InvalidDocument,
         ReferenceNotAvailable,
         RunNotFound,
         StartRefused,
         UnfitInput,
     )
-    from perdure.stores.errors import StoreAccessDenied, StoreInUse, StoreMissing, StoreNotEmpty, StoreRightsMissing
+    from perdure.stores.errors import StoreAccessDenied, StoreInUse, StoreNotEmpty, StoreRightsMissing
+    from perdure.views.api_errors import ApiError
 
     match error:
         case BadRequest() | UnfitInput():
@@ -53,11 +75,27 @@ def family_of(error: Exception) -> ErrorFamily:
             return ErrorFamily.INVALID_DOCUMENT
         case ResourceNotFound() | UnknownKind() | ReferenceNotAvailable() | EffectNotFound():
             return ErrorFamily.NOT_FOUND
-        case RunNotFound() | ProviderNotFound() | StoreMissing() | FileNotFoundError():
+        case RunNotFound() | EventNotFound() | ProviderNotFound() | StoreMissing() | FileNotFoundError():
             return ErrorFamily.NOT_FOUND
+        case ApiError():
+            return _family_of_status(error.status)
         case Conflict() | FileExistsError() | StoreInUse() | StoreNotEmpty():
             return ErrorFamily.CONFLICT
         case PermissionError() | StartRefused() | StoreAccessDenied() | StoreRightsMissing():
             return ErrorFamily.NOT_ALLOWED
         case _:
             return ErrorFamily.ENGINE_ERROR
+
+
+def _family_of_status(status: int) -> ErrorFamily:
+    """What a server has refused, by its HTTP status."""
+    families = {
+        401: ErrorFamily.NOT_ALLOWED,
+        403: ErrorFamily.NOT_ALLOWED,
+        404: ErrorFamily.NOT_FOUND,
+        410: ErrorFamily.NOT_FOUND,
+        409: ErrorFamily.CONFLICT,
+        412: ErrorFamily.CONFLICT,
+        422: ErrorFamily.INVALID_DOCUMENT,
+    }
+    return families.get(status, ErrorFamily.USAGE if status < 429 else ErrorFamily.ENGINE_ERROR)

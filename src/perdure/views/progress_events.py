@@ -1,5 +1,7 @@
 """Which events of a run deserve a line while it is followed, and that line. Ordinary progress is not among them."""
 
+import re
+
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.ids import child_run
@@ -12,17 +14,15 @@ class ProgressNarrator:
 
     def __init__(self, run: RunId) -> None:
         self._run = run
-        self._tasks: dict[int, str] = {}
+        self._tasks: dict[int, e.TaskScheduled] = {}
 
     def sentence(self, event: e.Event) -> str | None:
         match event:
             case e.TaskScheduled():
-                self._tasks[event.task] = event.provider
+                self._tasks[event.task] = event
                 return None
             case e.TaskEnded():
-                name = self._tasks.pop(event.task, "")
-                is_good = not isinstance(event.outcome, Failed)
-                return None if is_good else f"task {event.task} ({name}) failed: {outcome_text(event.outcome)}"
+                return _failure_text(event, self._tasks.pop(event.task, None))
             case e.TaskRedelivered():
                 charged = ", counted against its limit" if event.charged else ""
                 return f"task {event.task} is delivered again (delivery {event.delivery}{charged}): {event.reason}"
@@ -52,6 +52,30 @@ class ProgressNarrator:
                 return f"forked from {event.source}"
             case _:
                 return None
+
+
+def _failure_text(event: e.TaskEnded, scheduled: e.TaskScheduled | None) -> str | None:
+    """`task 5 (charge) failed: Code: message; step 'charge', attempt 2, at app.py:13 in pay`."""
+    if not isinstance(event.outcome, Failed):
+        return None
+    from perdure.kernel.step_overview import frames_of
+
+    name, where = "", []
+    if scheduled is not None:
+        name = scheduled.provider
+        where = [f"step {step_of_path(scheduled.path)!r}"]
+        if scheduled.attempt > 1:
+            where.append(f"attempt {scheduled.attempt}")
+    where += [f"at {frame}" for frame in frames_of(event.outcome.details)[-1:]]
+    return f"task {event.task} ({name}) failed: {outcome_text(event.outcome)}; {', '.join(where)}".rstrip("; ")
+
+
+_COUNTS = re.compile(r"^\d+:|#\d+")
+
+
+def step_of_path(path: str) -> str:
+    """`each[2] › one`: a Flow counts the Steps it has entered (`/2:charge`), a Playbook runs of a step (`one#1`)."""
+    return " › ".join(_COUNTS.sub("", part) for part in path.split("/") if part)
 
 
 def _steering_text(event: e.Steered) -> str:

@@ -1,13 +1,23 @@
-"""One run as JSON data: everything that its language shows (`show`), or only how it stands (`status`)."""
+"""One run as JSON: all that its language shows (`show`), its status, its results, what became of a message to it."""
 
+import asyncio
 from typing import Any
+
+from msgspec.structs import replace
 
 from perdure.engine import run_views
 from perdure.engine.client import Client
-from perdure.engine.dry_run import Pending
+from perdure.engine.dry_run import Pending, with_pending
+from perdure.engine.fork_points import FORKED_FROM
+from perdure.engine.message_sending import SendResult
+from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.values import RunId
-from perdure.stores.protocol import RunRow
+from perdure.stores.protocol import RunFilter, RunRow
+from perdure.views.errors import BadRequest
+from perdure.views.run_list import Ownership
+from perdure.views.run_pages import run_item_json
 from perdure.views.run_status import RunStatus, status_of_execution
 from perdure.views.times import iso
 
@@ -22,7 +32,7 @@ async def run_at(client: Client, run: RunId, at: int | None) -> tuple[RunRow, Ex
 
 async def show_json(client: Client, execution: Execution, pending: list[Pending], *, checksum: bool = False) -> Any:
     """The run in the shape of its language, with its pending messages."""
-    picture = run_views.with_pending(await run_views.show(client.store, execution), pending)
+    picture = with_pending(await run_views.show(client.store, execution), pending)
     return {**picture, "checksum": run_views.checksum(execution)} if checksum else picture
 
 
@@ -30,7 +40,7 @@ async def status_json(client: Client, run: RunId) -> Any:
     """Status, times and what the run waits for, without what it has produced (PBK-213)."""
     row, execution, pending = await client.outlook(run)
     status = await status_of_execution(client, row, execution)
-    facts = run_views.with_pending(await _status_facts(client, status, execution), pending)
+    facts = with_pending(await _status_facts(client, status, execution), pending)
     return (await run_views.mask_of(client.store, execution)).data(facts)
 
 
@@ -45,10 +55,88 @@ async def _status_facts(client: Client, status: RunStatus, execution: Execution)
     return {
         "execution_id": execution.id,
         **brief,
-        "waits_for": [wait.text(now) for wait in status.waits],
+        "waits_for": [wait.text(now) for wait in status.awaited],
         "live": status.is_owned,
         "started_at": iso(state.started_at),
         "updated_at": iso(state.at),
         "ended_at": iso(state.ended_at),
         "last_seq": last_seq,
+        "forked_from": state.forked_from[-1] if state.forked_from else None,
+        "forks": [row.id for row in await client.search(RunFilter(labels={FORKED_FROM: execution.id}))],
     }
+
+
+def send_result_json(run: RunId, result: SendResult, *, recorded: bool, live: bool) -> dict[str, Any]:
+    """What became of a control message."""
+    return {
+        "id": run,
+        "recorded": recorded,
+        "live": live,
+        "decided": result.is_decided,
+        "remarks": list(result.remarks),
+    }
+
+
+async def result_json(client: Client, reference: str) -> Any:
+    """The value behind a reference, or the result of a run that is named by its id (PBK-174)."""
+    scheme, _, path = reference.rpartition("://")
+    parts = path.split("/")
+    owner = parts[1] if scheme and parts[0] == "execution" and len(parts) > 1 else reference
+    if scheme and owner == reference:
+        raise BadRequest(f"{reference!r} does not name the execution that holds it")
+    is_address = not scheme and len(parts) > 2 and path.endswith(".json")  # of a Story: namespace/StoryRun/…
+    if is_address:
+        owner = parts[1]
+    row = await client.find(await client.resolve(owner))
+    execution = await run_views.load(client.store, client.languages, row)
+    if not execution.dialect.has_references:
+        raise BadRequest(f"runs of language {row.language!r} hold nothing by reference", hint="See `perdure show`.")
+    address = reference if scheme or is_address else ""
+    return await run_views.body_of(client.store, execution, address, client.clock.now())
+
+
+async def run_facts_json(client: Client, run: RunId) -> dict[str, Any]:
+    """A run as the API shows it: what it is, how it does, what it waits for."""
+    row, execution, pending = await client.outlook(run)
+    status = await status_of_execution(client, row, execution)
+    shown = replace(row, status=execution.state.activity, ended_at=execution.state.ended_at)
+    now = client.clock.now()
+    facts = {
+        **run_item_json(shown, await Ownership.of(client, [shown])),
+        "tasks": {"done": status.tasks_done, "open": status.tasks_open.total()},
+        "waits_for": [wait.text(now) for wait in status.waits],
+        "pending": [message.plain() for message in pending],
+        "error": error_json(execution.state.outcome),
+        "stuck": row.stuck or None,
+    }
+    shown_facts: dict[str, Any] = (await run_views.mask_of(client.store, execution)).data(facts)
+    return shown_facts
+
+
+def error_json(outcome: Outcome | None) -> dict[str, Any] | None:
+    """Why a run did not end well."""
+    match outcome:
+        case Failed(code, message, _, details):
+            shown: dict[str, Any] = {"code": code, "message": message}
+            return shown if details is None else {**shown, "details": jsontext.decode(details)}
+        case Cancelled(reason):
+            return {"code": "Cancelled", "message": reason}
+        case _:
+            return None
+
+
+async def run_result_json(client: Client, run: RunId, wait: float = 0) -> dict[str, Any] | None:
+    """How the run ended, with its value or its error; None while it has not, after waiting so many seconds."""
+    try:
+        async with asyncio.timeout(wait or 0.001):
+            if not (await client.find(run)).status.is_final and not wait:
+                return None
+            status, outcome = await client.wait(run)
+    except TimeoutError:
+        return None
+    row = await client.find(run)
+    mask = await run_views.mask_of_run(client.store, client.languages, row)
+    answer: dict[str, Any] = {"id": run, "status": status.value}
+    if isinstance(outcome, Succeeded) and status.has_result:
+        return {**answer, "value": jsontext.decode(mask.json(await client.text(run, outcome.value)))}
+    return {**answer, "error": mask.data(error_json(outcome))}

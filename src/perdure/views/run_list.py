@@ -1,18 +1,30 @@
-"""Runs in a list: as JSON data, by owner, by family."""
+"""Runs in a list: which have a live owner, which wait for a message, which were interrupted, which can be removed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from msgspec.structs import replace
 
 from perdure.engine.client import Client
 from perdure.engine.dry_run import Pending
 from perdure.kernel.errors import NewerRecord
-from perdure.kernel.outcomes import Status
+from perdure.kernel.outcomes import OPEN_STATUSES, Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunFilter, RunRow
-from perdure.views.times import iso
+
+__all__ = [
+    "Ownership",
+    "PendingByRun",
+    "RunFilter",
+    "RunRow",
+    "interrupted_runs",
+    "open_children",
+    "recent_runs",
+    "removable_runs",
+    "short_ids",
+    "topmost",
+    "with_pending_messages",
+]
 
 
 class Ownership:
@@ -57,44 +69,77 @@ def _has_come(due: Instant | None, now: Instant) -> bool:
     return due is not None and due <= now
 
 
-def run_json(row: RunRow, owners: Ownership, words: PendingByRun) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "status": row.status,
-        "language": row.language,
-        "name": row.name,
-        "parent": row.parent,
-        "labels": row.labels,
-        "created_at": iso(row.created_at),
-        "ended_at": iso(row.ended_at),
-        "live": owners.is_live(row),
-        "stuck": row.stuck or None,
-        "pending": [one.plain() for one in words.get(row.id, ())],
-    }
-
-
-async def run_list_json(client: Client, query: RunFilter) -> list[dict[str, Any]]:
-    """The runs that a query finds, the latest first, with what is pending for those without a live owner."""
-    rows = await client.search(query)
-    owners = await Ownership.of(client, rows)
-    rows, pending = await with_pending_messages(client, rows, owners)
-    return [run_json(row, owners, pending) for row in rows]
-
-
 async def interrupted_runs(client: Client) -> list[RunRow]:
     """Open runs without a live owner, and ended ones for which something lies in the inbox; eldest first."""
-    open_runs = await client.search(RunFilter(statuses=(Status.RUNNING, Status.WAITING)))
+    open_runs = await client.search(RunFilter(statuses=OPEN_STATUSES))
     owners = await Ownership.of(client, open_runs)
-    found = {row.id: row for row in reversed(open_runs) if not owners.is_live(row)}
+    interrupted = {row.id: row for row in reversed(open_runs) if not owners.is_live(row)}
     for letter in await client.store.inbox(await client.store.orphaned_partitions(), 1_000):
         run = letter.message.to
-        if run not in found and (row := await client.store.find(run)) is not None:
-            found[run] = row
-    return list(found.values())
+        if run not in interrupted and (row := await client.store.find(run)) is not None:
+            interrupted[run] = row
+    return list(interrupted.values())
 
 
 def topmost(rows: Iterable[RunRow]) -> list[RunId]:
     """Those of the runs whose parent is not among them."""
     rows = list(rows)
-    here = {row.id for row in rows}
-    return [row.id for row in rows if row.parent not in here]
+    ids = {row.id for row in rows}
+    return [row.id for row in rows if row.parent not in ids]
+
+
+async def recent_runs(client: Client, query: RunFilter, ended: int, counted: int) -> tuple[list[RunRow], int]:
+    """Open runs and the latest ended ones, and how many more have ended; of those at most `counted` are counted."""
+    rows = await client.search(replace(query, statuses=[status for status in Status if not status.is_final]))
+    final = [status for status in Status if status.is_final]
+    ended_rows = await client.search(replace(query, statuses=final, limit=ended + counted))
+    rows += ended_rows[:ended]
+    return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True), max(0, len(ended_rows) - ended)
+
+
+async def open_children(client: Client, run: RunId) -> list[RunId]:
+    rows = await client.search(RunFilter(statuses=OPEN_STATUSES, parent=run))
+    return sorted(row.id for row in rows)
+
+
+async def removable_runs(client: Client, before: Instant) -> set[RunId]:
+    """What `prune` would remove: ended runs under ended parents, once nothing that stays descends from them."""
+    rows = await client.search(RunFilter())
+    old = {row.id for row in rows if row.ended_at is not None and row.ended_at < before}
+    young = {row.id for row in rows} - old
+    removable = {row.id for row in rows if row.id in old and row.parent not in young and not row.has_control_messages}
+    staying = [row for row in rows if row.id not in removable]
+    while staying:  # a run that stays keeps its ancestors
+        ancestors = {row.parent for row in staying if row.parent is not None} & removable
+        removable -= ancestors
+        staying = [row for row in rows if row.id in ancestors]
+    return removable
+
+
+SHORT = 10  # letters of an id: the millisecond of its run's start
+MOST_LOOKED_UP = 100
+
+
+async def short_ids(client: Client, rows: Sequence[RunRow]) -> dict[RunId, str]:
+    """The shortest beginnings of ids, from ten letters on, by which each run can be named. A child's id stays whole."""
+    roots = sorted(row.id for row in rows if "." not in row.id)
+    shorter: dict[RunId, str] = {}
+    for before, run, after in zip(["", *roots], roots, [*roots[1:], ""], strict=False):
+        shared = max(_shared(before, run), _shared(run, after))
+        length = max(SHORT, shared + 1)
+        if len(roots) > MOST_LOOKED_UP:
+            length += 3
+        else:
+            while length < len(run) and len(await client.store.find_by_prefix(run[:length])) > 1:
+                length += 1
+        shorter[run] = run[:length]
+    return {row.id: shorter.get(row.id, row.id) for row in rows}
+
+
+def _shared(one: str, other: str) -> int:
+    count = 0
+    for first, second in zip(one, other, strict=False):
+        if first != second:
+            break
+        count += 1
+    return count

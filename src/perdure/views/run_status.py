@@ -12,6 +12,7 @@ from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.execution import Execution
+from perdure.kernel.instants import format_instant
 from perdure.kernel.outcomes import Status
 from perdure.kernel.permits import resource_of
 from perdure.kernel.values import Instant, RunId
@@ -32,6 +33,7 @@ class WaitReason(Enum):
     RESOURCE = "resource"
     WORKER = "worker"
     SETTLEMENT = "settlement"
+    PAUSE = "pause"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Wait:
     due: Instant | None = None
     comes: bool = True  # by itself; a signal and a missing provider need a person
     is_code: bool = False  # code that can be loaded would bring it
+    is_limit: bool = False  # only says how long something else may take
 
     def text(self, now: Instant) -> str:
         return self.about if self.due is None else f"{self.about}, due in {span(self.due - now)}"
@@ -59,6 +62,11 @@ class RunStatus:
     waits: tuple[Wait, ...]
     is_owned: bool
     is_moving: bool  # it has moves to make, and needs nothing from outside for them
+
+    @property
+    def awaited(self) -> tuple[Wait, ...]:
+        """What it waits for; a timeout around its work or its wait does not count."""
+        return tuple(wait for wait in self.waits if not wait.is_limit)
 
     @property
     def goes_on(self) -> bool:
@@ -82,16 +90,21 @@ async def status_of_execution(client: Client, row: RunRow, execution: Execution)
         state.started_at,
         state.seq,
         state.tasks_ended,
-        Counter(task.provider for task in state.tasks.values() if not task.held),
+        Counter(task.provider for task in state.tasks.values() if not task.held and not task.is_kept_back),
         tuple(await _waits(client, execution)) if is_open else (),
         is_open and bool(await client.store.owned([row.partition])),
-        is_open and (state.sliced or (client.runtime is not None and client.runtime.is_moving(row.id))),
+        is_open
+        and ((state.sliced and not state.is_held) or (client.runtime is not None and client.runtime.is_moving(row.id))),
     )
 
 
 async def _waits(client: Client, execution: Execution) -> list[Wait]:
     state = execution.state
+    if state.is_held:
+        return [_pause(execution)]
     waits = _missing_providers(client, execution)
+    if state.pause is not None:
+        waits.append(_pause(execution))
     pools = Counter(task.pool for task in state.tasks.values() if task.pool)
     waits += [Wait(WaitReason.WORKER, f"a worker of pool {pool!r} ({count} tasks)") for pool, count in pools.items()]
     held = Counter(task.held for task in state.tasks.values() if task.held)
@@ -100,23 +113,41 @@ async def _waits(client: Client, execution: Execution) -> list[Wait]:
     waits += [_permit(scope) for scope in scopes]
     waits += await _children(client, execution)
     if state.activity is Status.WAITING:
-        waits += [Wait(WaitReason.SIGNAL, what, comes=False) for what in execution.dialect.awaits(execution)]
-    if state.timers:
-        more = f" (the first of {len(state.timers)})" if len(state.timers) > 1 else ""
-        # Where code is missing, a bound around it is not what the run waits for: it only says how long it may.
-        lacks_code = any(wait.reason is WaitReason.PROVIDER or wait.is_code for wait in waits)
-        comes = not lacks_code or any(timer.rank <= 0 for timer in state.timers.values())
-        ahead = client.clock.wall() - client.clock.now()
-        due = min(timer.due_with(ahead) for timer in state.timers.values())
-        waits.append(Wait(WaitReason.TIMER, f"a timer{more}", due, comes=comes))
-    return waits
+        waits += [Wait(WaitReason.SIGNAL, awaited, comes=False) for awaited in execution.dialect.awaits(execution)]
+    return waits + _timers(client, execution, waits)
+
+
+def _timers(client: Client, execution: Execution, waits: list[Wait]) -> list[Wait]:
+    """Sleeps and delays are waits; a bound, and the timeout of a wait, only limit something else."""
+    ahead = client.clock.wall() - client.clock.now()
+    timers = execution.state.timers.values()
+    delays = sorted(timer.due_with(ahead) for timer in timers if timer.rank <= 0)
+    limits = [timer.due_with(ahead) for timer in timers if timer.rank > 0]
+    # Where code is missing, a bound around it does not make the run go on: it only says how long it may wait.
+    lacks_code = any(wait.reason is WaitReason.PROVIDER or wait.is_code for wait in waits)
+    found = []
+    if delays:
+        more = f" (the first of {len(delays)})" if len(delays) > 1 else ""
+        found.append(Wait(WaitReason.TIMER, f"a timer{more}", delays[0]))
+    if limits:
+        found.append(Wait(WaitReason.TIMER, "a timeout", min(limits), comes=not lacks_code, is_limit=True))
+    return found
+
+
+def _pause(execution: Execution) -> Wait:
+    pause = execution.state.pause
+    assert pause is not None
+    by = f" by {pause.by}" if pause.by else ""
+    reason = f" ({pause.reason})" if pause.reason else ""
+    about = f"somebody to unpause it: paused at {format_instant(pause.at)}{by}{reason}; perdure unpause {execution.id}"
+    return Wait(WaitReason.PAUSE, about, comes=False)
 
 
 def _permit(scope: str) -> Wait:
-    wanted = resource_of(scope)
-    if wanted is None:
+    key_parts = resource_of(scope)
+    if key_parts is None:
         return Wait(WaitReason.PERMIT, f"a permit of {scope!r}")
-    kind, namespace, name = wanted
+    kind, namespace, name = key_parts
     if kind == ENGRAM_CODE:
         return Wait(
             WaitReason.RESOURCE, f"code of {name!r}, which is not loaded (see --load)", comes=False, is_code=True
@@ -150,6 +181,6 @@ async def _child(client: Client, run: RunId) -> Wait:
         child = await run_status(client, run)
     except RunNotFound:
         return Wait(WaitReason.CHILD, f"child {run}, about to start")
-    if child.status.is_final or child.goes_on or not child.waits:
+    if child.status.is_final or child.goes_on or not child.awaited:
         return Wait(WaitReason.CHILD, f"child {run}")
-    return Wait(WaitReason.CHILD, f"child {run}, which waits for {child.waits[0].about}", comes=False)
+    return Wait(WaitReason.CHILD, f"child {run}, which waits for {child.awaited[0].about}", comes=False)

@@ -72,3 +72,17 @@ def span(length: Instant) -> str:
     if whole < 86_400:
         return f"{whole // 3_600} h {whole % 3_600 // 60:02} m"
     return f"{whole // 86_400} d {whole % 86_400 // 3_600} h"
+
+
+def read_time(text: str | None) -> Instant | None:
+    """An instant as a parameter of the API; a time without a zone is UTC."""
+    if text is None:
+        return None
+    from perdure.views.errors import BadRequest
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequest(f"{text[:60]!r} is not a time (expected e.g. 2026-05-01T12:30:00Z)") from None
+    zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (zoned.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)

@@ -1,1 +1,1 @@
-"""Hands that do tasks: take an assignment, run its provider, report one outcome."""
+"""Executors of tasks: take an assignment, run its provider, report one outcome."""

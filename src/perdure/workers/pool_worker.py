@@ -1,8 +1,8 @@
-"""A worker on leased tasks: takes them from the store's task table, keeps its leases alive, turns results in.
+"""The worker of a pool: leases tasks from the store's task table, renews the leases and reports results.
 
-It may live in any process that reaches the store; it knows no runs and decides nothing. Before it begins a suspect
-it writes on the row of the lease where: whoever finds the lease lost judges by the row. One that must not work beside
-others has a process of its own, or this one to itself (invariant 27).
+It may run in any process that reaches the store; it knows no runs and decides nothing. Before it starts a suspect it
+records in the row of the lease where it does: whoever finds the lease expired decides by the row. A suspect that must
+not run beside other tasks has a process of its own, or this one to itself (invariant 27).
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from perdure.stores.protocol import LeasedTask, Store
 LEASE: Instant = 60 * SECOND
 
 
-class Reads(Protocol):
+class StoreClockReader(Protocol):
     def now(self) -> Instant: ...
 
 
@@ -40,8 +40,8 @@ class PoolWorker:
     def __init__(
         self,
         store: Store,
-        hands: TaskRunner,
-        clock: Reads,
+        runner: TaskRunner,
+        clock: StoreClockReader,
         *,
         pool: str,
         name: str,
@@ -49,13 +49,13 @@ class PoolWorker:
         lease: Instant = LEASE,
     ) -> None:
         self._store = store
-        self._hands = hands
+        self._runner = runner
         self._clock = clock
         self._pool = pool
         self._name = name
         self._providers = providers
         self._lease = lease
-        self._held: dict[tuple[RunId, int], tuple[LeasedTask, Assignment]] = {}
+        self._executing: dict[tuple[RunId, int], tuple[LeasedTask, Assignment]] = {}
         self._reports: set[asyncio.Task[None]] = set()
         self._not_begun: deque[tuple[LeasedTask, Assignment]] = deque()  # until nothing else works here
         self._alone: tuple[Assignment, Instant] | None = None  # the one that is, and until when
@@ -66,8 +66,8 @@ class PoolWorker:
         if self._alone is not None or self._not_begun:
             return 0
         until = self._clock.now() + self._lease
-        taken = await self._store.lease(self._pool, self._providers, self._name, count, until)
-        for leased in taken:
+        leases = await self._store.lease(self._pool, self._providers, self._name, count, until)
+        for leased in leases:
             parcel = decode_assignment(leased.body)
             assignment = _filled(
                 parcel.assignment,
@@ -80,18 +80,18 @@ class PoolWorker:
             else:
                 self._begin(leased, assignment)
         await self._begin_alone()
-        return len(taken)
+        return len(leases)
 
     def _begin(self, leased: LeasedTask, assignment: Assignment) -> None:
-        self._held[(leased.run, leased.task)] = (leased, assignment)
-        self._hands.perform(assignment, _LeasedPort(), self._ending(leased, assignment))
+        self._executing[(leased.run, leased.task)] = (leased, assignment)
+        self._runner.perform(assignment, _LeasedPort(), self._ending(leased, assignment))
 
     async def _begin_suspect(self, leased: LeasedTask, assignment: Assignment) -> None:
-        if self._hands.keeps_apart(assignment):
+        if self._runner.keeps_apart(assignment):
             place = StartPlace.APART
         elif assignment.suspicion < ALONE_FROM:
             place = StartPlace.BESIDE_OTHERS
-        elif self._hands.can_keep_apart(assignment):
+        elif self._runner.can_keep_apart(assignment):
             place, assignment = StartPlace.APART, replace(assignment, apart=True)
         else:
             self._set_aside(leased, assignment)
@@ -100,22 +100,22 @@ class PoolWorker:
             self._begin(leased, assignment)
 
     def _set_aside(self, leased: LeasedTask, assignment: Assignment) -> None:
-        self._held[(leased.run, leased.task)] = (leased, assignment)  # its lease is kept
+        self._executing[(leased.run, leased.task)] = (leased, assignment)  # its lease is kept
         self._not_begun.append((leased, assignment))
 
     async def _begin_alone(self) -> None:
         if self._alone is not None or not self._not_begun:
             return
         waiting = {id(assignment) for _, assignment in self._not_begun}
-        at_work = [one for _, one in self._held.values() if id(one) not in waiting]
-        if not all(one.apart or self._hands.keeps_apart(one) for one in at_work):
+        at_work = [other for _, other in self._executing.values() if id(other) not in waiting]
+        if not all(running.apart or self._runner.keeps_apart(running) for running in at_work):
             return
         leased, assignment = self._not_begun.popleft()
         self._alone = (assignment, self._clock.now() + time_alone(assignment.losses))
         if await self._store.begin(self._name, leased, StartPlace.ALONE):
             self._begin(leased, assignment)
         else:
-            self._held.pop((leased.run, leased.task), None)
+            self._executing.pop((leased.run, leased.task), None)
             self._alone = None
             await self._begin_alone()
 
@@ -130,7 +130,7 @@ class PoolWorker:
 
     def _ending(self, leased: LeasedTask, assignment: Assignment) -> Callable[[Outcome], None]:
         def done(outcome: Outcome) -> None:
-            if self._held.pop((leased.run, leased.task), None) is not None:
+            if self._executing.pop((leased.run, leased.task), None) is not None:
                 if _is(outcome, NOT_IMPORTED) and assignment.apart:
                     self._set_aside(leased, replace(assignment, apart=False))
                     return
@@ -153,28 +153,28 @@ class PoolWorker:
     async def beat(self) -> None:
         """Keep the leases; stop what was recalled, drop what was lost. Who has outlived its time alone is cleared."""
         await self._look_at_alone()
-        leases = [leased for leased, _ in self._held.values()]
+        leases = [leased for leased, _ in self._executing.values()]
         if not leases:
             return
         answer = await self._store.renew(self._name, leases, self._clock.now() + self._lease)
         for key in answer.lost | answer.recalled:
-            held = self._held.get(key)
-            if held is not None:
+            execution = self._executing.get(key)
+            if execution is not None:
                 if key in answer.lost:
                     await self._drop(key)
-                self._hands.cancel(held[1])
+                self._runner.cancel(execution[1])
 
     async def _look_at_alone(self) -> None:
         if self._alone is not None and self._clock.now() >= self._alone[1]:
-            one, self._alone = self._alone[0], None
-            leased, _ = self._held[(one.run, one.task)]
+            assignment, self._alone = self._alone[0], None
+            leased, _ = self._executing[(assignment.run, assignment.task)]
             await self._store.begin(self._name, leased, StartPlace.BESIDE_OTHERS, self._clear(leased, outlived=True))
         await self._begin_alone()
 
     async def _drop(self, key: tuple[RunId, int]) -> None:
         """It is another's now, although we live: whoever was alone here is not to be charged with that."""
-        leased, assignment = self._held.pop(key)
-        self._not_begun = deque(one for one in self._not_begun if one[1] is not assignment)
+        leased, assignment = self._executing.pop(key)
+        self._not_begun = deque(waiting for waiting in self._not_begun if waiting[1] is not assignment)
         if self._alone is not None and self._alone[0] is assignment:
             self._alone = None
             await self._store.send(self._clear(leased, outlived=False))
@@ -186,11 +186,11 @@ class PoolWorker:
 
     async def close(self) -> None:
         """An orderly stop: what is in hand is stopped and given back at once, and charged to nobody."""
-        held, self._held = self._held, {}
+        executing, self._executing = self._executing, {}
         self._not_begun.clear()
         self._alone = None
-        for leased, assignment in held.values():
-            self._hands.cancel(assignment)
+        for leased, assignment in executing.values():
+            self._runner.cancel(assignment)
             lost = inputs.TaskLost(leased.task, leased.delivery, f"worker {self._name} was stopped", LossKind.STOPPED)
             await self._store.report(self._name, leased, Message(leased.run, self._clock.now(), inputs.encode(lost)))
         await self.finish()

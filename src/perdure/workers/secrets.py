@@ -1,48 +1,103 @@
 """Secrets of one task: resolved just before it runs, and taken out of everything it says."""
 
+import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from perdure.kernel.assignments import EffectClaimResult, RunPort
+from perdure.kernel.assignments import EffectClaimResult, RunPort, StreamRows
 from perdure.kernel.credentials import ResolvedSecret
-from perdure.kernel.outcomes import Code
+from perdure.kernel.outcomes import Code, Outcome
 from perdure.kernel.sealed_arguments import REDACTED, EntryFields
-from perdure.kernel.secret_masking import Mask
+from perdure.kernel.secret_masking import LINE, QUICK, Mask
+from perdure.kernel.turn_budget import TooMuchToCompare
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.text import is_file_name
+from perdure.providers.off_loop import FamilyThreads, run_in_thread
+from perdure.providers.text import READ_AT_ONCE, is_file_name
 
 # Taking secrets out of everything that tasks say: results, failures, log lines, heartbeats, effects, signals.
+
+
+ADDED_AT_ONCE = 20  # secrets; the forms of one take about a tenth of a millisecond
+KEPT = 64 * 1024 * 1024  # characters in the masks of families without a running task
+
+
+async def add_all(mask: Mask, secrets: Sequence[str]) -> None:
+    if len(secrets) <= ADDED_AT_ONCE and sum(map(len, secrets)) <= READ_AT_ONCE:
+        mask.add_all(secrets)
+    else:
+        await run_in_thread(partial(mask.add_all, secrets), "perdure-mask")
 
 
 class Masks:
     """The masks of the families that this process works for; of those that hide something the last used are kept."""
 
-    def __init__(self, most: int = 10_000) -> None:
-        self._most = most
+    def __init__(self, most: int = 10_000, kept: int = KEPT) -> None:
+        self._most, self._kept = most, kept
         self._masks: OrderedDict[str, Mask] = OrderedDict()
+        self._threads = FamilyThreads()
+        self._masking: set[asyncio.Task[None]] = set()
 
     def of(self, family: str) -> Mask:
         """For a task that begins; it says `leave` when it has ended."""
         mask = self._masks.get(family)
         if mask is None:
             mask = self._masks[family] = Mask()
-            if len(self._masks) > self._most:
-                self._masks.popitem(last=False)
         else:
             self._masks.move_to_end(family)
         mask.holders += 1
         return mask
 
+    def report(self, family: str, mask: Mask, outcome: Outcome, done: Callable[[Outcome], None]) -> None:
+        """The task has ended: what it says is masked, at once or in a thread."""
+        if not mask.hides:
+            self.leave(family, mask)
+            done(outcome)
+            return
+        try:
+            masked = mask.outcome(outcome, QUICK)
+        except TooMuchToCompare:
+            task = asyncio.get_running_loop().create_task(self._report_later(family, mask, outcome, done))
+            self._masking.add(task)
+            task.add_done_callback(self._masking.discard)
+        else:
+            self.leave(family, mask)
+            done(masked)
+
+    async def _report_later(self, family: str, mask: Mask, outcome: Outcome, done: Callable[[Outcome], None]) -> None:
+        masked = await self._threads.run(family, partial(mask.outcome, outcome), "perdure-mask")
+        self.leave(family, mask)
+        done(masked)
+
     def leave(self, family: str, mask: Mask) -> None:
         """Most runs have no secret: nothing of them stays in memory."""
         mask.holders -= 1
-        if not mask.holders and not mask.hides and self._masks.get(family) is mask:
+        if mask.holders or self._masks.get(family) is not mask:
+            return
+        if not mask.hides:
             del self._masks[family]
+        elif len(self._masks) > self._most or sum(known.size for known in self._masks.values()) > self._kept:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Those that were not used for longest, unless a task uses them."""
+        size = sum(mask.size for mask in self._masks.values())
+        for family, mask in list(self._masks.items()):
+            if len(self._masks) <= self._most and size <= self._kept:
+                return
+            if not mask.holders:
+                del self._masks[family]
+                size -= mask.size
+
+    def close(self) -> None:
+        """What is still being masked is not reported."""
+        for task in self._masking:
+            task.cancel()
 
 
 __all__ = ["REDACTED", "MaskingPort", "Resolver", "SecretMissing", "Secrets", "from_environment", "secret_values"]
@@ -122,7 +177,7 @@ def _all_keys(name: str) -> Iterator[str]:
 
 
 def _variable(name: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in name)
+    return "".join(character if character.isalnum() else "_" for character in name)
 
 
 class Secrets(msgspec.Struct, eq=False):
@@ -150,6 +205,16 @@ class Secrets(msgspec.Struct, eq=False):
     def redact(self, value: Any) -> Any:
         return self.mask.data(value)
 
+    async def hide_json(self, text: bytes) -> bytes:
+        return await hide_json(self.mask, text)
+
+
+async def hide_json(mask: Mask, text: bytes) -> bytes:
+    try:
+        return mask.json(text, QUICK)
+    except TooMuchToCompare:
+        return await run_in_thread(partial(mask.json, text), "perdure-mask")
+
 
 class MaskingPort:
     """A task's port, with secrets taken out of everything that is recorded or read."""
@@ -161,27 +226,39 @@ class MaskingPort:
         self._mask = secrets.mask
         self.release_effect: Callable[[str], Any] = port.release_effect
 
+    @property
+    def stream_rows(self) -> StreamRows | None:
+        """Packets are data on their way between workers of the run: nobody is shown them, and they stay as they are."""
+        return getattr(self._port, "stream_rows", None)
+
     async def claim_effect(self, key: str) -> EffectClaimResult:
         """A key is recorded as it is: two of them that differ in a secret alone would be one if it were masked."""
         if self._mask.text(key) != key:
-            message = "the key of an effect holds a secret, and keys are recorded; make it of something else"
+            message = "the key of an effect contains a secret, and keys are recorded; use another key"
             raise ProviderFailure(Code.EFFECT_KEY, message, retryable=False)
         return await self._port.claim_effect(key)
 
     async def complete_effect(self, key: str, result: bytes) -> None:
-        await self._port.complete_effect(key, self._mask.json(result))
+        await self._port.complete_effect(key, await hide_json(self._mask, result))
 
     async def complete_effect_unfit(self, key: str, reason: str) -> None:
         await self._port.complete_effect_unfit(key, self._mask.text(reason))
 
     async def emit_signal(self, name: str, value: bytes) -> None:
-        await self._port.emit_signal(self._mask.text(name), self._mask.json(value))
+        await self._port.emit_signal(self._mask.text(name), await hide_json(self._mask, value))
 
     async def report(self, body: bytes) -> bytes | None:
-        return await self._port.report(self._mask.json(body))
+        return await self._port.report(await hide_json(self._mask, body))
 
     def heartbeat(self, detail: bytes | None) -> None:
-        self._port.heartbeat(None if detail is None else self._mask.json(detail))
+        try:
+            self._port.heartbeat(None if detail is None else self._mask.json(detail, LINE))
+        except TooMuchToCompare:
+            self._port.heartbeat(None)
 
     def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        self._port.log(level, self._mask.text(message), self._mask.data(fields))
+        try:
+            message, hidden = self._mask.text(message, LINE), self._mask.data(fields, LINE)
+        except TooMuchToCompare:
+            message, hidden = REDACTED, {}
+        self._port.log(level, message, hidden if isinstance(hidden, dict) else {})

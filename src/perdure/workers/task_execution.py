@@ -1,13 +1,13 @@
-"""One assignment in the hands of a worker: how its call is made ready, and how its answer is read.
+"""The execution of one task: how the provider's call is prepared, and how its result is read.
 
-It knows nothing of where the call runs nor of who may stop it.
+It does not know where the call runs, nor who may stop it.
 """
 
 import asyncio
 import sys
-import time
+from collections import deque
 from collections.abc import Callable, Coroutine
-from functools import lru_cache, partial
+from functools import lru_cache
 from inspect import iscoroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,13 @@ from perdure.kernel import jsontext
 from perdure.kernel.assignments import Assignment, RunPort
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.sealed_arguments import read_secret_places
-from perdure.kernel.turn_budget import TurnBudget
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.effects import EffectQueue
+from perdure.providers.off_loop import resting
 from perdure.providers.policy import policy_in_force
 from perdure.providers.registry import Mode, Provider, language_of
-from perdure.providers.task_outcomes import describe, settle
-from perdure.providers.text import family_at_work, hidden_by
+from perdure.providers.task_outcomes import describe, to_outcome
+from perdure.providers.text import Capture, at_work, family_at_work, hidden_by
 from perdure.workers.secrets import MaskingPort, Secrets
 
 if TYPE_CHECKING:
@@ -40,13 +40,6 @@ _ANSWERED = frozenset(
     {"claim_effect", "complete_effect", "complete_effect_unfit", "release_effect", "emit_signal", "report"}
 )
 _HEARD = frozenset({"heartbeat", "log"})
-
-
-_REST = 0.00005  # seconds in which the event loop gets the interpreter, between two pieces of large JSON
-
-
-def _resting() -> TurnBudget:
-    return TurnBudget(sys.maxsize, partial(time.sleep, _REST))
 
 
 @lru_cache(maxsize=4096)
@@ -65,6 +58,9 @@ PROCESS = "process"
 class StaleTask(RuntimeError):
     """A function that was given up still wants something from its run."""
 
+
+MOST_UNHEARD = 20_000  # lines
+LINES_AT_ONCE = 200
 
 _LATER: Any = None  # filled in by `__post_init__`
 _ISOLATED = Mode.ISOLATED  # members of an enumeration are found slowly, and every task asks
@@ -95,6 +91,10 @@ class TaskExecution(msgspec.Struct, eq=False):
     timer: asyncio.TimerHandle | None = None
     arguments: dict[str, Any] = {}
     payload: Any = None  # the input, if it was read before the call
+    loop: asyncio.AbstractEventLoop | None = None  # of the worker, where the call runs in another thread
+    unfinished: dict[str, str] = {}  # what was printed behind the last end of a line, by stream
+    unheard: deque[tuple[str, str, dict[str, Any]]] | None = None  # lines from another thread, for the event loop
+    missed: int = 0  # of them, because they were too many
 
     __repr__ = object.__repr__  # event loops log it: a struct would show its arguments
 
@@ -103,7 +103,7 @@ class TaskExecution(msgspec.Struct, eq=False):
         self.group = self.provider.group
 
     @property
-    def can_hear(self) -> bool:
+    def can_be_cancelled(self) -> bool:
         """Whether the function, which is not a coroutine, could notice that it should stop."""
         if not (self.has_begun and self.provider.function.wants_context):
             return False
@@ -128,15 +128,15 @@ class TaskExecution(msgspec.Struct, eq=False):
 
     def read_aside(self) -> dict[str, Any]:
         """The arguments, read in another thread; the input is kept for the call."""
-        with _resting():
+        with resting():
             if self.provider.function.wants_input:
                 self.payload = jsontext.decode(self.assignment.input)
             return self._read(self.assignment.arguments)
 
     def settle_aside(self, value: Any) -> Outcome:
         """How it ended, written in another thread."""
-        with _resting():
-            return settle(value, self.limit)
+        with resting():
+            return to_outcome(value, self.limit)
 
     def take(self, arguments: dict[str, Any]) -> None:
         """These are the arguments of the call."""
@@ -149,8 +149,12 @@ class TaskExecution(msgspec.Struct, eq=False):
     def attempt(self, loop: asyncio.AbstractEventLoop | None = None) -> "Answer":
         """Make the call. With `loop`, this is another thread and the context must speak to that loop."""
         self.has_begun = True
+        token = None
         if loop is not None:
+            self.loop = loop
             self.take_up()
+        elif Capture.is_on:
+            token = at_work.set(self)
         try:
             function = self.provider.function
             context = self._context(loop) if function.wants_context else None
@@ -161,14 +165,68 @@ class TaskExecution(msgspec.Struct, eq=False):
             if iscoroutine(value):
                 return value
             is_aside = loop is not None and jsontext.weigh(value, jsontext.NODES) > jsontext.NODES
-            return self.settle_aside(value) if is_aside else settle(value, self.limit)
+            return self.settle_aside(value) if is_aside else to_outcome(value, self.limit)
         except BaseException as error:  # SystemExit of a user's function must not end the engine
             return self.failure(error)
+        finally:
+            if token is not None:
+                at_work.reset(token)
 
     def take_up(self) -> None:
         """What is done from here on, in this task of the loop or in this thread, is done for it."""
-        hidden_by.set(self.secrets.mask.raw)
+        hidden_by.set(self.secrets.mask)
         family_at_work.set(self.family)
+        if Capture.is_on:
+            at_work.set(self)
+
+    # What its function prints and logs, in whatever thread.
+
+    def printed(self, stream: str, text: str) -> None:
+        *lines, rest = (self.unfinished.get(stream, "") + text).split("\n")
+        self.unfinished = {**self.unfinished, stream: rest}
+        for line in lines:
+            self._say("info", line, {"stream": stream})
+
+    def logged(self, level: str, text: str, logger: str) -> None:
+        self._say(level, text, {"logger": logger})
+
+    def end(self) -> None:
+        """It is over; what it has printed behind the last end of a line is a line."""
+        if self.unfinished:
+            self._finish_lines()
+        while self.unheard:  # the process may end with the run
+            self.hear("log", self.unheard.popleft())
+        self.is_over = True
+
+    def _finish_lines(self) -> None:
+        unfinished, self.unfinished = self.unfinished, {}
+        for stream, text in unfinished.items():
+            if text:
+                self._say("info", text, {"stream": stream})  # behind what is on its way from another thread
+
+    def _say(self, level: str, text: str, fields: dict[str, Any]) -> None:
+        if self.loop is None:
+            self.hear("log", (level, text, fields))
+            return
+        if self.unheard is None:
+            self.unheard = deque(maxlen=MOST_UNHEARD)
+        is_first = not self.unheard
+        self.missed += len(self.unheard) == MOST_UNHEARD
+        self.unheard.append((level, text, fields))
+        if is_first:
+            self.loop.call_soon_threadsafe(self._hear_lines)
+
+    def _hear_lines(self) -> None:
+        """Some at a time: a function may print faster than the event loop has time for."""
+        assert self.unheard is not None and self.loop is not None
+        missed, self.missed = self.missed, 0
+        if missed:
+            self.hear("log", ("warning", f"{missed} lines before these are not shown: they came too fast", {}))
+        for _ in range(min(LINES_AT_ONCE, len(self.unheard))):
+            self.hear("log", self.unheard[0])
+            self.unheard.popleft()
+        if self.unheard:
+            self.loop.call_soon(self._hear_lines)
 
     def order(self, sources: list[str]) -> "CallRequest":
         """The same call, written down for a subprocess."""
@@ -189,7 +247,7 @@ class TaskExecution(msgspec.Struct, eq=False):
     def failure(self, error: BaseException) -> Outcome:
         return describe(error, self.provider.prefix)
 
-    def discreet_port(self) -> RunPort:
+    def masking_port(self) -> RunPort:
         return MaskingPort(self.port, self.secrets)
 
     async def answer(self, verb: str, arguments: tuple[Any, ...]) -> Any:
@@ -201,22 +259,29 @@ class TaskExecution(msgspec.Struct, eq=False):
         if verb == "is_secret_in":
             return self.secrets.are_in(arguments[0])
         if verb == "redact":
-            return self.secrets.mask.json(arguments[0])
+            return await self.secrets.hide_json(arguments[0])
         if verb not in _ANSWERED:
             raise ValueError(f"a task cannot ask for {verb!r}")
-        return await getattr(self.discreet_port(), verb)(*arguments)
+        return await getattr(self.masking_port(), verb)(*arguments)
 
     def hear(self, verb: str, arguments: tuple[Any, ...]) -> None:
-        """Like `answer`, for what needs none."""
-        if verb in _HEARD and not self.is_over:
-            getattr(self.discreet_port(), verb)(*arguments)
+        """Like `answer`, for what needs none. The last lines of a log may be heard after the end."""
+        if verb not in _HEARD or (self.is_over and verb != "log"):
+            return
+        getattr(self.masking_port(), verb)(*arguments)
+        if Capture.echo is not None and verb == "log":
+            _, text, fields = arguments
+            if "stream" in fields:
+                token = at_work.set(None)  # what shows it may print
+                Capture.echo(self.assignment.path, self.secrets.mask.text(text))
+                at_work.reset(token)
 
     def _context(self, loop: asyncio.AbstractEventLoop | None) -> TaskContext | BlockingContext:
         cancellation = self.cancellation = Cancellation()
         if self.stopped is not None:  # the stop came while the call waited for its thread
             cancellation.request()
         effects = EffectQueue()
-        core = TaskContext(self.assignment, self.discreet_port(), self.secrets, cancellation, effects)
+        core = TaskContext(self.assignment, self.masking_port(), self.secrets, cancellation, effects)
         if loop is None:
             return core
 

@@ -2,7 +2,7 @@
 
 Threads are started on demand and stay. Results gather in a queue, and the event loop is woken once per burst,
 not once per result: waking it is the dearest part of a short job.
-A thread cannot be stopped; one that is given up is replaced, and what it says later is dropped by its errand.
+A thread cannot be stopped; one that is given up is replaced, and what it says later is dropped by its execution.
 """
 
 import asyncio

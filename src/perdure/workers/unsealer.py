@@ -29,7 +29,7 @@ from perdure.kernel.secret_masking import Mask
 from perdure.kernel.values import SECOND, Instant
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.text import hidden_by
-from perdure.workers.secrets import KeychainSource
+from perdure.workers.secrets import KeychainSource, add_all
 
 # Secrets in the memory of this process, and nowhere else: looked up by key, resolved on demand, once at a time.
 
@@ -70,10 +70,10 @@ class SecretCache:
         return await asyncio.shield(flight)  # the first caller may be cancelled while others wait for the same value
 
     async def _make(self, entry: SecretEntry, make: Make) -> CachedSecret:
-        made = await make()
-        lifetime = entry.lifetime if made.lifetime is None else made.lifetime
+        secret = await make()
+        lifetime = entry.lifetime if secret.lifetime is None else secret.lifetime
         due = self._now() + int(lifetime * SECOND)
-        cached = CachedSecret(Secret(made.kind or entry.kind, made.value, due), tuple(made.secrets()))
+        cached = CachedSecret(Secret(secret.kind or entry.kind, secret.value, due), tuple(secret.secrets()))
         self._secrets[entry.key] = cached
         self._sweep()
         return cached
@@ -155,19 +155,18 @@ class Unsealer:
     async def _answer(self, request: SecretRequest, mask: Mask) -> Secret | bytes | None:
         match request:
             case HideTexts(texts):
-                for text in texts:
-                    mask.add(text)
+                await add_all(mask, texts)
                 return None
             case PinnedDocumentLookup(digest):
                 return await self._document(digest)
             case SecretLookup(entry):
                 cached = await self._cache.get(entry, lambda: self._make(entry, mask))
-                return _masked(cached.secret, cached.secrets, mask)
+                return await _masked(cached.secret, cached.secrets, mask)
             case CredentialLookup(name):
                 credential = self._keychain.credential(name)
                 if credential is None:
                     return None
-                return _masked(Secret(credential.kind or "", credential.value), tuple(credential.secrets()), mask)
+                return await _masked(Secret(credential.kind or "", credential.value), tuple(credential.secrets()), mask)
 
     async def _document(self, digest: str) -> bytes:
         text = self._texts.get(digest)
@@ -183,7 +182,7 @@ class Unsealer:
     async def _make(self, entry: SecretEntry, asking: Mask) -> ResolvedSecret:
         """Resolve a value. It has a mask of its own: an error is reported to all who wait, without the secrets."""
         mask = Mask()
-        hidden_by.set(lambda data: mask.raw(asking.raw(data)))  # only in the asyncio task that resolves the value
+        hidden_by.set(_Masks(asking, mask))  # only in the asyncio task that resolves the value
         try:
             fields: EntryFields = await self._run_requests(entry.fields(), mask)
             return await self._keychain.resolve(entry.kind, entry.name, fields)
@@ -198,9 +197,22 @@ class Unsealer:
             await close_clients()
 
 
-def _masked(secret: Secret, secrets: tuple[str, ...], mask: Mask) -> Secret:
-    for text in secrets:
-        mask.add(text)
+@dataclass(frozen=True, slots=True)
+class _Masks:
+    """Two as one."""
+
+    first: Mask
+    second: Mask
+
+    def raw(self, data: bytes) -> bytes:
+        return self.second.raw(self.first.raw(data))
+
+    def is_quick(self, size: int) -> bool:
+        return self.first.is_quick(size) and self.second.is_quick(size)
+
+
+async def _masked(secret: Secret, secrets: tuple[str, ...], mask: Mask) -> Secret:
+    await add_all(mask, secrets)
     if isinstance(secret.value, Mapping):
         user, password = secret.value.get("username", secret.value.get("user")), secret.value.get("password")
         if isinstance(user, str) and isinstance(password, str) and password:

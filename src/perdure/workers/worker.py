@@ -26,8 +26,8 @@ from perdure.kernel.sealed_arguments import read_secret_places
 from perdure.kernel.values import SECOND, Instant
 from perdure.providers.policy import refusal_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
-from perdure.providers.task_outcomes import RESULT_LIMIT, settle
-from perdure.workers.concurrency_limits import LONG, GroupLimit, LanguageLimit
+from perdure.providers.task_outcomes import RESULT_LIMIT, to_outcome
+from perdure.workers.concurrency_limits import LONG, TaskSemaphore
 from perdure.workers.secrets import KeychainSource, Masks, Resolver, Secrets, fill_mask, from_environment
 from perdure.workers.task_execution import PROCESS, Done, TaskExecution, is_isolated, not_open
 from perdure.workers.threads import Threads
@@ -85,25 +85,23 @@ class Worker:
         self._unsealer = unsealer
         self._masks = Masks()
         self._limits = limits or Limits()
-        self._errands: dict[_Key, TaskExecution] = {}
+        self._executions: dict[_Key, TaskExecution] = {}
         groups = {**self._limits.groups, PROCESS: self._limits.processes}
-        self._groups = GroupLimit(groups, self._place, self._limits.long)
-        self._crowds = {
-            name: LanguageLimit(limit, self._begin, self._limits.long) for name, limit in self._limits.languages.items()
-        }
+        long, languages = self._limits.long, self._limits.languages
+        self._groups = {name: TaskSemaphore(limit, self._enter_language, long) for name, limit in groups.items()}
+        self._languages = {name: TaskSemaphore(limit, self._begin, long) for name, limit in languages.items()}
         self._threads: Threads[TaskExecution, Answer] | None = None
         self._pools: ProcessPools | None = None
         self._waits: set[asyncio.Future[Outcome]] = set()
         self._is_closed = False
 
     def can_perform(self, provider: str) -> bool:
-        """False for a task that must wait until its provider is loaded."""
-        return self._registry.knows(provider)
+        return self._registry.knows(provider)  # a task whose provider is not loaded waits
 
     def keeps_apart(self, assignment: Assignment) -> bool:
         """Whether it is done in a subprocess by nature. Sealed arguments that might say so say nothing here."""
         provider = self._known(assignment.provider)
-        return provider is not None and is_isolated(provider, assignment)
+        return provider is not None and (provider.carries_streams or is_isolated(provider, assignment))
 
     def can_keep_apart(self, assignment: Assignment) -> bool:
         """Whether a subprocess could import its function."""
@@ -135,7 +133,7 @@ class Worker:
             return
         name = assignment.provider
         refusal = not_open(name, assignment.language) or refusal_in_force(name, assignment.namespace)
-        if refusal is not None:  # what the document was judged by, or among, may have changed since
+        if refusal is not None:  # what the document was validated against may have changed since
             done(Failed(Code.NOT_ALLOWED, refusal, False))
             return
         family = family_of(assignment.run)
@@ -143,67 +141,71 @@ class Worker:
         if assignment.secrets:
             fill_mask(mask, assignment.secrets, self._resolve_secret, self._keychain)
         secrets = Secrets(self._resolve_secret, mask)
-        errand = TaskExecution(assignment, port, provider, done, secrets, self._limits.result_bytes, family)
+        execution = TaskExecution(assignment, port, provider, done, secrets, self._limits.result_bytes, family)
         is_sealed = assignment.sealed and read_secret_places(assignment.arguments) is None
         has_much = len(assignment.arguments) > jsontext.PIECE or len(assignment.input) > jsontext.PIECE
         if is_sealed or (has_much and not assignment.sealed):  # the event loop should not read it
-            if assignment.deadline is None or self._arm(errand, assignment.deadline):
-                self._unseal(errand) if is_sealed else self._prepare_first(errand, asyncio.to_thread(errand.read_aside))
+            if assignment.deadline is None or self._arm(execution, assignment.deadline):
+                self._unseal(execution) if is_sealed else self._prepare_first(
+                    execution, asyncio.to_thread(execution.read_aside)
+                )
             return
         try:
-            errand.open()
+            execution.open()
         except Exception as error:
-            self._finish(errand, errand.failure(error))
+            self._finish(execution, execution.failure(error))
             return
-        if assignment.deadline is None or self._arm(errand, assignment.deadline):
-            self._admit(errand)
+        if assignment.deadline is None or self._arm(execution, assignment.deadline):
+            self._admit(execution)
 
-    def _admit(self, errand: TaskExecution) -> None:
-        if self._groups.enter(errand):
-            self._place(errand)
+    def _admit(self, execution: TaskExecution) -> None:
+        group = self._groups.get(execution.group)
+        if group is None:
+            self._enter_language(execution)
         else:
-            self._track(errand)
+            self._track(execution)
+            group.enter(execution)
 
-    def _place(self, errand: TaskExecution) -> None:
-        crowd = self._crowds.get(errand.assignment.language)
-        if crowd is None or errand.mode is _INLINE:
-            self._begin(errand)
+    def _enter_language(self, execution: TaskExecution) -> None:
+        language = self._languages.get(execution.assignment.language)
+        if language is None or execution.mode is _INLINE:
+            self._begin(execution)
         else:
-            self._track(errand)
-            crowd.enter(errand)
+            self._track(execution)
+            language.enter(execution)
 
-    def _begin(self, errand: TaskExecution) -> None:
-        mode = errand.mode
+    def _begin(self, execution: TaskExecution) -> None:
+        mode = execution.mode
         if mode is _THREAD:
-            self._track(errand)
-            self._hands().submit(errand)
+            self._track(execution)
+            self._thread_pool().submit(execution)
         elif mode is _ISOLATED:
-            self._launch(errand, self._isolate(errand))
+            self._launch(execution, self._isolate(execution))
         else:
-            self._continue(errand, errand.attempt())
+            self._continue(execution, execution.attempt())
 
     async def run(self, assignment: Assignment, port: RunPort) -> Outcome:
         """`perform` for callers that can wait; cancelling the wait cancels the assignment."""
-        ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.perform(assignment, port, lambda outcome: None if ended.done() else ended.set_result(outcome))
-        self._waits.add(ended)
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.perform(assignment, port, lambda outcome: None if future.done() else future.set_result(outcome))
+        self._waits.add(future)
         try:
-            return await ended
+            return await future
         except asyncio.CancelledError:
             self.cancel(assignment)
             raise
         finally:
-            self._waits.discard(ended)
+            self._waits.discard(future)
 
     def cancel(self, assignment: Assignment, reason: str = "") -> bool:
         """Ask the assignment to stop; it ends as `Cancelled`, at the latest after the grace.
 
         False: it is not in hand (any more), so its outcome was or will be reported by itself.
         """
-        errand = self._errands.get(_key(assignment))
-        if errand is None:
+        execution = self._executions.get(_key(assignment))
+        if execution is None:
             return False
-        self._stop(errand, Cancelled(reason))
+        self._stop(execution, Cancelled(reason))
         return True
 
     async def close(self) -> None:
@@ -211,19 +213,19 @@ class Worker:
         self._is_closed = True
         for wait in self._waits:
             wait.cancel()
-        errands = list(self._errands.values())
-        for errand in errands:
-            errand.done = _unheard
-            self._stop(errand, Cancelled("the worker was closed"))
+        executions = list(self._executions.values())
+        for execution in executions:
+            execution.done = _ignore
+            self._stop(execution, Cancelled("the worker was closed"))
         if self._pools is not None:
             await self._pools.close()
-        if tasks := [errand.task for errand in errands if errand.task is not None]:
+        if tasks := [execution.task for execution in executions if execution.task is not None]:
             await asyncio.wait(tasks, timeout=self._limits.grace)
-        for errand in list(self._errands.values()):
-            self._finish(errand, Cancelled())
-        self._groups.close()
-        for crowd in self._crowds.values():
-            crowd.close()
+        for execution in list(self._executions.values()):
+            self._finish(execution, Cancelled())
+        self._masks.close()
+        for semaphore in (*self._groups.values(), *self._languages.values()):
+            semaphore.close()
         if self._threads is not None:
             self._threads.close()
         if self._unsealer is not None:
@@ -232,166 +234,166 @@ class Worker:
             if provider.close is not None:
                 await provider.close()
 
-    def _hands(self) -> "Threads[TaskExecution, Answer]":
+    def _thread_pool(self) -> "Threads[TaskExecution, Answer]":
         if self._threads is None:
             loop = asyncio.get_running_loop()
 
-            def work(errand: TaskExecution) -> "Answer":
-                return Cancelled() if errand.is_over else errand.attempt(loop)  # it may have been stopped in the queue
+            def work(execution: TaskExecution) -> "Answer":
+                return (
+                    Cancelled() if execution.is_over else execution.attempt(loop)
+                )  # it may have been stopped in the queue
 
             self._threads = Threads(work, self._continue, self._limits.threads, self._follow)
         return self._threads
 
-    def _follow(self, errand: TaskExecution, answer: "Answer") -> TaskExecution | None:
-        """In the errand's thread: who has it next. A call that goes on as a coroutine keeps its place."""
-        crowd = self._crowds.get(errand.assignment.language)
-        return None if crowd is None or isinstance(answer, CoroutineType) else crowd.follow(errand)
+    def _follow(self, execution: TaskExecution, answer: "Answer") -> TaskExecution | None:
+        """In the execution's thread: who has it next. A call that goes on as a coroutine keeps its place."""
+        language = self._languages.get(execution.assignment.language)
+        return None if language is None or isinstance(answer, CoroutineType) else language.follow(execution)
 
-    def _continue(self, errand: TaskExecution, answer: "Answer") -> None:
+    def _continue(self, execution: TaskExecution, answer: "Answer") -> None:
         """The call has answered: with its end, or with a coroutine that has to run here."""
         if not isinstance(answer, CoroutineType):  # as `iscoroutine` has it; a class of `collections.abc` is slow
-            self._finish(errand, answer)
-        elif errand.is_over or errand.stopped is not None:
+            self._finish(execution, answer)
+        elif execution.is_over or execution.stopped is not None:
             answer.close()
-            self._finish(errand, Cancelled())
+            self._finish(execution, Cancelled())
         else:
-            self._launch(errand, answer)
+            self._launch(execution, answer)
 
-    def _unseal(self, errand: TaskExecution) -> None:
+    def _unseal(self, execution: TaskExecution) -> None:
         """Get the secrets first, on the loop; then begin as any other."""
         if self._unsealer is None:
-            self._finish(errand, Failed(Code.PROVIDER_FAULT, "sealed arguments cannot be opened by this worker", False))
+            self._finish(
+                execution, Failed(Code.PROVIDER_FAULT, "sealed arguments cannot be opened by this worker", False)
+            )
             return
-        self._prepare_first(errand, self._unsealer.open(errand.assignment, errand.secrets.mask))
+        self._prepare_first(execution, self._unsealer.open(execution.assignment, execution.secrets.mask))
 
-    def _prepare_first(self, errand: TaskExecution, arguments: Coroutine[Any, Any, dict[str, Any]]) -> None:
-        self._track(errand)
-        errand.coroutine = arguments
-        errand.task = asyncio.get_running_loop().create_task(self._prepare(errand, arguments))
+    def _prepare_first(self, execution: TaskExecution, arguments: Coroutine[Any, Any, dict[str, Any]]) -> None:
+        self._track(execution)
+        execution.coroutine = arguments
+        execution.task = asyncio.get_running_loop().create_task(self._prepare(execution, arguments))
 
-    async def _prepare(self, errand: TaskExecution, coroutine: Coroutine[Any, Any, dict[str, Any]]) -> None:
-        errand.take_up()
+    async def _prepare(self, execution: TaskExecution, coroutine: Coroutine[Any, Any, dict[str, Any]]) -> None:
+        execution.take_up()
         try:
             arguments = await coroutine
         except BaseException as error:
-            self._finish(errand, self._broken(errand, error))
+            self._finish(execution, self._outcome_of_error(execution, error))
             return
-        errand.task = errand.coroutine = None
-        if errand.stopped is not None:
-            self._finish(errand, errand.stopped)
+        execution.task = execution.coroutine = None
+        if execution.stopped is not None:
+            self._finish(execution, execution.stopped)
             return
         try:
-            errand.take(arguments)
+            execution.take(arguments)
         except Exception as error:
-            self._finish(errand, errand.failure(error))
+            self._finish(execution, execution.failure(error))
             return
-        self._admit(errand)
+        self._admit(execution)
 
-    def _broken(self, errand: TaskExecution, error: BaseException) -> Outcome:
+    def _outcome_of_error(self, execution: TaskExecution, error: BaseException) -> Outcome:
         task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and errand.stopped is None and task and task.cancelling():
+        if isinstance(error, asyncio.CancelledError) and execution.stopped is None and task and task.cancelling():
             # Not our doing: the loop is being shut down. The task did not end, it will be delivered again.
-            errand.is_over = True
+            execution.is_over = True
             raise error
-        return errand.failure(error)
+        return execution.failure(error)
 
-    def _launch(self, errand: TaskExecution, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self._track(errand)
-        errand.coroutine = coroutine
-        errand.task = asyncio.get_running_loop().create_task(self._drive(errand, coroutine))
+    def _launch(self, execution: TaskExecution, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._track(execution)
+        execution.coroutine = coroutine
+        execution.task = asyncio.get_running_loop().create_task(self._drive(execution, coroutine))
 
-    async def _drive(self, errand: TaskExecution, coroutine: Coroutine[Any, Any, Any]) -> None:
-        errand.take_up()
+    async def _drive(self, execution: TaskExecution, coroutine: Coroutine[Any, Any, Any]) -> None:
+        execution.take_up()
         try:
             value = await coroutine
-            if errand.mode is not _ISOLATED and jsontext.is_large(value):
-                outcome = await asyncio.to_thread(errand.settle_aside, value)
+            if execution.mode is not _ISOLATED and jsontext.is_large(value):
+                outcome = await asyncio.to_thread(execution.settle_aside, value)
             else:
-                outcome = value if errand.mode is _ISOLATED else settle(value, errand.limit)
+                outcome = value if execution.mode is _ISOLATED else to_outcome(value, execution.limit)
         except BaseException as error:
-            outcome = self._broken(errand, error)
-        self._finish(errand, outcome)
+            outcome = self._outcome_of_error(execution, error)
+        self._finish(execution, outcome)
 
-    async def _isolate(self, errand: TaskExecution) -> Outcome:
+    async def _isolate(self, execution: TaskExecution) -> Outcome:
         from perdure.providers.isolation.pool import ProcessPools
 
         if self._pools is None:
             self._pools = ProcessPools(
                 idle_children=self._limits.processes,
                 limit_apart=self._limits.processes_apart,
-                orders_per_child=self._limits.tasks_per_process,
+                calls_per_child=self._limits.tasks_per_process,
                 memory=self._limits.process_memory,
                 grace=self._limits.grace / 2,  # killed before it would be given up
             )
-        order, provider = errand.order(self._registry.sources), errand.provider
-        key = "" if provider.turn_key is None else provider.turn_key(errand.arguments)
-        return await self._pools.run(order, provider, key, errand.answer, errand.hear)
+        order, provider = execution.order(self._registry.sources), execution.provider
+        key = "" if provider.turn_key is None else provider.turn_key(execution.arguments)
+        return await self._pools.run(order, provider, key, execution.answer, execution.hear)
 
-    def _track(self, errand: TaskExecution) -> None:
-        self._errands[_key(errand.assignment)] = errand
+    def _track(self, execution: TaskExecution) -> None:
+        self._executions[_key(execution.assignment)] = execution
 
-    def _arm(self, errand: TaskExecution, deadline: Instant) -> bool:
-        left = (deadline - self._now()) / SECOND
+    def _arm(self, execution: TaskExecution, deadline: Instant) -> bool:
+        remaining = (deadline - self._now()) / SECOND
         verdict = Failed(DEADLINE_EXCEEDED, "the task did not end before its deadline")
-        if left <= 0:
-            self._finish(errand, verdict)
+        if remaining <= 0:
+            self._finish(execution, verdict)
             return False
-        if errand.mode is not _INLINE or errand.assignment.sealed:
-            errand.timer = asyncio.get_running_loop().call_later(left, self._stop, errand, verdict)
+        if execution.mode is not _INLINE or execution.assignment.sealed:
+            execution.timer = asyncio.get_running_loop().call_later(remaining, self._stop, execution, verdict)
         return True
 
-    def _stop(self, errand: TaskExecution, verdict: Outcome) -> None:
-        if errand.stopped is not None or errand.is_over:
+    def _stop(self, execution: TaskExecution, verdict: Outcome) -> None:
+        if execution.stopped is not None or execution.is_over:
             return
-        errand.stopped = verdict
-        if errand.timer is not None:
-            errand.timer.cancel()
-        if errand.cancellation is not None:
-            errand.cancellation.request()
-        if errand.task is not None:
-            errand.task.cancel()
-            if errand.coroutine is not None and getcoroutinestate(errand.coroutine) == CORO_CREATED:
+        execution.stopped = verdict
+        if execution.timer is not None:
+            execution.timer.cancel()
+        if execution.cancellation is not None:
+            execution.cancellation.request()
+        if execution.provider.carries_streams and execution.has_begun and not self._is_closed:
+            return  # what it has may flow; it ends by itself
+        if execution.task is not None:
+            execution.task.cancel()
+            if execution.coroutine is not None and getcoroutinestate(execution.coroutine) == CORO_CREATED:
                 # A task cancelled before its first step ends without entering `_drive`: nobody else would report it.
-                errand.coroutine.close()
-                self._finish(errand, verdict)
+                execution.coroutine.close()
+                self._finish(execution, verdict)
                 return
-        elif not errand.can_hear:
-            self._abandon(errand)  # nothing is won by waiting
+        elif not execution.can_be_cancelled:
+            self._abandon(execution)  # nothing is won by waiting
             return
-        errand.timer = asyncio.get_running_loop().call_later(self._limits.grace, self._abandon, errand)
+        execution.timer = asyncio.get_running_loop().call_later(self._limits.grace, self._abandon, execution)
 
-    def _abandon(self, errand: TaskExecution) -> None:
-        is_in_thread = errand.has_begun and errand.task is None and not errand.is_over
+    def _abandon(self, execution: TaskExecution) -> None:
+        is_in_thread = execution.has_begun and execution.task is None and not execution.is_over
         if is_in_thread and self._threads is not None:
-            self._threads.give_up(errand)
-        self._finish(errand, Cancelled())
+            self._threads.give_up(execution)
+        self._finish(execution, Cancelled())
 
-    def _finish(self, errand: TaskExecution, outcome: Outcome) -> None:
-        if errand.is_over:
+    def _finish(self, execution: TaskExecution, outcome: Outcome) -> None:
+        if execution.is_over:
             return  # a late answer of something given up
-        errand.is_over = True
-        if errand.timer is not None:
-            errand.timer.cancel()
-        key = _key(errand.assignment)
-        if self._errands.get(key) is errand:
-            del self._errands[key]
-        mask = errand.secrets.mask
-        self._masks.leave(errand.family, mask)
-        following = self._groups.leave(errand)
-        outcome = errand.stopped or outcome
-        errand.done(mask.outcome(outcome) if mask.hides else outcome)
+        execution.end()
+        if execution.timer is not None:
+            execution.timer.cancel()
+        key = _key(execution.assignment)
+        if self._executions.get(key) is execution:
+            del self._executions[key]
+        self._masks.report(execution.family, execution.secrets.mask, execution.stopped or outcome, execution.done)
         if self._is_closed:
             return
-        if following is not None:
-            self._place(following)
-        crowd = self._crowds.get(errand.assignment.language)
-        if crowd is not None:
-            crowd.leave(errand)
+        for semaphore in (self._groups.get(execution.group), self._languages.get(execution.assignment.language)):
+            if semaphore is not None:
+                semaphore.leave(execution)
 
 
 def _key(assignment: Assignment) -> _Key:
     return (assignment.run, assignment.task, assignment.attempt, assignment.delivery)
 
 
-def _unheard(outcome: Outcome) -> None:
+def _ignore(outcome: Outcome) -> None:
     """Where outcomes go once the worker is closed."""

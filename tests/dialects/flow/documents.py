@@ -55,8 +55,8 @@ def returns(value: Json = "{{ step.input }}") -> dict[str, Json]:
 
 def codes(envelope: dict[str, Json] | None) -> list[str]:
     """The codes down a failure's chain."""
-    found = []
+    results = []
     while envelope is not None:
-        found.append(envelope["code"])
+        results.append(envelope["code"])
         envelope = envelope.get("previous")
-    return found
+    return results

@@ -1,11 +1,11 @@
-"""Where the conformance cases are: the public suite, if it is at hand, and our own beside this file."""
+"""Where the conformance cases are: the public suite, if it is available, and our own beside this file."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from perdure.cli.conformance_cases import Scenario, read_suite
+from perdure.services.flow.conformance import Scenario, read_suite
 
 REPOSITORY = Path(__file__).parents[3]
 PUBLIC = REPOSITORY.parent / "shared" / "conformance" / "mwl" / "cases"

@@ -1,4 +1,4 @@
-"""Documents, inputs and expressions that mean no good: clear failures, in bounded time and memory."""
+"""Hostile documents, inputs and expressions: clear failures, in bounded time and memory."""
 
 import time
 from pathlib import Path
@@ -20,8 +20,8 @@ TAIL = b"}}}"
 
 def refused(text: bytes) -> str:
     began = time.perf_counter()
-    judged = Flow().parse(text)
-    program, problems = judged.program, judged.problems
+    validated = Flow().parse(text)
+    program, problems = validated.program, validated.problems
     assert time.perf_counter() - began < 10
     assert program is None
     (problem,) = problems

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from perdure.cli.conformance_cases import Scenario, run_suite
 from perdure.dialects.flow.views.result_comparison import differences
 from perdure.kernel.execution import Limits
+from perdure.services.flow.conformance import Scenario, run_suite
 from tests.dialects.flow.suite import OWN, PUBLIC, all_scenarios, needs_public_suite
 from tests.dialects.flow.world import World
 
@@ -69,18 +69,18 @@ def assert_nothing_is_left(world: World) -> None:
 
 
 async def test_our_own_cases_pass_through_the_real_engine(tmp_path: Path) -> None:
-    from perdure.cli.conformance_cases import read_suite
+    from perdure.services.flow.conformance import read_suite
 
     verdicts = await run_suite(read_suite([OWN]).scenarios, tmp_path / "runs.db", virtual_time=True)
 
-    assert {one.scenario.name: one.differences for one in verdicts if one.differences} == {}
+    assert {item.scenario.name: item.differences for item in verdicts if item.differences} == {}
 
 
 @needs_public_suite
 async def test_the_public_suite_passes_through_the_real_engine(tmp_path: Path) -> None:
-    from perdure.cli.conformance_cases import read_suite
+    from perdure.services.flow.conformance import read_suite
 
     verdicts = await run_suite(read_suite([PUBLIC]).scenarios, tmp_path / "runs.db", virtual_time=True)
 
-    assert {one.scenario.name: one.differences for one in verdicts if one.differences} == {}
+    assert {item.scenario.name: item.differences for item in verdicts if item.differences} == {}
     assert len(verdicts) == 77

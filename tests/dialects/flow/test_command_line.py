@@ -1,4 +1,4 @@
-"""The verbs that Flows bring to the command line."""
+"""The commands for Flows."""
 
 import json
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_check_finds_nothing_in_our_own_cases_that_would_refuse_them(tmp_path: P
     done = CommandLine(tmp_path)("check", *documents, "--json")
 
     assert len(documents) > 100
-    assert [one for one in done.json if one["severity"] == "error"] == []
+    assert [item for item in done.json if item["severity"] == "error"] == []
 
 
 def test_graph_writes_three_forms(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every rule of the language has a test that cites it, or a written reason; and the page says so."""
+"""Every rule of the language has a test that cites it, or a written reason; the page lists them."""
 
 from tests.dialects.flow.coverage import PAGE, REASONS, RULES, citations, page
 

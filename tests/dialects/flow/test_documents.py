@@ -1,4 +1,4 @@
-"""Static checks: each rule of section 2.3 refuses at load, with its code and its place, even where nothing reaches."""
+"""Static checks: each rule of section 2.3 refuses at load, with its code and its place, even in unreachable parts."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def problems_of(document: Any) -> list[Problem]:
 
 
 def errors_of(document: Any) -> set[tuple[str, str]]:
-    return {(one.code, one.path) for one in problems_of(document) if one.severity is Severity.ERROR}
+    return {(item.code, item.path) for item in problems_of(document) if item.severity is Severity.ERROR}
 
 
 def step(action: str, **members: Any) -> dict[str, Any]:
@@ -186,9 +186,9 @@ def test_all_problems_come_at_once_in_the_order_of_the_text_with_line_column_and
     "second": {"action": "Pass", "nxt": "first"}
   }
 }"""
-    found = [(one.line, one.column, one.code, one.message) for one in problems_of(text)]
+    problems = [(item.line, item.column, item.code, item.message) for item in problems_of(text)]
 
-    assert found == [
+    assert problems == [
         (3, 3, "MWL-023", "there is no Step 'frist'; did you mean 'first'?"),
         (5, 15, "MWL-026", "there is no action 'Retrun'; did you mean 'Return'?"),
         (6, 5, "MWL-025", "a Pass Step is missing 'next'"),
@@ -283,18 +283,18 @@ WARNED: list[tuple[str, Any, str]] = [
 
 def test_reruns_inside_reruns_of_the_flow_are_warned_of_and_an_unrelated_catch_is_not() -> None:
     """MWL-047"""
-    again = middleware("loop", onSuccess={"when": "{{ vars.more }}"})
+    again = middleware("loop", onSuccess={"when": "{{ vars.more }}", "assign": {"more": False}})
     clauses = [{"match": {"codes": [pattern]}, "next": "done"} for pattern in ("A.x", "A.*", "B")]
     document = flow({"x": call(mock(), middleware=[again], catch=clauses), "done": returns()}, middleware=[again])
 
-    assert [(one.code, one.path) for one in problems_of(document)] == [("MWL-047", "steps.x.middleware[0]")]
+    assert [(item.code, item.path) for item in problems_of(document)] == [("MWL-047", "steps.x.middleware[0]")]
 
 
 @pytest.mark.parametrize(("code", "document", "path"), WARNED)
 def test_what_is_probably_not_meant_is_warned_of(code: str, document: Any, path: str) -> None:
-    found = {(one.code, one.path) for one in problems_of(document) if one.severity is Severity.WARNING}
+    problems = {(item.code, item.path) for item in problems_of(document) if item.severity is Severity.WARNING}
 
-    assert (code, path) in found
+    assert (code, path) in problems
     assert errors_of(document) == set()
 
 

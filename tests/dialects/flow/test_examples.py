@@ -1,4 +1,4 @@
-"""Every example runs and gives what it promises; those that need one talk to a real local service."""
+"""Every example runs with the promised result; some use a real local service."""
 
 import importlib.util
 import threading
@@ -64,10 +64,10 @@ EXPECTED: dict[str, list[tuple[Any, dict[str, Any]]]] = {
 
 @pytest.fixture
 def shop() -> Iterator[Any]:
-    found = importlib.util.spec_from_file_location("shop_of_the_examples", EXAMPLES / "service.py")
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    result = importlib.util.spec_from_file_location("shop_of_the_examples", EXAMPLES / "service.py")
+    assert result is not None and result.loader is not None
+    module = importlib.util.module_from_spec(result)
+    result.loader.exec_module(module)
     with module.Shop() as shop:
         thread = threading.Thread(target=shop.serve_forever)
         thread.start()

@@ -1,4 +1,4 @@
-"""Invariant 25, growth: `path + more` costs what is added; every reader has what he had."""
+"""Invariant 25, growth: `path + more` costs what is added; every reader keeps its value."""
 
 import sys
 from collections.abc import Callable
@@ -41,8 +41,8 @@ def looping(when: str, assign: dict[str, Any], *inside: dict[str, Any], **target
 
 def grown(world: World) -> list[dict[str, Any]]:
     """What events say of values that have grown."""
-    found = [getattr(event, "bound", {}) for event in world.events]
-    carried = [value for bound in found for value in bound.values() if isinstance(value, dict) and "grows" in value]
+    result = [getattr(event, "bound", {}) for event in world.events]
+    carried = [value for bound in result for value in bound.values() if isinstance(value, dict) and "grows" in value]
     return carried
 
 
@@ -52,7 +52,7 @@ def test_an_arm_that_appends_writes_what_it_appends() -> None:
     world = World(document, [1, 2, 3], crash=True)
 
     assert world.run() == {"type": "success", "value": [*FULL, 1, 2, 3]}
-    assert [one["added"] for one in grown(world)] == [b"[1]", b"[2]", b"[3]"]
+    assert [item["added"] for item in grown(world)] == [b"[1]", b"[2]", b"[3]"]
 
 
 def test_what_is_short_is_written_whole() -> None:
@@ -96,11 +96,11 @@ def test_a_fault_is_the_same_as_of_the_whole(held: Any, more: str, message: str)
         steps = {"a": passing({"ids": f"{{{{ {expression} }}}}"}, "r"), "r": returns()}
         return dict(World(flow(steps, parameters=holding(held))).run())
 
-    found = failed(f"vars.ids + {more}")
+    result = failed(f"vars.ids + {more}")
 
-    assert message in found["message"]
+    assert message in result["message"]
     plain = failed(f"vars['ids'] + {more}")  # so written it is not seen
-    assert (found["code"], found["message"]) == (plain["code"], plain["message"].replace("result[100]", "result[0]"))
+    assert (result["code"], result["message"]) == (plain["code"], plain["message"].replace("result[100]", "result[0]"))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_choice_of_which_an_arm_adds_is_growth(expression: str, added: list[An
     world = World(flow(steps, parameters=holding(FULL)), True, crash=True, limits=Limits(slice=1))
 
     assert world.run() == {"type": "success", "value": FULL + added}
-    assert [jsontext.decode(one["added"]) for one in grown(world)] == ([added] if added else [])
+    assert [jsontext.decode(item["added"]) for item in grown(world)] == ([added] if added else [])
     assert len(max(world.rows, key=len)) < 1_500, "nor is it written whole where nothing is added"
 
 
@@ -133,10 +133,10 @@ def test_a_choice_of_which_an_arm_adds_is_growth(expression: str, added: list[An
     ],
 )
 def test_a_fault_of_a_choice_is_the_same_as_of_the_whole(expression: str) -> None:
-    def failed(written: str) -> tuple[str, str]:
-        steps = {"a": passing({"ids": f"{{{{ {written} }}}}"}, "r"), "r": returns()}
-        found = World(flow(steps, parameters=holding(FULL))).run()
-        return found["code"], found["message"]
+    def failed(expected: str) -> tuple[str, str]:
+        steps = {"a": passing({"ids": f"{{{{ {expected} }}}}"}, "r"), "r": returns()}
+        result = World(flow(steps, parameters=holding(FULL))).run()
+        return result["code"], result["message"]
 
     assert failed(expression) == failed(expression.replace("vars.ids", "vars['ids']"))
 
@@ -200,7 +200,7 @@ class Flaky:
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, arguments: Any, given: Any) -> Answer:
+    def __call__(self, arguments: Any, value: Any) -> Answer:
         self.calls += 1
         return Answer(self.calls) if self.calls % 2 == 0 else Answer(failure=Failed("F", "", True))
 
@@ -241,8 +241,8 @@ def test_a_loop_may_grow_what_it_hands_on() -> None:
 def test_a_task_is_given_the_whole_of_it() -> None:
     seen: list[Any] = []
 
-    def look(arguments: Any, given: Any) -> Answer:
-        seen.append(given)
+    def look(arguments: Any, value: Any) -> Answer:
+        seen.append(value)
         return Answer(None)
 
     steps = {
@@ -265,7 +265,7 @@ def test_much_is_put_beside_the_log_once_and_read_from_there() -> None:
     world = World(flow(steps, parameters=holding(FULL)), crash=True, limits=Limits(slice=10))
 
     assert world.run()["value"] == 141
-    assert sum("sealed" in one for one in grown(world)) == 5
+    assert sum("sealed" in item for item in grown(world)) == 5
     assert len(world.dialect.freeze(world.execution.body)) < 2 * 64 * 1024
     assert sum(map(len, world.values.values())) < 41 * 9_100
 

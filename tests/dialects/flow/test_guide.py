@@ -1,4 +1,4 @@
-"""The guide says what is true: its files are written, its commands run, and what they print is compared."""
+"""The guide is correct: its files are written, its commands run, and their output is compared."""
 
 import re
 import shlex

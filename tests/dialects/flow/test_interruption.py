@@ -57,7 +57,7 @@ def test_external_cancellation_runs_cleanups_inside_out_and_has_no_previous() ->
     """MWL-557 MWL-551"""
     order: list[str] = []
 
-    def tidy(arguments: dict[str, Any], given: Any) -> Answer:
+    def tidy(arguments: dict[str, Any], value: Any) -> Answer:
         order.append(arguments["who"])
         return Answer()
 
@@ -190,8 +190,8 @@ def test_a_result_that_has_reached_the_entry_is_accepted_although_the_timer_come
     world = World(document, work={"quick": answering("accepted", after=0.5)}, limits=Limits(slice=1))
     take = world._take
 
-    def late(given: i.Input, arrived: int) -> None:
-        take(given, arrived)
+    def late(input: i.Input, arrived: int) -> None:
+        take(input, arrived)
         entry = world.execution.body.frames.get(1)
         if entry is not None and entry.rising is not None and world.execution.state.timers:
             for timer in world.execution.state.timers:

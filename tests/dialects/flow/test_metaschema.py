@@ -62,4 +62,4 @@ def test_what_the_meta_schema_refuses_is_refused(seed: int) -> None:
         document = damaged(dice.choice(documents), dice)
         if not published.is_valid(document):
             problems = ours.parse(jsontext.encode(document)).problems
-            assert any(one.severity is Severity.ERROR for one in problems), document
+            assert any(item.severity is Severity.ERROR for item in problems), document

@@ -21,7 +21,7 @@ from perdure.dialects.flow.state.failures import Fault, invalid
 from perdure.dialects.flow.state.values import Result
 from perdure.dialects.flow.steps import ACTIONS
 from perdure.dialects.flow.steps.protocol import Action
-from perdure.documents.cursor import Finding
+from perdure.documents.cursor import DocumentFinding
 from perdure.kernel import jsontext
 from perdure.kernel.graph import Edge
 from perdure.kernel.problems import Problem, Severity
@@ -54,7 +54,7 @@ class GuardAction(Action):
         condition = Field(raw["condition"], AMBIENT | {"step"}, pointer(site, "condition"))
         return GuardFields(condition, Clause(raw["otherwise"], None, {}))
 
-    def advise(self, fields: GuardFields) -> Iterator[Finding]:
+    def advise(self, fields: GuardFields) -> Iterator[DocumentFinding]:
         if fields.condition.is_literal:
             yield warning("GUARD", "this condition never changes", fields.condition.site)
 

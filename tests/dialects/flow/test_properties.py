@@ -1,4 +1,4 @@
-"""Random Flows: whatever they do, they end, leave nothing behind, and do the same however they are cut and crashed."""
+"""Random Flows: they end, leave nothing behind, and do the same however they are split and crashed."""
 
 import random
 from typing import Any
@@ -109,8 +109,8 @@ class Author:
                 return cleanup(self._call(depth - 1), *self._stack(0))
 
 
-def work(arguments: dict[str, Any], given: Any) -> Answer:
-    return Answer(given, after=arguments["delay"] * SECOND, stubborn=arguments["stubborn"])
+def work(arguments: dict[str, Any], value: Any) -> Answer:
+    return Answer(value, after=arguments["delay"] * SECOND, stubborn=arguments["stubborn"])
 
 
 def world(document: dict[str, Any], **options: Any) -> World:

@@ -1,17 +1,17 @@
-"""What a Flow can call: everything in the registry, other documents, and middleware of one's own."""
+"""What a Flow can call: everything in the registry, other documents, and custom middleware."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure.cli.conformance_cases import read_suite
 from perdure.dialects.flow.middleware import KNOWN, register
-from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Pass, PhaseContext
+from perdure.dialects.flow.middleware.protocol import Again, Emit, Middleware, MiddlewareDirective, Pass, PhaseContext
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.views.result_comparison import differences
 from perdure.kernel import jsontext
 from perdure.kernel.values import SECOND
+from perdure.services.flow.conformance import read_suite
 from perdure.testing import FakeClock
 from perdure.testing import World as EngineWorld
 from perdure.wiring import Engine
@@ -42,8 +42,8 @@ async def test_a_database_is_a_provider_like_any_other(tmp_path: Path, monkeypat
     steps = {"c": call(task("sqlite", **table), next="d"), "d": call(task("sqlite", **query)), "done": returns()}
     again = flow({"c": call(task("sqlite", **{**table, "command": "INSERT INTO t VALUES (1)"})), "done": returns()})
 
-    found = await result_of(tmp_path, flow(steps))
-    assert found["value"] == {"rows": [{"b": 3}], "row_count": 1, "columns": ["b"]}
+    result = await result_of(tmp_path, flow(steps))
+    assert result["value"] == {"rows": [{"b": 3}], "row_count": 1, "columns": ["b"]}
     assert "Provider.Call.Sqlite.Constraint" in codes(await result_of(tmp_path, again))
 
 
@@ -107,13 +107,13 @@ class Cache(Middleware):
     parameters = {"onEntry": Parameters({"type": "object", "properties": {"hit": {}}})}  # noqa: RUF012
     metadata = {"runs": 0}  # noqa: RUF012
 
-    def on_entry(self, context: PhaseContext) -> Directive:
+    def on_entry(self, context: PhaseContext) -> MiddlewareDirective:
         assert context.arguments is not None
         if "hit" in context.arguments:
             return Emit(result={"type": "success", "value": context.arguments["hit"]})
         return Pass(becomes={"runs": 1})
 
-    def on_success(self, context: PhaseContext) -> Directive:
+    def on_success(self, context: PhaseContext) -> MiddlewareDirective:
         assert context.result is not None
         if context.metadata["runs"] < 3:
             return Again(becomes={"runs": context.metadata["runs"] + 1})
@@ -138,7 +138,7 @@ def test_a_middleware_of_ones_own_can_substitute_and_run_again() -> None:
 class Careless(Middleware):
     uri = "mwl:provider.middleware/tests/care-less/v1"
 
-    def on_success(self, context: PhaseContext) -> Directive:
+    def on_success(self, context: PhaseContext) -> MiddlewareDirective:
         raise ZeroDivisionError("oops")
 
 
@@ -176,10 +176,10 @@ async def test_a_live_run_shows_where_it_is(tmp_path: Path) -> None:
     )
     async with Engine(f"sqlite:///{tmp_path}/runs.db", clock=FakeClock()) as engine:
         handle = await engine.start(document)
-        shown = await handle.show()
+        view = await handle.show()
 
-        assert shown["type"] in ("running", "waiting")
-        assert [frame["flow"] for frame in shown["frames"]] == ["/", "/flows/sub"]
+        assert view["type"] in ("running", "waiting")
+        assert [frame["flow"] for frame in view["frames"]] == ["/", "/flows/sub"]
         await handle.cancel("enough")
         await engine.wait(handle.id)
         assert await handle.show() == {"type": "cancellation", "code": "System.Cancelled", "message": "enough"}

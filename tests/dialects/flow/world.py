@@ -87,23 +87,27 @@ class World:
     def _fresh(self) -> Execution:
         return Execution(RunId("run"), self.dialect, self.dialect.load(self.text))
 
-    def _offer(self, at: Instant, rank: int, given: i.Input) -> None:
+    def _offer(self, at: Instant, rank: int, input: i.Input) -> None:
         self.count += 1
-        heappush(self.queue, (at, rank, self.count, given))
+        heappush(self.queue, (at, rank, self.count, input))
 
     def run(self) -> Any:
         while not self.execution.state.status.is_final:
             assert self.queue, f"stuck: {self.dialect.show(self.execution, self.values)}"
-            at, _, _, given = heappop(self.queue)
+            at, _, _, value = heappop(self.queue)
             self.now = max(self.now, at)
             if self.outage[0] <= self.now - START < self.outage[1]:
                 self.now = START + self.outage[1]  # it arrived in time, but nobody was there to take it up
-            self._take(given, at)
+            self._take(value, at)
         return self.dialect.show(self.execution, self.values)
 
-    def _take(self, given: i.Input, arrived: Instant) -> None:
+    def redrive(self) -> Any:
+        self._take(i.Reopen(), self.now)
+        return self.run()
+
+    def _take(self, input: i.Input, arrived: Instant) -> None:
         self.now += self.pace
-        turn = Turn(self.execution, given, arrived, self.now)
+        turn = Turn(self.execution, input, arrived, self.now)
         while (needs := decide(turn, self.limits)) is not None:
             turn.texts |= {name: self.values[name] for name in needs.digests}
             turn.answers |= dict.fromkeys(needs.lookups)  # there is no catalog
@@ -136,8 +140,8 @@ class World:
         match event:
             case e.TimerSet(timer, due, rank):
                 self._offer(due, 1 + rank, i.TimerDue(timer))
-            case e.TaskScheduled(task, provider, _, arguments, given):
-                answer = self.work[provider](self._data(arguments), self._data(given))
+            case e.TaskScheduled(task, provider, _, arguments, value):
+                answer = self.work[provider](self._data(arguments), self._data(value))
                 self._offer(self.now + answer.after, 0, i.TaskResult(task, 1, 1, answer.outcome()))
                 if answer.stubborn:
                     self.stubborn.add(task)

@@ -93,23 +93,23 @@ def play(case: Case, *, slots: int = 1_000, seed: int | None = None, crash: bool
     )
     steer = iter(case.steer)
     world.settle()
-    while not world.is_over and (said := next(steer, None)) is not None:
-        _say(world, said)
+    while not world.is_over and (output := next(steer, None)) is not None:
+        _say(world, output)
         world.settle()
     return world
 
 
-def _say(world: World, said: dict[str, Any]) -> None:
-    world.tell(input_of(said))
+def _say(world: World, message: dict[str, Any]) -> None:
+    world.tell(input_of(message))
 
 
-def input_of(said: dict[str, Any], key: str = "") -> i.Input:
+def input_of(message: dict[str, Any], key: str = "") -> i.Input:
     """What an operator says; `key` names it, so that it can be said twice and count once."""
-    if "patch" in said:
-        return i.Steer("patch", jsontext.encode({"ctx": said["patch"]}), key, by="operator")
-    if "cancel" in said:
-        return i.Cancel(said["cancel"])
-    return i.Steer(said["verb"], b"{}", key)
+    if "patch" in message:
+        return i.Steer("patch", jsontext.encode({"ctx": message["patch"]}), key, by="operator")
+    if "cancel" in message:
+        return i.Cancel(message["cancel"])
+    return i.Steer(message["verb"], b"{}", key)
 
 
 async def stage_play(case: Case, folder: Path, **options: Any) -> Stage:
@@ -120,10 +120,10 @@ async def stage_play(case: Case, folder: Path, **options: Any) -> Stage:
     await stage.world.boot()
     await stage.begin("playbook", case.document.encode(), case.workload, {"applied": applied(case.children)})
     await stage.settle()
-    for number, said in enumerate(case.steer):
+    for number, output in enumerate(case.steer):
         if await stage.is_over():
             break
-        await stage.tell(input_of(said, f"said-{number}"))
+        await stage.tell(input_of(output, f"said-{number}"))
         await stage.settle()
     return stage
 

@@ -1,4 +1,4 @@
-"""Every scenario folder, played in every way: nothing about slots, arrival orders or crashes may change how it ends."""
+"""Every scenario folder, run in every way: slots, arrival orders and crashes do not change how it ends."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_a_case_has_no_problems(case: Case) -> None:
 
     world = World(case.document, work={"say": str, "flaky": str, "slow": str, "fail": str})
 
-    judged = world.dialect.parse(world.text)
-    program, problems = judged.program, judged.problems
+    validated = world.dialect.parse(world.text)
+    program, problems = validated.program, validated.problems
 
     assert program is not None, [problem.describe(case.name) for problem in problems]

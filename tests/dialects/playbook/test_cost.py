@@ -24,12 +24,12 @@ class Cost:
 
     def is_at_most(self, other: "Cost", factor: float) -> bool:
         mine, others = (self.events, self.bytes, self.calls), (other.events, other.bytes, other.calls)
-        return all(one <= another * factor for one, another in zip(mine, others, strict=True))
+        return all(item <= another * factor for item, another in zip(mine, others, strict=True))
 
 
-def cost(document: bytes, given: Any, steps: int) -> Cost:
+def cost(document: bytes, value: Any, steps: int) -> Cost:
     """Per step, of a whole run with a task in each."""
-    world = World(document, given, work={"echo": lambda arguments: arguments["value"]})
+    world = World(document, value, work={"echo": lambda arguments: arguments["value"]})
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -38,10 +38,10 @@ def cost(document: bytes, given: Any, steps: int) -> Cost:
 
     sys.setprofile(count)
     try:
-        shown = world.settle()
+        view = world.settle()
     finally:
         sys.setprofile(None)
-    assert shown["status"] == "success"
+    assert view["status"] == "success"
     assert len(world.performed) == steps
     return Cost(len(world.events) / steps, sum(map(len, world.rows)) / steps, calls / steps)
 
@@ -96,14 +96,14 @@ def test_to_take_the_first_of_many_is_no_search(name: str) -> None:
 def test_all_queues_are_known_here() -> None:
     fields = msgspec.structs.fields(b.Body)
 
-    assert {one.name for one in fields if one.type == b.Queue} == set(QUEUES)
+    assert {item.name for item in fields if item.type == b.Queue} == set(QUEUES)
 
 
 def test_what_a_join_holds_is_a_queue_per_branch() -> None:
     held = b.JoinTracker({"a": OrderedDict({2: None, 1: None})})
     body = b.Body(forks={b.WHOLE: b.TokenFork(trackers={"join": held})}, workload=Value(b"{}"))
 
-    found = b.thaw(b.freeze(body)).forks[b.WHOLE].trackers["join"].held["a"]
+    result = b.thaw(b.freeze(body)).forks[b.WHOLE].trackers["join"].held["a"]
 
-    assert type(found) is OrderedDict
-    assert list(found) == [2, 1]
+    assert type(result) is OrderedDict
+    assert list(result) == [2, 1]

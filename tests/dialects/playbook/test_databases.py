@@ -36,9 +36,9 @@ workflow:
       - all: {{kind: noop, result: "{{{{ results }}}}"}}
 """)
 
-    shown = await run(tmp_path, text, {"v": "it's {{ not }} a template", "file": f"{tmp_path}/x.db"})
+    view = await run(tmp_path, text, {"v": "it's {{ not }} a template", "file": f"{tmp_path}/x.db"})
 
-    assert shown["result"] == {
+    assert view["result"] == {
         "create": {"rows": [], "row_count": 0, "columns": []},
         "fill": {"rows": [], "row_count": 2, "columns": []},
         "read": {
@@ -97,8 +97,8 @@ async def test_a_time_limit_undoes_the_task(tmp_path: Path, postgres_url: str) -
     seen = await outcome(tmp_path, "postgres", auth=auth, commands=late, spec={"timeout": "300ms"})
 
     assert (seen["error"]["kind"], seen["error"]["retryable"]) == ("timeout", True)
-    found = await outcome(tmp_path, "postgres", auth=auth, query="SELECT count(*) AS n FROM t")
-    assert found["result"]["rows"] == [{"n": 0}]
+    result = await outcome(tmp_path, "postgres", auth=auth, query="SELECT count(*) AS n FROM t")
+    assert result["result"]["rows"] == [{"n": 0}]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_killed_engine_leaves_nothing_half_written_and_goes_on(tmp_path: Path,
 
 def problems(text: str, lacks: Any = lambda kind: None) -> list[tuple[str, str, str]]:
     found = Playbook(lacks=lacks).parse(text.encode()).problems
-    return [(one.code, one.message, one.hint) for one in found]
+    return [(item.code, item.message, item.hint) for item in found]
 
 
 def test_a_task_without_statements_is_refused() -> None:
@@ -190,5 +190,5 @@ def test_a_missing_library_is_a_warning_of_check() -> None:
 
     [(code, message, hint)] = problems(task("postgres", query="SELECT 1"), lacks)
 
-    assert (code, "cannot work on this machine" in message) == ("PBK-101", True)
+    assert (code, "cannot be used on this machine" in message) == ("PBK-101", True)
     assert "pip install 'perdure[postgres]'" in hint

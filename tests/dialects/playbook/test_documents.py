@@ -1,4 +1,4 @@
-"""What a document may say: every problem at once, with its place, its rule and its remedy (sections 1.1 to 1.8)."""
+"""Valid documents, and every problem at once, with its place, its rule and its remedy (sections 1.1 to 1.8)."""
 
 # ruff: noqa: E501 - one mistake per line reads best
 
@@ -65,7 +65,7 @@ BAD: list[tuple[str, str, str, str]] = [
     (step("tool: {kind: noop}, loop: {in: [1], iterator: x, pagination: {}}"), "PBK-032", "workflow[0].loop.pagination", "jump"),
     (playbook(STEP + "\nworkflow: []"), "DOC-DUPLICATE-KEY", "", "workflow"),
     (playbook(STEP) + "\n---\na: 1\n", "DOC-COUNT", "", "second document"),
-    (playbook("executor: {profile: local, kind: distributed}\n" + STEP), "PBK-006", "executor", "different"),
+    (playbook("executor: {profile: local, kind: distributed}\n" + STEP), "PBK-006", "executor", "contradict"),
     (playbook("executor: {spec: {entry_step: z}}\n" + STEP), "PBK-007", "executor.spec.entry_step", "'z'"),
     (playbook("executor: {spec: {final_step: 3}}\n" + STEP), "PBK-007", "executor.spec.final_step", "name of a step"),
     (playbook("executor: {spec: {no_next_is_error: 1}}\n" + STEP), "PBK-007", "executor.spec.no_next_is_error", "true or false"),
@@ -195,16 +195,18 @@ BAD: list[tuple[str, str, str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "path", "words"), BAD, ids=[f"{row[1]}-{index}" for index, row in enumerate(BAD)]
+    ("text", "code", "path", "message"), BAD, ids=[f"{row[1]}-{index}" for index, row in enumerate(BAD)]
 )
-def test_a_mistake_is_named_with_its_rule_its_place_and_its_remedy(text: str, code: str, path: str, words: str) -> None:
+def test_a_mistake_is_named_with_its_rule_its_place_and_its_remedy(
+    text: str, code: str, path: str, message: str
+) -> None:
     """PBK-034."""
-    found = problems_of(text)
+    problems = problems_of(text)
 
-    told = [(problem.code, problem.path) for problem in found]
-    assert any(one == code and at.startswith(path) for one, at in told), told
-    problem = next(one for one in found if one.code == code and one.path.startswith(path))
-    assert words in problem.message + problem.hint
+    told = [(problem.code, problem.path) for problem in problems]
+    assert any(item == code and at.startswith(path) for item, at in told), told
+    problem = next(item for item in problems if item.code == code and item.path.startswith(path))
+    assert message in problem.message + problem.hint
     assert problem.line is not None and problem.column is not None
 
 
@@ -218,10 +220,10 @@ def test_legacy_words_of_a_step_are_refused_with_their_replacement(word: str) ->
 
 def test_all_problems_are_told_at_once_in_order_of_the_text() -> None:
     """PBK-034."""
-    found = problems_of(playbook("vars: 1\nworkflow: [{step: a, tool: {kind: x}}, {step: a, next: b}]"))
+    problems = problems_of(playbook("vars: 1\nworkflow: [{step: a, tool: {kind: x}}, {step: a, next: b}]"))
 
-    assert [problem.code for problem in found] == ["PBK-032", "PBK-019", "PBK-004", "PBK-028"]
-    assert [problem.line for problem in found] == [5, 6, 6, 6]
+    assert [problem.code for problem in problems] == ["PBK-032", "PBK-019", "PBK-004", "PBK-028"]
+    assert [problem.line for problem in problems] == [5, 6, 6, 6]
 
 
 WARN: list[tuple[str, str]] = [
@@ -236,20 +238,20 @@ WARN: list[tuple[str, str]] = [
         step("tool: {kind: noop, spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {x: 1}}}}]}}}, loop: {in: [1], iterator: i, spec: {mode: parallel}}"),
         "iterations of a parallel loop set ctx",
     ),
-    (step('tool: {kind: noop, result: "{{ who }}"}'), "nothing is called 'who'"),
+    (step('tool: {kind: noop, result: "{{ who }}"}'), "there is no 'who'"),
     (step('tool: {kind: noop, result: "{{ keychain.k.token }}"}'), "no entry 'k'"),
     (step("tool: {kind: http, url: x, auth: api}"), "'api' is not in the keychain"),
-    (playbook("keychain: [{name: k, kind: bearer, token: abc}]\n" + STEP), "stands in the document"),
-    (playbook('keychain: [{name: k, kind: bearer, token: "{{ workload.t }}"}]\n' + STEP), "recorded with the run"),
-    (playbook("keychain: [{name: k, kind: bearer, tokn: abc}]\n" + STEP), "does not know 'tokn'"),
+    (playbook("keychain: [{name: k, kind: bearer, token: abc}]\n" + STEP), "is written in the document"),
+    (playbook('keychain: [{name: k, kind: bearer, token: "{{ workload.t }}"}]\n' + STEP), "the input of a run is recorded"),
+    (playbook("keychain: [{name: k, kind: bearer, tokn: abc}]\n" + STEP), "has no field 'tokn'"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "words"), WARN, ids=[row[1] for row in WARN])
-def test_what_is_probably_not_meant_is_only_a_warning(text: str, words: str) -> None:
+@pytest.mark.parametrize(("text", "message"), WARN, ids=[row[1] for row in WARN])
+def test_what_is_probably_not_meant_is_only_a_warning(text: str, message: str) -> None:
     """PBK-033 PBK-146 PBK-186."""
     assert problems_of(text) == []
-    assert any(words in problem.message for problem in problems_of(text, Severity.WARNING))
+    assert any(message in problem.message for problem in problems_of(text, Severity.WARNING))
 
 
 GOOD = [
@@ -277,8 +279,8 @@ def test_what_is_allowed_has_no_errors(text: str) -> None:
 
 
 def program_of(text: str) -> Any:
-    judged = Playbook().parse(text.encode())
-    program, problems = judged.program, judged.problems
+    validated = Playbook().parse(text.encode())
+    program, problems = validated.program, validated.problems
     assert program is not None, problems
     return program
 

@@ -49,8 +49,8 @@ async def start(world: World) -> RunInWorld:
     return RunInWorld(world, handle.id)
 
 
-def essence(shown: Any) -> Any:
-    return {name: shown[name] for name in ("status", "ctx", "steps", "branches", "failures", "result")}
+def essence(view: Any) -> Any:
+    return {name: view[name] for name in ("status", "ctx", "steps", "branches", "failures", "result")}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Every example runs and gives what it promises."""
+"""Every example runs with the promised result."""
 
 import runpy
 from collections.abc import Iterator

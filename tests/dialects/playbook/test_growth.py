@@ -1,4 +1,4 @@
-"""Invariant 25, growth: a key of `ctx` that grows is recorded as what is added; views have the whole (PBK-153)."""
+"""Invariant 25, growth: of a key of `ctx` that grows only the addition is recorded; views have the whole (PBK-153)."""
 
 import sys
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def test_what_is_added_is_recorded(assigned: str, added: Any, each: str) -> None
 
     assert world.run()["status"] == "success"
     assert ctx(world)["ids"] == added * 20
-    assert [jsontext.decode(one["ids"]) for one in patches(world)[5:]] == [added] * 15
+    assert [jsontext.decode(item["ids"]) for item in patches(world)[5:]] == [added] * 15
     assert sum(isinstance(event, p.CtxGrows) for event in world.events) >= 15
 
 
@@ -75,9 +75,9 @@ def test_the_history_tells_the_whole_key() -> None:
     world.run()
     turns = [turn for row in world.rows for turn in decode_turns(world.dialect, row)]
 
-    told = [one for one in world.dialect.history(RunId("run"), turns) if one["event_type"] == "ctx.patched"]
+    events = [item for item in world.dialect.history(RunId("run"), turns) if item["event_type"] == "ctx.patched"]
 
-    assert [len(one["payload"]["values"]["ids"]) for one in told if "ids" in one["payload"]["values"]] == [
+    assert [len(item["payload"]["values"]["ids"]) for item in events if "ids" in item["payload"]["values"]] == [
         2 * rounds for rounds in range(1, 10)
     ]
 
@@ -150,10 +150,10 @@ def test_a_value_that_has_grown_too_large_is_refused_as_before() -> None:
     """PBK-155"""
     world = World(collecting(2_000, "{{ ctx.get('ids', []) + [outcome.result] }}"))
 
-    shown = world.run()
+    view = world.run()
 
-    assert shown["status"] == "failed"
-    assert "CTX_VALUE_TOO_LARGE" in str(shown)
+    assert view["status"] == "failed"
+    assert "CTX_VALUE_TOO_LARGE" in str(view)
 
 
 def test_a_reducer_of_a_loop_that_goes_item_by_item_adds() -> None:
@@ -193,8 +193,8 @@ workflow:
 
     assert world.run()["status"] == "success"
     assert ctx(world)["ids"] == list(range(150))
-    told = [dict(event.set_ctx) for event in world.events if isinstance(event, p.NextEvaluated) and event.set_ctx]
-    assert told[-1]["ids"] == b"[149]"
+    events = [dict(event.set_ctx) for event in world.events if isinstance(event, p.NextEvaluated) and event.set_ctx]
+    assert events[-1]["ids"] == b"[149]"
 
 
 def test_an_older_server_is_told_the_whole() -> None:

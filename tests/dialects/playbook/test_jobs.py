@@ -75,7 +75,7 @@ async def test_what_failures_of_scripts_are_called(tmp_path: Path, fields: Any, 
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "said"),
+    ("kind", "fields", "message"),
     [
         ("container", {"runtime": {"command": "ls"}}, "a container needs an image"),
         ("container", {"runtime": {"image": "a", "imagine": 1}}, "a runtime has no member 'imagine'"),
@@ -83,11 +83,11 @@ async def test_what_failures_of_scripts_are_called(tmp_path: Path, fields: Any, 
         ("script", {"runtime": {}}, "needs 'script'"),
     ],
 )
-def test_jobs_that_cannot_run_are_refused(kind: str, fields: Any, said: str) -> None:
+def test_jobs_that_cannot_run_are_refused(kind: str, fields: Any, message: str) -> None:
     """PBK-098."""
     [problem] = Playbook().parse(task(kind, **fields).encode()).problems
 
-    assert said in problem.message
+    assert message in problem.message
 
 
 async def test_a_container_without_a_program_to_run_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

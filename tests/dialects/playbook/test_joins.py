@@ -1,9 +1,9 @@
-"""Joins: what a run shows of them, what its history says, and what they cost (PBK-130)."""
+"""Joins: in views of a run, in its history, and what they cost (PBK-130)."""
 
 from typing import Any
 
 from perdure.dialects.playbook import Playbook
-from tests.dialects.playbook.test_chronicle import told
+from tests.dialects.playbook.test_history import told
 from tests.dialects.playbook.world import World, playbook
 
 JOIN = playbook("""
@@ -24,11 +24,11 @@ def test_a_join_that_holds_tokens_is_shown_and_told() -> None:
     """PBK-130 PBK-213 PBK-232."""
     world = World(JOIN, work=SAY, crash=True)
 
-    shown = world.settle()
+    view = world.settle()
 
-    assert shown["status"] == "waiting"
-    assert shown["joins"] == [{"step": "join", "fork": "r1", "need": 2, "arrived": ["a"], "missing": ["b"]}]
-    assert [pending["step"] for pending in shown["pending"]] == ["b"]
+    assert view["status"] == "waiting"
+    assert view["joins"] == [{"step": "join", "fork": "r1", "need": 2, "arrived": ["a"], "missing": ["b"]}]
+    assert [pending["step"] for pending in view["pending"]] == ["b"]
 
     world.patch({"go": True})
     world.settle()
@@ -77,7 +77,7 @@ def test_an_arc_that_passes_a_join_by_is_warned_of() -> None:
     """PBK-130."""
     text = JOIN.replace("from: [a, b]", "from: [a]")
 
-    (problem,) = [one for one in Playbook(SAY.__contains__).parse(text.encode()).problems if one.code == "PBK-130"]
+    (problem,) = [item for item in Playbook(SAY.__contains__).parse(text.encode()).problems if item.code == "PBK-130"]
 
     assert "tokens from 'b' do not wait here" in problem.message
 
@@ -90,7 +90,7 @@ workflow:
   - {step: b, tool: {kind: noop}}
   - {step: j, spec: {join: {from: [a, b]}}, tool: {kind: noop}}
 """)
-    judged = Playbook(lambda name: True).parse(text.encode())
+    validated = Playbook(lambda name: True).parse(text.encode())
 
-    assert not judged.has_errors
-    assert [one.path for one in judged.problems if one.code == "PBK-130"] == ["workflow[2].spec.join.from[1]"]
+    assert not validated.has_errors
+    assert [item.path for item in validated.problems if item.code == "PBK-130"] == ["workflow[2].spec.join.from[1]"]

@@ -93,12 +93,12 @@ def server() -> Iterator[_Server]:
 
 async def run(folder: Path, text: str, workload: Any = None, applied: tuple[str, ...] = ()) -> Any:
     async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
-        children = [AppliedDocument("kid.yaml", one) for one in applied]
+        children = [AppliedDocument("kid.yaml", item) for item in applied]
         handle = await engine.start(text.encode(), workload, applied=children)
         await asyncio.wait_for(engine.wait(handle.id), 30)
-        shown = await handle.show()
-        shown["history"] = [*await handle.history(), *await handle.history(raw=True)]
-    return shown
+        view = await handle.show()
+        view["history"] = [*await handle.history(), *await handle.history(raw=True)]
+    return view
 
 
 ENDING = ["workflow.finished", "playbook.finished", "playbook.processed"]
@@ -131,19 +131,19 @@ workflow:
         result = [len(c), c, a]
 """)
 
-    shown = await run(tmp_path, text)
+    view = await run(tmp_path, text)
 
-    assert shown["status"] == "success"
-    assert shown["result"] == [len(SECRET), "[redacted]", {"token": "[redacted]", "pin": "[redacted]"}]
+    assert view["status"] == "success"
+    assert view["result"] == [len(SECRET), "[redacted]", {"token": "[redacted]", "pin": "[redacted]"}]
 
 
 @pytest.mark.parametrize(
-    ("entry", "words"),
+    ("entry", "message"),
     [
         ("{name: a, kind: secret_manager, provider: env, map: {t: ABSENT}}", "PERDURE_KEYCHAIN_ENV=ABSENT"),
         (
             '{name: a, kind: secret_manager, provider: env, map: {t: "{{ workload.name }}"}}',
-            "data may not say which secret",
+            "data cannot choose a secret",
         ),
         (
             "{name: a, kind: secret_manager, provider: env, map: {t: \"{{ 'HOME_TOKEN' }}\"}}",
@@ -167,19 +167,19 @@ workflow:
     ],
 )
 async def test_a_keychain_that_cannot_be_resolved_ends_the_execution_before_any_token(
-    entry: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    entry: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PBK-180: code KEYCHAIN_RESOLUTION, and no token ever existed."""
     monkeypatch.setenv("HOME_TOKEN", "x" * 10)
     text = playbook(f"keychain: [{entry}]\nworkflow: [{{step: s, tool: {{kind: noop}}}}]")
 
-    shown = await run(tmp_path, text, {"name": "HOME_TOKEN"})
+    view = await run(tmp_path, text, {"name": "HOME_TOKEN"})
 
-    assert (shown["status"], shown["code"]) == ("failed", "KEYCHAIN_RESOLUTION")
-    told = [event.get("event_type") for event in shown["history"] if "event_type" in event]
-    assert shown["steps"] == {} and told == ["playbook.execution.requested", "playbook.request.evaluated", *ENDING]
-    (failure,) = shown["failures"]
-    assert words.lower() in failure["error"]["message"].lower(), failure
+    assert (view["status"], view["code"]) == ("failed", "KEYCHAIN_RESOLUTION")
+    events = [event.get("event_type") for event in view["history"] if "event_type" in event]
+    assert view["steps"] == {} and events == ["playbook.execution.requested", "playbook.request.evaluated", *ENDING]
+    (failure,) = view["failures"]
+    assert message.lower() in failure["error"]["message"].lower(), failure
 
 
 async def test_the_host_lists_what_may_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,10 +215,10 @@ workflow:
       code: result = k["gcp"]["k"] == "pa55-gcp" and k["azure"]["k"] == "pa55-azure" and k["session"]["access_token"] == "pa55-session"
 """)  # noqa: E501
 
-    shown = await run(tmp_path, text)
+    view = await run(tmp_path, text)
 
-    assert shown["result"] is True, shown["failures"]
-    assert [one["authorization"] for one in server.seen] == ["Bearer pa55-cloud"] * 3
+    assert view["result"] is True, view["failures"]
+    assert [item["authorization"] for item in server.seen] == ["Bearer pa55-cloud"] * 3
     assert server.seen[0]["path"] == "/v1/projects/p/secrets/s/versions/latest:access"
     assert server.seen[1]["path"] == "/secrets/s?api-version=7.4"
 
@@ -260,15 +260,15 @@ workflow:
 """,  # noqa: E501
     )
 
-    shown = await run(tmp_path, text)
+    view = await run(tmp_path, text)
 
-    assert shown["status"] == "success", shown["failures"]
+    assert view["status"] == "success", view["failures"]
     assert server.asked["/token"] == 1
-    form = next(one for one in server.seen if one["path"] == "/token")
+    form = next(item for item in server.seen if item["path"] == "/token")
     assert parse_qs(form["body"])["client_secret"] == ["pa55-client-secret"]
-    sent = [one["authorization"] for one in server.seen if one["path"] in ("/a", "/b", "/c", "/d")]
+    sent = [item["authorization"] for item in server.seen if item["path"] in ("/a", "/b", "/c", "/d")]
     assert sent == ["Bearer pa55-token-1"] * 4
-    assert shown["result"]["data"]["got"] == "Bearer [redacted]"
+    assert view["result"]["data"]["got"] == "Bearer [redacted]"
 
 
 async def test_twenty_tasks_renew_a_token_once(tmp_path: Path, server: _Server, client: None) -> None:
@@ -290,11 +290,11 @@ workflow:
         await asyncio.sleep(0.01)
     server.lifetime = 3600
 
-    shown = await first
+    view = await first
 
-    assert shown["status"] == "success", shown["failures"]
+    assert view["status"] == "success", view["failures"]
     assert server.asked["/token"] == 2
-    sent = Counter(one["authorization"] for one in server.seen if one["path"] == "/a")
+    sent = Counter(item["authorization"] for item in server.seen if item["path"] == "/a")
     assert sent == {"Bearer pa55-token-2": 20}
 
 
@@ -356,7 +356,7 @@ workflow:
     tool: {{kind: http, url: "{server.address}/{{{{ iter.n }}}}", auth: "{{{{ iter.n }}}}", spec: {{policy: {SEEN}}}}}
 """)
 
-    shown = await run(tmp_path, text)
+    view = await run(tmp_path, text)
 
     own, user, key, query, ref, stored = server.seen
     assert own["authorization"] == "Bearer pa55-own"
@@ -365,15 +365,15 @@ workflow:
     assert query["path"] == "/query?k=pa55-own"
     assert ref["authorization"] == "Basic YWRhOnBhNTUtYWRh"
     assert stored["authorization"] == "Bearer pa55-stored"
-    told = shown["ctx"]["seen"]
-    assert [one["status"] for one in told] == ["ok"] * 6 + ["error"]
+    told = view["ctx"]["seen"]
+    assert [item["status"] for item in told] == ["ok"] * 6 + ["error"]
     assert (told[-1]["error"]["kind"], told[-1]["error"]["code"]) == ("auth", "AUTH_UNKNOWN")
     assert told[1]["result"]["data"]["got"] == "Basic [redacted]"
-    assert "pa55" not in json.dumps(shown)
+    assert "pa55" not in json.dumps(view)
 
 
 @pytest.mark.parametrize(
-    ("workload", "keychain", "tool", "given", "is_open"),
+    ("workload", "keychain", "tool", "value", "is_open"),
     [
         ("{who: fine}", "", 'auth: "{{ workload.who }}"', {}, True),
         ("{who: fine}", "", 'auth: "{{ workload.who }}"', {"who": "grave"}, False),
@@ -401,7 +401,7 @@ async def test_data_choose_no_credential(
     workload: str,
     keychain: str,
     tool: str,
-    given: dict[str, Any],
+    value: dict[str, Any],
     is_open: bool,
 ) -> None:
     """PBK-186, Invariant 28: a name counts where the document has it written out, or gives it by its own defaults."""
@@ -416,11 +416,11 @@ workflow:
     tool: {{kind: http, url: "{server.address}/a", {tool}}}
 """)
 
-    shown = await run(tmp_path, text, given)
+    view = await run(tmp_path, text, value)
 
-    assert [one["authorization"][:11] for one in server.seen] == (["Bearer pa55"] if is_open else [])
+    assert [item["authorization"][:11] for item in server.seen] == (["Bearer pa55"] if is_open else [])
     if not is_open:
-        assert "data may not say" in json.dumps(shown)
+        assert "data cannot choose" in json.dumps(view)
 
 
 async def test_data_choose_no_secret_of_a_task(
@@ -435,9 +435,9 @@ workflow:
       - send: {{kind: http, url: "{server.address}/a", headers: {{x-key: "{{{{ results.read }}}}"}}}}
 """)
 
-    shown = await run(tmp_path, text, {"which": "GRAVE"})
+    view = await run(tmp_path, text, {"which": "GRAVE"})
 
-    assert server.seen == [] and "data may not say" in json.dumps(shown)
+    assert server.seen == [] and "data cannot choose" in json.dumps(view)
 
 
 # Secrets read by a task.
@@ -463,14 +463,14 @@ workflow:
     tool: {{kind: noop, result: ["{{{{ args.given }}}}", "{{{{ steps.s.result }}}}"]}}
 """)  # noqa: E501
 
-    shown = await run(tmp_path, text)
+    view = await run(tmp_path, text)
 
-    assert shown["status"] == "success", shown["failures"]
-    assert shown["result"] == ["[redacted]", "[redacted]"]
-    assert shown["ctx"]["seen"]["result"] == "[redacted]"
-    (sent,) = [one for one in server.seen if one["path"] == "/use"]
+    assert view["status"] == "success", view["failures"]
+    assert view["result"] == ["[redacted]", "[redacted]"]
+    assert view["ctx"]["seen"]["result"] == "[redacted]"
+    (sent,) = [item for item in server.seen if item["path"] == "/use"]
     assert (sent["authorization"], sent["x-two"]) == ("Bearer pa55-api", "pa55-api")
-    assert "pa55" not in json.dumps(shown["history"])
+    assert "pa55" not in json.dumps(view["history"])
 
 
 async def test_a_secret_does_not_go_where_it_would_be_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,11 +486,11 @@ workflow:
       - call: {{kind: playbook, path: kid, args: {{x: "{{{{ results.read }}}}"}}}}
 """)
 
-    shown = await run(tmp_path, text, applied=(kid,))
+    view = await run(tmp_path, text, applied=(kid,))
 
-    assert shown["ctx"]["seen"]["result"] == {"read": "[redacted]"}
-    assert shown["failures"][0]["error"]["code"] == "SECRET_ESCAPES"
-    assert "pa55" not in json.dumps(shown)
+    assert view["ctx"]["seen"]["result"] == {"read": "[redacted]"}
+    assert view["failures"][0]["error"]["code"] == "SECRET_ESCAPES"
+    assert "pa55" not in json.dumps(view)
 
 
 async def test_failures_of_left_fields_are_outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,10 +508,10 @@ workflow:
       spec: {{policy: {SEEN}}}
 """)
 
-    shown = await run(tmp_path, text)
+    view = await run(tmp_path, text)
 
-    assert [one["error"]["kind"] for one in shown["ctx"]["seen"]] == ["template"] * 3
-    assert "pa55" not in json.dumps(shown)
+    assert [item["error"]["kind"] for item in view["ctx"]["seen"]] == ["template"] * 3
+    assert "pa55" not in json.dumps(view)
 
 
 # Children.
@@ -536,12 +536,12 @@ workflow:
         "workflow: [{step: s, loop: {in: [1, 2], iterator: n}, tool: {kind: playbook, path: kid}}]",
     )
 
-    shown = await run(tmp_path, text, applied=(kid,))
+    view = await run(tmp_path, text, applied=(kid,))
 
-    assert shown["status"] == "success", shown["failures"]
-    assert [one["result"] for one in shown["result"]["results"]] == [False, False]
+    assert view["status"] == "success", view["failures"]
+    assert [item["result"] for item in view["result"]["results"]] == [False, False]
     assert server.asked["/token"] == 1
-    assert [one["authorization"] for one in server.seen if one["path"] == "/kid"] == ["Bearer pa55-token-1"] * 2
+    assert [item["authorization"] for item in server.seen if item["path"] == "/kid"] == ["Bearer pa55-token-1"] * 2
 
 
 @pytest.mark.parametrize(("scope", "asked"), [("global", 1), ("local", 2), ("shared", 2)])
@@ -584,12 +584,12 @@ workflow:
       - own: {{kind: echo, args: {{value: "{{{{ keychain.pg }}}}"}}}}
 """)
 
-    shown = await run(tmp_path, text)
+    view = await run(tmp_path, text)
 
-    seen = shown["ctx"]["seen"]
+    seen = view["ctx"]["seen"]
     assert seen["error"]["kind"] == "db_connection" and "127.0.0.1" in seen["error"]["message"], seen
-    assert shown["result"]["db_password"] == "[redacted]" and shown["result"]["db_user"] == "u"
-    assert "pa55" not in json.dumps(shown)
+    assert view["result"]["db_password"] == "[redacted]" and view["result"]["db_user"] == "u"
+    assert "pa55" not in json.dumps(view)
 
 
 async def test_the_words_of_profile_io(tmp_path: Path, server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -607,11 +607,11 @@ workflow:
       spec: {{policy: {{rules: [{{else: {{then: {{do: continue, set: {{ctx.seen: "{{{{ output.data.data.path }}}}"}}}}}}}}]}}}}
 """)  # noqa: E501
 
-    shown = await run(tmp_path, text)
+    view = await run(tmp_path, text)
 
-    assert shown["ctx"] == {"seen": "/io/7"}, shown["failures"]
+    assert view["ctx"] == {"seen": "/io/7"}, view["failures"]
     assert server.seen[-1]["x-key"] == "pa55-api"
-    assert "pa55" not in json.dumps(shown)
+    assert "pa55" not in json.dumps(view)
 
 
 async def test_a_bare_name_in_an_entry_is_the_workloads_in_profile_io(
@@ -634,11 +634,11 @@ workflow:
       headers: {{X-Key: "{{{{ key }}}}"}}
 """)
 
-    shown = await run(tmp_path, text)
+    view = await run(tmp_path, text)
 
-    assert shown["status"] == "success", shown["failures"]
+    assert view["status"] == "success", view["failures"]
     assert (server.seen[-1]["x-key"], server.seen[-1]["authorization"]) == ("pa55-eu", "Bearer pa55-eu-EU")
-    assert "pa55" not in json.dumps(shown)
+    assert "pa55" not in json.dumps(view)
 
 
 # While the keychain is being resolved.
@@ -659,7 +659,7 @@ workflow: [{{step: s, tool: {{kind: noop}}}}]
                 assert (await handle.show())["status"] == "pending"
                 await handle.cancel("enough")
             await asyncio.wait_for(engine.wait(handle.id), 20)
-            shown = await handle.show()
+            view = await handle.show()
 
-    assert (shown["status"], shown.get("code")) == (("failed", "EXECUTION_TIMEOUT") if bound else ("cancelled", None))
-    assert shown["steps"] == {}
+    assert (view["status"], view.get("code")) == (("failed", "EXECUTION_TIMEOUT") if bound else ("cancelled", None))
+    assert view["steps"] == {}

@@ -38,7 +38,7 @@ KIND = ToolKind(
     _on_result,
     required=(("name_of_guest",),),
     fields=frozenset({"name_of_guest", "tone", "args"}),
-    words={"tone": ("formal", "friendly")},
+    choices={"tone": ("formal", "friendly")},
     provider="echo",
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""Pools: who does the work of a step, and what happens when nobody does (PBK-101, 197)."""
+"""Pools: which workers run the tasks of a step, and what happens when there are none (PBK-101, 197)."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ workflow:
 )
 def test_a_step_s_pool_comes_before_the_executor_s(executor: str, step: str, pool: str) -> None:
     """PBK-197."""
-    world = World(playbook(TWO % (executor, step)), work={"say": lambda given: given["value"]})
+    world = World(playbook(TWO % (executor, step)), work={"say": lambda arguments: arguments["value"]})
     world.settle()
 
     (scheduled,) = [event for event in world.events if isinstance(event, TaskScheduled)]
@@ -87,10 +87,10 @@ async def test_a_pool_without_workers_is_waited_for_and_then_given_up(tmp_path: 
             await world.boot()
         await world.advance(2)
         assert world.engine is not None
-        shown = await world.engine.show(run.id)
+        view = await world.engine.show(run.id)
 
-        assert shown["status"] == "failed" and shown["code"] == "NO_CAPABLE_WORKER"
-        assert "'gpu'" in shown["failures"][0]["error"]["message"]
+        assert view["status"] == "failed" and view["code"] == "NO_CAPABLE_WORKER"
+        assert "'gpu'" in view["failures"][0]["error"]["message"]
         assert await world.engine.store.lease("gpu", None, "late", 5, world.clock.now() + 10**8) == []
 
 
@@ -157,9 +157,9 @@ def test_a_worker_does_eight_at_a_time_unless_told_otherwise(tmp_path: Path, pla
     (tmp_path / "meeting.py").write_text(MEETING % (places or 8))
     (tmp_path / "book.yaml").write_text(playbook(WIDE))
 
-    told = perdure("run", "book.yaml", "--load", "meeting.py", "--json", **env).json
+    output = perdure("run", "book.yaml", "--load", "meeting.py", "--json", **env).json
 
-    assert told["status"] == "success" and max(told["result"]["results"]) == (places or 8)
+    assert output["status"] == "success" and max(output["result"]["results"]) == (places or 8)
 
 
 @pytest.mark.parametrize("places", ["0", "many", "-1"])
@@ -205,10 +205,10 @@ workflow:
     )
     perdure("apply", "-f", "child.yaml")
 
-    told = perdure("run", "book.yaml", "--json", PERDURE_PLAYBOOK_STEP_RUNS="1").json
+    output = perdure("run", "book.yaml", "--json", PERDURE_PLAYBOOK_STEP_RUNS="1").json
 
-    ends = [step for step, what, _ in told["order"] if what == "ended"]
-    assert told["status"] == "success" and ends.index("works") < ends.index("waits") > ends.index("calls")
+    ends = [step for step, what, _ in output["order"] if what == "ended"]
+    assert output["status"] == "success" and ends.index("works") < ends.index("waits") > ends.index("calls")
 
 
 async def test_a_tool_is_given_the_key_that_its_fields_read(tmp_path: Path) -> None:
@@ -226,6 +226,6 @@ workflow:
         await world.crash()
         await world.boot()
 
-        assert [one.delivery for one in world.hands.performed] == [1, 2]
-        assert {one.idempotency_key for one in world.hands.performed} == {f"{run.id}/r1/0/1"}
+        assert [item.delivery for item in world.hands.performed] == [1, 2]
+        assert {item.idempotency_key for item in world.hands.performed} == {f"{run.id}/r1/0/1"}
         assert f'"{run.id}/r1/0/1"'.encode() in world.hands.performed[0].arguments

@@ -131,14 +131,14 @@ BAD: list[tuple[str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "path", "words"), BAD, ids=[body for body, _, _ in BAD])
-def test_a_problem_points_to_what_the_author_wrote(body: str, path: str, words: str) -> None:
+@pytest.mark.parametrize(("body", "path", "message"), BAD, ids=[body for body, _, _ in BAD])
+def test_a_problem_points_to_what_the_author_wrote(body: str, path: str, message: str) -> None:
     """PBK-158 PBK-034."""
     text = step(body, IO)
     problems = problems_of(text)
 
     (found,) = [problem for problem in problems if problem.path == path] or [Problem("", f"only {problems}")]
-    assert words in found.message + found.hint
+    assert message in found.message + found.hint
     assert found.line == 1 + text[: text.index("workflow:")].count("\n")
 
 

@@ -1,4 +1,4 @@
-"""Results by reference (section 12): what a reference says, where bodies are, and what happens when they are not."""
+"""Results by reference (section 12): what a reference contains, where bodies are, and missing bodies."""
 
 import hashlib
 import sqlite3
@@ -39,10 +39,10 @@ def test_a_reference_says_everything_but_the_body_and_no_credential() -> None:
     text = playbook('workflow: [{step: a, tool: {kind: say, value: "{{ workload.big }}"}}]')
     world = World(text, {"big": BIG}, work=SAY, crash=True)
 
-    shown = world.run()
+    view = world.run()
 
     body = jsontext.encode(BIG)
-    reference = shown["result"]
+    reference = view["result"]
     sample = reference["preview"].pop("sample")
     assert reference == {
         "kind": "result_ref",
@@ -75,9 +75,9 @@ def test_the_store_follows_the_size(size: int, inline: int | None, store: str | 
     knob = "" if inline is None else f"spec: {{result: {{inline_max_bytes: {inline}}}}}, "
     text = playbook(f"workflow: [{{step: a, tool: {{{knob}kind: say}}}}]")
 
-    shown = World(text, work={"say": lambda _: "x" * size}).run()
+    view = World(text, work={"say": lambda _: "x" * size}).run()
 
-    assert (shown["result"] if store is None else shown["result"]["store"]) == ("x" * size if store is None else store)
+    assert (view["result"] if store is None else view["result"]["store"]) == ("x" * size if store is None else store)
 
 
 @pytest.mark.parametrize("kind", ["memory", "kv", "disk", "object", "postgres", "db", "eventlog"])
@@ -97,14 +97,14 @@ def problems(body: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("{store: {kind: s3}}", "'s3' is not available here Use `auto` or `disk`"),
         ("{store: {kind: gcs}}", "'gcs' is not available here"),
         ("{store: {kind: tape}}", "must be one of auto"),
         ("{store: {scope: galaxy}}", "must be one of step, execution, workflow, permanent"),
         ("{store: {ttl: soon}}", "30m, 2h, 1d or `forever`"),
-        ("{store: {compression: gzip}}", "nothing is compressed here"),
+        ("{store: {compression: gzip}}", "compression is not supported"),
         ("{inline_max_bytes: -1}", "0 or more"),
         ("{preview_max_bytes: big}", "a whole number"),
         ("{select: {path: $.a}}", "must be a list"),
@@ -113,11 +113,11 @@ def problems(body: str) -> list[str]:
         ("{select: [{path: $.a, as: x}, {path: $.b, as: x}]}", "selected as 'x'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anything_runs(spec: str, said: str) -> None:
+def test_what_cannot_be_meant_is_refused_before_anything_runs(spec: str, message: str) -> None:
     """PBK-171 PBK-173 PBK-177."""
     found = problems(f"workflow: [{{step: a, tool: {{kind: say, spec: {{result: {spec}}}}}}}]")
 
-    assert any(said in one for one in found), found
+    assert any(message in item for item in found), found
 
 
 def test_an_action_that_does_not_exist_is_refused() -> None:
@@ -128,7 +128,7 @@ def test_an_action_that_does_not_exist_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected"),
     [
         ("$", {"a": [{"b": 1}, {"b": 2}], "c d": {"b": 3}}),
         ("$.a[0].b", 1),
@@ -144,9 +144,9 @@ def test_an_action_that_does_not_exist_is_refused() -> None:
         ("$.a.b", None),
     ],
 )
-def test_paths(path: str, found: Any) -> None:
+def test_paths(path: str, expected: Any) -> None:
     """PBK-173."""
-    assert JsonPath(path).read({"a": [{"b": 1}, {"b": 2}], "c d": {"b": 3}}) == found
+    assert JsonPath(path).read({"a": [{"b": 1}, {"b": 2}], "c d": {"b": 3}}) == expected
 
 
 @pytest.mark.parametrize("path", ["$.", "$.a[", "$.a[x]", "$ .a", "$.a[?(@.b)]", "$.a.", "$a$b", "$.a...b"])
@@ -253,8 +253,8 @@ workflow:
     cost = {}
     for count in (200, 2_000):
         world = World(text, {"n": count}, work=SAY)
-        shown = world.run()
-        assert shown["result"] == "done"
+        view = world.run()
+        assert view["result"] == "done"
         cost[count] = (
             world.moves / count,
             len(world.events) / count,
@@ -290,10 +290,10 @@ workflow:
         with sqlite3.connect(world.path) as other:
             other.execute("DELETE FROM large_values")
         await world.advance(61)
-        shown = await world.engine.show(handle.id)
+        view = await world.engine.show(handle.id)
 
-    assert shown["failures"][0]["error"]["code"] == "REFERENCE_NOT_AVAILABLE"
-    assert shown["steps"]["b"]["task_attempts"] == {"wait": 2, "get": 2}
+    assert view["failures"][0]["error"]["code"] == "REFERENCE_NOT_AVAILABLE"
+    assert view["steps"]["b"]["task_attempts"] == {"wait": 2, "get": 2}
 
 
 async def test_an_expired_body_is_readable_until_the_run_has_ended(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The coverage page is true, and no rule of the language is passed over in silence."""
+"""The coverage page is correct, and no rule of the language is left out."""
 
 from tests.dialects.playbook.rules import ABSENT, PAGE, citations, page, titles
 

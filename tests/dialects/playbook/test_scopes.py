@@ -1,4 +1,4 @@
-"""What templates see where, and small rules of control that no scenario shows alone."""
+"""What templates see at each place, and small rules of control that no scenario shows alone."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.outcomes import Failed
 from perdure.kernel.values import SECOND
-from tests.dialects.playbook.test_chronicle import told
+from tests.dialects.playbook.test_history import told
 from tests.dialects.playbook.world import Answer, World, playbook
 
 SAY: dict[str, Any] = {"say": lambda arguments: arguments.get("value")}
@@ -87,11 +87,11 @@ workflow:
 """)
     world = World(text)
 
-    shown = world.run()
+    view = world.run()
 
-    judged = [(event.allow, event.rule) for event in world.events if isinstance(event, p.AdmissionJudged)]
-    assert judged == [(False, 0), (True, 1), (False, -1)]
-    assert shown["branches"] == {"total": 3, "normal": 1, "skipped": 2, "failed": 0, "stranded": 0, "aborted": 0}
+    decisions = [(event.allow, event.rule) for event in world.events if isinstance(event, p.AdmissionJudged)]
+    assert decisions == [(False, 0), (True, 1), (False, -1)]
+    assert view["branches"] == {"total": 3, "normal": 1, "skipped": 2, "failed": 0, "stranded": 0, "aborted": 0}
 
 
 def test_admission_is_not_revoked() -> None:
@@ -117,9 +117,9 @@ def test_a_step_without_tool_needs_no_worker_and_nothing_depends_on_noop() -> No
     """PBK-046 PBK-015 PBK-233 PBK-040 PBK-115."""
     world = World(playbook("workflow: [{step: a, next: {arcs: [{step: b}]}}, {step: b, next: {arcs: []}}]"))
 
-    shown = world.run()
+    view = world.run()
 
-    assert shown["status"] == "success" and not any(isinstance(event, e.TaskScheduled) for event in world.events)
+    assert view["status"] == "success" and not any(isinstance(event, e.TaskScheduled) for event in world.events)
     assert [event["event_type"] for event in told(world)].count("next.evaluated") == 1
 
 
@@ -219,9 +219,9 @@ def test_children_that_call_themselves_end_at_a_depth() -> None:
     """PBK-204 PBK-201."""
     world = World(CALLS_ITSELF, children={"again": CALLS_ITSELF.replace("tests/test", "again")})
 
-    shown = world.run()
+    view = world.run()
 
-    assert shown["status"] == "failed" and shown["failures"][0]["error"]["kind"] == "child_failed"
+    assert view["status"] == "failed" and view["failures"][0]["error"]["kind"] == "child_failed"
 
 
 def test_a_child_that_takes_too_long_is_cancelled_and_the_rules_decide() -> None:
@@ -240,9 +240,9 @@ workflow:
     world = World(text, work={"hang": lambda _: Failed("x")}, children={"kid": child}, crash=True)
     world.work.clear()  # nobody performs the child's task: it waits
 
-    shown = world.settle()
+    view = world.settle()
 
-    assert shown["status"] == "success" and shown["ctx"] == {"late": True}
+    assert view["status"] == "success" and view["ctx"] == {"late": True}
     assert any(isinstance(event, e.ChildCancelRequested) for event in world.events)
 
 
@@ -260,9 +260,9 @@ workflow:
     world = World(text, work={"hang": lambda _: Failed("x")}, children={"kid": child}, crash=True)
     world.work.clear()
 
-    shown = world.settle()
+    view = world.settle()
 
-    told = [event for event in world.events if isinstance(event, e.ChildStarted | e.ChildCancelRequested)]
-    assert shown["status"] == "failed" and len({event.child for event in told}) == 3
-    assert [type(event).__name__ for event in told] == ["ChildStarted", "ChildCancelRequested"] * 3
-    assert [event.child for event in told[::2]] == [event.child for event in told[1::2]]
+    events = [event for event in world.events if isinstance(event, e.ChildStarted | e.ChildCancelRequested)]
+    assert view["status"] == "failed" and len({event.child for event in events}) == 3
+    assert [type(event).__name__ for event in events] == ["ChildStarted", "ChildCancelRequested"] * 3
+    assert [event.child for event in events[::2]] == [event.child for event in events[1::2]]

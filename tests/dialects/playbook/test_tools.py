@@ -79,9 +79,9 @@ workflow:
     tool: {kind: http, method: post, url: "{{ workload.shop }}/x", headers: {X-N: 5}, body: {a: [1, null]}}
 """)
 
-    shown = await run(tmp_path, text, {"shop": shop})
+    view = await run(tmp_path, text, {"shop": shop})
 
-    ok, busy, broken, secret, nowhere = shown["ctx"]["seen"]
+    ok, busy, broken, secret, nowhere = view["ctx"]["seen"]
     assert ok["result"]["status_code"] == 200 and ok["result"]["data"] == {"n": 1}
     assert ok["http"]["status"] == 200 and ok["http"]["request_id"] == "r1"
     assert (busy["error"]["kind"], busy["error"]["retryable"], busy["error"]["retry_after"]) == (
@@ -96,7 +96,7 @@ workflow:
     )
     assert (secret["error"]["kind"], secret["error"]["retryable"]) == ("auth", False)
     assert (nowhere["error"]["kind"], nowhere["error"]["code"]) == ("not_found", 404)
-    assert shown["result"]["data"] == {"sent": {"a": [1, None]}, "key": True}
+    assert view["result"]["data"] == {"sent": {"a": [1, None]}, "key": True}
 
 
 async def test_http_without_an_answer(tmp_path: Path) -> None:
@@ -124,11 +124,11 @@ async def test_shell(tmp_path: Path) -> None:
         '      - {name: last, kind: noop, result: "{{ results.ok }}"}\n'
     )
 
-    shown = await run(tmp_path, text)
+    view = await run(tmp_path, text)
 
-    assert shown["result"]["stdout"] == "Ada\n2\n" and shown["result"]["exit_code"] == 0
-    assert shown["ctx"]["seen"]["error"]["code"] == 3
-    assert shown["ctx"]["late"] == "timeout"
+    assert view["result"]["stdout"] == "Ada\n2\n" and view["result"]["exit_code"] == 0
+    assert view["ctx"]["seen"]["error"]["code"] == 3
+    assert view["ctx"]["late"] == "timeout"
 
 
 CODE = {
@@ -163,12 +163,12 @@ async def test_python(tmp_path: Path) -> None:
         f"workflow:\n  - step: a\n    tool:\n{steps}\n      - {{name: end, kind: noop, result: '{{{{ results }}}}'}}\n"
     )
 
-    shown = await run(tmp_path, text, {"w": [1]})
+    view = await run(tmp_path, text, {"w": [1]})
 
-    assert {name: shown["result"][f"t{n}"] for n, name in enumerate(CODE)} == {
+    assert {name: view["result"][f"t{n}"] for n, name in enumerate(CODE)} == {
         name: value for name, (_, value) in CODE.items()
     }
-    assert shown["ctx"] == {}
+    assert view["ctx"] == {}
 
 
 @pytest.mark.parametrize(
@@ -204,6 +204,6 @@ async def test_children_are_runs_of_their_own(tmp_path: Path) -> None:
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
         handle = await engine.start(text.encode(), None, applied=[AppliedDocument("kid.yaml", child)])
         await engine.wait(handle.id)
-        shown = await handle.show()
+        view = await handle.show()
 
-    assert [one["result"] for one in shown["result"]["results"]] == [1, 2]
+    assert [item["result"] for item in view["result"]["results"]] == [1, 2]

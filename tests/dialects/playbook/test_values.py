@@ -1,4 +1,4 @@
-"""Values of every size: carried once, seen by templates, bounded where the language bounds them."""
+"""Values of every size: recorded once, visible to templates, limited where the language limits them."""
 
 from typing import Any
 
@@ -29,9 +29,9 @@ workflow:
 """)
     world = World(text, {"big": BIG}, work={"say": lambda arguments: arguments["value"]}, crash=True)
 
-    shown = world.run()
+    view = world.run()
 
-    assert shown["status"] == "success" and shown["result"] == {"n": 200_000, "m": 200_000}
+    assert view["status"] == "success" and view["result"] == {"n": 200_000, "m": 200_000}
     assert max(len(row) for row in world.rows) < 4_096
 
 
@@ -44,10 +44,10 @@ workflow:
   - {step: b, tool: {kind: noop}}
 """)
 
-    shown = World(text, {"big": BIG}).run()
+    view = World(text, {"big": BIG}).run()
 
-    assert shown["code"] == "ARGS_TOO_LARGE"
-    message = shown["failures"][0]["error"]["message"]
+    assert view["code"] == "ARGS_TOO_LARGE"
+    message = view["failures"][0]["error"]["message"]
     assert "'big'" in message and "reference" in message
 
 
@@ -59,10 +59,10 @@ def test_ctx_is_bounded(size: int, count: int, code: str) -> None:
     rules = f"[{{else: {{then: {then}}}}}]"
     text = playbook(f"workflow: [{{step: a, tool: {{kind: say, spec: {{policy: {{rules: {rules}}}}}}}}}]")
 
-    shown = World(text, {"x": "x" * size}, work={"say": lambda _: 1}, crash=True).run()
+    view = World(text, {"x": "x" * size}, work={"say": lambda _: 1}, crash=True).run()
 
-    assert shown["status"] == "failed"
-    assert shown["failures"][0]["error"]["code"] == code
+    assert view["status"] == "failed"
+    assert view["failures"][0]["error"]["code"] == code
 
 
 def test_overwriting_a_key_again_and_again_is_no_growth() -> None:
@@ -76,9 +76,9 @@ workflow:
       spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {k: "{{ workload.x }}", d.e: "{{ iter.i }}"}}}}]}}
 """)
 
-    shown = World(text, {"x": "x" * 60_000}, crash=True).run()
+    view = World(text, {"x": "x" * 60_000}, crash=True).run()
 
-    assert shown["status"] == "success" and shown["ctx"]["d"] == {"e": 39}
+    assert view["status"] == "success" and view["ctx"]["d"] == {"e": 39}
 
 
 def test_names_of_maps_are_data() -> None:

@@ -74,8 +74,8 @@ class World(Universe):
     def patch(self, ctx: dict[str, Any], **rest: Any) -> Any:
         return self.tell(i.Steer("patch", jsontext.encode({"ctx": ctx, **rest}), by="operator"))
 
-    def tell(self, given: i.Input) -> Any:
-        return self.ask(self.life, given)
+    def tell(self, input: i.Input) -> Any:
+        return self.ask(self.life, input)
 
     @property
     def is_over(self) -> bool:

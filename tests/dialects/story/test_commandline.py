@@ -198,7 +198,7 @@ finally: [{name: tidy, ref: echo, needs: [b]}]
     perdure.here("approve", id, "b", "--by", "Ada")
     perdure.here("resume", id)
 
-    shown = perdure.here("show", id).out
+    shown = perdure.here("show", id, "-o", "yaml").out
     assert "phase: Succeeded" in shown and "updatedBy: Ada" in shown
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from perdure.dialects.story.language import Story
 from perdure.dialects.story.steps import STEP_KINDS, TYPES
-from tests.dialects.story.document.reading import errors, warnings
-from tests.dialects.story.document.reading import story as document
+from tests.dialects.story.document.resource_texts import errors, warnings
+from tests.dialects.story.document.resource_texts import story as document
 from tests.dialects.story.world import World, bundle, story
 
 MODULE = '''
@@ -18,7 +18,7 @@ from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.run.post_execution import succeed
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import StepState
-from perdure.dialects.story.state.phases import Phase
+from perdure.dialects.story.state.phases import StoryPhase
 from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.kernel.turn import Turn
@@ -39,10 +39,10 @@ class Announce(StepKind):
 
     def start(self, turn: Turn, step: Step) -> None:
         due = turn.now + SECOND
-        turn.emit(s.StepStarted(step.name, Phase.PAUSED, "Announcing.", turn.now, turn.set_timer(due), due))
+        turn.emit(s.StepStarted(step.name, StoryPhase.PAUSED, "Announcing.", turn.now, turn.set_timer(due), due))
 
     def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
-        text = Scope(turn, step).render(step.given["text"], "announce")
+        text = Scope(turn, step).render(step.with_block["text"], "announce")
         succeed(turn, step, "Announced.", {"text": text})
 
     def note(self, program: Program, step: Step) -> str:

@@ -12,7 +12,7 @@ from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.outcomes import Succeeded
-from tests.dialects.story.test_running import told
+from tests.dialects.story.test_runs import told
 from tests.dialects.story.world import World
 
 SPEC = """

@@ -3,6 +3,9 @@
 import re
 from dataclasses import fields
 from pathlib import Path
+from textwrap import indent
+
+import pytest
 
 from perdure.dialects.story.document import validate
 from perdure.dialects.story.plan.settings import DEFAULTS, Queue, Settings
@@ -36,13 +39,23 @@ def test_every_setting_is_listed_with_its_default() -> None:
     assert queue <= set(re.findall(r"`(storyrun\.queue[^`]+)`", PAGE))
 
 
-def test_the_example_is_in_order() -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
-    judged = validate(example.encode())
+
+def test_the_example_is_in_order() -> None:
+    judged = validate(EXAMPLES[0].encode())
 
     assert [one["kind"] for one in judged.resources] == ["Story", "Engram"]
     assert {one.message for one in judged.problems if one.severity == "error"} <= {
         "EngramTemplate 'http-request' not found",
         "step 'build': EngramTemplate 'http-request' of Engram 'default/builder' not found",
     }
+
+
+@pytest.mark.parametrize("steps", EXAMPLES[1:])
+def test_examples_of_steps_are_in_order(steps: str) -> None:
+    story = (
+        f"apiVersion: bubustack.io/v1alpha1\nkind: Story\nmetadata: {{name: s}}\nspec:\n  steps:\n{indent(steps, '  ')}"
+    )
+
+    assert [one.message for one in validate(story.encode()).problems if one.severity == "error"] == []

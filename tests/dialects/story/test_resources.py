@@ -115,7 +115,7 @@ BAD: list[tuple[Any, str]] = [
     ({"$bubuStorageRef": "a", "$bubuStorageSchema": 1}, "string"),
     ({"$bubuSecretRef": "name"}, "name:key"),
     ({"$bubuSecretRef": "name:"}, "name:key"),
-    ({"$bubuSecretRef": "a:b", "x": 1}, "nothing else"),
+    ({"$bubuSecretRef": "a:b", "x": 1}, "must contain only"),
     ({"$bubuSecretRef": 1}, "string or an object"),
     ({"$bubuConfigMapRef": {"name": "n"}}, "name and key"),
     ({"$bubuConfigMapRef": {"name": "n", "key": "k", "format": "xml"}}, "auto, json or raw"),

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.expressions.cel.asking import fault_of, value_of
+from tests.expressions.cel.evaluation import fault_of, value_of
 
 DATA: dict[str, Any] = {"m": {"a": {"b": [10, 20]}, "none": None}, "xs": [1, 2, 3], "s": "text"}
 

@@ -1,4 +1,4 @@
-"""What is told about an expression before it meets data. Nothing here stops it from being evaluated."""
+"""What is reported about an expression without data. None of it prevents the evaluation."""
 
 import pytest
 
@@ -8,7 +8,7 @@ NAMES = frozenset({"vars", "step", "a.b.c"})
 
 
 def findings(text: str) -> list[str]:
-    return [f"{found.position}: {found.message}" for found in compile_program(text, NAMES).findings]
+    return [f"{problem.position}: {problem.message}" for problem in compile_program(text, NAMES).findings]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_nothing_is_said_about_what_may_be_right(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "results"),
     [
         ("varz.x", ["1:1: `varz` is not in scope; did you mean `vars`?"]),
         ("[1].map(x, x + y)", ["1:16: `y` is not in scope"]),
@@ -43,15 +43,15 @@ def test_nothing_is_said_about_what_may_be_right(text: str) -> None:
         ("q || r\n&& s", ["1:1: `q` is not in scope", "1:6: `r` is not in scope", "2:4: `s` is not in scope"]),
     ],
 )
-def test_names_functions_and_arities_are_checked_by_scope(text: str, found: list[str]) -> None:
+def test_names_functions_and_arities_are_checked_by_scope(text: str, results: list[str]) -> None:
     """MWL-150: a root out of scope is an unknown name."""
-    assert findings(text) == found
+    assert findings(text) == results
 
 
 def test_a_finding_carries_its_picture() -> None:
-    (found,) = compile_program("1 + nope", NAMES).findings
+    (result,) = compile_program("1 + nope", NAMES).findings
 
-    assert str(found) == "1:5: `nope` is not in scope\n | 1 + nope\n | ....^"
+    assert str(result) == "1:5: `nope` is not in scope\n | 1 + nope\n | ....^"
 
 
 def test_what_was_found_does_not_stop_evaluation() -> None:

@@ -1,7 +1,7 @@
 """Equality across types, order within them."""
 
 import pytest
-from tests.expressions.cel.asking import fault_of, value_of
+from tests.expressions.cel.evaluation import fault_of, value_of
 
 
 @pytest.mark.parametrize(

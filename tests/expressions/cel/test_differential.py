@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from tests.expressions.cel.generation import DATA, expressions
+from tests.expressions.cel.strategies import DATA, expressions
 
 from perdure.expressions.cel import CelMap, Duration, ExpressionError, Timestamp, Uint, compile_program
 

@@ -1,7 +1,7 @@
 """An evaluation error names the sub-expression, its place and the types involved."""
 
 import pytest
-from tests.expressions.cel.asking import fault_of
+from tests.expressions.cel.evaluation import fault_of
 
 from perdure.expressions.cel import LimitExceeded, Limits, Position, compile_program
 from perdure.expressions.cel.program import Environment

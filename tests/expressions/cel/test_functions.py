@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from tests.expressions.cel.asking import fault_of, value_of
+from tests.expressions.cel.evaluation import fault_of, value_of
 
 from perdure.expressions.cel import Uint
 
@@ -61,10 +61,10 @@ from perdure.expressions.cel import Uint
     ],
 )
 def test_a_function_gives(text: str, value: object) -> None:
-    found = value_of(text)
+    result = value_of(text)
 
-    assert found == value
-    assert isinstance(found, list) or type(found) is type(value)
+    assert result == value
+    assert isinstance(result, list) or type(result) is type(value)
 
 
 @pytest.mark.parametrize(

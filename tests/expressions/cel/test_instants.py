@@ -1,7 +1,7 @@
 """Timestamps and durations: text forms, arithmetic, parts, zones, and the edges of their ranges."""
 
 import pytest
-from tests.expressions.cel.asking import fault_of, value_of
+from tests.expressions.cel.evaluation import fault_of, value_of
 
 
 @pytest.mark.parametrize(

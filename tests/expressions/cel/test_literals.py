@@ -1,7 +1,7 @@
 """Literals: numbers of 64 bits, strings and bytes with every escape."""
 
 import pytest
-from tests.expressions.cel.asking import refusal_of, value_of
+from tests.expressions.cel.evaluation import refusal_of, value_of
 
 from perdure.expressions.cel import Uint
 
@@ -25,9 +25,9 @@ from perdure.expressions.cel import Uint
     ],
 )
 def test_a_literal_has_its_value(text: str, value: object) -> None:
-    found = value_of(text)
+    result = value_of(text)
 
-    assert (type(value), value) == (type(found), found)
+    assert (type(value), value) == (type(result), result)
 
 
 @pytest.mark.parametrize(

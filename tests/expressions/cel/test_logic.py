@@ -1,7 +1,7 @@
-"""Logic: `&&` and `||` absorb the errors that cannot change the answer; `?:` evaluates one branch."""
+"""Logic: `&&` and `||` absorb errors that cannot change the result; `?:` evaluates one branch."""
 
 import pytest
-from tests.expressions.cel.asking import fault_of, value_of
+from tests.expressions.cel.evaluation import fault_of, value_of
 
 ERROR = "(1 / 0 == 1)"
 

@@ -1,7 +1,7 @@
 """Comprehensions and the other macros: variables, both arities, lists and maps, and misuse."""
 
 import pytest
-from tests.expressions.cel.asking import fault_of, refusal_of, value_of
+from tests.expressions.cel.evaluation import fault_of, refusal_of, value_of
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""The grammar: what is one expression, and how every problem of a text is told at once."""
+"""The grammar: what is one expression, and how all problems of a text are reported at once."""
 
 import pytest
-from tests.expressions.cel.asking import refusal_of, value_of
+from tests.expressions.cel.evaluation import refusal_of, value_of
 
 from perdure.expressions.cel import compile_program
 
@@ -98,7 +98,7 @@ def test_a_syntax_error_says_what_and_where(text: str, column: int, message: str
 def test_all_problems_are_reported_at_once_in_the_order_of_the_text() -> None:
     findings = refusal_of("[1, , 2] + f(3 4) + '\\q' + 99999999999999999999")
 
-    assert [f"{found.position}: {found.message}" for found in findings] == [
+    assert [f"{problem.position}: {problem.message}" for problem in findings] == [
         "1:5: expected an expression, not `,`",
         "1:16: expected `,` or `)`, not `4`",
         "1:22: unknown escape '\\\\q'",

@@ -75,7 +75,7 @@ def price(implementation: Callable[..., Any], args: tuple[Any, ...]) -> int | No
 @pytest.mark.parametrize(("types", "implementation"), list(cases()))
 def test_a_function_pays_in_proportion_to_its_argument(types: tuple[type, ...], implementation: Any) -> None:
     """Invariant 29."""
-    rest = list(itertools.product(*(SHORT.get(one, [None]) for one in types[1:])))
+    rest = list(itertools.product(*(SHORT.get(item, [None]) for item in types[1:])))
     compared = 0
     for small, large in zip(LARGE[types[0]](4_000), LARGE[types[0]](32_000), strict=True):
         for others in rest:
@@ -89,7 +89,7 @@ def test_a_function_pays_in_proportion_to_its_argument(types: tuple[type, ...], 
 @pytest.mark.parametrize(("types", "implementation"), list(cases()))
 def test_a_function_that_cannot_pay_makes_next_to_nothing(types: tuple[type, ...], implementation: Any) -> None:
     """Invariant 29: what is refused is refused before the work; what is done fits into the budget."""
-    rest = list(itertools.product(*([*SHORT.get(one, [None]), *large_values(one, 2_000)] for one in types[1:])))
+    rest = list(itertools.product(*([*SHORT.get(item, [None]), *large_values(item, 2_000)] for item in types[1:])))
     for large in LARGE[types[0]](150_000):
         for others in rest[:4]:
             frame = new_frame(SMALL)

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.expressions.cel.asking import fault_of, value_of
+from tests.expressions.cel.evaluation import fault_of, value_of
 
 from perdure.expressions.cel import LimitExceeded, Limits, compile_program
 from perdure.expressions.cel.program import Environment

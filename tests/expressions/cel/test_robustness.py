@@ -1,10 +1,10 @@
-"""Whatever the text and whatever the data: a value, or an error of ours. No other exception, no hang."""
+"""Whatever the text and the data: a value, or one of our errors. No other exception, no hang."""
 
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.expressions.cel.generation import DATA, expressions
+from tests.expressions.cel.strategies import DATA, expressions
 
 from perdure.expressions.cel import ExpressionError, Limits, compile_program
 from perdure.expressions.cel.program import Environment

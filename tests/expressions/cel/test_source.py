@@ -29,9 +29,9 @@ def test_columns_count_code_points() -> None:
 def test_a_long_line_is_shown_around_the_caret() -> None:
     picture = Source("a" * 500 + "!" + "b" * 500).point_at(500)
 
-    shown, caret = picture.splitlines()
-    assert shown[caret.index("^")] == "!"
-    assert len(shown) < 120
+    view, caret = picture.splitlines()
+    assert view[caret.index("^")] == "!"
+    assert len(view) < 120
 
 
 def test_control_characters_do_not_break_the_picture() -> None:

@@ -1,7 +1,7 @@
 """CEL values in Python, and how they are bound from outside."""
 
 import pytest
-from tests.expressions.cel.asking import value_of
+from tests.expressions.cel.evaluation import value_of
 
 from perdure.expressions.cel import CelList, CelMap, Duration, EvaluationFault, Optional, Timestamp, Uint
 from perdure.expressions.cel.values import type_name, type_of

@@ -1,4 +1,4 @@
-"""What admission refuses: functions and roots a template may not use, text that is no template (STY-035, STY-036)."""
+"""What admission refuses: functions and roots that a template may not use, invalid templates (STY-035, STY-036)."""
 
 import pytest
 

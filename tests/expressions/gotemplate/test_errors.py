@@ -1,4 +1,4 @@
-"""How mistakes are told: a sentence, a place, a caret."""
+"""How errors are reported: a message, a place, a caret."""
 
 import pytest
 

@@ -25,6 +25,6 @@ def outcome(text: str, data: dict[str, Any]) -> str | None:
 def test_a_template_writes_what_go_writes(name: str) -> None:
     agreed = json.loads((AGREED / f"{name}.json").read_text(encoding="utf-8"))
 
-    found = {text: outcome(text, agreed["data"]) for text, _ in agreed["cases"]}
+    result = {text: outcome(text, agreed["data"]) for text, _ in agreed["cases"]}
 
-    assert found == dict(agreed["cases"])
+    assert result == dict(agreed["cases"])

@@ -1,4 +1,4 @@
-"""What a template gives back: the value itself, JSON, or text (STY-193, STY-198 to STY-200, STY-206)."""
+"""The result of a template: the value itself, JSON, or text (STY-193, STY-198 to STY-200, STY-206)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whatever the text and whatever the data: a value, or an error of ours. No other exception, no hang."""
+"""Whatever the text and the data: a value, or one of our errors. No other exception, no hang."""
 
 from typing import Any
 
@@ -47,9 +47,9 @@ def attempt(text: str) -> None:
 @given(
     st.lists(st.sampled_from([*WORDS, *OPERANDS, *DETERMINISTIC.functions]), max_size=30), st.sampled_from(["", " "])
 )
-def test_any_words_in_any_order(words: list[str], joint: str) -> None:
-    attempt(joint.join(words))
-    attempt("{{ " + " ".join(words) + " }}")
+def test_any_words_in_any_order(message: list[str], joint: str) -> None:
+    attempt(joint.join(message))
+    attempt("{{ " + " ".join(message) + " }}")
 
 
 @settings(max_examples=100, deadline=None)

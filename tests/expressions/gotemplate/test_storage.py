@@ -1,4 +1,4 @@
-"""Offloaded values: plain paths refer into them, everything else asks for them (STY-203, STY-207, STY-208)."""
+"""Offloaded values: plain paths refer into them, everything else needs them loaded (STY-203, STY-207, STY-208)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How mistakes are told: code, sentence, place (PBK-029, PBK-034)."""
+"""How errors are reported: code, message, place (PBK-029, PBK-034)."""
 
 import pytest
 

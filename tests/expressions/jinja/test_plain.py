@@ -1,4 +1,4 @@
-"""What is calculated without Jinja is what Jinja says, or Jinja is asked."""
+"""What is computed without Jinja equals Jinja's result; otherwise Jinja is used."""
 
 import sys
 from itertools import product
@@ -53,10 +53,10 @@ OTHERS = (
 
 def answer(program: Program) -> Any:
     try:
-        found = program.render(DATA) if program._environment is VALUES else program.evaluate(DATA)
+        result = program.render(DATA) if program._environment is VALUES else program.evaluate(DATA)
     except TemplateError as fault:
         return str(fault)
-    return (type(found).__name__, str(found) if program._environment is VALUES else bool(found))
+    return (type(result).__name__, str(result) if program._environment is VALUES else bool(result))
 
 
 @pytest.mark.parametrize("environment", [VALUES, GUARDS], ids=["value", "guard"])
@@ -107,6 +107,6 @@ def test_text_around_a_path_is_left_to_jinja() -> None:
 
 def test_data_go_out_by_reference() -> None:
     """PBK-148."""
-    found = Program("{{ a.b }}", VALUES, DEFAULT_LIMITS).render(DATA)
+    result = Program("{{ a.b }}", VALUES, DEFAULT_LIMITS).render(DATA)
 
-    assert found is DATA["a"]["b"]
+    assert result is DATA["a"]["b"]

@@ -1,4 +1,4 @@
-"""Invariant 29: every filter, method and operator pays before it works, by the size of what it is given."""
+"""Invariant 29: every filter, method and operator pays in advance, by the size of its arguments."""
 
 import tracemalloc
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever a template says, it gives JSON or a TemplateError, and stock Jinja agrees where both have an answer."""
+"""Any template gives JSON or a TemplateError, and stock Jinja agrees where both have a result."""
 
 import json
 from typing import Any

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.expressions.jinja import Guard, Reads, Template, compile_text
+from perdure.expressions.jinja import Guard, Template, TemplateReads, compile_text
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,9 @@ def test_a_structure_reads_what_its_strings_read() -> None:
 
 
 def test_reads_add_up() -> None:
-    one, other = Reads({"a": frozenset({"x"}), "b": None}), Reads({"a": frozenset({"y"}), "b": frozenset({"z"})})
+    item, other = (
+        TemplateReads({"a": frozenset({"x"}), "b": None}),
+        TemplateReads({"a": frozenset({"y"}), "b": frozenset({"z"})}),
+    )
 
-    assert dict((one | other).members) == {"a": {"x", "y"}, "b": None}
+    assert dict((item | other).members) == {"a": {"x", "y"}, "b": None}

@@ -1,4 +1,4 @@
-"""Nothing of Python behind the data, no change of data, no escape (PBK-147)."""
+"""No access to Python behind the data, no change of data, no escape (PBK-147)."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""Values of templates: native answers, text, structures (PBK-092, PBK-147, PBK-148, PBK-150)."""
+"""Values of templates: native values, text, structures (PBK-092, PBK-147, PBK-148, PBK-150)."""
 
 import copy
 from typing import Any
@@ -55,9 +55,9 @@ def render(text: str) -> Any:
 )
 def test_one_expression_gives_its_own_value(text: str, value: Any) -> None:
     """PBK-148."""
-    found = render(text)
+    result = render(text)
 
-    assert (found, type(found)) == (value, type(value))
+    assert (result, type(result)) == (value, type(value))
 
 
 @pytest.mark.parametrize(

@@ -105,10 +105,10 @@ def test_arithmetic_does_not_mix_numeric_types(body: str) -> None:
 )
 def test_an_expression_gives_a_json_value(body: str, value: Any) -> None:
     """MWL-103, MWL-123, MWL-124, MWL-128, MWL-130."""
-    found = evaluate(body)
+    result = evaluate(body)
 
-    assert found == value
-    assert type(found) is type(value)
+    assert result == value
+    assert type(result) is type(value)
 
 
 def test_data_pass_through_by_reference() -> None:
@@ -179,8 +179,12 @@ def test_a_fault_says_where_and_what() -> None:
 
 def test_compiling_never_fails_and_tells_what_will() -> None:
     """O-04: faults at run time, findings before."""
-    assert [found.message for found in compile_expression("1 +", ROOTS).findings] == ["the expression ends too early"]
-    assert [found.message for found in compile_expression("call.input", ROOTS).findings] == ["`call` is not in scope"]
+    assert [problem.message for problem in compile_expression("1 +", ROOTS).findings] == [
+        "the expression ends too early"
+    ]
+    assert [problem.message for problem in compile_expression("call.input", ROOTS).findings] == [
+        "`call` is not in scope"
+    ]
     assert compile_expression("vars.x", ROOTS).findings == ()
 
 

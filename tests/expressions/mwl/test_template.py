@@ -49,7 +49,7 @@ def test_the_first_fault_ends_it() -> None:
 def test_findings_carry_a_json_pointer() -> None:
     template = Template({"a/b": [0, "{{ nope }}"], "~": "{{ 1 + }}"}, ROOTS)
 
-    assert [(pointer, found.message) for pointer, found in template.findings] == [
+    assert [(pointer, problem.message) for pointer, problem in template.findings] == [
         ("/a~1b/1", "`nope` is not in scope"),
         ("/~0", "the expression ends too early"),
     ]

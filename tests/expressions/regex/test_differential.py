@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.expressions.regex.generation import noise, patterns, texts
+from tests.expressions.regex.strategies import noise, patterns, texts
 
 from perdure.expressions.regex import BadPattern, compile_pattern
 

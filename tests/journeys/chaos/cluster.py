@@ -57,7 +57,18 @@ class Cluster:
 
     def start(self, number: int) -> Life:
         assert self.engines[number] is None, "it lives"
-        command = [sys.executable, "-m", "perdure", "serve", "--db", self._addresses[number], "--load", str(TASKS)]
+        command = [
+            sys.executable,
+            "-m",
+            "perdure",
+            "serve",
+            "--listen",
+            "off",
+            "--db",
+            self._addresses[number],
+            "--load",
+            str(TASKS),
+        ]
         with self.said(number).open("ab") as said:
             process = subprocess.Popen(
                 command,

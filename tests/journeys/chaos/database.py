@@ -150,7 +150,7 @@ _HELD = {
     "private partitions": "SELECT count(*) FROM perdure.partitions WHERE NOT is_shared",
     "permits": "SELECT count(*) FROM perdure.permits",
     "leased tasks": "SELECT count(*) FROM perdure.tasks",
-    "letters": "SELECT count(*) FROM perdure.inbox",
+    "messages": "SELECT count(*) FROM perdure.inbox",
     "runs with work": "SELECT count(*) FROM perdure.runs WHERE has_work OR due IS NOT NULL OR ended_at IS NULL",
     "advisory locks": "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",
     "transactions": "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'",

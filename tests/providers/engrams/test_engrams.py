@@ -53,11 +53,11 @@ async def test_a_plain_function_and_a_coroutine_get_inputs_and_context() -> None
     async with at_work(registry) as worker:
         greeted = await worker.run(task("engram:greeter@1.0.0", a_task()), Ledger())
         waited = await worker.run(task("engram:later@2.0.0", a_task()), Ledger())
-        given = await worker.run(task("engram:short@1.0.0", a_task()), Ledger())
+        value = await worker.run(task("engram:short@1.0.0", a_task()), Ledger())
     key = "ns/default/storyrun/hello-1/step/greet"
     assert value_of(greeted) == {"text": "Hello, Ada", "key": key, "step": "greet"}
     assert value_of(waited) == {"run": "hello-1", "story": "hello", "attempt": 1}
-    assert value_of(given) == {"name": "Ada"}
+    assert value_of(value) == {"name": "Ada"}
 
 
 def test_an_engram_stands_in_the_catalog(engrams: tuple[Engrams, Registry]) -> None:
@@ -189,9 +189,9 @@ async def test_secrets_come_by_logical_name_and_are_never_repeated(
         told = a_task(inputs={"fail": True}, secrets={"api": "my-api"})
         bad = await worker.run(task("engram:leaky@1.0.0", told), ledger)
     assert value_of(good) == {"token": "[redacted]", "length": 12, "given": "[redacted]"}
-    said = repr((bad, ledger.signals, ledger.lines))
-    assert "s3cret-token" not in said
-    assert "user-name" not in said
+    output = repr((bad, ledger.signals, ledger.lines))
+    assert "s3cret-token" not in output
+    assert "user-name" not in output
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_config_maps_are_files(reference: Any, expected: Any, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "message"),
     [
         ("other/app:name", "another namespace"),
         ("app", "needs a name and a key"),
@@ -231,7 +231,7 @@ def test_config_maps_are_files(reference: Any, expected: Any, tmp_path: Path, mo
     ],
 )
 def test_bad_references_fail_the_step(
-    reference: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reference: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "name").write_text("perdure")
@@ -242,7 +242,7 @@ def test_bad_references_fail_the_step(
         told = a_task(inputs={"x": {"$bubuConfigMapRef": reference}}, references=[["x"]])
         outcome = await outcome_of("engram:echo@1.0.0", told)
         assert isinstance(outcome, Failed)
-        assert said in outcome.message
+        assert message in outcome.message
 
     run()
 

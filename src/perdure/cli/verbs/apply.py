@@ -5,16 +5,19 @@ from collections.abc import Sequence
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console, indented
-from perdure.cli.documents import NotApplied, read_applied
+from perdure.cli.document_files import read_applied
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.next_commands import resume_command
-from perdure.cli.open_engine import load_sources, open_client, open_engine
-from perdure.cli.server_presence import who_goes_on
+from perdure.cli.open_engine import open_client, open_engine
 from perdure.cli.stdout import give_json, give_text
-from perdure.engine.catalog_entries import Change, Finding, Outcome, Rejected
+from perdure.engine.catalog_changes import Finding, Outcome, Rejected
 from perdure.kernel.validation import AppliedDocument
+from perdure.views.document_check import NotApplied
+from perdure.views.resource_list import change_json
+from perdure.views.server_presence import who_goes_on
+from perdure.wiring import load_sources
 
 EXAMPLES = """\
 examples:
@@ -24,17 +27,17 @@ examples:
   perdure apply -f storyrun.yaml                     a StoryRun or StoryTrigger is a request: its run is recorded
   generate | perdure apply -f -
 
-Everything is validated before anything is stored: with a problem in any file, exit code 7 and no change. Documents
-that are applied together may refer to each other. Runs that wait for what is applied continue at once; runs that
-have started keep what they started with.
+Everything is validated before anything is stored: if any file has a problem, the exit code is 7 and nothing changes.
+Documents that are applied together may refer to each other. Runs that wait for an applied resource continue at once;
+runs that have started keep the version that they started with.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="as -f PATH")
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="the same as -f PATH")
     a.add_files(parser)
-    a.add_namespace(parser, "where resources go that do not say so themselves")
+    a.add_namespace(parser, "namespace of resources that do not name one")
     a.add_load(parser)
 
 
@@ -47,9 +50,9 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[AppliedDocument]) -> int:
-    asks = any(word in one.text for one in texts for word in ("StoryRun", "StoryTrigger"))
+    has_requests = any(kind in document.text for document in texts for kind in ("StoryRun", "StoryTrigger"))
     asked.detach = True  # what begins here is done by whoever takes it up: nobody waits for it
-    async with open_engine(asked, talk) if asks else open_client(asked, talk) as client:
+    async with open_engine(asked, talk) if has_requests else open_client(asked, talk) as client:
         try:
             changes, findings = await client.apply(texts, asked.namespace or "")
         except Rejected as rejected:
@@ -58,10 +61,12 @@ async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[Appli
         goes_on = await who_goes_on(client, resume_command(asked))
     _tell(findings, talk)
     if asked.json:
-        give_json([_plain(change) for change in changes])
+        give_json([change_json(change) for change in changes])
     elif changes:
-        give_text("\n".join(indented(f"{one.kind.title(one.key.name)} {one.outcome.value}") for one in changes))
-    if any(one.kind.is_request and one.outcome is Outcome.CREATED for one in changes):
+        give_text(
+            "\n".join(indented(f"{change.kind.title(change.key.name)} {change.outcome.value}") for change in changes)
+        )
+    if any(change.kind.is_request and change.outcome is Outcome.CREATED for change in changes):
         talk.say(f"recorded; {goes_on}")
     if not texts:
         talk.say("no .yaml, .yml or .json files found")
@@ -69,16 +74,5 @@ async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[Appli
 
 
 def _tell(findings: Sequence[Finding], talk: Console) -> None:
-    for one in findings:
-        talk.always(one.describe())
-
-
-def _plain(change: Change) -> dict[str, object]:
-    return {
-        "kind": change.kind.name,
-        "namespace": change.key.namespace or None,
-        "name": change.key.name,
-        "result": change.outcome.value,
-        "generation": change.generation,
-        "file": change.file,
-    }
+    for finding in findings:
+        talk.always(finding.describe())

@@ -14,13 +14,13 @@ EXAMPLES = """\
 examples:
   perdure backup runs-monday.db
   perdure backup /backups/runs.db --force         replaces the older copy, once the new one is complete
-  perdure ps --db sqlite:///runs-monday.db        a copy is a store like any other
+  perdure ps --db sqlite:///runs-monday.db        a backup is a store like any other
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("file", metavar="FILE", type=Path, help="the copy")
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file to write")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
 
 

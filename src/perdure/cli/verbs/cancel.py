@@ -1,11 +1,11 @@
 """`cancel`: ask a run to stop; how it stops is its language's business."""
 
 import argparse
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
-from perdure.cli.control import steer
+from perdure.cli.control import steer_runs
 from perdure.cli.exit_codes import Exit
 from perdure.cli.follow import Ended, follow
 from perdure.cli.interrupts import complete
@@ -13,32 +13,38 @@ from perdure.cli.next_commands import resume_command
 from perdure.cli.open_engine import open_observer
 from perdure.cli.progress import progress_for
 from perdure.cli.run_end import tell_end
-from perdure.cli.server_presence import is_served
 from perdure.engine.client import Client
 from perdure.engine.message_sending import SendResult
 from perdure.engine.run_removal import descendants
 from perdure.kernel.values import RunId
+from perdure.views.batch_steering import Verb
 from perdure.views.run_list import Ownership
+from perdure.views.server_presence import is_served
 
 EXAMPLES = """\
 examples:
   perdure cancel 06g2k
   perdure cancel 06g2k --reason "wrong customer"
-  perdure cancel 06g2k --wait           until it has ended; exit code 6 when no live process owns it
+  perdure cancel 06g2k --wait           wait until it has ended; exit code 6 if no live process owns it
+  perdure cancel 06g2k 06g3m            several; the exit code is the worst of theirs
+  perdure cancel --label team=red --dry-run      list the open runs that would be cancelled
+  perdure cancel --name nightly --yes            cancel them without being asked
 
-The request is on disk when the command returns. A run that has ended is a conflict (exit code 9); one
-that was cancelled before stays so, and a Story that has ended stays as it is.
+The request is stored when the command returns. Cancelling a run that has ended is a conflict (exit code 9), except
+for a run that is cancelled already and for a Story: these stay as they are.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    a.add_run(parser)
-    parser.add_argument("--reason", metavar="R", default="", help="why; the run's history keeps it")
+    a.add_runs(parser)
+    parser.add_argument("--reason", metavar="R", default="", help="the reason; recorded in the history")
     parser.add_argument(
-        "--cascade", action="store_true", help="every run below it too, also children that it does not wait for"
+        "--cascade",
+        action="store_true",
+        help="also cancel all runs below it, even those that it does not wait for",
     )
-    parser.add_argument("--wait", action="store_true", help="until the run has ended")
+    parser.add_argument("--wait", action="store_true", help="wait until the run has ended")
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
@@ -49,26 +55,35 @@ async def _cancel(asked: argparse.Namespace, talk: Console) -> int:
     def send(client: Client, run: RunId) -> Awaitable[SendResult]:
         return client.cancel(run, asked.reason, cascade=asked.cascade)
 
-    code = await steer(asked, talk, "asked to stop", send, late="has ended; there is nothing to stop")
+    late = "has ended; there is nothing to stop"
+    code, steered = await steer_runs(asked, talk, Verb.CANCEL, "asked to stop", send, late=late)
+    if asked.dry_run:
+        return code
+    if len(asked.runs) != 1:
+        return await _wait(asked, talk, steered, code) if asked.wait and steered else code
     if asked.cascade:
         await _tell_ownerless(asked, talk)
-    return await _wait(asked, talk) if asked.wait else code
+    return await _wait(asked, talk, asked.runs) if asked.wait else code
 
 
 async def _tell_ownerless(asked: argparse.Namespace, talk: Console) -> None:
-    """Runs below one that is driven, or has ended, may have nobody who stops them."""
+    """Children of a run that has a live owner, or has ended, may have no owner that stops them."""
     async with open_observer(asked, talk) as observer:
         row = await observer.find(await observer.resolve(asked.run))
-        below = [one for one in await descendants(observer.store, row.id) if not one.status.is_final]
+        below = [child for child in await descendants(observer.store, row.id) if not child.status.is_final]
         owners = await Ownership.of(observer, [row, *below])
-        left = [one.id for one in below if not owners.is_live(one)]
-        if left and (row.status.is_final or owners.is_live(row)) and not await is_served(observer):
-            talk.say(f"{len(left)} of them have no live owner; stop them with: {resume_command(asked, *left)}")
+        ownerless = [child.id for child in below if not owners.is_live(child)]
+        if ownerless and (row.status.is_final or owners.is_live(row)) and not await is_served(observer):
+            talk.say(
+                f"{len(ownerless)} of them have no live owner; stop them with: {resume_command(asked, *ownerless)}"
+            )
 
 
-async def _wait(asked: argparse.Namespace, talk: Console) -> int:
+async def _wait(asked: argparse.Namespace, talk: Console, names: Sequence[str], code: Exit = Exit.OK) -> int:
     async with open_observer(asked, talk) as observer:
-        run = await observer.resolve(asked.run)
-        end = (await follow(observer, [run], progress_for(talk)))[run]
-        code = await tell_end(observer, run, end, talk)
-        return Exit.OK if isinstance(end, Ended) else code
+        runs = [await observer.resolve(name) for name in names]
+        for run, end in (await follow(observer, runs, progress_for(talk))).items():
+            end_code = await tell_end(observer, run, end, talk)
+            if not isinstance(end, Ended) and code is Exit.OK:
+                code = end_code
+        return code

@@ -5,23 +5,26 @@ from collections.abc import Sequence
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
-from perdure.cli.documents import APPLIED_SUFFIXES, files_of, read, read_applied, validate, validator_for
+from perdure.cli.document_files import APPLIED_SUFFIXES, files_of, read, read_applied
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import load_sources, store_if_any
+from perdure.cli.open_engine import store_if_any
 from perdure.cli.stdout import give_json, give_text
 from perdure.kernel.validation import AppliedDocument
-from perdure.wiring import languages
+from perdure.views.document_check import validate, validator_for
+from perdure.wiring import languages, load_sources
 
 EXAMPLES = """\
 examples:
   perdure check flow.json
   perdure check flows/ --json                    every document of a folder
-  perdure check flow.json --load ./tasks.py      with providers of your own
+  perdure check flow.json --load ./tasks.py      with your own providers
   perdure check story.yaml engrams.yaml          documents that are checked together may refer to each other
 
-Exit code 7 when there are errors, 0 when there are only warnings.
+  perdure check flow.json --strict               warnings count as errors, for a CI job
+
+The exit code is 7 if there are errors, 0 if there are only warnings; with --strict it is 7 for both.
 """
 
 
@@ -29,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("files", metavar="FILE", nargs="+", help="documents, or folders of them; - for standard input")
     a.add_load(parser)
+    parser.add_argument("--strict", action="store_true", help="exit with 7 if there are warnings, too")
     parser.add_argument(
         "--apply", metavar="PATH", action="append", default=[], help="resources the documents refer to; may be repeated"
     )
@@ -44,32 +48,32 @@ async def _check(asked: argparse.Namespace, talk: Console) -> int:
     texts = [read(name) for name in _files(asked.files)]
     together = [*applied, *(AppliedDocument(origin, text.decode(errors="replace")) for origin, text in texts)]
     async with store_if_any(asked, talk) as store:
-        judging = validator_for(languages(), store)
-        judged = [await validate(origin, text, judging, together) for origin, text in texts]
+        validator = validator_for(languages(), store)
+        documents = [await validate(origin, text, validator, together) for origin, text in texts]
     named = set(asked.files)
-    for one in [one for one in judged if one.is_foreign and one.origin not in named]:
-        talk.say(f"{one.origin}: in no language known here; passed over")
-        judged.remove(one)
+    for document in [document for document in documents if document.is_foreign and document.origin not in named]:
+        talk.say(f"{document.origin}: in no language known here; passed over")
+        documents.remove(document)
     if asked.json:
-        give_json([problem for one in judged for problem in one.plain()])
+        give_json([problem for document in documents for problem in document.plain()])
     else:
-        lines = [line for one in judged for line in one.lines()]
+        lines = [line for document in documents for line in document.lines()]
         if lines:
             give_text("\n".join(lines))
-    errors = sum(one.errors for one in judged)
-    warnings = sum(len(one.problems) for one in judged) - errors
-    talk.say(f"{_count(len(judged), 'document')} checked: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
-    return Exit.FINDINGS if errors else Exit.OK
+    errors = sum(document.errors for document in documents)
+    warnings = sum(len(document.problems) for document in documents) - errors
+    talk.say(f"{_count(len(documents), 'document')} checked: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
+    return Exit.FINDINGS if errors or (warnings and asked.strict) else Exit.OK
 
 
 def _files(names: Sequence[str]) -> list[str]:
-    found = []
+    paths = []
     for name in names:
         files = files_of(name)
         if not files:
             raise BadUsage(f"{name}: the folder holds no document ({', '.join(APPLIED_SUFFIXES)})")
-        found += files
-    return found
+        paths += files
+    return paths
 
 
 def _count(number: int, noun: str) -> str:

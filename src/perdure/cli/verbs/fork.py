@@ -2,36 +2,62 @@
 
 import argparse
 
+import msgspec
+
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
+from perdure.cli.document_files import read
+from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
 from perdure.cli.start_and_follow import add_waiting, begin_and_follow
 from perdure.engine.client import Client
+from perdure.engine.fork_points import ForkChanges
 from perdure.engine.handle import Handle
-from perdure.views.event_positions import HELP, event_at
+from perdure.views.history_events import HELP, event_at
 
 EXAMPLES = """\
 examples:
-  perdure fork 06g2k                    from where it is now
+  perdure fork 06g2k                    from its current state
   perdure fork 06g2k --at 12            from its twelfth event (see `perdure history 06g2k`)
   perdure fork 06g2k --at 12 --detach   only record it, and print the new id
+  perdure fork 06g2k --at-failure --document fixed.json        where it failed, with a newer document
+  perdure fork 06g2k --at-failure --input '{"amount": 3}'      where it failed, with another input
 
-A fork begins at the end of a turn: it has the event, the input that the event belongs to, and all that was decided
-from that. Where this had ended the run, the nearest event that can be forked from is named.
+A fork starts at the end of a turn: it keeps the event, the input that led to it, and everything decided from that
+input. If the run ended there, the error names the nearest event that can be forked from.
+
+With --at-failure it goes on at the step of a Flow or a Playbook that failed, as `perdure redrive` does in the run
+itself. A newer document has to have that step, and what is around it. `perdure status RUN` names the run that a fork
+comes from, and the forks of a run.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     a.add_run(parser)
-    parser.add_argument("--at", metavar="MOMENT", help=f"what counts last: {HELP} (default: all of it)")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--at", metavar="MOMENT", help=f"the last event to keep: {HELP} (default: all)")
+    place.add_argument("--at-failure", action="store_true", help="go on at the step that failed")
+    parser.add_argument("--input", metavar="JSON|@FILE", type=a.json_or_file, help="another input; with --at-failure")
+    parser.add_argument("--document", metavar="FILE", help="a newer document; with --at-failure")
     a.add_load(parser)
     add_waiting(parser)
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
+    if not asked.at_failure and (asked.input is not None or asked.document is not None):
+        raise BadUsage("--input and --document are for a fork --at-failure")
+    changes = ForkChanges()
+    if asked.document is not None:
+        origin, text = read(asked.document)
+        changes = ForkChanges(text, origin)
+    if asked.input is not None:
+        changes = msgspec.structs.replace(changes, input=asked.input)
+
     async def fork(engine: Client) -> Handle:
         run = await engine.resolve(asked.run)
+        if asked.at_failure:
+            return await engine.fork(run, at_failure=changes)
         return await engine.fork(run, None if asked.at is None else await event_at(engine, run, asked.at))
 
     return complete(begin_and_follow(asked, talk, fork, must_exist=True))

@@ -12,7 +12,7 @@ examples:
   perdure approve deploy-x7k approve-prod --by Ada
   perdure reject deploy-x7k approve-prod --message "not on a Friday" --by Ada
 
-The decision is on disk when the command returns, also for a gate that the run has not reached yet.
+The decision is stored when the command returns, even if the run has not reached the gate yet.
 A run that has ended is a conflict (exit code 9).
 """
 
@@ -23,8 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     a.add_run(parser)
     parser.add_argument("step", metavar="STEP", help="the gate's step")
-    parser.add_argument("--message", metavar="TEXT", default="", help="why; kept with the decision")
-    parser.add_argument("--by", metavar="WHO", default="", help="who decided this; kept in the history")
+    parser.add_argument("--message", metavar="TEXT", default="", help="the reason; recorded with the decision")
+    parser.add_argument("--by", metavar="WHO", default="", help="who decided this; recorded in the history")
     a.add_key(parser)
 
 

@@ -1,61 +1,105 @@
-"""`graph`: a document as a picture, or as text that other tools draw."""
+"""`graph`: a document or a run as a picture, or as text that other tools draw."""
 
 import argparse
+from pathlib import Path
+from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
-from perdure.cli.documents import ProblemsFound, read, validate
+from perdure.cli.document_files import read
+from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
-from perdure.cli.graph_formats import FORMS
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import load_sources
+from perdure.cli.open_engine import open_observer
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.document_validation import DocumentValidator
-from perdure.kernel.errors import PerdureError
-from perdure.wiring import languages
+from perdure.kernel.graph import Graph
+from perdure.views.document_check import ProblemsFound, validate
+from perdure.views.drawing import markup
+from perdure.views.history_events import HELP, event_at
+from perdure.views.run_graph import NoPicture, node_statuses, run_graph_json, taken_edges, trace_run
+from perdure.wiring import languages, load_sources
 
 EXAMPLES = """\
 examples:
   perdure graph flow.json                      Mermaid text, as GitHub and many editors draw it
-  perdure graph flow.json --svg > flow.svg
+  perdure graph flow.json --svg > flow.svg     a picture, for light and dark backgrounds
+  perdure graph 06g2k --svg > run.svg          a run: statuses, times, and the edges that were taken
+  perdure graph 06g2k --text                   the same as an outline to read in the terminal
+  perdure graph 06g2k --at 12 --svg            the run as it was after its twelfth event
   perdure graph flow.json --dot | dot -Tpng > flow.png
+  perdure graph flow.json --json               nodes and edges, for programs
 """
 
-
-class NoPicture(PerdureError):
-    """The document's language cannot be drawn."""
-
-    code = "NO-PICTURE"
-    hint = "Flows can be drawn."
+TITLES = {
+    "mermaid": "Mermaid (the default)",
+    "dot": "DOT, for Graphviz",
+    "svg": "SVG, a picture",
+    "text": "an outline for people",
+}
+DOCUMENT_SUFFIXES = (".json", ".yaml", ".yml")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("file", metavar="FILE", help="the document; - for standard input")
+    parser.add_argument(
+        "file",
+        metavar="FILE|RUN",
+        help="the document (- for standard input), or the id or name of a run",
+    )
     form = parser.add_mutually_exclusive_group()
-    for name in FORMS:
-        form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=f"write {name}")
+    for name, title in TITLES.items():
+        form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=f"write {title}")
     parser.set_defaults(form="mermaid")
+    parser.add_argument("--at", metavar="MOMENT", help=f"draw the run as it was after {HELP}")
     a.add_load(parser)
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
     load_sources(asked.load)
-    return complete(_draw(asked, talk))
+    if asked.file == "-" or Path(asked.file).exists() or asked.file.endswith(DOCUMENT_SUFFIXES):
+        if asked.at is not None:
+            raise BadUsage("--at is for runs; a document has no history")
+        return complete(_draw_document(asked, talk))
+    return complete(_draw_run(asked, talk))
 
 
-async def _draw(asked: argparse.Namespace, talk: Console) -> int:
-    judged = await validate(*read(asked.file), DocumentValidator(languages()))
-    if judged.errors:
-        for line in judged.lines():
+async def _draw_document(asked: argparse.Namespace, talk: Console) -> int:
+    document = await validate(*read(asked.file), DocumentValidator(languages()))
+    if document.errors:
+        for line in document.lines():
             talk.always(line)
-        raise ProblemsFound(judged)
-    assert judged.language is not None
-    if not judged.language.draws_graphs or judged.program is None:
-        raise NoPicture(f"a document in {judged.language.name!r} cannot be drawn")
-    drawn = FORMS[asked.form](judged.language.graph(judged.program))
+        raise ProblemsFound(document)
+    assert document.language is not None
+    if not document.language.draws_graphs or document.program is None:
+        raise NoPicture(f"a document in {document.language.name!r} cannot be drawn")
+    graph = document.language.graph(document.program)
+    _give(asked, _drawn(asked.form, graph), markup.graph_json(graph))
+    return Exit.OK
+
+
+async def _draw_run(asked: argparse.Namespace, talk: Console) -> int:
+    async with open_observer(asked, talk) as observer:
+        run = await observer.resolve(asked.file)
+        at = None if asked.at is None else await event_at(observer, run, asked.at)
+        traced = await trace_run(observer, run, at)
+    drawn = _drawn(asked.form, traced.graph, node_statuses(traced), taken_edges(traced))
+    _give(asked, traced.mask.text(drawn), run_graph_json(traced))
+    return Exit.OK
+
+
+def _drawn(form: str, graph: Graph, statuses: markup.Statuses | None = None, taken: set[int] | None = None) -> str:
+    if form == "svg":
+        from perdure.views.drawing.boxes import compose
+        from perdure.views.drawing.svg import to_svg
+
+        return to_svg(compose(graph, statuses), statuses, taken)
+    write = {"mermaid": markup.to_mermaid, "dot": markup.to_dot, "text": markup.to_outline}[form]
+    return write(graph, statuses, taken)
+
+
+def _give(asked: argparse.Namespace, drawn: str, facts: dict[str, Any]) -> None:
     if asked.json:
-        give_json({"form": asked.form, "text": drawn})
+        give_json({"form": asked.form, "text": drawn, **facts})
     else:
         give_text(drawn)
-    return Exit.OK

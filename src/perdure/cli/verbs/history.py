@@ -12,7 +12,8 @@ from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_observer
 from perdure.cli.stdout import give_json, give_text
 from perdure.kernel import jsontext
-from perdure.views.times import iso, local, read_instant
+from perdure.views.history_events import event_json, event_name, is_in_language_terms
+from perdure.views.times import local, read_instant
 
 PIPE_WIDTH = 160  # a line for people stays a line for people in a pipe too; --full gives everything
 
@@ -21,38 +22,46 @@ SILENT = frozenset(
 )
 """Fields that matter to the engine rather than to a reader; --full and --json have them."""
 
-SILENT_TOLD = frozenset(
-    {"source", "entity_type", "entity_id", "token_id", "iteration_id", "task_run_id", "step_run_id"}
+SILENT_IN_ENVELOPE = frozenset(
+    {
+        *("source", "entity_type", "entity_id", "token_id", "iteration_id", "task_run_id", "step_run_id"),
+        *("schema_version", "parent_id", "lease_epoch", "worker_id"),
+    }
 )
 """The same in an envelope: what repeats other fields."""
 
 HEAD = frozenset({"seq", "at", "event", "event_type", "event_id", "execution_id", "timestamp", "payload"})
+
+FIRST = ("step", "task", "iteration", "attempt", "name", "provider", "path", "status", "error", "outcome", "message")
+"""Fields that come first, because a narrow terminal cuts the others."""
+
+NARROW = 120  # columns; in fewer the date has a line of its own
 
 INSTANTS = frozenset({"due", "deadline", "own_at", "arrived"})
 
 EXAMPLES = """\
 examples:
   perdure history 06g2k                 one line per event, cut to the terminal's width
-  perdure history 06g2k --full          nothing cut
-  perdure history 06g2k --follow        and what still comes, until the run has ended
-  perdure history 06g2k --json          a list of events; with --follow its items are written as they come
+  perdure history 06g2k --full          complete lines
+  perdure history 06g2k --follow        also new events, until the run has ended
+  perdure history 06g2k --json          a list of events; with --follow each is printed when it occurs
   perdure history 06g2k --type step.done --after 40
-  perdure history 06g2k --raw           the kernel's own events, where the language has names of its own
+  perdure history 06g2k --raw           the events of the kernel, if the language has names of its own
 
-The numbers are those that `perdure show RUN --at` and `perdure fork RUN --at` take; --raw has others.
+`perdure show RUN --at` and `perdure fork RUN --at` take these numbers. The numbers of --raw are different.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     a.add_run(parser)
-    parser.add_argument("--follow", action="store_true", help="go on until the run has ended")
-    parser.add_argument("--full", action="store_true", help="cut nothing")
-    parser.add_argument("--after", metavar="SEQ", type=int, default=0, help="only what came after this event")
+    parser.add_argument("--follow", action="store_true", help="keep printing new events until the run has ended")
+    parser.add_argument("--full", action="store_true", help="do not cut long lines")
+    parser.add_argument("--after", metavar="SEQ", type=int, default=0, help="only events after this number")
     parser.add_argument(
-        "--type", metavar="NAME", action="append", default=[], help="only events of this name; may be repeated"
+        "--type", metavar="NAME", action="append", default=[], help="only events with this name; may be repeated"
     )
-    parser.add_argument("--raw", action="store_true", help="the kernel's events instead of the language's")
+    parser.add_argument("--raw", action="store_true", help="print the kernel's events instead of the language's")
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
@@ -63,22 +72,22 @@ async def _history(asked: argparse.Namespace, talk: Console) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         if asked.follow:
-            events = _wanted(observer.follow(run, asked.after, raw=asked.raw), asked.type)
+            events = _named(observer.follow(run, asked.after, raw=asked.raw), asked.type)
             await (_stream_json if asked.json else _stream_lines)(events, asked)
             return Exit.OK
-        found = await observer.history(run, asked.after, raw=asked.raw)
-        chosen = [event for event in found if not asked.type or name_of(event) in asked.type]
+        events_so_far = await observer.history(run, asked.after, raw=asked.raw)
+        chosen = [event for event in events_so_far if not asked.type or event_name(event) in asked.type]
         if asked.json:
-            give_json([_plain(event) for event in chosen])
+            give_json([event_json(event) for event in chosen])
         elif chosen:
             show = EventLine(asked.full)
             give_text("\n".join(show(event) for event in chosen))
         return Exit.OK
 
 
-async def _wanted(events: AsyncIterator[dict[str, Any]], names: Sequence[str]) -> AsyncIterator[dict[str, Any]]:
+async def _named(events: AsyncIterator[dict[str, Any]], names: Sequence[str]) -> AsyncIterator[dict[str, Any]]:
     async for event in events:
-        if not names or name_of(event) in names:
+        if not names or event_name(event) in names:
             yield event
 
 
@@ -92,23 +101,10 @@ async def _stream_json(events: AsyncIterator[dict[str, Any]], asked: argparse.Na
     """One JSON list, whose items appear as they happen."""
     mark = "["
     async for event in events:
-        sys.stdout.write(mark + harmless_json(jsontext.encode(_plain(event)).decode()))
+        sys.stdout.write(mark + harmless_json(jsontext.encode(event_json(event)).decode()))
         sys.stdout.flush()
         mark = ",\n"
     give_text("]" if mark != "[" else "[]")
-
-
-def is_told(event: dict[str, Any]) -> bool:
-    """Whether it is in the language's own words, which are JSON data already."""
-    return "event_type" in event
-
-
-def name_of(event: dict[str, Any]) -> str:
-    return str(event["event_type"] if is_told(event) else event["event"])
-
-
-def _plain(event: dict[str, Any]) -> dict[str, Any]:
-    return event if is_told(event) else {**event, "at": iso(event["at"])}
 
 
 class EventLine:
@@ -116,15 +112,26 @@ class EventLine:
 
     def __init__(self, is_full: bool) -> None:
         self._paint = Paint(sys.stdout)
-        self._silent = frozenset[str]() if is_full else SILENT | SILENT_TOLD
+        self._silent = frozenset[str]() if is_full else SILENT | SILENT_IN_ENVELOPE
         self._width = None if is_full else width_of(sys.stdout) or PIPE_WIDTH
+        self._day = ""
 
     def __call__(self, event: dict[str, Any]) -> str:
-        told = _flat(event)
-        head = f"{event['seq']:>5}  {local(told['at'], fine=True)}  {told['event']:<22}"
+        fields = _flat(event)
+        day, _, time = local(fields["at"], fine=True).partition(" ")
+        if self._width is None or self._width >= NARROW:
+            return self._line(f"{event['seq']:>5}  {day} {time}  {fields['event']:<22}", fields)
+        line = self._line(f"{event['seq']:>4}  {time}  {fields['event']:<18}", fields)
+        if day == self._day:
+            return line
+        self._day = day
+        return f"{self._paint(day, 'dim')}\n{line}"
+
+    def _line(self, head: str, fields: dict[str, Any]) -> str:
+        fields = {name: fields[name] for name in FIRST if name in fields} | fields
         text = "  ".join(
             f"{name}={_short(name, value)}"
-            for name, value in told.items()
+            for name, value in fields.items()
             if name not in HEAD and name not in self._silent and value not in (None, "", {}, [])
         )
         room = None if self._width is None else max(20, self._width - len(head) - 2)
@@ -133,7 +140,7 @@ class EventLine:
 
 def _flat(event: dict[str, Any]) -> dict[str, Any]:
     """An event whose payload stands beside its envelope's fields."""
-    if not is_told(event):
+    if not is_in_language_terms(event):
         return event
     status = {} if event.get("status") in (None, "in_progress") else {"status": event["status"]}
     fields = {name: value for name, value in event.items() if name not in ("status", "payload")}

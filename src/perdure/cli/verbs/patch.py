@@ -5,6 +5,8 @@ language shows as a resource, in the manner of a merge patch.
 import argparse
 from typing import Any
 
+import msgspec
+
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.control import steer
@@ -24,7 +26,7 @@ examples:
   perdure patch storyrun deploy-x7k --type merge -p '{"spec": {"cancelRequested": true}}'
   perdure patch storyrun deploy-x7k --subresource status -p '{"status": {"gates": {"ok": {"state": "Approved"}}}}'
 
-The patch is on disk when the command returns. A run that has ended is a conflict (exit code 9).
+The patch is stored when the command returns. A run that has ended is a conflict (exit code 9).
 """
 
 
@@ -36,10 +38,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", metavar="K=V", type=a.pair, action="append", default=[], help="set one member of ctx")
     parser.add_argument("-p", "--patch", metavar="JSON|@FILE", type=a.json_or_file, help="the members to change")
     parser.add_argument("--type", choices=("merge", "strategic"), default="merge", help="the patch type of -p")
-    parser.add_argument("--subresource", choices=("status",), help="-p changes this part")
+    parser.add_argument("--subresource", choices=("status",), help="the part that -p changes")
     a.add_namespace(parser, "of this namespace (default: any)")
-    parser.add_argument("--reason", metavar="TEXT", default="", help="kept in the history")
-    parser.add_argument("--by", metavar="WHO", default="", help="who decided this; kept in the history")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="the reason; recorded in the history")
+    parser.add_argument("--by", metavar="WHO", default="", help="who decided this; recorded in the history")
     a.add_key(parser)
 
 
@@ -69,11 +71,14 @@ def _patch_ctx(asked: argparse.Namespace, talk: Console) -> int:
     for name, text in asked.set:  # a dotted name stays one: the run assigns the nested path
         members = {**members, name: a.with_members(None, [("value", text)])["value"]}
     body = {"ctx": members, "reason": asked.reason}
-    return complete(
-        steer(
-            asked, talk, "ctx patched", lambda client, run: client.steer(run, "patch", body, key=asked.key, by=asked.by)
-        )
-    )
+    return complete(steer(asked, talk, "ctx patched", lambda client, run: _send_ctx(client, run, body, asked)))
+
+
+async def _send_ctx(client: Client, run: RunId, body: dict[str, Any], asked: argparse.Namespace) -> SendResult:
+    result = await client.steer(run, "patch", body, key=asked.key, by=asked.by)
+    execution = await client.execution(run)
+    remarks = client.languages[execution.state.language].remarks(execution, "patch", body)
+    return msgspec.structs.replace(result, remarks=(*result.remarks, *remarks))
 
 
 def _check_parts(patch: dict[str, Any], part: str | None) -> None:
@@ -93,13 +98,13 @@ async def _send(client: Client, run: RunId, word: str, asked: argparse.Namespace
     if not await find_views(client, kind, run, asked.namespace):
         raise RunNotFound(f"run {run} is not a {kind.name}")
     try:
-        told = language.patched(await client.execution(run), kind.name, asked.patch)
+        messages = language.patched(await client.execution(run), kind.name, asked.patch)
     except ValueError as error:
         raise BadUsage(f"{kind.name.lower()} {asked.run}: {error}") from None
-    answers = [await client.tell(run, given) for given in told]
+    results = [await client.tell(run, message) for message in messages]
     return SendResult(
-        all(one.is_decided for one in answers),
-        all(one.is_live for one in answers),
-        any(one.is_new for one in answers),
-        tuple(dict.fromkeys(remark for one in answers for remark in one.remarks)),
+        all(result.is_decided for result in results),
+        all(result.is_live for result in results),
+        any(result.is_new for result in results),
+        tuple(dict.fromkeys(remark for result in results for remark in result.remarks)),
     )

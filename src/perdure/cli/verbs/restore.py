@@ -10,18 +10,18 @@ from perdure.wiring import restore_store
 
 EXAMPLES = """\
 examples:
-  perdure restore runs-monday.db                             in the place of the store ($PERDURE_DB or --db)
-  perdure restore runs-monday.db --db sqlite:///runs.db      also where there is no store yet
+  perdure restore runs-monday.db                             replaces the store ($PERDURE_DB or --db)
+  perdure restore runs-monday.db --db sqlite:///runs.db      also if there is no store yet
 
-Refused while a process has the store open, and of a file that is not a whole Perdure store. The store is the backup
-afterwards, or what it was: also after a crash in between. What the store had and the backup has not is gone; work that
-was in flight when the backup was taken is delivered again, as after a crash.
+The command fails if a process has the store open, or if the file is not a complete Perdure store. Even after a crash
+the store is either the backup or unchanged. Everything that is not in the backup is lost; tasks that were in flight
+when the backup was made are delivered again, as after a crash.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("file", metavar="BACKUP", type=Path, help="what `perdure backup` has made, or any other store")
+    parser.add_argument("file", metavar="BACKUP", type=Path, help="a file written by `perdure backup`, or a store")
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:

@@ -3,12 +3,11 @@
 import argparse
 
 from perdure.cli.console import Console
-from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_observer
 from perdure.cli.stdout import give_json
-from perdure.engine import run_views
+from perdure.views.run_details import result_json
 
 EXAMPLES = """\
 examples:
@@ -31,22 +30,6 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _result(asked: argparse.Namespace, talk: Console) -> int:
-    scheme, _, path = asked.ref.rpartition("://")
-    parts = path.split("/")
-    owner = parts[1] if scheme and parts[0] == "execution" and len(parts) > 1 else asked.ref
-    if scheme and owner == asked.ref:
-        raise BadUsage(f"{asked.ref!r} does not name the execution that holds it")
-    is_address = not scheme and len(parts) > 2 and path.endswith(".json")  # of a Story: namespace/StoryRun/…
-    if is_address:
-        owner = parts[1]
     async with open_observer(asked, talk) as observer:
-        row = await observer.find(await observer.resolve(owner))
-        execution = await run_views.load(observer.store, observer.languages, row)
-        if not execution.dialect.has_references:
-            raise BadUsage(f"runs of language {row.language!r} hold nothing by reference", hint="See `perdure show`.")
-        give_json(
-            await run_views.body_of(
-                observer.store, execution, asked.ref if scheme or is_address else "", observer.clock.now()
-            )
-        )
+        give_json(await result_json(observer, asked.ref))
         return Exit.OK

@@ -12,27 +12,28 @@ from perdure.cli.next_commands import resume_command
 from perdure.cli.open_engine import open_engine
 from perdure.cli.progress import progress_for
 from perdure.cli.run_end import give_result, tell_end
-from perdure.cli.server_presence import is_served_after_us
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.client import Client
 from perdure.kernel.values import RunId
-from perdure.views.run_list import Ownership, interrupted_runs, run_json, topmost
+from perdure.views.run_list import Ownership, interrupted_runs, topmost
+from perdure.views.run_list_json import run_json
+from perdure.views.server_presence import is_served_after_us
 
 EXAMPLES = """\
 examples:
-  perdure resume                        everything that was interrupted
-  perdure resume 06g2k                  one run; its answer goes to stdout, as with `perdure run`
+  perdure resume                        all interrupted runs
+  perdure resume 06g2k                  one run; its result goes to stdout, as with `perdure run`
   perdure resume --load ./tasks.py      with the providers that its tasks need
 
-A run that a live process owns is only followed. One that waits for a signal, or for a provider
-that is not loaded, is named and left durable. With one RUN the exit code is that of `run`;
-otherwise it is that of the first run that did not end well.
+A run that is owned by a live process is only followed. A run that waits for a signal, or for a provider that is not
+loaded, is reported and stays stored. With one RUN the exit code is the same as for `run`; otherwise it is that of the
+first run that did not succeed.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("runs", metavar="RUN", nargs="*", help="ids, or beginnings of ids (default: everything)")
+    parser.add_argument("runs", metavar="RUN", nargs="*", help="ids or prefixes of ids (default: all interrupted runs)")
     a.add_load(parser)
 
 
@@ -46,29 +47,29 @@ async def _resume(asked: argparse.Namespace, talk: Console) -> int:
     try:
         async with open_engine(asked, talk, must_exist=True) as engine:
             named = [await engine.resolve(beginning) for beginning in asked.runs]
-            found = [] if named else await interrupted_runs(engine)
-            wanted = named or [row.id for row in found]
-            if wanted:
-                talk.say(f"resuming {wanted[0] if len(wanted) == 1 else f'{len(wanted)} runs'}")
+            interrupted = [] if named else await interrupted_runs(engine)
+            runs = named or [row.id for row in interrupted]
+            if runs:
+                talk.say(f"resuming {runs[0] if len(runs) == 1 else f'{len(runs)} runs'}")
             else:
                 talk.say("nothing to resume: every open run has a live owner")
             try:
                 with listening(engine, progress):
                     await engine.resume(named or None)
-                    await messages_taken(engine, wanted)
-                    ends = await follow(engine, wanted, progress, until_idle=True)
+                    await messages_taken(engine, runs)
+                    ends = await follow(engine, runs, progress, until_idle=True)
                     for run, end in ends.items():
                         if isinstance(end, Ended):
                             await follow_below(engine, run, progress)
             except asyncio.CancelledError:
                 is_taken_up = await is_served_after_us(engine)
                 raise
-            told = wanted if named else topmost(found)
-            there = {run: ends[run] for run in told if await engine.store.find(run) is not None}
-            for run in told:
-                if run not in there:
+            reported = runs if named else topmost(interrupted)
+            ends_of_existing = {run: ends[run] for run in reported if await engine.store.find(run) is not None}
+            for run in reported:
+                if run not in ends_of_existing:
                     talk.say(f"run {run} was removed")
-            return await _tell(engine, there, asked, talk)
+            return await _tell(engine, ends_of_existing, asked, talk)
     except asyncio.CancelledError:
         command = resume_command(asked, *asked.runs)
         goes_on = "A server will resume them." if is_taken_up else f"Resume them with: {command}"

@@ -9,25 +9,18 @@ from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
-from perdure.cli.documents import (
-    CheckedDocument,
-    NothingToRun,
-    ProblemsFound,
-    read,
-    read_applied,
-    validate,
-    validator_for,
-)
+from perdure.cli.document_files import read, read_applied
 from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import load_sources, store_if_any
+from perdure.cli.open_engine import store_if_any
 from perdure.cli.start_and_follow import add_waiting, begin_and_follow
 from perdure.engine.catalog import ResourceNotFound, Runnable
 from perdure.engine.client import Client
 from perdure.engine.handle import Handle
 from perdure.kernel.errors import InvalidDocument, UnfitInput
 from perdure.kernel.validation import AppliedDocument
-from perdure.wiring import languages
+from perdure.views.document_check import CheckedDocument, NothingToRun, ProblemsFound, validate, validator_for
+from perdure.wiring import languages, load_sources
 
 # Which variables of the environment a document may read: those that somebody has named for it, and no others.
 
@@ -37,15 +30,15 @@ PREFIX = "PERDURE_ENV_"
 def readable(named: Sequence[str], environment: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]:
     """`NAME=VALUE` and `NAME` as given with --env, and `PERDURE_ENV_NAME`; only what a text mentions beside `env`."""
     allowed = {name.removeprefix(PREFIX): value for name, value in environment.items() if name.startswith(PREFIX)}
-    for one in named:
-        name, equals, value = one.partition("=")
+    for setting in named:
+        name, equals, value = setting.partition("=")
         if not name.isidentifier():
-            raise BadUsage(f"--env {one}: {name!r} is not the name of a variable")
+            raise BadUsage(f"--env {setting}: {name!r} is not the name of a variable")
         if not equals and name not in environment:
             raise BadUsage(f"--env {name}: there is no such variable", hint="Set it, or write --env NAME=VALUE.")
         allowed[name] = value if equals else environment[name]
-    reading = [text for text in texts if "env" in text]
-    return {name: value for name, value in sorted(allowed.items()) if any(name in text for text in reading)}
+    readers = [text for text in texts if "env" in text]
+    return {name: value for name, value in sorted(allowed.items()) if any(name in text for text in readers)}
 
 
 EXAMPLES = """\
@@ -53,11 +46,11 @@ examples:
   perdure run examples/hello.json
   perdure run flow.json --input '{"name": "Ada"}'      the input as JSON, or --input @file.json
   perdure run flow.json --set user.name=Ada --set n=3  members of the input, one by one
-  perdure run flow.json --token order-17               started once, however often the command is repeated
-  perdure run flow.json --load ./tasks.py              with providers of your own
+  perdure run flow.json --token order-17               started only once, however often you repeat the command
+  perdure run flow.json --load ./tasks.py              with your own providers
   perdure run flow.json --json | jq .                  exactly one JSON value on stdout
-  perdure run math/sums@2                              version 2 of what `perdure apply` has put into the catalog
-  perdure run flow.json --detach                       only record the start; `perdure resume` does the work
+  perdure run math/sums@2                              version 2 of an entry that `perdure apply` created
+  perdure run flow.json --detach                       only record the start; `perdure resume` or a server executes it
 
 Ctrl-C stops the process, not the run: `perdure resume` continues it.
 """
@@ -66,19 +59,32 @@ Ctrl-C stops the process, not the run: `perdure resume` continues it.
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "file", metavar="FILE", help="the document; - for standard input; or one of the catalog by its name"
+        "file", metavar="FILE", help="the document: a file, - for standard input, or the name of a catalog entry"
     )
-    parser.add_argument("--name", metavar="NAME", default="", help="the document to run, where FILE holds several")
+    parser.add_argument("--name", metavar="NAME", default="", help="which document to run if FILE contains several")
     parser.add_argument("--input", metavar="JSON|@FILE", type=a.json_or_file, help="the run's input")
     parser.add_argument(
         "--payload", dest="input", metavar="JSON|@FILE", type=a.json_or_file, help="the same as --input"
     )
     parser.add_argument("--args", metavar="JSON|@FILE", type=a.json_or_file, help="arguments of the document")
     parser.add_argument(
-        "--set", metavar="K=V", type=a.pair, action="append", default=[], help="set a member of the input, as in a.b=3"
+        "--set",
+        metavar="K=V",
+        type=a.pair,
+        action="append",
+        default=[],
+        help="set a member of the input, e.g. a.b=3",
     )
-    parser.add_argument("--token", metavar="T", help="the same token starts the same run only once")
-    a.add_labels(parser, "mark the run, to find it with `ps --label`")
+    parser.add_argument(
+        "--set-string",
+        metavar="K=V",
+        type=a.pair,
+        action="append",
+        default=[],
+        help="the same as --set, but the value is always a text",
+    )
+    parser.add_argument("--token", metavar="T", help="start only one run per token, however often it is repeated")
+    a.add_labels(parser, "label the run, to find it with `ps --label`")
     a.add_load(parser)
     parser.add_argument(
         "--apply", metavar="PATH", action="append", default=[], help="resources the document refers to; may be repeated"
@@ -88,7 +94,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME[=VALUE]",
         action="append",
         default=[],
-        help="let the document read this variable of the environment; may be repeated",
+        help="allow the document to read this environment variable; may be repeated",
     )
     parser.add_argument("-t", "--target", metavar="STEP", help="start a Playbook at this step")
     parser.add_argument(
@@ -98,7 +104,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="accepted for NoETL compatibility; runs are always local",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only check the document, as `perdure check` does")
+    parser.add_argument("--dry-run", action="store_true", help="only check the document, like `perdure check`")
     add_waiting(parser)
 
 
@@ -111,47 +117,47 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
         asked.files = [asked.file]
         return check.perform(asked, talk)
     load_sources(asked.load)
-    given = a.with_members(asked.input, asked.set)
-    return complete(_run(asked, talk, given))
+    run_input = a.with_members(a.with_members(asked.input, asked.set), asked.set_string, as_text=True)
+    return complete(_run(asked, talk, run_input))
 
 
-async def _run(asked: argparse.Namespace, talk: Console, given: Any) -> int:
+async def _run(asked: argparse.Namespace, talk: Console, run_input: Any) -> int:
     applied = read_applied(asked.apply)
     async with store_if_any(asked, talk) as store:
         origin, text, entry = await _find(asked.file, store)
-        judging = validator_for(languages(), store)
-        judged = await validate(origin, text, judging, applied, chosen=asked.name)
-        if judged.pinned == text and not judged.errors:
-            await judging.recorded(applied)  # found in order before a store is made
-    for line in judged.lines():
+        validator = validator_for(languages(), store)
+        document = await validate(origin, text, validator, applied, chosen=asked.name)
+        if document.pinned == text and not document.errors:
+            await validator.recorded(applied)  # found in order before a store is made
+    for line in document.lines():
         talk.always(line)
-    if judged.errors:
-        raise ProblemsFound(judged)
-    if judged.program is None:
-        raise NothingToRun(f"{judged.origin} holds nothing that can be run; nothing was started")
+    if document.errors:
+        raise ProblemsFound(document)
+    if document.program is None:
+        raise NothingToRun(f"{document.origin} holds nothing that can be run; nothing was started")
     if asked.target is not None:
-        _check_target(judged, asked.target)
-    assert judged.language is not None
-    if reason := judged.language.why_unfit(judged.program, given):
-        raise UnfitInput(f"{judged.origin}: {reason}; nothing was started")
+        _check_target(document, asked.target)
+    assert document.language is not None
+    if reason := document.language.why_unfit(document.program, run_input):
+        raise UnfitInput(f"{document.origin}: {reason}; nothing was started")
     name = entry.key.name if entry is not None else None if asked.file == "-" else Path(asked.file).stem
-    return await begin_and_follow(asked, talk, lambda engine: _start(engine, asked, judged, applied, given, name))
+    return await begin_and_follow(asked, talk, lambda engine: _start(engine, asked, document, applied, run_input, name))
 
 
-def _check_target(judged: CheckedDocument, step: str) -> None:
-    if judged.language is None or not judged.language.has_entries:
+def _check_target(document: CheckedDocument, step: str) -> None:
+    if document.language is None or not document.language.has_entries:
         raise BadUsage("-t: only a Playbook begins with a step of your choice")
-    if problem := judged.language.check_entry(judged.program, step):
-        raise InvalidDocument(problem.describe(judged.origin), problems=replace(judged, problems=[problem]).plain())
+    if problem := document.language.check_entry(document.program, step):
+        raise InvalidDocument(problem.describe(document.origin), problems=replace(document, problems=[problem]).plain())
 
 
 async def _find(name: str, store: Callable[[], Client | None]) -> tuple[str, bytes, Runnable | None]:
     """A file, or else what the catalog keeps under that name."""
     if name != "-" and not Path(name).exists():
         client = store()
-        found = None if client is None else await client.catalog.find(name)
-        if found is not None:
-            return found.origin, found.text, found
+        runnable = None if client is None else await client.catalog.find(name)
+        if runnable is not None:
+            return runnable.origin, runnable.text, runnable
         if not Path(name).suffix:
             raise ResourceNotFound(
                 f"there is no file {name!r}, and nothing in the catalog that can be run under that name"
@@ -162,22 +168,22 @@ async def _find(name: str, store: Callable[[], Client | None]) -> tuple[str, byt
 async def _start(
     engine: Client,
     asked: argparse.Namespace,
-    judged: CheckedDocument,
+    document: CheckedDocument,
     applied: Sequence[AppliedDocument],
-    given: Any,
+    run_input: Any,
     name: str | None,
 ) -> Handle:
     options: dict[str, Any] = {} if asked.args is None else {"args": asked.args}
     if asked.target is not None:
         options["entry_step"] = asked.target
-    if env := readable(asked.env, os.environ, [judged.text.decode(), *(one.text for one in applied)]):
+    if env := readable(asked.env, os.environ, [document.text.decode(), *(resource.text for resource in applied)]):
         options["env"] = env
-    if asked.file != "-" and b"script" in judged.text:
+    if asked.file != "-" and b"script" in document.text:
         # Where scripts beside the document are found. Others need no place, and start the same from any folder.
         options["folder"] = str(Path(asked.file).resolve().parent)
     return await engine.start(
-        judged.text,
-        given,
+        document.text,
+        run_input,
         name=name,
         applied=applied,
         chosen=asked.name,

@@ -2,43 +2,59 @@
 
 import argparse
 import asyncio
-from contextlib import suppress
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
+from perdure.cli.document_files import read_applied
+from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.follow import listening
 from perdure.cli.health import health_page
 from perdure.cli.interrupts import complete
 from perdure.cli.log_output import log_to
-from perdure.cli.open_engine import load_sources
 from perdure.cli.progress import progress_for
-from perdure.cli.server_presence import others_serve
+from perdure.cli.stdout import give_json
 from perdure.cli.wait_for_store import opened
 from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import SECOND
-from perdure.providers.policy import serving_policy
-from perdure.stores.protocol import Store
-from perdure.stores.store_urls import without_password
+from perdure.views.resource_changes import apply_documents
+from perdure.views.server_presence import others_serve
 from perdure.views.times import span
-from perdure.wiring import Engine, open_store
+from perdure.wiring import Engine, load_sources, open_store, serving_policy, url_without_password
+
+if TYPE_CHECKING:
+    from perdure.kernel.validation import AppliedDocument
+    from perdure.server.api_server import Address
 
 EXAMPLES = """\
 examples:
   perdure serve
   perdure serve --load ./tasks.py --db sqlite:///runs.db
-  perdure serve --db postgresql://perdure@db/perdure --health 8081
+  perdure serve --db postgresql://perdure@db/perdure --listen 127.0.0.1:0 --json
+  perdure serve --listen 0.0.0.0:8420 --tls auto --tls-name perdure.example.org
 
-Takes up runs that no live process owns, decides requests that wait (StoryTriggers), keeps the schedules of Impulses of
-the template `cron`, and removes Stories' runs whose retention is over. Nothing listens on the network, but for the
-health page on loopback if you ask for it. Several may serve one store: they share the runs, each is driven by one of
-them, and a strike of a schedule counts once. A database that does not answer is waited for, at the start (--wait) and
-later; what waiting cannot mend, such as a wrong password, is an error at once. Ctrl-C and SIGTERM stop the process, not
-the runs: what is in flight may end, the rest is handed over; a second Ctrl-C does not wait.
+A server resumes runs without a live owner, decides waiting requests (StoryTriggers), runs the schedules of Impulses
+that use the template `cron`, starts alerts about failed runs, and removes runs after their retention time. It answers
+HTTP requests (see docs/reference/api.md), by default on 127.0.0.1:8420. The first start on a store makes an admin
+token: it is printed on a terminal, otherwise written to a file that is named. Without TLS it listens on loopback only.
+
+Several servers can share one store: each run is executed by one of them, and each scheduled time counts once. If the
+database does not answer, the server waits for it, at the start (see --wait) and later. Errors that do not go away by
+waiting, such as a wrong password, end the command at once.
+
+Ctrl-C and SIGTERM stop the process, not the runs: tasks in flight may end (see --grace), everything else is handed
+over. A second Ctrl-C stops immediately.
 """
 
+OFF = ("off", 0)
+DEFAULT_ADDRESS = ("127.0.0.1", 8420)
 PATIENCE = 365 * 86_400.0  # seconds: a database that is away is waited for, however long that takes
 
 
@@ -46,7 +62,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     a.add_load(parser)
     parser.add_argument(
-        "--health", metavar="PORT", type=a.port, help="answer http://127.0.0.1:PORT/healthz: 200 when all is well"
+        "--health",
+        metavar="PORT",
+        type=a.port,
+        help="answer http://127.0.0.1:PORT/healthz: 200 if healthy; /readyz of --listen says the same",
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=a.address,
+        help="where to answer requests; port 0 picks a free one; `off` for nowhere (default: 127.0.0.1:8420)",
+    )
+    parser.add_argument("--config", metavar="FILE", help="the settings file (default: $PERDURE_CONFIG)")
+    parser.add_argument(
+        "--apply", metavar="PATH", action="append", default=[], help="apply these resources at the start; repeatable"
+    )
+    parser.add_argument("--tls", metavar="auto|CERT,KEY", help="use TLS: own certificates, or two PEM files")
+    parser.add_argument(
+        "--tls-name", metavar="NAME", action="append", default=[], help="a further name of the server, for --tls auto"
+    )
+    parser.add_argument(
+        "--host", metavar="NAME", action="append", default=[], help="a further name that requests may call it by"
+    )
+    parser.add_argument("--insecure-listen", action="store_true", help="listen beyond this machine without TLS")
+    parser.add_argument("--data", metavar="DIR", help="folder for certificates and the first token")
+    parser.add_argument(
+        "--anonymous",
+        metavar="ROLE",
+        choices=("viewer", "operator", "author", "admin"),
+        help="requests from this machine need no token and have this role; on a loopback address only",
     )
     parser.add_argument(
         "--grace",
@@ -59,44 +103,60 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--lease",
         metavar="DURATION",
         type=a.lease,
-        help="on PostgreSQL: how long others wait before they take over from a server that fell silent (default: 10s)",
+        help="PostgreSQL: how long other servers wait before they replace one that is silent (default: 10s)",
     )
     parser.add_argument(
         "--wait",
         metavar="DURATION",
         type=a.duration,
-        help="how long to wait at the start for a database that does not answer; 0: not at all"
-        " (default: as long as it takes)",
+        help="how long to wait at the start for a database that does not answer; 0 does not wait (default: no limit)",
     )
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
+    if asked.config:
+        os.environ["PERDURE_CONFIG"] = asked.config
     with serving_policy():
-        return complete(_serve(asked, talk))
+        return complete(_serve(asked, talk), stopped=Exit.OK)
 
 
 async def _serve(asked: argparse.Namespace, talk: Console) -> int:
+    log_to(talk, asked.verbose)
+    load_sources(asked.load)
+    applied = read_applied(asked.apply)
+    address = _address(asked, talk)
+    try:
+        return await _serve_at(address, applied, asked, talk)
+    finally:
+        if address is not None:
+            address.socket.close()
+
+
+async def _serve_at(
+    address: "Address | None", applied: "Sequence[AppliedDocument]", asked: argparse.Namespace, talk: Console
+) -> int:
     settings = Settings(serves=True, commit_tries=20, grace=asked.grace / SECOND)
     lease = None if asked.lease is None else asked.lease / SECOND
     most = None if asked.wait is None else asked.wait / SECOND
-    log_to(talk, asked.verbose)
-    load_sources(asked.load)
     clock = SystemClock()
-
-    def open() -> Store:
-        return open_store(asked.db, clock, lease=lease, patience=PATIENCE)
-
+    open_the_store = partial(open_store, asked.db, clock, lease=lease, patience=PATIENCE)
     async with health_page(asked.health) as page:
-        engine = Engine(await opened(open, asked.db, most, talk), clock=clock, settings=settings, recover=False)
-        engine.runtime.scheduler.partitions.tell = talk.say
+        engine = Engine(
+            await opened(open_the_store, asked.db, most, talk), clock=clock, settings=settings, recover=False
+        )
+        engine.runtime.scheduler.partitions.notify = talk.say
         goes_on = "Continue with: perdure serve"
         try:
-            async with engine:
+            async with engine, AsyncExitStack() as api:
                 page.engine = engine
                 with listening(engine, progress_for(talk)):
-                    talk.always(f"serving {without_password(asked.db)}; stop with Ctrl-C")
+                    if applied:
+                        await apply_documents(engine, applied, "")
+                    talk.always(f"serving {url_without_password(asked.db)}; stop with Ctrl-C")
+                    if address is not None:
+                        await _begin_to_answer(api, engine, address, asked, talk)
                     try:
-                        await _stay(engine, asked, talk)
+                        await _stay(engine, asked, talk, api)
                     except asyncio.CancelledError:
                         if await others_serve(engine):
                             goes_on = "The other servers continue them."
@@ -107,17 +167,83 @@ async def _serve(asked: argparse.Namespace, talk: Console) -> int:
     return Exit.OK
 
 
-async def _stay(engine: Engine, asked: argparse.Namespace, talk: Console) -> None:
-    from perdure.services.story.triggers.service import TriggerService
+def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
+    """Where requests are answered, taken before anything is opened; None: nowhere.
 
-    service = asyncio.ensure_future(TriggerService(engine, say=talk.say).run())
+    The default address is given up if another server of this machine has it.
+    """
+    if asked.listen == OFF:
+        return None
     try:
-        await asyncio.shield(service)
+        from perdure.server.api_server import Address, ApiOptions
+        from perdure.server.listener import AddressUnusable
+    except ImportError as error:
+        if asked.listen is not None:
+            raise BadUsage(
+                f"--listen needs a package that is not installed: {error.name}", hint="pip install 'perdure[server]'"
+            ) from None
+        talk.say("requests are not answered: that needs pip install 'perdure[server]'")
+        return None
+    from perdure.server.limits import read_server_settings
+    from perdure.views.access_tokens import AccessRole
+
+    settings = read_server_settings(os.environ)
+    host, port = asked.listen or DEFAULT_ADDRESS
+    options = ApiOptions(
+        host,
+        port,
+        asked.db,
+        asked.grace / SECOND,
+        anonymous=None if asked.anonymous is None else AccessRole(asked.anonymous),
+        tls=asked.tls,
+        tls_names=asked.tls_name,
+        hosts=[*asked.host, *settings.server.hosts],
+        data=asked.data,
+        is_open=asked.insecure_listen,
+        limits=settings.limits,
+    )
+    try:
+        return Address(options)
+    except AddressUnusable:
+        if asked.listen is not None or asked.json:
+            raise
+        talk.say(f"requests are not answered: another program listens on {host}:{port} (see --listen)")
+        return None
+
+
+async def _begin_to_answer(
+    api: AsyncExitStack, engine: Engine, address: "Address", asked: argparse.Namespace, talk: Console
+) -> None:
+    try:
+        await api.enter_async_context(_answering(engine, address, asked, talk))
+    except asyncio.CancelledError:
+        engine.store.limit_patience(asked.grace / SECOND)  # whoever waits for a store that is away gives up then
+        raise
+
+
+@asynccontextmanager
+async def _answering(
+    engine: Engine, address: "Address", asked: argparse.Namespace, talk: Console
+) -> AsyncIterator[None]:
+    from perdure.server.api_server import serving_api
+
+    async with serving_api(engine, address, talk.always):
+        talk.always(f"listening on {address.url}")
+        if asked.json:
+            give_json({"url": address.url, "pid": os.getpid()})
+        yield
+
+
+async def _stay(engine: Engine, asked: argparse.Namespace, talk: Console, api: AsyncExitStack) -> None:
+    services = asyncio.ensure_future(engine.run_services(talk.say))
+    try:
+        await asyncio.shield(services)
     except asyncio.CancelledError:
         engine.store.limit_patience(
             asked.grace / SECOND
         )  # first of all: whoever waits for a store that is away gives up then
-        service.cancel()
+        services.cancel()
+        await api.aclose()  # whoever waits for an answer gets one before the runs are handed over
         count = engine.runtime.tasks_in_flight
         if count:
             talk.always(f"stopping; {count} task{'' if count == 1 else 's'} in flight may take {span(asked.grace)}")
@@ -125,5 +251,5 @@ async def _stay(engine: Engine, asked: argparse.Namespace, talk: Console) -> Non
             talk.say("not all tasks have ended; those are delivered again")
         engine.store.limit_patience()
         with suppress(asyncio.CancelledError, PerdureError):
-            await service
+            await services
         raise

@@ -12,10 +12,10 @@ from perdure.kernel import jsontext
 EXAMPLES = """\
 examples:
   perdure settle 06g2k 'pay#charge' --done '{"receipt": 7}' --by Ada      it happened, and this is its result
-  perdure settle 06g2k charge --not-done                                it did not happen; it is performed again
+  perdure settle 06g2k charge --not-done                                it did not happen and is performed again
 
-KEY is the effect's key as `perdure effects RUN` shows it; its name alone will do where only one effect has it.
-A task that is held for the effect goes on. Only an effect in doubt can be settled: one that is completed, that a live
+KEY is the effect's key as `perdure effects RUN` shows it; its name alone is enough if only one effect has it.
+A task that is held for the effect continues. Only an effect in doubt can be settled: one that is completed, that a live
 process performs, or that belongs to a run that has ended is a conflict (exit code 9).
 """
 
@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--done", metavar="RESULT", type=a.json_or_file, help="it happened: its result, JSON or @file")
     how.add_argument("--not-done", action="store_true", help="it did not happen")
-    parser.add_argument("--by", metavar="WHO", default="", help="who decided this; kept in the history")
+    parser.add_argument("--by", metavar="WHO", default="", help="who decided this; recorded in the history")
     a.add_key(parser)
 
 

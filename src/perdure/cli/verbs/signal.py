@@ -1,32 +1,59 @@
 """`signal`: tell a run something it may be waiting for."""
 
 import argparse
+from collections.abc import Awaitable
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
-from perdure.cli.control import steer
+from perdure.cli.control import is_filtered, steer_runs
+from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
+from perdure.engine.client import Client
+from perdure.engine.message_sending import SendResult
+from perdure.kernel.values import RunId
+from perdure.views.batch_steering import Verb
 
 EXAMPLES = """\
 examples:
   perdure signal 06g2k approved
   perdure signal 06g2k approved '{"by": "Ada"}'        with a value; also @file.json
-  perdure signal 06g2k paid 17 --key payment-17        counts once, however often it is sent
+  perdure signal 06g2k paid 17 --key payment-17        counts only once, however often you send it
+  perdure signal 06g2k,06g3m approved                  several runs
+  perdure signal --name order paid 17 --dry-run        without RUN: all open runs that match
 
-The signal is on disk when the command returns. A run that has ended is a conflict (exit code 9).
+The signal is stored when the command returns. A run that has ended is a conflict (exit code 9).
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    a.add_run(parser)
-    parser.add_argument("name", metavar="NAME", help="the signal's name")
-    parser.add_argument("value", metavar="VALUE", nargs="?", type=a.json_or_file, help="JSON, or @file (default: null)")
+    parser.add_argument(
+        "words",
+        metavar="RUN NAME [VALUE]",
+        nargs="+",
+        help="id or name of the run (several: RUN,RUN); the signal's name; its value as JSON, or @file (default: null)",
+    )
+    a.add_run_filter(parser)
     a.add_key(parser)
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
-    done = f"signal {asked.name!r} sent"
-    return complete(
-        steer(asked, talk, done, lambda client, run: client.signal(run, asked.name, asked.value, key=asked.key))
-    )
+    return complete(_signal(asked, talk))
+
+
+async def _signal(asked: argparse.Namespace, talk: Console) -> int:
+    words = list(asked.words)
+    asked.runs = [] if is_filtered(asked) else [run for run in words.pop(0).split(",") if run]
+    if not 1 <= len(words) <= 2:
+        raise BadUsage("expected RUN NAME [VALUE], or a filter such as --label K=V and then NAME [VALUE]")
+    name = words[0]
+    try:
+        value = a.json_or_file(words[1]) if len(words) == 2 else None
+    except argparse.ArgumentTypeError as error:
+        raise BadUsage(f"VALUE: {error}") from None
+
+    def send(client: Client, run: RunId) -> Awaitable[SendResult]:
+        return client.signal(run, name, value, key=asked.key)
+
+    code, _ = await steer_runs(asked, talk, Verb.SIGNAL, f"signal {name!r} sent", send)
+    return code

@@ -10,35 +10,43 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.next_commands import resume_command
 from perdure.cli.open_engine import open_engine
-from perdure.cli.server_presence import who_goes_on
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.catalog import ResourceNotFound
+from perdure.views.server_presence import who_goes_on
 
 EXAMPLES = """\
 examples:
-  perdure trigger orders --input '{"id": 7}'                 each time another run
+  perdure trigger orders --input '{"id": 7}'                 a new run each time
   perdure trigger orders --input '{"id": 7}' --token evt-7   the same token and inputs: the same run
-  perdure trigger --impulse github --input @event.json       an event, delivered as the Impulse says
+  perdure trigger --impulse github --input @event.json       an event, delivered as the Impulse says; it may start a
+                                                             document of any language
   perdure trigger shop/orders --key order:7 -n web --json
 
-The request and its decision are on disk when the command returns; the run is done by whoever takes it up (`perdure
-serve`, `perdure resume`). A token that was used with other inputs is a conflict (exit code 9).
+The request and its decision are stored when the command returns; the run is executed by `perdure serve` or
+`perdure resume`. A token that was used with other inputs is a conflict (exit code 9).
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("story", metavar="STORY", nargs="?", help="NAME or NAMESPACE/NAME; an Impulse knows its own")
+    parser.add_argument("story", metavar="STORY", nargs="?", help="NAME or NAMESPACE/NAME; omit it with --impulse")
     parser.add_argument(
-        "--input", metavar="JSON|@FILE", type=a.json_or_file, help="the inputs; of an Impulse the event"
+        "--input", metavar="JSON|@FILE", type=a.json_or_file, help="the inputs; with --impulse the event"
     )
-    parser.add_argument("--set", metavar="K=V", type=a.pair, action="append", default=[], help="a member of the input")
+    parser.add_argument(
+        "--set",
+        metavar="K=V",
+        type=a.pair,
+        action="append",
+        default=[],
+        help="set a member of the input",
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--token", metavar="T", help="the same token starts the same run only once")
-    which.add_argument("--key", metavar="K", help="the same, for a key that was made of what has happened")
+    which.add_argument("--key", metavar="K", help="like --token, for a key that is derived from an event")
     parser.add_argument("--impulse", metavar="NAME", help="deliver the input as an event of this Impulse")
     parser.add_argument("--version", metavar="V", help="only if the Story has this version")
-    a.add_namespace(parser, "where the request and its run live (default: default)")
+    a.add_namespace(parser, "namespace of the request and its run (default: default)")
     a.add_load(parser)
 
 
@@ -49,30 +57,30 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
         raise BadUsage("an Impulse names its Story itself; leave STORY out")
     if asked.impulse is not None and asked.key is not None:
         raise BadUsage("the key of an Impulse follows from its own policy; give a --token, or nothing")
-    given = a.with_members(asked.input, asked.set)
-    if asked.impulse is None and not isinstance(given, dict | None):
+    inputs = a.with_members(asked.input, asked.set)
+    if asked.impulse is None and not isinstance(inputs, dict | None):
         raise BadUsage("the inputs of a Story are a JSON object")
     asked.detach = True
-    return complete(_trigger(asked, talk, given))
+    return complete(_trigger(asked, talk, inputs))
 
 
-async def _trigger(asked: argparse.Namespace, talk: Console, given: Any) -> int:
+async def _trigger(asked: argparse.Namespace, talk: Console, inputs: Any) -> int:
     namespace = asked.namespace or "default"
     async with open_engine(asked, talk, must_exist=True) as engine:
         reference = await _reference(engine, asked, namespace) if asked.story is not None else None
-        decided = await engine.trigger(
-            reference, given, token=asked.token, key=asked.key, impulse=asked.impulse, namespace=namespace
+        request = await engine.trigger(
+            reference, inputs, token=asked.token, key=asked.key, impulse=asked.impulse, namespace=namespace
         )
-        status = decided["status"]
-        run = status.get("storyRunRef", {}).get("name", "")
+        status = request["status"]
+        run = status.get("storyRunRef", {}).get("name", "") or status.get("runRef", {}).get("id", "")
         goes_on = await who_goes_on(engine, resume_command(asked, run))
     if asked.json:
-        give_json(decided)
+        give_json(request)
     if not asked.json:
-        give_text(f"storytrigger/{decided['metadata']['name']} {status['decision']}" + (f" {run}" if run else ""))
+        give_text(f"storytrigger/{request['metadata']['name']} {status['decision']}" + (f" {run}" if run else ""))
     if status["decision"] == "Rejected":
         talk.always(f"{status['reason']}: {status['message']}")
-        return Exit.CONFLICT if status["reason"] == "StoryRunConflict" else Exit.FINDINGS
+        return Exit.CONFLICT if status["reason"].endswith("RunConflict") else Exit.FINDINGS
     if status["decision"] == "Pending":
         talk.always(f"the request is durable and waits: {status.get('message', '')}")
     elif status["decision"] == "Created":

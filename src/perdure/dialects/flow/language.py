@@ -21,9 +21,11 @@ class Flow(Dialect):
     """The language. `find` and `names` look up the providers that its documents may call."""
 
     name = "flow"
-    version = 2
+    version = 3
     edition = 1
-    calling_words = (b"perdure/run/",)
+    call_markers = (b"perdure/run/",)
+    reopens_at_failure = True
+    tells_steps_by_events = True
     kinds: tuple[ResourceKind, ...] = (ResourceKind("Flow", "flows", "mwl.dev", can_run=True),)
 
     def __init__(
@@ -77,6 +79,7 @@ class Flow(Dialect):
         return names
 
     graph = lazy(f"{_FLOW}.views.graph:draw")
+    trace = lazy(f"{_FLOW}.views.trace:trace")
 
     # Runs.
 
@@ -94,6 +97,10 @@ class Flow(Dialect):
     freeze = lazy(f"{_FLOW}.state.body:freeze")
     thaw = lazy(f"{_FLOW}.state.body:thaw")
     show = lazy(f"{_FLOW}.views.result:show")
+    ended_steps = lazy(f"{_FLOW}.views.ended_steps:ended_steps")
+    missing_places = lazy(f"{_FLOW}.run.redrive:missing_places")
+    steps = lazy(f"{_FLOW}.views.steps:steps")
+    line_of = lazy(f"{_FLOW}.views.steps:line_of")
 
     def refusal(self, execution: Execution, input: i.Signal | i.Steer | i.Reopen) -> str | None:
         match input:
@@ -102,4 +109,6 @@ class Flow(Dialect):
             case i.Steer(verb):
                 return f"a Flow does not support {verb!r}"
             case _:
-                return "a Flow that has ended cannot be reopened; start a new run instead"
+                from perdure.dialects.flow.run.redrive import why_not_reopened
+
+                return why_not_reopened(execution, input)

@@ -1,5 +1,6 @@
-"""NoETL Playbooks as a language. Every command of the tool creates it, so it imports nothing of its own before the
-first Playbook is met.
+"""NoETL Playbooks as a language.
+
+Every command creates it, so it imports its own modules only when a Playbook is used.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,13 +20,17 @@ _PLAYBOOK = "perdure.dialects.playbook"
 
 
 class Playbook(Dialect):
-    """The language, given the providers that may be tool kinds: whether there is one, which there are, and what is
-    to be installed before one can work."""
+    """The language. Its parameters describe the providers that may be tool kinds.
+
+    Whether there is one of a name, which there are, and what must be installed before one can be used.
+    """
 
     name = "playbook"
-    version = 3
+    version = 4
     edition = 1
-    calling_words = (b"playbook",)
+    reopens_at_failure = True
+    pauses_itself = True  # steps that are running go on to their end (PBK-192)
+    call_markers = (b"playbook",)
     kinds: tuple[ResourceKind, ...] = (ResourceKind("Playbook", "playbooks", "noetl.io", ("pb",), can_run=True),)
 
     def __init__(
@@ -35,7 +40,7 @@ class Playbook(Dialect):
         lacks: Callable[[str], str | None] = lambda kind: None,
         refusal: Callable[[str], str | None] = lambda name: None,
     ) -> None:
-        """`refusal`: why the operator does not let documents use a provider; None where they may."""
+        """`refusal`: why the operator does not allow a provider; None if it is allowed."""
         self._lacks = lacks
         self._refusal = refusal
         self._provides = provides
@@ -78,6 +83,7 @@ class Playbook(Dialect):
         return names
 
     graph = lazy(f"{_PLAYBOOK}.views.graph:draw")
+    trace = lazy(f"{_PLAYBOOK}.views.trace:trace")
     open = lazy(f"{_PLAYBOOK}.run.envelope_opening:open_envelope")
 
     # Runs.
@@ -97,6 +103,7 @@ class Playbook(Dialect):
     advance = lazy(f"{_PLAYBOOK}.run.moves:advance")
     exhausted = lazy(f"{_PLAYBOOK}.run.inputs:end_exhausted")
     refusal = lazy(f"{_PLAYBOOK}.run.inputs:refusal")
+    remarks = lazy(f"{_PLAYBOOK}.run.inputs:remarks")
     subjects = lazy(f"{_PLAYBOOK}.views.message_subjects:subjects")
     phrase = lazy(f"{_PLAYBOOK}.views.message_subjects:phrase")
     evolve = lazy(f"{_PLAYBOOK}.state.folding:evolve")
@@ -107,24 +114,28 @@ class Playbook(Dialect):
     has_secret_inputs = lazy(f"{_PLAYBOOK}.plan.keychain_declarations:has_secret_inputs")
     secret_inputs = lazy(f"{_PLAYBOOK}.plan.keychain_declarations:secret_inputs")
     body_of = lazy(f"{_PLAYBOOK}.views.execution:body_of")
+    ended_steps = lazy(f"{_PLAYBOOK}.run.completion:ended_steps")
+    missing_places = lazy(f"{_PLAYBOOK}.run.redrive:missing_places")
     show = lazy(f"{_PLAYBOOK}.views.execution:show")
+    steps = lazy(f"{_PLAYBOOK}.views.steps:steps")
+    line_of = lazy(f"{_PLAYBOOK}.views.steps:line_of")
 
     def thaw(self, program: Any, frozen: bytes) -> Any:
         from perdure.dialects.playbook.state.body import thaw
 
         return thaw(frozen)
 
-    def why_unfit(self, program: Any, given: Any) -> str | None:
-        """A workload is a map; so is what is laid over it (PBK-011)."""
-        if given is None or isinstance(given, dict):
+    def why_unfit(self, program: Any, input: Any) -> str | None:
+        """A workload is a map, and so is the input that is merged into it (PBK-011)."""
+        if input is None or isinstance(input, dict):
             return None
-        what = {list: "a list", str: "a text", bool: "a boolean"}.get(type(given), "a number")
-        return f"a Playbook's input is a map that goes over its workload, not {what}"
+        kind = {list: "a list", str: "a text", bool: "a boolean"}.get(type(input), "a number")
+        return f"the input of a Playbook must be a map (it is merged into the workload), not {kind}"
 
     def check_entry(self, program: Any, step: str) -> Problem | None:
         """As the document's own `entry_step` would be (PBK-054)."""
         names = tuple(program.steps)
         if step in names:
             return None
-        message = f"there is no step {step!r} to begin with{guess(step, names)}"
+        message = f"there is no step {step!r} to start at{guess(step, names)}"
         return Problem("PBK-007", message, "executor.spec.entry_step", hint=f"There are: {', '.join(names)}.")

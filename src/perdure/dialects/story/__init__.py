@@ -1,4 +1,4 @@
-"""Stories: Engrams in a graph, in YAML, as resources."""
+"""Stories: graphs of Engrams, written in YAML as resources."""
 
 from perdure.dialects.story.language import Story
 

@@ -1,6 +1,4 @@
-"""BubuStack Stories as a language. Every command of the tool creates it, so it imports nothing of its own before the
-first Story is met.
-"""
+"""The Story language. Every command creates it, so it imports its other modules only when a Story is met."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -9,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.kernel.dialect import Dialect, lazy
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
-from perdure.kernel.outcomes import Cancelled, Outcome, Status
+from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Validated, ValidationContext
 from perdure.kernel.values import Instant, RunId
@@ -22,13 +20,12 @@ _STORY = "perdure.dialects.story"
 
 
 class Story(Dialect):
-    """The language, given what loaded code stands for: resources by kind, namespace and name, and whether a template
-    has something to run; and the operator's settings, as they are written.
-    """
+    """The Story language, with the resources and code that were loaded, and the operator's settings."""
 
     name = "story"
     ignores_late_cancel = True  # STY-188
     version = 1
+    call_markers = (b"documentRef",)
     edition = 1
     name_label = "bubustack.io/storyrun"
 
@@ -38,12 +35,17 @@ class Story(Dialect):
         implements: Callable[[str, str], bool] | None = None,
         settings: Mapping[str, Any] | None = None,
         refusal: Callable[[str, str], str | None] = lambda provider, namespace: None,
+        document_kinds: Callable[[], Mapping[str, ResourceKind]] = dict,
     ) -> None:
-        """`refusal`: why the operator does not let a namespace use a provider; None where it may."""
+        """`refusal` returns why the operator does not let a namespace use a provider, or None if it may.
+
+        `document_kinds` returns, by language, the kind of the documents that an Impulse may start.
+        """
+        self._document_kinds = document_kinds
         self._refusal = refusal
         self._provided = provided
         self._implements = implements
-        self._given = settings or {}
+        self._raw_settings = settings or {}
 
     # Documents.
 
@@ -57,7 +59,7 @@ class Story(Dialect):
     def _settings(self) -> "Settings":
         from perdure.dialects.story.plan.settings import Settings
 
-        return Settings.read(self._given)
+        return Settings.read(self._raw_settings)
 
     def recognizes(self, text: bytes) -> bool:
         return b"bubustack.io/" in text
@@ -72,17 +74,17 @@ class Story(Dialect):
     def namespace_of(self, program: Any) -> str:
         return str(program.namespace)
 
-    def why_unfit(self, program: Any, given: Any) -> str | None:
-        """STY-283: an input is data, and data name no secret."""
+    def why_unfit(self, program: Any, input: Any) -> str | None:
+        """An input is data, and data must not refer to secrets (STY-283)."""
         from perdure.dialects.story.values.references import places
 
-        for path in places(given, is_written=False):
-            where = ".".join(map(str, path)) or "it"
-            return f"{where} is a reference to a secret or a config map, which a run's input may not have"
+        for path in places(input, is_written=False):
+            field = ".".join(map(str, path)) or "it"
+            return f"{field} is a reference to a secret or a config map, which is not allowed in a run's input"
         return None
 
     def labels(self, program: Any, run: RunId, token: str | None) -> dict[str, str]:
-        """The StoryRun's name, by which people and other resources find it."""
+        """The labels of a StoryRun: its name, by which people and other resources find it, and its token."""
         from perdure.dialects.story.resources.labels import RUN, TOKEN
         from perdure.dialects.story.resources.names import run_name
         from perdure.dialects.story.run.run_start import generated_name
@@ -92,7 +94,7 @@ class Story(Dialect):
         return {RUN: run_name(program.namespace, program.name, token), TOKEN: token}
 
     def find_name(self, program: Any, token: str | None, options: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Runs under a token, and those whose name was chosen, are found by it (STY-144, STY-153)."""
+        """Runs with a token or a chosen name are found by it (STY-144, STY-153)."""
         from perdure.dialects.story.resources.names import run_name
 
         namespace = options.get("namespace") or program.namespace
@@ -103,7 +105,7 @@ class Story(Dialect):
     def assign_name(
         self, program: Any, run: RunId, options: Mapping[str, Any], labels: Mapping[str, str]
     ) -> tuple[str, str]:
-        """STY-014, STY-284: as its run will call itself."""
+        """The name a run will use for itself (STY-014, STY-284)."""
         from perdure.dialects.story.run.run_start import generated_name
 
         name = options.get("name") or labels.get(self.name_label) or generated_name(program, run)
@@ -112,10 +114,14 @@ class Story(Dialect):
     same_start = lazy(f"{_STORY}.triggers.requests:same_start")
 
     def exit_status(self, status: Status, outcome: Outcome) -> Status:
-        """The exit code follows the phase: `Finished` is an end like others, only `Canceled` is cancelled."""
-        is_finished = status is Status.CANCELLED and isinstance(outcome, Cancelled)
-        return Status.FAILED if is_finished else status
+        """A run that somebody cancelled counts as cancelled; one that a step of it stopped as `Finished` does not."""
+        if status is not Status.CANCELLED:
+            return status
+        from perdure.dialects.story.run.interruption import was_stopped
 
+        return Status.FAILED if was_stopped(outcome) else status
+
+    ended_steps = lazy(f"{_STORY}.run.step_end:ended_steps")
     retention = lazy(f"{_STORY}.plan.retention:retention")
 
     def is_clean(self, execution: Execution) -> bool:
@@ -132,7 +138,16 @@ class Story(Dialect):
     def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         from perdure.dialects.story.document.parser import parse
 
-        return parse(text, around, self.load, self.provided, self.has_code, self._settings, self._refusal)
+        return parse(
+            text,
+            around,
+            self.load,
+            self.provided,
+            self.has_code,
+            self._settings,
+            self._refusal,
+            self._document_kinds,
+        )
 
     def foresee(self, text: bytes, around: ValidationContext) -> None:
         from perdure.dialects.story.document.parser import foresee
@@ -141,28 +156,32 @@ class Story(Dialect):
 
     @property
     def has_code(self) -> Callable[[str, str], bool] | None:
-        """Whether a template can be executed: by loaded code, or by the language itself."""
+        """Whether a template can be executed, by loaded code or by the language itself."""
         from perdure.dialects.story.plan.inline_stories import MAP_TEMPLATE
 
-        known = self._implements
-        return None if known is None else lambda template, version: template == MAP_TEMPLATE or known(template, version)
+        implements = self._implements
+        return (
+            None
+            if implements is None
+            else lambda template, version: template == MAP_TEMPLATE or implements(template, version)
+        )
 
     def admitted(self, resource: dict[str, Any], warnings: Sequence[str] = ()) -> dict[str, Any] | None:
-        """STY-006, as far as admission knows it."""
+        """The status of a Story at admission (STY-006)."""
         if resource.get("kind") != "Story":
             return None
-        from perdure.dialects.story.views.story_status import admitted
+        from perdure.dialects.story.views.resource_status import admitted
 
         return admitted(resource, warnings)
 
     def users(self, kind: str) -> tuple[str, ...]:
         return ("Impulse",) if kind == "Story" else ()
 
-    with_usage = lazy(f"{_STORY}.views.story_status:with_usage")
+    with_usage = lazy(f"{_STORY}.views.resource_status:with_usage")
 
     def provided(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """What nobody has to apply: what stands for loaded code, and the templates that Perdure brings along."""
-        if kind == "EngramCode":  # see `engram_code.CODE`; named here, for nothing is imported before a Story is met
+        """Resources that nobody has to apply: those of loaded code, and the templates that Perdure ships."""
+        if kind == "EngramCode":  # `engram_code.CODE`, without importing it
             template, _, version = name.rpartition("@")
             return {} if self.has_code is not None and self.has_code(template, version) else None
         if kind != "ImpulseTemplate":
@@ -173,6 +192,7 @@ class Story(Dialect):
 
     load = lazy(f"{_STORY}.plan.compiler:load")
     graph = lazy(f"{_STORY}.views.graph:draw")
+    trace = lazy(f"{_STORY}.views.trace:trace")
 
     # Runs.
 
@@ -199,7 +219,12 @@ class Story(Dialect):
     history = lazy(f"{_STORY}.views.history:history")
     awaits = lazy(f"{_STORY}.views.story_run:awaited_gates")
     show = lazy(f"{_STORY}.views.story_run:show")
+    steps = lazy(f"{_STORY}.views.steps:steps")
+    cause = lazy(f"{_STORY}.views.steps:cause")
     patched = lazy(f"{_STORY}.run.resource_patch:patched")
+
+    def has_streams(self, execution: Execution) -> bool:
+        return execution.body.topology is not None
 
     def thaw(self, program: Any, frozen: bytes) -> Any:
         from perdure.dialects.story.state.body import thaw
@@ -207,18 +232,21 @@ class Story(Dialect):
         return thaw(program.plan, frozen)
 
     def resources(self, shown: Any) -> list[dict[str, Any]]:
-        """The StoryRun, its StepRuns, their EffectClaims."""
+        """The StoryRun, its StepRuns and their EffectClaims."""
         run = {name: shown[name] for name in ("apiVersion", "kind", "metadata", "spec", "status")}
-        return [run, *shown["stepRuns"].values(), *shown.get("effectClaims", ())]
+        parts = (*shown.get("effectClaims", ()), *shown.get("transportBindings", ()))
+        return [run, *shown["stepRuns"].values(), *parts]
 
     def holders(self, kind: str, name: str) -> list[str]:
-        """What belongs to a run begins with its name, unless it was too long to stand there whole (STY-014)."""
+        """Names of the runs that a resource may belong to: its name begins with the run's, unless that was too long
+        (STY-014).
+        """
         from perdure.dialects.story.resources.names import names_before
 
         return [name] if kind == "StoryRun" else names_before(name)
 
     def body_of(self, execution: Execution, texts: Mapping[bytes, bytes], ref: str, now: Instant) -> Any:
-        """What a storage reference of the run stands for, or the run's output."""
+        """The value of a storage reference of the run, or the run's output."""
         from perdure.dialects.story.views.story_run import body_of
 
         return body_of(execution, texts, ref)

@@ -1,10 +1,10 @@
-"""CEL, the Common Expression Language: compile once, evaluate many times, the same answer everywhere.
+"""CEL, the Common Expression Language: compile once, evaluate many times, with the same result everywhere.
 
     program = compile_program("order.total > 100 && order.status in ['paid', 'sent']")
     program.evaluate({"order": {"total": 120, "status": "paid"}})
 
-The rooms, in the order an expression passes them: source, tokens, parser (with literals and macros), checks (with
-names), planning, and then values at work: access, comparison, arithmetic, functions. Protobuf messages are not here.
+The modules, in the order of processing: source, tokens, parser (with literals and macros), checks (with names),
+planner; then evaluation: access, comparison, arithmetic, functions. Protobuf messages are not supported.
 """
 
 from perdure.expressions.cel.frame import Limits
@@ -12,8 +12,7 @@ from perdure.expressions.cel.instants import Duration, Timestamp
 from perdure.expressions.cel.program import Environment, Program, compile_program
 from perdure.expressions.cel.values import CelList, CelMap, Optional, TypeValue, Uint
 from perdure.expressions.errors import EvaluationFault, ExpressionError, Failure, LimitExceeded, SyntaxFault
-from perdure.expressions.problems import Finding
-from perdure.expressions.source import Position
+from perdure.expressions.source import ExpressionProblem, Position
 
 __all__ = [
     "CelList",
@@ -22,8 +21,8 @@ __all__ = [
     "Environment",
     "EvaluationFault",
     "ExpressionError",
+    "ExpressionProblem",
     "Failure",
-    "Finding",
     "LimitExceeded",
     "Limits",
     "Optional",

@@ -1,6 +1,6 @@
-"""Reaching into maps, lists and optionals: select, index, presence.
+"""Access to maps, lists and optionals: select, index, presence.
 
-The one place where a value from data is read, and so where `read_leaf` applies.
+Values from data are read only here, so this is where `read_leaf` applies.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _NUMBERS = frozenset({int, float, Uint})
 
 
 def select(frame: Frame, operand: Value, field: str) -> Value:
-    """`operand.field`. Through an optional the answer is optional too."""
+    """`operand.field`. On an optional the result is optional too."""
     if type(operand) is Optional:
         return _lift(operand, lambda inner: _find_field(frame, inner, field))
     value = _find_field(frame, operand, field)
@@ -43,12 +43,12 @@ def index(frame: Frame, operand: Value, key: Value) -> Value:
         return value
     if isinstance(operand, list):
         raise EvaluationFault(f"index {key} is out of range: the list has {len(operand)} elements")
-    shown = repr(key) if type(key) is not str else repr(key[:60])
-    raise EvaluationFault(f"no such key: {shown}", hint=lambda: _near(key, operand))
+    key_text = repr(key) if type(key) is not str else repr(key[:60])
+    raise EvaluationFault(f"no such key: {key_text}", hint=lambda: _near(key, operand))
 
 
 def index_optional(frame: Frame, operand: Value, key: Value) -> Value:
-    """`operand[?key]`. What is never a key is never found."""
+    """`operand[?key]`. What can never be a key is never found."""
     if isinstance(operand, dict) and not _is_key(key):
         return NONE
     return _lift(operand, lambda inner: _find_key(frame, inner, key))
@@ -113,10 +113,12 @@ def _position(key: Value) -> int:
 
 
 def _near(key: Value, operand: Value) -> str:
-    """A guess at what was meant, looking at no more keys than is cheap."""
+    """A suggestion for what was meant, looking at a limited number of keys."""
     if type(key) is not str or len(operand) > 50 or len(key) > 50:
         return ""
     from difflib import get_close_matches
 
-    near = get_close_matches(key, [known for known in operand if type(known) is str and len(known) <= 50], n=1)
+    near = get_close_matches(
+        key, [candidate for candidate in operand if type(candidate) is str and len(candidate) <= 50], n=1
+    )
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -27,9 +27,9 @@ def add(frame: Frame, left: Value, right: Value) -> Value:
     match left, right:
         case (list(), list()):
             allow_elements(frame, len(left) + len(right))
-            made = CelList(elements(frame, left))
-            made += elements(frame, right)
-            return made
+            result = CelList(elements(frame, left))
+            result += elements(frame, right)
+            return result
         case (Timestamp(), Duration()) | (Duration(), Timestamp()):
             return Timestamp(left.nanos + right.nanos)
         case (Duration(), Duration()):

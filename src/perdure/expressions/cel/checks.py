@@ -1,6 +1,6 @@
-"""What can be told without data: names out of scope, functions that do not exist, wrong numbers of arguments.
+"""Checks without data: names out of scope, unknown functions, wrong numbers of arguments.
 
-CEL makes these errors of evaluation (`unknown || true` is true), so a check reports and never refuses.
+In CEL these are errors of evaluation (`unknown || true` is true), so a check reports and never refuses.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,14 +10,13 @@ from perdure.expressions.cel.functions import Library
 from perdure.expressions.cel.names import Scope, dotted_path, qualified_function
 from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.values import type_denotations
-from perdure.expressions.problems import Finding
-from perdure.expressions.source import Source
+from perdure.expressions.source import ExpressionProblem, Source
 
 
-def check(tree: Node, source: Source, scope: Scope, library: Library) -> tuple[Finding, ...]:
-    """Every finding, in the order of the text."""
+def check(tree: Node, source: Source, scope: Scope, library: Library) -> tuple[ExpressionProblem, ...]:
+    """Every problem, in the order of the text."""
     problems = _Checker(scope, library).visit(tree, frozenset())
-    return tuple(Finding.at(source, offset, message) for offset, message in sorted(problems))
+    return tuple(ExpressionProblem.at(source, offset, message) for offset, message in sorted(problems))
 
 
 _Complaints = Iterator[tuple[int, str]]
@@ -32,7 +31,7 @@ class _Checker:
         match node:
             case syntax.Name() | syntax.Select():
                 yield from self._path(node, bound)
-            case syntax.Call():
+            case syntax.CallExpression():
                 yield from self._call(node, bound)
             case syntax.Loop():
                 yield from self.visit(node.operand, bound)
@@ -47,7 +46,7 @@ class _Checker:
                 yield from self.visit(node.operand, bound)
                 yield from self.visit(node.result, bound | {node.variable})
             case _:
-                for child in _children(node):
+                for child in children(node):
                     yield from self.visit(child, bound)
 
     def _path(self, node: syntax.Name | syntax.Select, bound: frozenset[str]) -> _Complaints:
@@ -60,10 +59,10 @@ class _Checker:
         if path[0] in bound and not absolute:
             return
         if self._scope.find(path, absolute=absolute) is None and ".".join(path) not in type_denotations():
-            known = (self._scope.names or frozenset()) | bound
-            yield node.start, f"`{path[0]}` is not in scope{_guess(path[0], known)}"
+            candidates = (self._scope.names or frozenset()) | bound
+            yield node.start, f"`{path[0]}` is not in scope{_guess(path[0], candidates)}"
 
-    def _call(self, node: syntax.Call, bound: frozenset[str]) -> _Complaints:
+    def _call(self, node: syntax.CallExpression, bound: frozenset[str]) -> _Complaints:
         qualified = qualified_function(node)
         function = self._library.functions.get(node.function if node.target is None else qualified or "")
         count = len(node.args)
@@ -81,7 +80,7 @@ class _Checker:
             yield from self.visit(argument, bound)
 
 
-def _children(node: Node) -> tuple[Node, ...]:
+def children(node: Node) -> tuple[Node, ...]:
     match node:
         case syntax.Has():
             return (node.operand,)
@@ -104,8 +103,8 @@ def _children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
-def _guess(name: str, known: Iterable[str]) -> str:
+def _guess(name: str, candidates: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, sorted(known), n=1)
+    near = get_close_matches(name, sorted(candidates), n=1)
     return f"; did you mean `{near[0]}`?" if near else ""

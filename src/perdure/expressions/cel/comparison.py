@@ -1,7 +1,7 @@
 """Equality and order, across types.
 
-Values of different kinds are unequal, never an error; numbers compare by value whatever their type, an int first
-becoming a double when it meets one, as in the other implementations. Order exists only within one kind.
+Values of different kinds are unequal, never an error; numbers compare by value whatever their type: an int is converted
+to a double when it is compared with one, as in other implementations. Order exists only within one kind.
 """
 
 from perdure.expressions.cel.frame import Frame, charge, each, entries
@@ -85,7 +85,7 @@ def contains(frame: Frame, needle: Value, hay: Value) -> bool:
 
 
 def compare(frame: Frame, left: Value, right: Value) -> int | None:
-    """-1, 0 or 1; None when NaN is involved. A fault when there is no order between the types."""
+    """-1, 0 or 1; None when NaN is involved. An error when there is no order between the types."""
     kind, other = type(left), type(right)
     if kind in _NUMBERS and other in _NUMBERS:
         if kind is float or other is float:

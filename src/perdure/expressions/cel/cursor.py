@@ -1,25 +1,24 @@
-"""A place in the tokens of a source, and what is said when the wrong one stands there."""
+"""A position in the tokens of a source, and the problem to report when an unexpected one is there."""
 
 from typing import NoReturn
 
 from perdure.expressions.cel.tokens import Token, tokenize
-from perdure.expressions.problems import Finding
-from perdure.expressions.source import Source
+from perdure.expressions.source import ExpressionProblem, Source
 
 _MOST_FINDINGS = 20
 _OPENERS, _CLOSERS = ("(", "[", "{"), (")", "]", "}")
 
 
 class ParseAborted(Exception):
-    """Unwinds to the next place where parsing can go on. The problem is already reported."""
+    """Unwinds to the next place where parsing can continue. The problem is already reported."""
 
 
 class TokenCursor:
-    """Reads tokens from left to right and collects findings."""
+    """Reads tokens from left to right and collects problems."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.findings: list[Finding] = []
+        self.findings: list[ExpressionProblem] = []
         self._tokens = tokenize(source.text, self.report)
         self._next = 0
 
@@ -30,7 +29,7 @@ class TokenCursor:
 
     @property
     def end(self) -> int:
-        """Where the last token taken ended."""
+        """Where the last consumed token ended."""
         return self._tokens[self._next - 1].end
 
     def peek(self, ahead: int = 0) -> str:
@@ -62,20 +61,20 @@ class TokenCursor:
 
     def report(self, offset: int, message: str) -> None:
         if len(self.findings) < _MOST_FINDINGS:
-            self.findings.append(Finding.at(self.source, offset, message))
+            self.findings.append(ExpressionProblem.at(self.source, offset, message))
 
     def fail(self, message: str) -> NoReturn:
         self.report(self.start, message)
         raise ParseAborted
 
     def give_up(self, message: str) -> NoReturn:
-        """Stumble without a chance to go on."""
+        """Report a problem after which parsing cannot continue."""
         self.report(self.start, message)
         self._next = len(self._tokens) - 1
         raise ParseAborted
 
     def skip_to(self, closer: str) -> None:
-        """Past what was not understood, up to a comma or the closing bracket of the same level."""
+        """Skip what was not understood, up to a comma or the closing bracket of the same level."""
         nesting = 0
         while (kind := self.peek()) != "end":
             if nesting == 0 and kind in (",", closer):

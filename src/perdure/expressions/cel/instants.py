@@ -1,6 +1,6 @@
-"""Timestamps and durations: integer nanoseconds, their ranges, their text forms.
+"""Timestamps and durations: integer nanoseconds, their ranges, their text forms. Nothing here reads a clock.
 
-Nothing here reads a clock. Civil dates are reckoned by `datetime` from whole seconds, so nanoseconds stay exact.
+Civil dates are computed by `datetime` from whole seconds, so nanoseconds stay exact.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ _LONGEST = 315_576_000_000 * NANOS
 
 
 class Duration:
-    """A span of time."""
+    """A duration."""
 
     __slots__ = ("nanos",)
 
@@ -52,7 +52,7 @@ declare_type(Timestamp, "google.protobuf.Timestamp")
 
 
 def time_between(later: Timestamp, earlier: Timestamp) -> Duration:
-    """CEL counts a difference in 64-bit nanoseconds, so about 292 years is the most."""
+    """CEL counts a difference in 64-bit nanoseconds, so its maximum is about 292 years."""
     nanos = later.nanos - earlier.nanos
     if not INT_MIN <= nanos <= INT_MAX:
         raise EvaluationFault("the timestamps are too far apart for a duration")
@@ -61,7 +61,7 @@ def time_between(later: Timestamp, earlier: Timestamp) -> Duration:
 
 # Text forms ---------------------------------------------------------------------------------------------------------
 
-_LONGEST_TEXT = 1000  # no instant and no duration takes more to write
+_LONGEST_TEXT = 1000  # no instant or duration is written with more
 
 _RFC3339 = lazy_regex(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
@@ -70,7 +70,7 @@ _RFC3339 = lazy_regex(
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """RFC 3339 with offset or `Z`. Second 60 is read as the next minute's 0; digits beyond nanoseconds are cut."""
+    """RFC 3339 with offset or `Z`. Second 60 is read as the next minute's 0; digits beyond nanoseconds are dropped."""
     match = _RFC3339.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     if match is None:
         raise EvaluationFault(f"{text[:60]!r} is not an RFC 3339 timestamp")
@@ -116,8 +116,8 @@ def parse_duration(text: str) -> Duration:
 
 
 def format_duration(span: Duration) -> str:
-    whole, rest = divmod(abs(span.nanos), NANOS)
-    return f"{'-' if span.nanos < 0 else ''}{whole}{_fraction(rest)}s"
+    seconds, rest = divmod(abs(span.nanos), NANOS)
+    return f"{'-' if span.nanos < 0 else ''}{seconds}{_fraction(rest)}s"
 
 
 def _fraction(nanos: int) -> str:

@@ -1,4 +1,4 @@
-"""The text of a literal token to its value. Problems are raised as `BadLiteral`, with an offset inside the token."""
+"""From the text of a literal token to its value. Problems are raised as `BadLiteral`, with an offset in the token."""
 
 import re
 
@@ -7,7 +7,7 @@ from perdure.kernel.lazy_regex import lazy_regex
 
 
 class BadLiteral(Exception):
-    """The literal is well formed as a token but denotes no value."""
+    """The literal is a valid token but has no value."""
 
     def __init__(self, offset: int, message: str) -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
 """Macros: calls whose arguments are syntax, not values.
 
-Each entry of the tables turns the call into a node of its own. A call that has a macro's name but not its number of
-arguments is an ordinary call; one that has the number but misuses the shape is reported.
+Each entry of the tables turns the call into its own kind of node. A call with a macro's name but another number of
+arguments is an ordinary call; one with the right number but the wrong form is reported.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def _optional_map(*, flat: bool) -> Expansion:
 
 
 def _loop(kind: str, variables: int, *, condition: int | None = None, result: int | None = None) -> Expansion:
-    """A comprehension: the first arguments are variables, the others are told by position."""
+    """A comprehension: the first arguments are variables, the others are distinguished by position."""
 
     def expand(measures: Measures, target: Node, args: tuple[Node, ...], report: Report) -> Node:
         names = tuple(_variable(argument, report) for argument in args[:variables])

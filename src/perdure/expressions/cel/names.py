@@ -31,7 +31,7 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 def _containers(container: str) -> list[str]:
-    """`x.y` gives `x.y.`, `x.` and the empty prefix."""
+    """`x.y` has the prefixes `x.y.`, `x.` and the empty one."""
     parts = container.split(".") if container else []
     return [f"{prefix}." for prefix in reversed(list(accumulate(parts, "{}.{}".format)))] + [""]
 
@@ -47,8 +47,8 @@ def dotted_path(node: Node) -> tuple[tuple[str, ...], bool] | None:
     return (node.name, *reversed(parts)), node.absolute
 
 
-def qualified_function(call: syntax.Call) -> str | None:
-    """`math.abs` for the call `math.abs(x)`; None when the target is no plain name."""
+def qualified_function(call: syntax.CallExpression) -> str | None:
+    """`math.abs` for the call `math.abs(x)`; None when the target is not a plain name."""
     if call.target is None:
         return None
     path = dotted_path(call.target)

@@ -1,6 +1,6 @@
-"""Tokens to a syntax tree: precedence climbing, with recovery at commas and closing brackets.
+"""From tokens to a syntax tree: precedence climbing, with recovery at commas and closing brackets.
 
-One run reports every problem it can tell apart. Depth is bounded here, so that no later stage can recurse too far.
+One pass reports every problem it can distinguish. Depth is bounded here, so that no later stage can recurse too far.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ _PRECEDENCE = {
     **dict.fromkeys(("+", "-"), 4),
     **dict.fromkeys(("*", "/", "%"), 5),
 }
-_LIST_WEIGHT, _MAP_WEIGHT = 8, 16  # making one costs a loop as much as so many plain operations, mostly in memory
+_LIST_WEIGHT, _MAP_WEIGHT = 8, 16  # creating one costs a loop as much as this many plain operations, mostly memory
 
 
 def parse(source: Source, max_depth: int) -> Node:
-    """The tree of a whole expression, or `SyntaxFault` with all findings."""
+    """The tree of a whole expression, or `SyntaxFault` with all problems."""
     parser = _Parser(source, max_depth)
     tree = parser.parse()
     if parser.findings:
@@ -95,8 +95,8 @@ class _Parser(TokenCursor):
         while self.accept(operator):
             terms.append(self._binary(precedence + 1))
         measures = self._measure(first.start, *terms)
-        made = syntax.Conjunction if operator == "&&" else syntax.Disjunction
-        return made(*measures, tuple(terms))
+        node_class = syntax.Conjunction if operator == "&&" else syntax.Disjunction
+        return node_class(*measures, tuple(terms))
 
     def _operand(self) -> Node:
         """Unary operators, a primary, and everything attached to it."""
@@ -158,8 +158,8 @@ class _Parser(TokenCursor):
                     return self._literal(token, literals.read_bytes(token.text))
                 case "-":
                     number = self.take()
-                    read = literals.read_int if number.kind == "int" else literals.read_double
-                    return syntax.Literal(token.start, number.end, 1, 1, read(number.text, negative=True))
+                    read_literal = literals.read_int if number.kind == "int" else literals.read_double
+                    return syntax.Literal(token.start, number.end, 1, 1, read_literal(number.text, negative=True))
         except literals.BadLiteral as bad:
             self.report(token.start + bad.offset, str(bad))
             return self._literal(token, None)
@@ -207,7 +207,7 @@ class _Parser(TokenCursor):
         expand = find_macro(name.text, target, len(args))
         if expand is not None:
             return expand(measures, target or args[0], tuple(args), self.report)
-        return syntax.Call(*measures, name.text, target, tuple(args), name.start)
+        return syntax.CallExpression(*measures, name.text, target, tuple(args), name.start)
 
     def _list(self, opener: Token) -> Node:
         elements: list[tuple[bool, Node]] = []
@@ -231,7 +231,7 @@ class _Parser(TokenCursor):
     # Brackets and recovery -------------------------------------------------------------------------------------------
 
     def _sequence(self, closer: str, item: Callable[[], None]) -> None:
-        """Items between commas up to `closer`, which is taken. A trailing comma is allowed in literals."""
+        """Items between commas up to `closer`, which is consumed. A trailing comma is allowed in literals."""
         while not self.accept(closer):
             depth = self._depth
             try:

@@ -1,19 +1,18 @@
-"""The door of this room: compile once, evaluate many times."""
+"""The interface of this package: compile once, evaluate many times."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from perdure.expressions.cel.checks import check
-from perdure.expressions.cel.frame import BYTES, DEFAULT_LIMITS, LATER, STEPS, Limits, read_int
+from perdure.expressions.cel.frame import BYTES, DEFAULT_LIMITS, LATER, STEPS, Limits, SharedBudget, read_int
 from perdure.expressions.cel.functions import STANDARD, Library
 from perdure.expressions.cel.names import Scope
 from perdure.expressions.cel.parser import parse
-from perdure.expressions.cel.planner import plan
+from perdure.expressions.cel.planner.planner import plan
 from perdure.expressions.cel.values import Value
 from perdure.expressions.errors import Failure, LimitExceeded, OutOfStack, SyntaxFault
-from perdure.expressions.problems import Finding
-from perdure.expressions.source import Source
+from perdure.expressions.source import ExpressionProblem, Source
 from perdure.kernel.turn_budget import PORTION, TurnTooExpensive, current
 
 
@@ -36,16 +35,6 @@ class Environment:
 DEFAULT = Environment()
 
 
-class SharedBudget:
-    """What several expressions may use together, because they are evaluated for one thing."""
-
-    __slots__ = ("memory", "steps")
-
-    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
-        self.steps = limits.steps
-        self.memory = limits.memory
-
-
 class Program:
     """A compiled expression. Holds no data; safe to share and to evaluate any number of times."""
 
@@ -56,14 +45,14 @@ class Program:
         limits = environment.limits
         if len(text) > limits.source:
             raise SyntaxFault(
-                (Finding.at(self.source, 0, f"the expression is longer than {limits.source} characters"),)
+                (ExpressionProblem.at(self.source, 0, f"the expression is longer than {limits.source} characters"),)
             )
         try:
             tree = parse(self.source, limits.depth)
             self.findings = check(tree, self.source, scope, environment.library)
             planned = plan(tree, scope, environment.library)
         except RecursionError:
-            raise OutOfStack((Finding.at(self.source, 0, "the expression is nested too deeply"),)) from None
+            raise OutOfStack((ExpressionProblem.at(self.source, 0, "the expression is nested too deeply"),)) from None
         self._run = planned.run
         self._environment = environment
         self._blank: tuple[None, ...] = (None,) * planned.locals
@@ -71,8 +60,8 @@ class Program:
     def evaluate(self, roots: Mapping[str, Any], clock: object = None, budget: SharedBudget | None = None) -> Value:
         """The value for these roots, which are read in place and never changed.
 
-        Raises `EvaluationFault` or `LimitExceeded`. `clock` is handed to functions that ask for it. Expressions that
-        share a `budget` may use no more together than one of them might alone.
+        Raises `EvaluationFault` or `LimitExceeded`. `clock` is passed to functions that ask for it. Expressions that
+        share a `budget` may together use no more than one of them could alone.
         """
         environment = self._environment
         limits = environment.limits
@@ -111,7 +100,7 @@ def compile_program(
 ) -> Program:
     """Compile, or find the program compiled earlier if it is not very long. Raises `SyntaxFault`.
 
-    `names` are the variables in scope; without them every name is taken for a variable.
+    `names` are the variables in scope; without them every name is treated as a variable.
     """
     scope = Scope(names, container)
     if len(text) > _LONGEST_REMEMBERED:

@@ -6,7 +6,7 @@ from perdure.expressions.cel.values import Value
 
 
 class Node(msgspec.Struct, frozen=True):
-    """Where it stands in the source, how deep the tree below it is, and how much work it is in nodes."""
+    """Where it is in the source, how deep the tree below it is, and how much work it is in nodes."""
 
     start: int
     end: int
@@ -50,7 +50,7 @@ class Index(Node, frozen=True):
     focus: int
 
 
-class Call(Node, frozen=True):
+class CallExpression(Node, frozen=True):
     """`function(args)`, or `target.function(args)`."""
 
     function: str

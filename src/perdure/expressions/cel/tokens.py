@@ -1,4 +1,4 @@
-"""Text to tokens. Reports every character it cannot use; knows no grammar."""
+"""From text to tokens. Reports every character it cannot use; knows no grammar."""
 
 import re
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class Token(msgspec.Struct, frozen=True):
 
 _QUOTED = r"""'''(?:[^\\]|\\[\s\S])*?'''|\"""(?:[^\\]|\\[\s\S])*?\"""|'(?:[^'\\\r\n]|\\.)*'|"(?:[^"\\\r\n]|\\.)*\""""
 _RAW = r"""'''[\s\S]*?'''|\"""[\s\S]*?\"""|'[^'\r\n]*'|"[^"\r\n]*\""""
-STRING_LITERAL = rf"[bB]?(?:[rR](?:{_RAW})|(?:{_QUOTED}))"  # strings and bytes, for whoever must skip over them
+STRING_LITERAL = rf"[bB]?(?:[rR](?:{_RAW})|(?:{_QUOTED}))"  # strings and bytes, for callers that must skip them
 _TOKEN = lazy_regex(
     rf"""
       (?P<blank>[\t\n\f\r\ ]+|//[^\n]*)
@@ -65,7 +65,7 @@ _TOKEN = lazy_regex(
 
 
 def tokenize(text: str, report: Report) -> list[Token]:
-    """All tokens, ended by one of kind `end`. What is no token is reported and skipped."""
+    """All tokens, ended by one of kind `end`. Anything else is reported and skipped."""
     tokens: list[Token] = []
     at = 0
     while at < len(text):

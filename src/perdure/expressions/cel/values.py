@@ -1,12 +1,12 @@
-"""What a CEL value is in Python.
+"""CEL values in Python.
 
     null None     bool bool       int int (64 bit)    uint Uint     double float
     string str    bytes bytes     list CelList, list  map CelMap, dict
     timestamp, duration: `instants`      optional Optional      type TypeValue
 
 A plain `list` or `dict` is data that was bound from outside: it is read in place and never changed. `CelList` and
-`CelMap` are made by expressions; their elements are CEL values already. The difference matters where data follow
-another rule than CEL (a host may declare that every number in data is a double); see `frame.READ_LEAF`.
+`CelMap` are created by expressions; their elements are already CEL values. The difference matters where data follow
+other rules than CEL (a host may declare that every number in data is a double); see `frame.READ_LEAF`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ INT_MIN, INT_MAX, UINT_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
 
 class Uint(int):
-    """An unsigned integer. Equal to the int of the same value, yet of another type."""
+    """An unsigned integer. Equal to the int of the same value, but of another type."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class CelList(list[Value]):
 
 
 class _BoolKey:
-    """A bool as a map key. Python takes `True` and `1` for the same key, CEL does not."""
+    """A bool as a map key. For Python `True` and `1` are the same key, for CEL they are not."""
 
     __slots__ = ("value",)
 
@@ -51,20 +51,20 @@ _KEY_TYPES = (str, int, Uint, bool)
 
 
 class CelMap(dict[Any, Value]):
-    """A map made by an expression, in the order it was written.
+    """A map made by an expression, in the order in which it was written.
 
-    `1`, `1u` and `1.0` find the same entry, as they do in a Python dict; bools are kept apart by wrapping them,
-    so use `pairs`, `put` and `bare_keys` rather than the dict's own methods.
+    `1`, `1u` and `1.0` find the same entry, as they do in a Python dict; bools are wrapped to be distinct, so use
+    `pairs`, `put` and `bare_keys` rather than the dict's own methods.
     """
 
     __slots__ = ()
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[Value, Value]]) -> "CelMap":
-        made = cls()
+        result = cls()
         for key, value in pairs:
-            made.put(key, value)
-        return made
+            result.put(key, value)
+        return result
 
     def put(self, key: Value, value: Value) -> None:
         """Add an entry. A second one under an equal key is an error in CEL."""
@@ -111,7 +111,7 @@ NONE = Optional(None, has_value=False)
 
 
 class TypeValue:
-    """A type as a value: what `type(x)` gives."""
+    """A type as a value: the result of `type(x)`."""
 
     __slots__ = ("name",)
 
@@ -140,7 +140,7 @@ _TYPES_BY_CLASS: dict[type, TypeValue] = {
 
 
 def declare_type(python: type, name: str) -> None:
-    """Let a room that defines a value class (instants) name its CEL type."""
+    """Lets another module that defines a value class (`instants`) name its CEL type."""
     _TYPES_BY_CLASS[python] = TypeValue(name)
 
 

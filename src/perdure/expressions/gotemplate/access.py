@@ -1,4 +1,4 @@
-"""Looks into values: fields, subscripts, `index`, and plain paths, which also know what to do about storage.
+"""Access to values: fields, subscripts, `index`, and plain paths, which also handle stored values.
 
 A missing key of a map is nil; a field of nil, of a text or of a number is an error (STY-200).
 """
@@ -17,6 +17,7 @@ from perdure.expressions.gotemplate.values import (
     describe,
     is_storage_reference,
     require_present,
+    to_int64,
 )
 from perdure.expressions.gotemplate.versions import Version
 
@@ -37,7 +38,7 @@ def look_up(frame: Frame, value: Value, step: str | int) -> Value:
 
 
 def index_value(frame: Frame, value: Value, key: Value) -> Value:
-    """As the function `index` does, one key at a time."""
+    """Like the function `index`, one key at a time."""
     if isinstance(value, dict):
         if type(key) is not str:
             raise EvaluationFault(f"a map is indexed by a string, not by {describe(key)}")
@@ -58,7 +59,7 @@ def element_at(value: Value, position: Value) -> Value:
 
 
 def follow_path(roots: dict[str, Any], path: Steps) -> Value:
-    """The value at a plain path, of whatever type; a reference into storage if it lies there (STY-208)."""
+    """The value at a plain path, of whatever type; a storage reference if it is stored (STY-208)."""
     steps: Any = roots.get("steps")
     value: Value = roots
     for at, step in enumerate(path):
@@ -85,3 +86,26 @@ def _refer_into(reference: dict[str, Any], rest: Steps) -> dict[str, str]:
     outer = reference.get(STORAGE_PATH) or ""
     joint = "." if outer and not inner.startswith("[") else ""
     return {STORAGE_REFERENCE: reference[STORAGE_REFERENCE], STORAGE_PATH: f"{outer}{joint}{inner}"}
+
+
+def slice_value(value: Value, *bounds: Value) -> Value:
+    """Go's `slice` for texts, which counts bytes, and Sprig's for lists; without an end it goes to the end."""
+    if len(bounds) > 2:
+        raise EvaluationFault("it takes at most two positions")
+    if type(value) is list:
+        return _cut(value, [to_int64(bound) for bound in bounds]) if value else []
+    if type(value) is not str:
+        raise EvaluationFault(f"{describe(value)} has no parts")
+    for bound in bounds:
+        if type(bound) is not int:
+            raise EvaluationFault(f"a string is cut by integers, not by {describe(bound)}")
+    data: bytes = _cut(value.encode("utf-8", "replace"), list(bounds))
+    return data.decode("utf-8", "replace")
+
+
+def _cut(parts: Any, bounds: list[int]) -> Any:
+    start = bounds[0] if bounds else 0
+    end = bounds[1] if len(bounds) > 1 else len(parts)
+    if not 0 <= start <= end <= len(parts):
+        raise EvaluationFault(f"there is no part from {start} to {end} of {len(parts)}")
+    return parts[start:end]

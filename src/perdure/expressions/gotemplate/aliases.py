@@ -1,4 +1,4 @@
-"""The second name of a step: what is no letter, digit or underscore written as `_` (STY-196)."""
+"""The second name of a step: anything but letters, digits and underscores is written as `_` (STY-196)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ def alias_of(name: str) -> str:
 
 
 def find_aliased(names: Mapping[str, Any], name_in_template: str) -> str | None:
-    """The name meant: itself if it exists, else the first in order whose alias it is."""
+    """The name that is meant: itself if it exists, else the first in order with this alias."""
     if name_in_template in names:
         return name_in_template
     return min((name for name in names if alias_of(name) == name_in_template), default=None)

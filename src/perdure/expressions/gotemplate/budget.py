@@ -10,24 +10,24 @@ from perdure.kernel.turn_budget import PORTION, TurnTooExpensive, current, rest
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one rendering may use: about a second and a hundred megabytes."""
+    """Limits of one rendering: about a second and a hundred megabytes."""
 
     source: int = 1_048_576  # characters of text
-    words: int = 100_000  # names, constants and signs, and the texts between actions
+    words: int = 100_000  # names, constants and symbols, and the texts between actions
     depth: int = 100  # nesting of blocks and parentheses
-    steps: int = 2_000_000  # operations, roughly; stands for the evaluation timeout (STY-204)
-    size: int = 4_000_000  # characters or elements of any one value made
+    steps: int = 2_000_000  # operations, approximately; implements the evaluation timeout (STY-204)
+    size: int = 4_000_000  # characters or elements of any one created value
     output: int = 65_536  # bytes written by one template (STY-204)
 
 
 DEFAULT_LIMITS = Limits()
 _WORK_OF_A_STEP = 10
-_PORTION = PORTION // _WORK_OF_A_STEP  # steps between two rests
-CHARACTERS_PER_STEP = 8  # text is cheaper than an operation; a step also stands for the 50 bytes that it may make
+_PORTION = PORTION // _WORK_OF_A_STEP  # steps between two pauses
+CHARACTERS_PER_STEP = 8  # text is cheaper than an operation; a step also covers the 50 bytes that it may create
 
 
 class Budget:
-    """What is left for one rendering."""
+    """The remaining budget of one rendering."""
 
     __slots__ = ("_given", "_later", "_limits", "_steps", "_work")
 
@@ -42,7 +42,7 @@ class Budget:
                 self._steps, self._later = _PORTION, self._given - _PORTION
 
     def settle(self) -> None:
-        """The rendering has ended: what it did counts as work of the turn."""
+        """The rendering has ended: charge its work to the turn."""
         if self._work is not None:
             self._work.left -= _WORK_OF_A_STEP * (self._given - self._steps - self._later)
 
@@ -52,7 +52,7 @@ class Budget:
             self._go_on()
 
     def _go_on(self) -> None:
-        """With some of the steps that were kept for later, if there are any."""
+        """Continue with some of the steps that were set aside, if there are any."""
         rest()
         more = min(self._later, max(_PORTION, -self._steps))
         self._later -= more
@@ -63,13 +63,13 @@ class Budget:
             raise LimitExceeded(f"more than {self._limits.steps} steps were needed")
 
     def charge_text(self, characters: int, so_far: int = 0) -> None:
-        """Pay for a text about to be made, or for the next piece of one."""
+        """Pay for a text about to be created, or for the next piece of one."""
         if so_far + characters > self._limits.size:
             raise LimitExceeded(f"a text would be longer than {self._limits.size} characters")
         self.charge(1 + characters // CHARACTERS_PER_STEP)
 
     def charge_elements(self, count: int) -> None:
-        """Pay for a list or map about to be made or walked."""
+        """Pay for a list or map about to be created or walked."""
         if count > self._limits.size:
             raise LimitExceeded(f"{count} elements are more than {self._limits.size}")
         self.charge(1 + 2 * count)

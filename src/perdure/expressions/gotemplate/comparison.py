@@ -7,7 +7,7 @@ from perdure.expressions.gotemplate.values import Value, describe, is_number, re
 
 
 def are_equal(left: Value, right: Value) -> bool:
-    """As `eq`: nil equals only nil; lists and maps have no equality (use `deepEqual`)."""
+    """Like `eq`: nil equals only nil; lists and maps have no equality (use `deepEqual`)."""
     if left is None or right is None:
         return left is right
     if type(left) is not type(right) and not (is_number(left) and is_number(right)):
@@ -36,7 +36,7 @@ def are_deeply_equal(left: Value, right: Value, budget: Budget) -> bool:
         return False
     if type(left) is list:
         return len(left) == len(right) and all(
-            are_deeply_equal(one, other, budget) for one, other in zip(left, right, strict=True)
+            are_deeply_equal(left_item, right_item, budget) for left_item, right_item in zip(left, right, strict=True)
         )
     if type(left) is dict:
         require_present(left)

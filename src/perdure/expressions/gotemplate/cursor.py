@@ -1,12 +1,11 @@
-"""A parser's place in its tokens, how deep it is nested, and how it refuses."""
+"""A parser's position in its tokens, its nesting depth, and how it reports problems."""
 
 from collections.abc import Sequence
 
 from perdure.expressions.errors import SyntaxFault
 from perdure.expressions.gotemplate.budget import Limits
 from perdure.expressions.gotemplate.tokens import Token, tokenize
-from perdure.expressions.problems import Finding
-from perdure.expressions.source import Source
+from perdure.expressions.source import ExpressionProblem, Source
 
 
 class TokenCursor:
@@ -44,7 +43,7 @@ class TokenCursor:
         return self.advance()
 
     def enter(self) -> None:
-        """Go one level deeper; `leave` comes back."""
+        """Go one level deeper; `leave` returns."""
         self._depth += 1
         if self._depth > self._limit:
             raise self.refuse(self.current.start, f"this is nested deeper than {self._limit} levels")
@@ -53,7 +52,7 @@ class TokenCursor:
         self._depth -= 1
 
     def refuse(self, offset: int, message: str) -> SyntaxFault:
-        return SyntaxFault((Finding.at(self._source, offset, message),))
+        return SyntaxFault((ExpressionProblem.at(self._source, offset, message),))
 
     def refuse_current(self, message: str) -> SyntaxFault:
         token = self.current

@@ -1,4 +1,4 @@
-"""Spans of time as Go writes them: `1h30m`, `-1.5s`, `250ms`. A span is a number of nanoseconds."""
+"""Durations as Go writes them: `1h30m`, `-1.5s`, `250ms`. A duration is a number of nanoseconds."""
 
 from perdure.expressions.gotemplate.instants import BadInstant
 from perdure.kernel.lazy_regex import lazy_regex
@@ -54,9 +54,9 @@ def format_duration(nanoseconds: int) -> str:
 
 
 def _decimal(value: int, unit: int) -> str:
-    whole, rest = divmod(value, unit)
+    quotient, rest = divmod(value, unit)
     digits = str(rest).rjust(len(str(unit)) - 1, "0").rstrip("0") if rest else ""
-    return f"{whole}.{digits}" if digits else str(whole)
+    return f"{quotient}.{digits}" if digits else str(quotient)
 
 
 def round_duration(nanoseconds: int) -> str:

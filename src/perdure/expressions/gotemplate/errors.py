@@ -1,32 +1,32 @@
 """Errors of templates besides those that all expression languages share (`expressions.errors`).
 
-`MissingKey` is raised when a plain path leads nowhere (yet), `NeedsStoredValue` when the value lies in storage.
+`MissingKey` is raised when a plain path leads nowhere (yet), `NeedsStoredValue` when the value is in storage.
 """
 
 from dataclasses import dataclass, field
 
 from perdure.expressions.errors import EvaluationFault, ExpressionError, Failure
-from perdure.expressions.problems import Finding
+from perdure.expressions.source import ExpressionProblem
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateProblem:
-    """What is wrong with one part of a value that holds templates; `place` is the path to it.
+    """What is wrong with one part of a value that contains templates; `place` is the path to it.
 
-    `finding` is what compiling the template there found, when it was that.
+    `finding` is the problem reported by compiling the template there, if there is one.
     """
 
     place: str
     message: str
     path: tuple[str | int, ...] = field(default=(), compare=False)
-    finding: Finding | None = field(default=None, compare=False)
+    finding: ExpressionProblem | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}" if self.place else self.message
 
 
 class BadStructure(ExpressionError):
-    """A value that holds templates is not as it must be. Lists every problem."""
+    """A value that contains templates is malformed. Lists every problem."""
 
     def __init__(self, problems: tuple[TemplateProblem, ...]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -34,7 +34,7 @@ class BadStructure(ExpressionError):
 
 
 class MissingKey(EvaluationFault):
-    """A plain path leads to nothing. Under `steps` it may appear later (STY-200): ask `root`."""
+    """A plain path leads to nothing. Under `steps` it may appear later (STY-200): see `root`."""
 
     def __init__(self, root: str, path: str) -> None:
         super().__init__(f"missing key at {path}")
@@ -43,11 +43,15 @@ class MissingKey(EvaluationFault):
 
 
 class NeedsStoredValue(Failure):
-    """The template looks into a value that was offloaded to storage (STY-207).
+    """The template reads a value that was offloaded to storage (STY-207).
 
-    Hydrate `reference`, bind the value in its place and render again, or refuse: both are the dialect's choice.
+    Hydrate `reference`, bind the value in its place and render again, or refuse: the dialect decides.
     """
 
     def __init__(self, reference: dict[str, object]) -> None:
         super().__init__(f"this needs the offloaded value {reference['$bubuStorageRef']!r}")
         self.reference = reference
+
+
+class NotJson(ValueError):
+    """The text is not JSON."""

@@ -1,4 +1,4 @@
-"""Texts made safe for somewhere else: a Go string, HTML, JavaScript, a URL."""
+"""Texts escaped for other contexts: a Go string, HTML, JavaScript, a URL."""
 
 from urllib.parse import quote_plus
 

@@ -1,12 +1,12 @@
-"""Floating-point numbers as Go prints them. Knows digits and exponents, no verbs and no templates."""
+"""Floating-point numbers as Go prints them. Handles digits and exponents, no verbs and no templates."""
 
 from math import isinf, isnan
 
-_LARGE = 6  # a decimal exponent from which Go writes it out: 100000, but 1e+06
+_LARGE = 6  # the decimal exponent from which Go uses an exponent: 100000, but 1e+06
 
 
 def format_float(value: float, style: str = "g", precision: int = -1, alternate: bool = False) -> str:
-    """`style` is e, f or g; a precision of -1 asks for the fewest digits that read back as the same number.
+    """`style` is e, f or g; a precision of -1 means the fewest digits that read back as the same number.
 
     No sign is written for positive numbers.
     """
@@ -33,13 +33,13 @@ def _shortest(value: float, style: str) -> str:
 
 
 def _decimal(value: float) -> tuple[str, str, int]:
-    """Sign, shortest digits, and where the decimal point stands among them."""
+    """Sign, shortest digits, and the position of the decimal point among them."""
     text = repr(value)
     sign, text = ("-", text[1:]) if text[0] == "-" else ("", text)
     mantissa, _, exponent = text.partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = whole + ("" if fraction == "0" else fraction)
-    point = len(whole) + int(exponent or 0)
+    integer, _, fraction = mantissa.partition(".")
+    digits = integer + ("" if fraction == "0" else fraction)
+    point = len(integer) + int(exponent or 0)
     stripped = digits.lstrip("0")
     if not stripped:
         return sign, "0", 1
@@ -47,7 +47,7 @@ def _decimal(value: float) -> tuple[str, str, int]:
 
 
 def format_json_float(value: float) -> str:
-    """As Go's JSON encoder does: an exponent only for very small and very large numbers."""
+    """Like Go's JSON encoder: an exponent only for very small and very large numbers."""
     size = abs(value)
     if size != 0 and (size < 1e-6 or size >= 1e21):
         mantissa, _, exponent = _shortest(value, "e").partition("e")

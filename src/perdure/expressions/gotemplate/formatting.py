@@ -1,6 +1,6 @@
 """Values as text, the way Go's `%v` shows them: `[1 2]`, `map[a:1 b:2]`, `<nil>`.
 
-Every piece is paid for as it is made, so that a value shared a thousand times cannot be printed for free.
+Every piece is paid for when it is created, so that a value shared a thousand times cannot be printed for free.
 """
 
 from perdure.expressions.gotemplate.budget import Budget
@@ -32,7 +32,7 @@ class TextBuilder:
 
 
 def format_value(value: Value, budget: Budget) -> str:
-    """As `%v`."""
+    """Like `%v`."""
     if type(value) is str:
         return value
     if type(value) not in (list, dict):
@@ -74,7 +74,7 @@ def _add(value: Value, text: TextBuilder) -> None:
 
 
 def join_operands(operands: list[Value], budget: Budget) -> str:
-    """As `print`: a space between two operands unless one of them is a string."""
+    """Like `print`: a space between two operands unless one of them is a string."""
     text = TextBuilder(budget)
     for at, operand in enumerate(operands):
         if at and type(operand) is not str and type(operands[at - 1]) is not str:
@@ -84,5 +84,5 @@ def join_operands(operands: list[Value], budget: Budget) -> str:
 
 
 def write_output(value: Value, budget: Budget) -> str:
-    """As an action shows its result."""
+    """As an action prints its result."""
     return NO_VALUE if value is None else format_value(value, budget)

@@ -1,6 +1,6 @@
-"""One rendering's memory: the data, the current value of `.`, the variables, what was written, what is left to spend.
+"""The memory of one rendering: the data, the current value of `.`, the variables, the output, the budget.
 
-`Ambient` is what a pure room cannot know by itself: the time, and where random numbers come from.
+`Ambient` is what a pure package cannot know: the time, and the source of random numbers.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,14 +16,14 @@ from perdure.expressions.gotemplate.values import Value
 
 
 class Ambient(msgspec.Struct, frozen=True):
-    """`now` is aware; `draw` gives the next random number in [0, 1)."""
+    """`now` is aware; `draw` returns the next random number in [0, 1)."""
 
     now: datetime
     draw: Callable[[], float]
 
 
 class Frame:
-    """Owned by one rendering, thrown away after it."""
+    """Owned by one rendering, discarded after it."""
 
     __slots__ = ("_limits", "_steps", "_written", "absent", "ambient", "budget", "dot", "parts", "slots")
 
@@ -33,7 +33,7 @@ class Frame:
         self.budget = Budget(limits)
         self.ambient = ambient
         self.parts: list[str] = []
-        self.absent = ""  # the first missing key that was read, unless somebody said what to use in its place
+        self.absent = ""  # the first missing key that was read, unless the template provides a default for it
         self._limits = limits
         self._steps = roots.get("steps")
         self._written = 0
@@ -45,7 +45,7 @@ class Frame:
         self.parts.append(text)
 
     def name_in(self, container: dict[str, Any], key: str) -> str | None:
-        """The key as the container has it: in `steps` an alias will do (STY-196). None when it is missing."""
+        """The key as the container has it: in `steps` an alias is accepted (STY-196). None when it is missing."""
         if key in container:
             return key
         if container is not self._steps:

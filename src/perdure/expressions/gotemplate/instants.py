@@ -15,7 +15,7 @@ _NAME = lazy_regex(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
 
 
 class BadInstant(ValueError):
-    """No instant, zone or duration; the sentence says why."""
+    """Not an instant, zone or duration; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,15 @@ class GoTime:
 
     def plus(self, nanoseconds: int) -> "GoTime":
         later = GoTime(self.nanoseconds + nanoseconds, self.zone)
-        later.civil()  # refuses what no calendar shows
+        later.civil()  # raises for dates outside the calendar
         return later
 
 
-ZERO = GoTime.of(datetime(1, 1, 1, tzinfo=UTC))  # what Go shows when there is no time
+ZERO = GoTime.of(datetime(1, 1, 1, tzinfo=UTC))  # what Go shows for the zero time
 
 
 def zone_abbreviation(civil: datetime) -> str:
-    """`CET`, or an offset such as `+02` where the zone has no letters for it."""
+    """`CET`, or an offset such as `+02` where the zone has no abbreviation."""
     name = civil.tzname() or "UTC"
     if name.startswith(("UTC+", "UTC-")):
         minutes = int((civil.utcoffset() or timedelta()).total_seconds()) // 60
@@ -78,6 +78,6 @@ def find_zone(name: str) -> tzinfo:
             from zoneinfo import ZoneInfo
 
             return ZoneInfo(name)
-        except (OSError, ValueError, KeyError):  # a folder of the database; a file that is no zone; an unknown name
+        except (OSError, ValueError, KeyError):  # a folder of the database; a file that is not a zone; an unknown name
             pass
     raise BadInstant(f"{name[:60]!r} is not a time zone")

@@ -1,4 +1,4 @@
-"""JSON out and in, as Go does it: keys sorted, `<`, `>` and `&` escaped, integers exact."""
+"""Encoding and decoding JSON as Go does: keys sorted, `<`, `>` and `&` escaped, integers exact."""
 
 from math import isfinite
 from typing import Any
@@ -7,6 +7,7 @@ import msgspec
 
 from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.budget import Budget
+from perdure.expressions.gotemplate.errors import NotJson
 from perdure.expressions.gotemplate.floats import format_json_float
 from perdure.expressions.gotemplate.formatting import TextBuilder
 from perdure.expressions.gotemplate.instants import GoTime
@@ -21,7 +22,7 @@ _RFC3339 = "2006-01-02T15:04:05.999999999Z07:00"
 
 
 def encode(value: Value, budget: Budget, indent: str = "", escape_html: bool = True) -> str:
-    """Raises `EvaluationFault` for numbers that JSON does not have."""
+    """Raises `EvaluationFault` for numbers without a JSON form."""
     text = TextBuilder(budget)
     _add(value, text, indent, "\n", escape_html)
     return text.build()
@@ -66,18 +67,14 @@ def _scalar(value: Value, escape_html: bool) -> str:
 
 def quote(text: str, escape_html: bool = True) -> str:
     """A string in JSON, as Go's encoder writes it."""
-    text = _SPECIAL.sub(lambda found: _escape(found.group()), text)
+    text = _SPECIAL.sub(lambda match: _escape(match.group()), text)
     if escape_html:
-        text = _HTML.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+        text = _HTML.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
     return f'"{text}"'
 
 
 def _escape(char: str) -> str:
     return _SHORT.get(char) or ("\\ufffd" if "\ud800" <= char <= "\udfff" else f"\\u{ord(char):04x}")
-
-
-class NotJson(ValueError):
-    """The text is not JSON."""
 
 
 def decode(text: str) -> Any:

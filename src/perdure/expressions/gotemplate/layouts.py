@@ -1,4 +1,4 @@
-"""Writes and reads moments by Go's layouts, which show how the reference time `Mon Jan 2 15:04:05 2006` looks."""
+"""Formats and parses instants by Go's layouts, which show how the reference time `Mon Jan 2 15:04:05 2006` looks."""
 
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -14,7 +14,7 @@ _MONTHS = [
 ]
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
-# Go finds elements by their first match; what is not an element stands for itself.
+# Go finds elements by their first match; anything else is literal text.
 _ELEMENT = lazy_regex(
     r"January|Jan(?![a-z])|Monday|Mon(?![a-z])|MST|002|0[1-6]|__2|_2(?!006)|2006|2|15|1|3|4|5|PM|pm"
     r"|[-Z]07:00:00|[-Z]070000|[-Z]07:00|[-Z]0700|[-Z]07|[.,](?:0+|9+)(?![0-9])"
@@ -23,7 +23,7 @@ _ELEMENT = lazy_regex(
 
 def format_moment(moment: GoTime, layout: str) -> str:
     civil = moment.civil()
-    return _ELEMENT.sub(lambda found: _write(found.group(), civil, moment.fraction), layout)
+    return _ELEMENT.sub(lambda match: _write(match.group(), civil, moment.fraction), layout)
 
 
 def _write(element: str, civil: datetime, fraction: int) -> str:
@@ -77,8 +77,8 @@ def _write_offset(element: str, civil: datetime) -> str:
         return "Z"
     sign, seconds = ("-", -seconds) if seconds < 0 else ("+", seconds)
     parts = (f"{seconds // 3600:02}", f"{seconds // 60 % 60:02}", f"{seconds % 60:02}")
-    shown = parts[: (len(element.replace(":", "")) - 1) // 2]
-    return sign + (":" if ":" in element else "").join(shown)
+    digits = parts[: (len(element.replace(":", "")) - 1) // 2]
+    return sign + (":" if ":" in element else "").join(digits)
 
 
 def _words(names: list[str], length: int | None) -> "re.Pattern[str]":
@@ -105,16 +105,16 @@ _OFFSET = lazy_regex(r"([+-])([0-9]{2})(?::?([0-9]{2}))?(?::?([0-9]{2}))?")
 
 
 def parse_moment(text: str, layout: str, zone: tzinfo = UTC) -> GoTime:
-    """The moment a text shows. What the layout leaves out is as early as can be; its zone is `zone`."""
-    read: dict[str, str] = {}
+    """The instant in a text. Parts that the layout lacks have their lowest value; its zone is `zone`."""
+    values: dict[str, str] = {}
     at = last = 0
     for element in _ELEMENT.finditer(layout):
         at = _skip_literal(text, at, layout[last : element.start()])
-        at = _read(element.group(), text, at, read, layout[element.end() : element.end() + 1] in (".", ","))
+        at = _read(element.group(), text, at, values, layout[element.end() : element.end() + 1] in (".", ","))
         last = element.end()
     if _skip_literal(text, at, layout[last:]) != len(text):
         raise BadInstant(f"{text[:60]!r} does not look like {layout[:60]!r}")
-    return _assemble(read, zone)
+    return _assemble(values, zone)
 
 
 def _skip_literal(text: str, at: int, literal: str) -> int:
@@ -126,12 +126,12 @@ def _skip_literal(text: str, at: int, literal: str) -> int:
     return at
 
 
-def _read(element: str, text: str, at: int, read: dict[str, str], fraction_follows: bool) -> int:
+def _read(element: str, text: str, at: int, values: dict[str, str], fraction_follows: bool) -> int:
     if element[0] in ".,":
         pattern = _FRACTION
     elif "07" in element:
         if element[0] == "Z" and text.startswith("Z", at):
-            read["offset"] = "+00"
+            values["offset"] = "+00"
             return at + 1
         pattern = _OFFSET
     else:
@@ -141,9 +141,9 @@ def _read(element: str, text: str, at: int, read: dict[str, str], fraction_follo
         if pattern is _FRACTION and element[1] == "9":
             return at
         raise BadInstant(f"{text[at : at + 60]!r} does not look like {element!r}")
-    read[_PARTS.get(element, "offset" if "07" in element else "fraction")] = match.group()
+    values[_PARTS.get(element, "offset" if "07" in element else "fraction")] = match.group()
     if element in ("05", "5") and not fraction_follows and (extra := _FRACTION.match(text, match.end())):
-        read["fraction"] = extra.group()  # a value may be finer than its layout
+        values["fraction"] = extra.group()  # a value may be more precise than its layout
         return extra.end()
     return match.end()
 
@@ -175,31 +175,33 @@ _PARTS = {
 }
 
 
-def _assemble(read: dict[str, str], zone: tzinfo) -> GoTime:
-    year = int(read.get("year", 0) or 0)
-    if "short year" in read:
-        year = int(read["short year"])
+def _assemble(values: dict[str, str], zone: tzinfo) -> GoTime:
+    year = int(values.get("year", 0) or 0)
+    if "short year" in values:
+        year = int(values["short year"])
         year += 1900 if year >= 69 else 2000
-    month = int(read.get("month", 1))
-    if "month name" in read:
-        month = [name[:3].lower() for name in _MONTHS].index(read["month name"][:3].lower()) + 1
-    hour = int(read.get("hour", read.get("half hour", 0)))
-    if "half" in read:
-        hour = hour % 12 + (12 if read["half"].lower() == "pm" else 0)
-    if "offset" in read:
-        zone = _read_zone(read["offset"])
-    elif read.get("zone", "UTC")[0] in "+-":
-        zone = _read_zone(read["zone"])
-    elif read.get("zone", "UTC") != "UTC":
-        zone = timezone(timedelta(), read["zone"])  # as in Go: a name alone says nothing about the offset
+    month = int(values.get("month", 1))
+    if "month name" in values:
+        month = [name[:3].lower() for name in _MONTHS].index(values["month name"][:3].lower()) + 1
+    hour = int(values.get("hour", values.get("half hour", 0)))
+    if "half" in values:
+        hour = hour % 12 + (12 if values["half"].lower() == "pm" else 0)
+    if "offset" in values:
+        zone = _read_zone(values["offset"])
+    elif values.get("zone", "UTC")[0] in "+-":
+        zone = _read_zone(values["zone"])
+    elif values.get("zone", "UTC") != "UTC":
+        zone = timezone(timedelta(), values["zone"])  # as in Go: a zone name alone does not determine the offset
     try:
-        civil = datetime(max(year, 1), month, int(read.get("day", 1)), hour, int(read.get("minute", 0)), tzinfo=zone)
-        civil = civil.replace(second=int(read.get("second", 0)))
-        if "day of year" in read:
-            civil = civil.replace(month=1, day=1) + timedelta(days=int(read["day of year"]) - 1)
+        civil = datetime(
+            max(year, 1), month, int(values.get("day", 1)), hour, int(values.get("minute", 0)), tzinfo=zone
+        )
+        civil = civil.replace(second=int(values.get("second", 0)))
+        if "day of year" in values:
+            civil = civil.replace(month=1, day=1) + timedelta(days=int(values["day of year"]) - 1)
     except (ValueError, OverflowError) as why:
         raise BadInstant(f"this is not a date: {why}") from None
-    return GoTime.of(civil).plus(int(read.get("fraction", ".0")[1:10].ljust(9, "0")))
+    return GoTime.of(civil).plus(int(values.get("fraction", ".0")[1:10].ljust(9, "0")))
 
 
 def _read_zone(offset: str) -> tzinfo:

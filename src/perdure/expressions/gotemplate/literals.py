@@ -17,7 +17,7 @@ _HEXADECIMAL = lazy_regex(r"[+-]?0[xX][0-9a-fA-F_]*\.?[0-9a-fA-F_]*[pP][+-]?[0-9
 
 
 class BadLiteral(ValueError):
-    """A constant that has no value; the sentence says why."""
+    """A constant that has no value; the message says why."""
 
 
 def read_number(text: str) -> int | float:
@@ -58,12 +58,12 @@ def read_quoted(text: str) -> str:
     if "\\" not in inner:
         return inner
 
-    def replace(found: "re.Match[str]") -> str:
-        simple, byte, octal, short, long, other = found.groups()
+    def replace(match: "re.Match[str]") -> str:
+        simple, byte, octal, short, long, other = match.groups()
         if simple and not (simple in "'\"" and simple != quote):
             return _SIMPLE[simple]
         if simple or other is not None:
-            raise BadLiteral(f"{found.group()!r} is not an escape sequence")
+            raise BadLiteral(f"{match.group()!r} is not an escape sequence")
         if byte or octal:
             return _byte(int(byte, 16) if byte else int(octal, 8))
         return _scalar(int(short or long, 16))

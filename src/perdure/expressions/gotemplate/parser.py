@@ -1,12 +1,12 @@
-"""Parses a whole template into blocks. What stands inside the braces is the business of `pipelines`."""
+"""Parses a whole template into blocks. What is inside the braces is parsed by `pipelines`."""
 
 from perdure.expressions.gotemplate.budget import Limits
 from perdure.expressions.gotemplate.cursor import TokenCursor
 from perdure.expressions.gotemplate.pipelines import PipelineParser
 from perdure.expressions.gotemplate.syntax import (
-    Action,
+    ActionNode,
     Block,
-    Choice,
+    ConditionNode,
     LoopControl,
     Pipeline,
     Range,
@@ -21,7 +21,7 @@ _INCLUSION = frozenset({"define", "template", "block"})
 
 
 def parse(source: Source, limits: Limits, bare_roots: frozenset[str]) -> Tree:
-    """The template as a tree. Raises `SyntaxFault` at the first place that makes no sense."""
+    """The template as a tree. Raises `SyntaxFault` at the first error."""
     return _BlockParser(TokenCursor(source, limits), bare_roots).parse()
 
 
@@ -66,9 +66,9 @@ class _BlockParser:
                 return self._leave(opening)
         pipeline = self._pipelines.parse("action")
         self._close("action")
-        return Action(opening.start, cursor.previous.end, pipeline)
+        return ActionNode(opening.start, cursor.previous.end, pipeline)
 
-    def _choice(self, opening: Token) -> Choice:
+    def _choice(self, opening: Token) -> ConditionNode:
         cursor = self._cursor
         keyword = cursor.current.kind
         mark = self._enter()
@@ -90,7 +90,7 @@ class _BlockParser:
             break
         self._close("end")
         self._leave_scope(mark)
-        return Choice(opening.start, cursor.previous.end, keyword, tuple(arms), otherwise)
+        return ConditionNode(opening.start, cursor.previous.end, keyword, tuple(arms), otherwise)
 
     def _range(self, opening: Token) -> Range:
         cursor = self._cursor
@@ -119,7 +119,7 @@ class _BlockParser:
         return LoopControl(opening.start, self._cursor.previous.end, keyword.text)
 
     def _end_of_arm(self, opening: Token, keyword: str) -> str:
-        """Step onto what follows `{{ else` or `{{ end`, and say which of them it was."""
+        """Move to what follows `{{ else` or `{{ end`, and return which of them it was."""
         cursor = self._cursor
         if cursor.current.kind == "eof":
             raise cursor.refuse(opening.start, f"this {keyword} is not closed: `{{{{ end }}}}` is missing")

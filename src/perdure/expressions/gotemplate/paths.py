@@ -1,12 +1,12 @@
-"""Paths known before any data: `inputs.a['b'][0]`, `index steps "x" "output"`, `(index .steps "x").output`.
+"""Paths known without data: `inputs.a['b'][0]`, `index steps "x" "output"`, `(index .steps "x").output`.
 
-Two readers ask: the planner, because a template that is only a path keeps its value's type (STY-198),
-and the analysis of references, because such a path names the step it needs (STY-054).
+They are used by the planner, because a template that is only a path keeps its value's type (STY-198), and by the
+analysis of references, because such a path names the step it needs (STY-054).
 """
 
 from perdure.expressions.gotemplate.syntax import (
     ROOT_SLOT,
-    Command,
+    CommandNode,
     Dot,
     Literal,
     Name,
@@ -34,16 +34,16 @@ def known_path(operand: Operand, dot_is_root: bool) -> Steps | None:
     return None
 
 
-def _path_of_command(command: Command, dot_is_root: bool) -> Steps | None:
-    if len(command.words) == 1:
-        return known_path(command.words[0], dot_is_root)
+def _path_of_command(command: CommandNode, dot_is_root: bool) -> Steps | None:
+    if len(command.operands) == 1:
+        return known_path(command.operands[0], dot_is_root)
     indexed = indexed_path(command, dot_is_root)
     return indexed[0] if indexed is not None and not indexed[1] else None
 
 
-def indexed_path(command: Command, dot_is_root: bool) -> tuple[Steps, tuple[Operand, ...]] | None:
-    """For a call of `index` on a known path: how far the path is known, and the operands from there on."""
-    match command.words:
+def indexed_path(command: CommandNode, dot_is_root: bool) -> tuple[Steps, tuple[Operand, ...]] | None:
+    """For a call of `index` on a known path: how far the path is known, and the remaining operands."""
+    match command.operands:
         case (Name(name="index"), target, *keys):
             start = known_path(target, dot_is_root)
             if start is None:

@@ -1,14 +1,14 @@
-"""Parses what stands inside one pair of braces: pipelines, commands, operands, and the variables they declare.
+"""Parses what is inside one pair of braces: pipelines, commands, operands, and the variables they declare.
 
-Story's additions to Go end here: a bare root such as `inputs` is read as `$.inputs` (STY-195),
-so it means the same in every block, and subscripts such as `x['a-b'][0]` are steps of a path (STY-198).
+Story's additions to Go end here: a bare root such as `inputs` is read as `$.inputs` (STY-195), so it means the same in
+every block, and subscripts such as `x['a-b'][0]` are steps of a path (STY-198).
 """
 
 from perdure.expressions.gotemplate.cursor import TokenCursor
 from perdure.expressions.gotemplate.literals import BadLiteral, read_character, read_number, read_quoted
 from perdure.expressions.gotemplate.syntax import (
     ROOT_SLOT,
-    Command,
+    CommandNode,
     Dot,
     Literal,
     Name,
@@ -94,20 +94,20 @@ class PipelineParser:
             raise cursor.refuse_current("the variables must be followed by `:=` or `=`")
         return names, False
 
-    def _check_stage(self, command: Command, stage: int) -> None:
-        if isinstance(command.words[0], Literal | Nil | Dot):
+    def _check_stage(self, command: CommandNode, stage: int) -> None:
+        if isinstance(command.operands[0], Literal | Nil | Dot):
             raise self._cursor.refuse(command.start, f"stage {stage} of this pipeline is not a function")
 
-    def _command(self, keyword: str) -> Command:
+    def _command(self, keyword: str) -> CommandNode:
         cursor = self._cursor
         if cursor.current.kind in _ENDS_A_COMMAND:
             raise cursor.refuse_current(f"a value is missing for this {keyword}")
-        words = [self._operand()]
+        operands = [self._operand()]
         while cursor.current.kind not in _ENDS_A_COMMAND:
             if not cursor.current.spaced:
                 raise cursor.refuse_current("there must be a space, `|` or the end of the action")
-            words.append(self._operand())
-        return Command(words[0].start, words[-1].end, tuple(words))
+            operands.append(self._operand())
+        return CommandNode(operands[0].start, operands[-1].end, tuple(operands))
 
     def _operand(self) -> Operand:
         token = self._cursor.current

@@ -1,6 +1,6 @@
-"""A tree becomes closures: names are resolved once, a rendering only walks.
+"""From a tree to closures: names are resolved once, a rendering only calls them.
 
-An expression's closure gives a value, a statement's closure writes and says whether a loop is to be left.
+An expression's closure returns a value, a statement's closure writes and returns whether a loop is to be left.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,10 +11,10 @@ from perdure.expressions.gotemplate.formatting import write_output
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.functions.library import Library
 from perdure.expressions.gotemplate.syntax import (
-    Action,
+    ActionNode,
     Block,
-    Choice,
-    Command,
+    CommandNode,
+    ConditionNode,
     Dot,
     Literal,
     LoopControl,
@@ -33,12 +33,12 @@ from perdure.expressions.gotemplate.values import Value, describe, is_true, requ
 ANSWERS = frozenset({"default", "coalesce", "dig", "empty", "exists"})
 
 Expression = Callable[[Frame], Value]
-Stage = Callable[..., Value]  # of a frame and, from the second stage on, the value piped into it
+Stage = Callable[..., Value]  # takes a frame and, from the second stage on, the piped value
 Performer = Callable[[Frame], str | None]
 
 
 def plan(block: Block, library: Library) -> Performer:
-    """What writes this block. Every function it names is in the library."""
+    """The closure that writes this block. Every function it names is in the library."""
     return _Planner(library).block(block)
 
 
@@ -65,16 +65,16 @@ class _Planner:
         match statement:
             case Text(text=text):
                 return lambda frame: frame.write(text)
-            case Action():
+            case ActionNode():
                 return self._action(statement)
-            case Choice():
+            case ConditionNode():
                 return self._choice(statement)
             case Range():
                 return self._range(statement)
             case LoopControl(keyword=keyword):
                 return lambda _: keyword
 
-    def _action(self, action: Action) -> Performer:
+    def _action(self, action: ActionNode) -> Performer:
         evaluate = self._pipeline(action.pipeline)
         is_silent = bool(action.pipeline.slots)
 
@@ -87,7 +87,7 @@ class _Planner:
 
         return perform
 
-    def _choice(self, choice: Choice) -> Performer:
+    def _choice(self, choice: ConditionNode) -> Performer:
         arms = tuple((condition, self._pipeline(condition), self.block(body)) for condition, body in choice.arms)
         otherwise = self.block(choice.otherwise)
         moves_dot = choice.keyword == "with"
@@ -135,13 +135,13 @@ class _Planner:
         slots = pipeline.slots
         if not others and not slots:
             return first
-        is_answered = len(pipeline.commands) > 1 and _answers_absence(pipeline.commands[1])
+        is_answered = len(pipeline.commands) > 1 and _handles_absence(pipeline.commands[1])
 
         def evaluate(frame: Frame) -> Value:
             absent = frame.absent
             value = first(frame)
             if is_answered and value is None:
-                frame.absent = absent  # the next stage says what to use instead
+                frame.absent = absent  # the next stage provides a default
             for stage in others:
                 value = stage(frame, value)
             for slot in slots:
@@ -150,17 +150,17 @@ class _Planner:
 
         return evaluate
 
-    def _command(self, command: Command) -> Stage:
-        word, *others = command.words
-        arguments = tuple(self._operand(other) for other in others)
-        match word:
+    def _command(self, command: CommandNode) -> Stage:
+        function, *further_operands = command.operands
+        arguments = tuple(self._operand(other) for other in further_operands)
+        match function:
             case Name(name="and" | "or" as name):
                 return _plan_short_circuit(name == "or", arguments, command)
             case Name(name=name):
                 return self._call(name, arguments, command)
             case Nil():
                 return _plan_failure("nil is not a command", command)
-        evaluate = self._operand(word)
+        evaluate = self._operand(function)
         if arguments:
             return _plan_failure("this is not a function, so it takes no arguments", command)
 
@@ -171,9 +171,9 @@ class _Planner:
 
         return stage
 
-    def _call(self, name: str, arguments: tuple[Expression, ...], command: Command) -> Stage:
+    def _call(self, name: str, arguments: tuple[Expression, ...], command: CommandNode) -> Stage:
         call = self._library.functions[name].call
-        is_answer = _answers_absence(command)
+        is_answer = _handles_absence(command)
 
         def stage(frame: Frame, *piped: Value) -> Value:
             absent = frame.absent
@@ -205,7 +205,7 @@ class _Planner:
             case Variable(slot=slot):
                 return lambda frame: frame.slots[slot]
             case Name():
-                return self._command(Command(operand.start, operand.end, (operand,)))
+                return self._command(CommandNode(operand.start, operand.end, (operand,)))
             case Pipeline():
                 return self._pipeline(operand)
             case Path():
@@ -228,14 +228,14 @@ class _Planner:
         return evaluate
 
 
-def _answers_absence(command: Command) -> bool:
-    """Whether a function says what to use for, or asks about, what may be missing (STY-200)."""
-    word = command.words[0]
-    return isinstance(word, Name) and word.name in ANSWERS
+def _handles_absence(command: CommandNode) -> bool:
+    """Whether a function provides a default for, or tests for, a value that may be missing (STY-200)."""
+    function = command.operands[0]
+    return isinstance(function, Name) and function.name in ANSWERS
 
 
-def _plan_short_circuit(stops_at: bool, arguments: tuple[Expression, ...], command: Command) -> Stage:
-    """The first argument that decides, or the last; what comes after it is not evaluated."""
+def _plan_short_circuit(stops_at: bool, arguments: tuple[Expression, ...], command: CommandNode) -> Stage:
+    """The first argument that decides, or the last; later ones are not evaluated."""
 
     def stage(frame: Frame, *piped: Value) -> Value:
         if not arguments and not piped:
@@ -251,22 +251,22 @@ def _plan_short_circuit(stops_at: bool, arguments: tuple[Expression, ...], comma
     return stage
 
 
-def _plan_failure(message: str, command: Command) -> Stage:
+def _plan_failure(message: str, command: CommandNode) -> Stage:
     return lambda *_: _fail(message, command)
 
 
-def _fail(message: str, command: Command) -> Value:
+def _fail(message: str, command: CommandNode) -> Value:
     fault = EvaluationFault(message)
     fault.blame(command)
     raise fault
 
 
 class _blaming:  # noqa: N801  reads as a verb where it is used
-    """Failures inside are about this part of the template, unless they know better."""
+    """Failures inside refer to this part of the template, unless they name a smaller one."""
 
     __slots__ = ("_culprit",)
 
-    def __init__(self, culprit: Pipeline | Command) -> None:
+    def __init__(self, culprit: Pipeline | CommandNode) -> None:
         self._culprit = culprit
 
     def __enter__(self) -> None:
@@ -278,7 +278,7 @@ class _blaming:  # noqa: N801  reads as a verb where it is used
 
 
 def _pairs(frame: Frame, value: Value, variables: int) -> Iterator[tuple[Value, Value]]:
-    """What a loop goes through: maps in the order of their keys, an integer as the numbers below it."""
+    """What a loop iterates over: maps in the order of their keys, an integer as the numbers below it."""
     if type(value) is list:
         return enumerate(value)
     if isinstance(value, dict):

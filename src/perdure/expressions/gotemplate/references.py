@@ -1,6 +1,6 @@
-"""What a template reads and calls, found on its tree: the steps it depends on, its roots, its functions.
+"""What a template reads and calls, found in its tree: the steps it depends on, its roots, its functions.
 
-A reference counts wherever it stands, also in a branch that will not be taken.
+A reference counts wherever it occurs, also in a branch that will not be taken.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,17 @@ import msgspec
 
 from perdure.expressions.gotemplate.aliases import find_aliased
 from perdure.expressions.gotemplate.paths import Steps, indexed_path, known_path
-from perdure.expressions.gotemplate.syntax import Action, Choice, Command, Name, Path, Pipeline, Range, Tree, Variable
+from perdure.expressions.gotemplate.syntax import (
+    ActionNode,
+    CommandNode,
+    ConditionNode,
+    Name,
+    Path,
+    Pipeline,
+    Range,
+    Tree,
+    Variable,
+)
 
 
 class References(msgspec.Struct, frozen=True):
@@ -31,7 +41,11 @@ class References(msgspec.Struct, frozen=True):
     @property
     def steps(self) -> frozenset[str]:
         """Names under `steps`, as written; `steps_among` maps aliases back."""
-        return frozenset(str(path[1]) for path in self.paths if len(path) > 1 and path[0] == "steps")
+        return self.members("steps")
+
+    def members(self, root: str) -> frozenset[str]:
+        """Names under a root, as written."""
+        return frozenset(str(path[1]) for path in self.paths if len(path) > 1 and path[0] == root)
 
     @property
     def reads_any_step(self) -> bool:
@@ -39,7 +53,7 @@ class References(msgspec.Struct, frozen=True):
         return ("steps",) in self.paths or () in self.paths
 
     def steps_among(self, known: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-        """The steps referred to, and the names that fit none of the `known` ones (STY-054, STY-196)."""
+        """The steps referred to, and the names that match none of the `known` ones (STY-054, STY-196)."""
         names = dict.fromkeys(known)
         steps: set[str] = set()
         unknown: set[str] = set()
@@ -49,15 +63,15 @@ class References(msgspec.Struct, frozen=True):
         return frozenset(steps), frozenset(unknown)
 
     def without_roots(self, names: Iterable[str]) -> "References":
-        """What is left when these roots are bound by the template itself."""
+        """What is left when the template itself binds these roots."""
         bound = frozenset(names)
         return References(frozenset(path for path in self.paths if not path or path[0] not in bound), self.functions)
 
 
 class Mention(msgspec.Struct, frozen=True):
-    """One path or function, and where it stands."""
+    """One path or function, and where it occurs."""
 
-    what: Steps | str
+    subject: Steps | str
     offset: int
 
 
@@ -71,8 +85,8 @@ def find_mentions(tree: Tree) -> list[Mention]:
 def collect(mentions: Iterable[Mention]) -> References:
     mentions = list(mentions)
     return References(
-        frozenset(mention.what for mention in mentions if isinstance(mention.what, tuple)),
-        frozenset(mention.what for mention in mentions if isinstance(mention.what, str)),
+        frozenset(mention.subject for mention in mentions if isinstance(mention.subject, tuple)),
+        frozenset(mention.subject for mention in mentions if isinstance(mention.subject, str)),
     )
 
 
@@ -81,9 +95,9 @@ def _visit(node: Any, dot_is_root: bool, mentions: list[Mention]) -> None:
         case tuple():
             for part in node:
                 _visit(part, dot_is_root, mentions)
-        case Action(pipeline=pipeline):
+        case ActionNode(pipeline=pipeline):
             _visit(pipeline, dot_is_root, mentions)
-        case Choice(keyword=keyword, arms=arms, otherwise=otherwise):
+        case ConditionNode(keyword=keyword, arms=arms, otherwise=otherwise):
             for condition, body in arms:
                 _visit(condition, dot_is_root, mentions)
                 _visit(body, dot_is_root and keyword == "if", mentions)
@@ -94,7 +108,7 @@ def _visit(node: Any, dot_is_root: bool, mentions: list[Mention]) -> None:
             _visit(otherwise, dot_is_root, mentions)
         case Pipeline(commands=commands):
             _visit(commands, dot_is_root, mentions)
-        case Command(words=words):
+        case CommandNode(operands=words):
             if (indexed := indexed_path(node, dot_is_root)) is not None:
                 mentions.append(Mention("index", node.start))
                 mentions.append(Mention(indexed[0], words[1].start))
@@ -118,4 +132,4 @@ def _visit_receiver(node: Path, dot_is_root: bool, mentions: list[Mention]) -> N
     inner: list[Mention] = []
     _visit(node.receiver, dot_is_root, inner)
     is_known = known_path(node, dot_is_root) is not None
-    mentions.extend(mention for mention in inner if isinstance(mention.what, str) or not is_known)
+    mentions.extend(mention for mention in inner if isinstance(mention.subject, str) or not is_known)

@@ -1,7 +1,7 @@
-"""A JSON value with templates in it: objects and lists are walked, strings rendered, everything else passes through.
+"""A JSON value with templates in it: objects and lists are walked, strings rendered, other values are unchanged.
 
-`{"$bubuTemplate": text, "$bubuTemplateVars": {…}}` stands for the result of its template (STY-193).
-Keys are never templates. Parts without templates are handed out as they are, not copied.
+`{"$bubuTemplate": text, "$bubuTemplateVars": {…}}` stands for the result of its template (STY-193). Keys are never
+templates. Parts without templates are returned by reference, not copied.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,12 +10,11 @@ from typing import Any
 import msgspec
 
 from perdure.expressions.errors import EvaluationFault, Failure, SyntaxFault
-from perdure.expressions.gotemplate.environment import DEFAULT, Environment
 from perdure.expressions.gotemplate.errors import BadStructure, TemplateProblem
 from perdure.expressions.gotemplate.frame import Ambient
 from perdure.expressions.gotemplate.references import References
-from perdure.expressions.gotemplate.template import compile_template, is_template
-from perdure.expressions.problems import Finding
+from perdure.expressions.gotemplate.template import DEFAULT, Environment, compile_template, is_template
+from perdure.expressions.source import ExpressionProblem
 
 TEMPLATE_KEY = "$bubuTemplate"
 VARIABLES_KEY = "$bubuTemplateVars"
@@ -56,9 +55,9 @@ _NO_REFERENCES = References()
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether its text alone tells that it holds no template and keeps every limit: what most values do.
+    """Whether its text alone shows that it contains no template and exceeds no limit, as most values do.
 
-    In JSON two braces stand side by side inside of a string only, and none is deeper than it has brackets.
+    In JSON two adjacent braces occur only inside a string, and the nesting is never deeper than the number of brackets.
     """
     try:
         text = msgspec.json.encode(value)
@@ -91,7 +90,7 @@ class _Compiler:
             return self._bound(value, path, depth) if TEMPLATE_KEY in value else self._map(value, path, depth)
         return None
 
-    def _complain(self, path: _Path, message: str, finding: Finding | None = None) -> None:
+    def _complain(self, path: _Path, message: str, finding: ExpressionProblem | None = None) -> None:
         self.problems.append(TemplateProblem(_spell(path), message, path, finding))
 
     def check_size(self, value: Any) -> None:

@@ -14,11 +14,11 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Dot(Node, frozen=True):
-    """`.`, the value the surrounding block is about."""
+    """`.`, the current value of the surrounding block."""
 
 
 class Nil(Node, frozen=True):
-    """`nil`, which may be passed but is no value by itself."""
+    """`nil`, which may be passed but is not a value by itself."""
 
 
 class Literal(Node, frozen=True):
@@ -31,7 +31,7 @@ class Variable(Node, frozen=True):
 
 
 class Name(Node, frozen=True):
-    """A function, called without arguments unless it is the first word of a command."""
+    """A function, called without arguments unless it comes first in a command."""
 
     name: str
 
@@ -39,13 +39,13 @@ class Name(Node, frozen=True):
 class Pipeline(Node, frozen=True):
     """`commands` joined by `|`; the result also goes into `slots`."""
 
-    commands: tuple["Command", ...]
+    commands: tuple["CommandNode", ...]
     slots: tuple[int, ...] = ()
     declares: bool = False
 
 
 class Path(Node, frozen=True):
-    """A receiver and the fields or subscripts looked up in it, one after the other."""
+    """A receiver and the fields or subscripts looked up in it, one by one."""
 
     receiver: "Operand"
     steps: tuple[str | int, ...]
@@ -54,19 +54,19 @@ class Path(Node, frozen=True):
 Operand = Dot | Nil | Literal | Variable | Name | Pipeline | Path
 
 
-class Command(Node, frozen=True):
-    words: tuple[Operand, ...]
+class CommandNode(Node, frozen=True):
+    operands: tuple[Operand, ...]
 
 
 class Text(Node, frozen=True):
     text: str
 
 
-class Action(Node, frozen=True):
+class ActionNode(Node, frozen=True):
     pipeline: Pipeline
 
 
-class Choice(Node, frozen=True):
+class ConditionNode(Node, frozen=True):
     """`if` or `with`, and its `else if` or `else with`: the first arm whose pipeline is true."""
 
     keyword: str
@@ -86,7 +86,7 @@ class LoopControl(Node, frozen=True):
     keyword: str
 
 
-Statement = Text | Action | Choice | Range | LoopControl
+Statement = Text | ActionNode | ConditionNode | Range | LoopControl
 Block = tuple[Statement, ...]
 
 

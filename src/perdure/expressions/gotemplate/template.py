@@ -1,59 +1,97 @@
-"""The door of this room: compile a template once, render it many times."""
+"""Templates: compiled once in the environment of their place, rendered many times."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from perdure.expressions.errors import EvaluationFault, Failure, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.gotemplate.access import follow_path
-from perdure.expressions.gotemplate.environment import DEFAULT, KNOWN_ROOTS, Environment
+from perdure.expressions.gotemplate.budget import DEFAULT_LIMITS, Limits
+from perdure.expressions.gotemplate.errors import NotJson
 from perdure.expressions.gotemplate.frame import Ambient, Frame
-from perdure.expressions.gotemplate.functions import GO_BUILTINS
-from perdure.expressions.gotemplate.json_text import NotJson, decode
+from perdure.expressions.gotemplate.functions import DETERMINISTIC, GO_BUILTINS, Library
+from perdure.expressions.gotemplate.json_text import decode
 from perdure.expressions.gotemplate.parser import parse
 from perdure.expressions.gotemplate.paths import known_path
 from perdure.expressions.gotemplate.planner import plan
 from perdure.expressions.gotemplate.references import Mention, collect, find_mentions
-from perdure.expressions.gotemplate.syntax import Action, Block, Text
-from perdure.expressions.problems import Finding
-from perdure.expressions.source import Source
+from perdure.expressions.gotemplate.syntax import ActionNode, Block, Text
+from perdure.expressions.source import ExpressionProblem, Source
 
-# When a rendered `if` or `until` holds (STY-061).
+# What every template of one place in a Story shares: which roots it may read, its functions, its limits.
+
+KNOWN_ROOTS = frozenset({"inputs", "steps", "packet", "step", "engram", "story", "impulse", "context"})
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """`roots` of None allows any; `scope` names the kind of template in messages (STY-035)."""
+
+    roots: frozenset[str] | None = None
+    scope: str = "these"
+    library: Library = DETERMINISTIC
+    limits: Limits = DEFAULT_LIMITS
+    typed_functions: bool = False  # STY-199: every single action keeps a type, not only Go's builtins
+    refuses_absent: bool = False  # STY-280: reading a missing key is an error if the result is an identity
+    variables: frozenset[str] = frozenset()  # roots bound by the value around the template (STY-193)
+
+    @property
+    def bare_roots(self) -> frozenset[str]:
+        """Names that may be written without a leading dot (STY-195). A function's name means the function."""
+        names = self.variables | (self.roots or frozenset())
+        return KNOWN_ROOTS | {root for root in names if root not in self.library.functions}
+
+    def allows(self, root: str | int) -> bool:
+        return self.roots is None or root in self.roots or root in self.variables
+
+    def binding(self, variables: frozenset[str] | None) -> "Environment":
+        """The same place with more roots; None when their names are not known before rendering."""
+        if variables is None:
+            return replace(self, roots=None)
+        return replace(self, variables=self.variables | variables)
+
+
+DEFAULT = Environment()
+
+
+# Whether a rendered `if` or `until` holds (STY-061).
 
 _TRUE = frozenset({"true", "1", "yes", "y"})
 _FALSE = frozenset({"false", "0", "no", "n", ""})
 
 
 def is_condition(text: str) -> bool:
-    """Whether a text without braces is one of the words that a condition may be."""
+    """Whether a text without braces is one of the texts that a condition may be."""
     return text.strip().lower() in _TRUE | _FALSE
 
 
 def holds(result: Any) -> bool:
-    """A bool as it is, a few words in any case; anything else is an error."""
+    """A bool, or one of a few texts in any case; anything else is an error."""
     if isinstance(result, bool):
         return result
-    word = result.strip().lower() if isinstance(result, str) else None
-    if word in _TRUE:
+    text = result.strip().lower() if isinstance(result, str) else None
+    if text in _TRUE:
         return True
-    if word in _FALSE:
+    if text in _FALSE:
         return False
-    shown = "" if word is None else f": {result[:60]!r}"
-    raise EvaluationFault(f"condition did not resolve to boolean{shown}")
+    excerpt = "" if text is None else f": {result[:60]!r}"
+    raise EvaluationFault(f"condition did not resolve to boolean{excerpt}")
 
 
 # What is wrong with a template that parses: functions it may not call, roots it may not read. Lists every problem.
 
 
-def check(mentions: Iterable[Mention], source: Source, environment: Environment) -> tuple[Finding, ...]:
+def check(mentions: Iterable[Mention], source: Source, environment: Environment) -> tuple[ExpressionProblem, ...]:
     findings = []
     for mention in mentions:
-        if isinstance(mention.what, str):
-            problem = _refuse_function(mention.what, mention.offset, source, environment)
+        if isinstance(mention.subject, str):
+            problem = _refuse_function(mention.subject, mention.offset, source, environment)
         else:
-            problem = _refuse_root(mention.what[0], environment) if mention.what else None
+            problem = _refuse_root(mention.subject[0], environment) if mention.subject else None
         if problem is not None:
-            findings.append(Finding.at(source, mention.offset, problem))
+            findings.append(ExpressionProblem.at(source, mention.offset, problem))
     return tuple(findings)
 
 
@@ -80,8 +118,8 @@ def is_template(text: str) -> bool:
 class Template:
     """A compiled template. Holds no data; safe to share and to render any number of times.
 
-    Its result is (STY-198) the value itself when it is nothing but a path,
-    whatever JSON its text spells when it is one action over Go's builtins, and otherwise its text.
+    Its result is (STY-198) the value itself when it is only a path, the JSON value that its text spells when it is one
+    action over Go's builtins, and otherwise its text.
     """
 
     __slots__ = ("_environment", "_path", "_perform", "_reads_json", "_slots", "_whole", "references", "source")
@@ -117,13 +155,13 @@ class Template:
             try:
                 return follow_path(roots if isinstance(roots, dict) else dict(roots), self._path)
             except Failure as failure:
-                self._tell(failure)
+                self._locate(failure)
                 raise
         text = self.render_text(roots, ambient)
         return _read_json(text) if self._reads_json else text
 
     def render_text(self, roots: Mapping[str, Any], ambient: Ambient | None = None) -> str:
-        """What Go would write, whatever the template is made of. Raises as `render` does."""
+        """What Go would write, whatever the template consists of. Raises as `render` does."""
         data = roots if isinstance(roots, dict) else dict(roots)
         frame = Frame(data, self._slots, self._environment.limits, ambient)
         try:
@@ -132,7 +170,7 @@ class Template:
                 raise EvaluationFault(f"it reads {frame.absent!r}, which is absent")
             return "".join(frame.parts)
         except Failure as failure:
-            self._tell(failure)
+            self._locate(failure)
             raise
         except RecursionError:
             raise LimitExceeded("the data are nested too deeply") from None
@@ -141,21 +179,21 @@ class Template:
         finally:
             frame.budget.settle()
 
-    def _tell(self, failure: Failure) -> None:
-        """Of which part of the template it is."""
+    def _locate(self, failure: Failure) -> None:
+        """Add which part of the template the failure is about."""
         if self._whole is not None:
             failure.blame(self._whole.pipeline)
         failure.locate(self.source)
 
     def _refuse(self, kind: type[SyntaxFault], message: str) -> SyntaxFault:
-        return kind((Finding.at(self.source, 0, message),))
+        return kind((ExpressionProblem.at(self.source, 0, message),))
 
 
-def _single_action(body: Block) -> Action | None:
+def _single_action(body: Block) -> ActionNode | None:
     """The only action of a template with nothing but blanks around it."""
     statements = [part for part in body if not (isinstance(part, Text) and part.text.isspace())]
     match statements:
-        case [Action() as action]:
+        case [ActionNode() as action]:
             return action
     return None
 

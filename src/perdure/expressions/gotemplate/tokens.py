@@ -1,6 +1,6 @@
-"""Text to tokens: what stands outside `{{ }}` is one text token, what stands inside is split into words.
+"""From text to tokens: text outside `{{ }}` is one token, text inside is split into tokens.
 
-Trim markers and comments end here; no grammar is known. Blanks are not tokens: each token knows whether one
+Trim markers and comments are removed here; no grammar is known. Blanks are not tokens: each token records whether one
 came before it, because `x .y` and `x.y` differ.
 """
 
@@ -54,13 +54,13 @@ def tokenize(text: str, most: int, refuse: Refuse) -> list[Token]:
     at, trims = 0, False
     while True:
         opening = _OPEN.search(text, at)
-        shown = text[at : opening.start() if opening else len(text)]
+        literal = text[at : opening.start() if opening else len(text)]
         if trims:
-            shown = shown.lstrip(_BLANKS)
+            literal = literal.lstrip(_BLANKS)
         if opening and opening[1]:
-            shown = shown.rstrip(_BLANKS)
-        if shown:
-            tokens.append(Token("text", shown, at))
+            literal = literal.rstrip(_BLANKS)
+        if literal:
+            tokens.append(Token("text", literal, at))
         if opening is None:
             tokens.append(Token("eof", "", len(text)))
             return tokens
@@ -93,14 +93,14 @@ def _read_action(text: str, at: int, tokens: list[Token], refuse: Refuse) -> tup
             if text.startswith(closing, at) and (spaced or closing == "}}"):
                 tokens.append(Token("close", closing, at, spaced))
                 return at + len(closing), len(closing) > 2
-        word = _WORD.match(text, at)
-        if word is None:
+        match = _WORD.match(text, at)
+        if match is None:
             raise refuse(*_explain(text, at, opening))
-        kind, text_of_word = str(word.lastgroup), word.group()
+        kind, text_of_word = str(match.lastgroup), match.group()
         if kind == "symbol" or (kind == "name" and text_of_word in KEYWORDS):
             kind = text_of_word
         tokens.append(Token(kind, text_of_word, at, spaced))
-        at = word.end()
+        at = match.end()
 
 
 def _explain(text: str, at: int, opening: int) -> tuple[int, str]:

@@ -1,6 +1,6 @@
 """Semantic versions, and the constraints they can be tested against.
 
-Knows nothing of templates except the fields an author may read: `Major`, `Minor`, `Patch`, `Prerelease`, …
+Independent of templates except for the fields an author may read: `Major`, `Minor`, `Patch`, `Prerelease`, …
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Version:
         )
 
     def field(self, name: str) -> int | str | None:
-        """What Go's methods without arguments answer; None for anything else."""
+        """The results of Go's methods without arguments; None for anything else."""
         fields: dict[str, int | str] = {
             "Major": self.major,
             "Minor": self.minor,
@@ -63,7 +63,7 @@ class Version:
         return hash(self._order())
 
     def _order(self) -> tuple[object, ...]:
-        """Metadata do not count; a prerelease comes before its release, numbers in it before words."""
+        """Metadata do not count; a prerelease comes before its release, numbers in it before other identifiers."""
         parts = tuple(
             (0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.prerelease.split(".") if part
         )
@@ -88,49 +88,49 @@ def satisfies(version: Version, constraint: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Condition:
-    """`low` is the version as written with blanks as 0; `given` counts the numbers that were written."""
+    """`low` is the version as written with missing numbers as 0; `given` counts the numbers that were written."""
 
     operator: str
     low: Version
-    given: int
+    count: int
 
     def accepts(self, version: Version) -> bool:
-        # A prerelease is only chosen by a condition that names one itself.
+        # A prerelease is only matched by a condition that contains one itself.
         if version.prerelease and not self.low.prerelease and self.operator != "!=":
             return False
         low, next_up = self.low, self._above()
         match self.operator:
             case "" | "=" | "==":
-                return low <= version < next_up if self.given < 3 else version == low
+                return low <= version < next_up if self.count < 3 else version == low
             case "!=":
-                return not (low <= version < next_up) if self.given < 3 else version != low
+                return not (low <= version < next_up) if self.count < 3 else version != low
             case ">":
-                return version >= next_up if self.given < 3 else version > low
+                return version >= next_up if self.count < 3 else version > low
             case "<":
                 return version < low
             case ">=" | "=>":
                 return version >= low
             case "<=" | "=<":
-                return version < next_up if self.given < 3 else version <= low
+                return version < next_up if self.count < 3 else version <= low
             case "~" | "~>":
-                return low <= version and (self.given == 0 or version < self._tilde())
-        return low <= version and (self.given == 0 or version < self._caret())
+                return low <= version and (self.count == 0 or version < self._tilde())
+        return low <= version and (self.count == 0 or version < self._caret())
 
     def _above(self) -> Version:
         """The first version beyond everything the written numbers cover."""
         low = self.low
-        if self.given == 0:
+        if self.count == 0:
             return Version(2**63, 0, 0)
-        return Version(low.major + 1, 0, 0) if self.given == 1 else Version(low.major, low.minor + 1, 0)
+        return Version(low.major + 1, 0, 0) if self.count == 1 else Version(low.major, low.minor + 1, 0)
 
     def _tilde(self) -> Version:
-        return Version(self.low.major + 1, 0, 0) if self.given == 1 else Version(self.low.major, self.low.minor + 1, 0)
+        return Version(self.low.major + 1, 0, 0) if self.count == 1 else Version(self.low.major, self.low.minor + 1, 0)
 
     def _caret(self) -> Version:
         low = self.low
-        if low.major > 0 or self.given == 1:
+        if low.major > 0 or self.count == 1:
             return Version(low.major + 1, 0, 0)
-        if low.minor > 0 or self.given == 2:
+        if low.minor > 0 or self.count == 2:
             return Version(0, low.minor + 1, 0)
         return Version(0, 0, low.patch + 1)
 
@@ -145,11 +145,11 @@ def _parse_alternative(text: str) -> list[_Condition]:
         if match is None:
             raise BadVersion(f"{text[:60]!r} is not a version constraint")
         operator, *numbers, prerelease = match.groups()
-        given = 0
-        while given < 3 and numbers[given] is not None and numbers[given] not in "xX*":
-            given += 1
-        major, minor, patch = (int(numbers[i]) if i < given else 0 for i in range(3))
-        conditions.append(_Condition(operator or "", Version(major, minor, patch, prerelease or ""), given))
+        count = 0
+        while count < 3 and numbers[count] is not None and numbers[count] not in "xX*":
+            count += 1
+        major, minor, patch = (int(numbers[i]) if i < count else 0 for i in range(3))
+        conditions.append(_Condition(operator or "", Version(major, minor, patch, prerelease or ""), count))
         at = match.end()
         if text[at : at + 1] == ",":
             at += 1

@@ -1,11 +1,11 @@
-"""Jinja templates for Playbooks: closed, metered, deterministic, the same answer everywhere.
+"""Jinja templates for Playbooks: closed, metered, deterministic, with the same result everywhere.
 
     Template({"n": "{{ ctx.count + 1 }}", "text": "n is {{ ctx.count }}"}).render({"ctx": {"count": 4}})
     Guard("{{ ctx.approved }}").holds({"ctx": {}})          # False: undefined is harmless in a guard
     Guard("{{ ctx.approved }}").reads.touches("ctx", "approved")
 
-The rooms, in the order a template passes them: program (with environment, rewriting, reads), and then values at work:
-access, operators, filters, results. No clock, no randomness, no loader, nothing of Python behind the data.
+The modules, in the order of processing: program (with environment, rewriter, reads); then evaluation: access,
+operators, filters, results. There is no clock, no randomness, no loader and no access to Python's internals.
 """
 
 from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Limits
@@ -18,9 +18,10 @@ from perdure.expressions.jinja.errors import (
     TemplateError,
 )
 from perdure.expressions.jinja.program import Program, compile_condition, compile_text, has_template
-from perdure.expressions.jinja.reads import Reads
+from perdure.expressions.jinja.reads import TemplateReads
 from perdure.expressions.jinja.results import Json
 from perdure.expressions.jinja.template import Guard, Template
+from perdure.expressions.jinja.template_analysis import TemplateAnalysis, analyse
 from perdure.expressions.jinja.truth import is_true
 
 __all__ = [
@@ -33,10 +34,12 @@ __all__ = [
     "Limits",
     "MissingValue",
     "Program",
-    "Reads",
     "SyntaxFault",
     "Template",
+    "TemplateAnalysis",
     "TemplateError",
+    "TemplateReads",
+    "analyse",
     "compile_condition",
     "compile_text",
     "has_template",

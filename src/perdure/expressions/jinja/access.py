@@ -1,6 +1,6 @@
-"""Reaching into data: members, elements and the few methods that data have.
+"""Access to data: members, elements and the few methods that data have.
 
-A closed world: what is not named here does not exist for a template, so there is no way to Python's insides and none to
+A closed world: anything not named here does not exist for a template, so it can neither reach Python's internals nor
 change data. A dot reads the member of a mapping, whatever its name (PBK-147); a method exists only where it is called.
 """
 
@@ -34,7 +34,7 @@ _OF_TEXTS = frozenset(
     istitle isupper lower lstrip partition removeprefix removesuffix rfind rindex rpartition rsplit rstrip split
     splitlines startswith strip swapcase title upper""".split()  # noqa: SIM905
 )
-_MAKING_TEXT = frozenset({"center", "join", "ljust", "replace", "rjust", "zfill"})  # paid by what they make
+_MAKING_TEXT = frozenset({"center", "join", "ljust", "replace", "rjust", "zfill"})  # paid by what they create
 METHODS = _OF_MAPPINGS | _OF_LISTS | _OF_TEXTS | _MAKING_TEXT
 
 _CUTTING = frozenset({"split", "rsplit", "splitlines", "partition", "rpartition"})
@@ -90,7 +90,7 @@ def call_method(budget: Budget, missing: Missing, value: Any, name: str, args: A
 
 
 def call(budget: Budget, callee: Any, args: Any, kwargs: Any) -> Any:
-    """Call what a template itself made: macros, loops, cyclers, joiners and their parts."""
+    """Call what a template itself created: macros, loops, cyclers, joiners and their parts."""
     if isinstance(callee, Undefined):
         fail(callee)
     owner = getattr(callee, "__self__", None)
@@ -131,7 +131,7 @@ def _call_on_text(budget: Budget, value: str, name: str, args: Any, kwargs: Any)
 
 
 def charge_replacing(budget: Budget, text: str, old: Any, new: Any) -> None:
-    """Pay for the longest text a replacement can give."""
+    """Pay for the longest text that a replacement can produce."""
     if not isinstance(old, str) or not isinstance(new, str):
         raise EvaluationFault("only text can be replaced, and only by text")
     budget.charge_text(len(text) + len(old), width_of(text))
@@ -141,13 +141,13 @@ def charge_replacing(budget: Budget, text: str, old: Any, new: Any) -> None:
 
 
 def charge_stripping(budget: Budget, text: str, characters: str) -> None:
-    """Each character at the edges is looked up among those to be taken off."""
+    """Each character at the edges is looked up among those to be removed."""
     budget.charge_text(len(text), width_of(text))
     budget.charge(len(text) * len(characters) // 64)
 
 
 def _parts(text: str, name: str, args: Any, kwargs: Any) -> int:
-    """How many parts a text can be cut into, at most."""
+    """How many parts a text can be split into, at most."""
     if name in ("partition", "rpartition"):
         return 3
     separator = args[0] if args else kwargs.get("sep")

@@ -14,43 +14,43 @@ from perdure.kernel.turn_budget import PORTION, TurnBudget, TurnTooExpensive, cu
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one rendering may use: about a second and a hundred megabytes."""
+    """Limits of one rendering: about a second and a hundred megabytes."""
 
     source: int = 65_536  # characters of one template
     nodes: int = 2_000  # operations, names and constants in one template
-    depth: int = 64  # nesting of blocks and expressions, and of documents that hold templates
-    steps: int = 5_000_000  # operations, roughly; stands for the second of PBK-151
-    size: int = 1_048_576  # characters or elements of any one value made
+    depth: int = 64  # nesting of blocks and expressions, and of documents that contain templates
+    steps: int = 5_000_000  # operations, approximately; implements the second of PBK-151
+    size: int = 1_048_576  # characters or elements of any one created value
     output: int = 1_048_576  # characters written by one rendering
-    memory: int = 100_000_000  # bytes of all values made
+    memory: int = 100_000_000  # bytes of all created values
 
 
 DEFAULT_LIMITS = Limits()
 _WORK_OF_A_STEP = 4
-_PORTION = PORTION // _WORK_OF_A_STEP  # steps between two rests
+_PORTION = PORTION // _WORK_OF_A_STEP  # steps between two pauses
 CHARACTERS_PER_STEP = 32  # text is cheap compared with an operation
 LARGEST_INTEGER_BITS = 8_192
 LONGEST_NUMBER = 2_000  # characters of a text that is read as a number
 BYTES_OF_AN_ELEMENT = 40  # its place in a list, and a number
-BYTES_OF_A_PART = 96  # a short text cut from another, and its place in a list
+BYTES_OF_A_PART = 96  # a short text split from another, and its place in a list
 
 _LISTS = (list, tuple, range, KeysView, ValuesView, ItemsView)
 
 
 class Budget(msgspec.Struct, eq=False):
-    """What one rendering has used. What it may use is looked up at its first step: most renderings make none."""
+    """What one rendering has used. Its limits are looked up at its first step: most renderings make none."""
 
     _limits: Limits
     _made: int = 0  # steps
-    _allowed: int = 0  # of them, before the next rest
-    _most: int = 0  # of them, in all
+    _allowed: int = 0  # of them, before the next pause
+    _most: int = 0  # of them, in total
     _is_open: bool = False
     _work: TurnBudget | None = None
     _output: int = 0
     _bytes: int = 0
 
     def settle(self) -> None:
-        """The rendering has ended: what it did counts as work of the turn."""
+        """The rendering has ended: charge its work to the turn."""
         if self._work is not None:
             self._work.left -= _WORK_OF_A_STEP * self._made
 
@@ -60,7 +60,7 @@ class Budget(msgspec.Struct, eq=False):
             self._go_on()
 
     def _go_on(self) -> None:
-        """With some more of the steps that may be made, if there are any."""
+        """Continue with some more of the allowed steps, if there are any."""
         if self._is_open:
             rest()
         else:
@@ -82,27 +82,27 @@ class Budget(msgspec.Struct, eq=False):
                 self._allowed = _PORTION
 
     def spend(self, size: int) -> None:
-        """Pay for the memory of something about to be made."""
+        """Pay for the memory of something about to be created."""
         self._bytes += size
         if self._bytes > self._limits.memory:
-            raise LimitExceeded(f"more than {self._limits.memory} bytes of values were made")
+            raise LimitExceeded(f"more than {self._limits.memory} bytes of values were created")
 
     def charge_text(self, characters: int, width: int = 1) -> None:
-        """Pay for a text about to be made; `width` is the bytes of a character."""
+        """Pay for a text about to be created; `width` is the bytes of a character."""
         if characters > self._limits.size:
             raise LimitExceeded(f"a text of {characters} characters is longer than {self._limits.size}")
         self.charge(1 + characters // CHARACTERS_PER_STEP)
         self.spend(56 + width * characters)
 
     def charge_elements(self, count: int, each: int = 8) -> None:
-        """Pay for a list or mapping about to be made or walked; `each` is the bytes of an element."""
+        """Pay for a list or mapping about to be created or walked; `each` is the bytes of an element."""
         if count > self._limits.size:
             raise LimitExceeded(f"{count} elements are more than {self._limits.size}")
         self.charge(1 + count)
         self.spend(64 + each * count)
 
     def charge_parts(self, text: str, count: int) -> None:
-        """Pay for cutting a text into so many parts."""
+        """Pay for splitting a text into this many parts."""
         self.charge_elements(count, BYTES_OF_A_PART)
         self.charge_text(len(text), width_of(text))
 
@@ -113,12 +113,12 @@ class Budget(msgspec.Struct, eq=False):
         self.charge(1 + characters // CHARACTERS_PER_STEP)
 
     def weigh(self, value: Any) -> int:
-        """Pay for looking at all of a value, parts that occur twice counted twice. Gives what was paid."""
+        """Pay for visiting all of a value, parts that occur twice counted twice. Returns what was paid."""
         return self._weigh(value, _accept)
 
     def weigh_emitted(self, value: Any) -> int:
-        """As `weigh`, for a value that is about to become text or an answer: nothing in it may be undefined."""
-        return self._weigh(value, str)  # an undefined that refuses to be text says so here
+        """Like `weigh`, for a value that is about to become text or a result: nothing in it may be undefined."""
+        return self._weigh(value, str)  # an undefined value that cannot become text raises here
 
     def _weigh(self, value: Any, met_undefined: Any) -> int:
         before = self._made
@@ -170,7 +170,7 @@ _KINDS: dict[type, str] = {
 
 
 def describe(value: Any) -> str:
-    """What kind of thing a value is, in the words of messages."""
+    """The kind of a value, for messages."""
     for kind in type(value).__mro__:
         if kind in _KINDS:
             return _KINDS[kind]

@@ -1,8 +1,8 @@
-"""Jinja, closed and metered: no loader, no autoescape, no Python behind the data (PBK-147).
+"""Jinja, closed and metered: no loader, no autoescape, no access to Python (PBK-147).
 
 Where Jinja counts lines, this environment counts characters: a node's `lineno` is its offset plus one, so that errors
-can point at the exact place. Two environments exist, one for values and one for guards; they differ in what is
-undefined, and in nothing else.
+can point at the exact place. There are two environments, one for values and one for guards; they differ only in what is
+undefined.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ def _method(context: Any, value: Any, name: str, *args: Any, **kwargs: Any) -> A
 
 @pass_context
 def _compare(context: Any, left: Any, *links: Any) -> bool:
-    """`left < middle < right`: operators and operands in turn, each pair compared until one fails."""
+    """`left < middle < right`: operators and operands alternate; each pair is compared until one fails."""
     for name, right in zip(links[::2], links[1::2], strict=True):
         if not compare(context.budget, name, left, right):
             return False
@@ -90,7 +90,7 @@ class MeteredContext(Context):
 
 
 class ClosedEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja's own filters and tests, reaching into data as `access` allows and no further."""
+    """Jinja's own filters and tests, with access to data only as `access` allows."""
 
     def missing(self, value: Any, name: Any) -> Undefined:
         return self.undefined(obj=value, name=name)
@@ -113,7 +113,7 @@ class MeteredEnvironment(ClosedEnvironment):
         super().__init__(
             undefined=undefined,
             finalize=_emit,
-            optimized=False,  # nothing is calculated before there is a budget
+            optimized=False,  # nothing is computed before there is a budget
             autoescape=False,
             keep_trailing_newline=True,
             cache_size=0,
@@ -137,7 +137,7 @@ class MeteredEnvironment(ClosedEnvironment):
         return TokenStream(self.lexer.wrap(_with_offsets(tokens, source), name, filename), name, filename)
 
     def handle_exception(self, source: str | None = None) -> NoReturn:
-        raise  # Jinja calls this while it handles one; the door of this room explains it
+        raise  # Jinja calls this while it handles one; `program` explains it
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         return calculate(context.budget, operator, left, right)  # type: ignore[attr-defined]
@@ -161,7 +161,7 @@ class MeteredEnvironment(ClosedEnvironment):
 
 @pass_context
 def _emit(context: Any, value: Any) -> str:
-    """Text of a value on its way into the output."""
+    """The text of a value for the output."""
     budget: Budget = context.budget
     if not isinstance(value, str):
         budget.weigh_emitted(value)
@@ -173,16 +173,16 @@ def _emit(context: Any, value: Any) -> str:
 def _range(budget: Budget, bounds: tuple[Any, ...]) -> range:
     if not 1 <= len(bounds) <= 3 or not all(isinstance(bound, int) for bound in bounds):
         raise EvaluationFault("`range` needs one to three whole numbers")
-    made = range(*bounds)
+    numbers = range(*bounds)
     try:
-        budget.charge_elements(len(made), BYTES_OF_AN_ELEMENT)
+        budget.charge_elements(len(numbers), BYTES_OF_AN_ELEMENT)
     except OverflowError:
         budget.charge_elements(2**63)
-    return made
+    return numbers
 
 
 def _with_offsets(tokens: Iterator[tuple[int, str, str]], source: str) -> Iterator[tuple[int, str, str]]:
-    """The same tokens, numbered by where they stand. Jinja drops blanks between tokens and nothing else."""
+    """The same tokens, numbered by their offset. Jinja drops blanks between tokens and nothing else."""
     at = 0
     try:
         for _, token, text in tokens:

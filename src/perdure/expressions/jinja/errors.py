@@ -11,16 +11,16 @@ from perdure.expressions.source import Source
 
 
 class TemplateError(LocatedError):
-    """Base of all errors that a template raises. Nothing else leaves this package."""
+    """Base of all errors that a template raises. No other exception leaves this package."""
 
     code: ClassVar[str] = "TEMPLATE"
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.path: tuple[str | int, ...] = ()  # of the text at fault, when it stands in a larger value
+        self.path: tuple[str | int, ...] = ()  # of the text with the error, if it is part of a larger value
 
     def locate(self, source: Source, offset: int, fragment: str) -> None:
-        """Set the place; the one that was set first is the smaller one and stays."""
+        """Set the place; the one that was set first is the smaller one and is kept."""
         if self.position is None:
             self._locate(source, offset, fragment)
 
@@ -42,18 +42,18 @@ class MissingValue(TemplateError):
 
 
 class Forbidden(TemplateError):
-    """The template reached for what is not data: Python's insides, or a change of data."""
+    """The template tried to access something that is not data: Python's internals, or a change of data."""
 
     code = "TEMPLATE-FORBIDDEN"
 
 
 class LimitExceeded(TemplateError):
-    """The template asked for more steps, depth, size or output than it was given."""
+    """The template needed more steps, depth, size or output than allowed."""
 
     code = "TEMPLATE-LIMIT"
 
 
 class EvaluationFault(TemplateError):
-    """The operation has no answer for these data, or the answer has no form in JSON."""
+    """The operation has no result for these data, or the result has no JSON form."""
 
     code = "TEMPLATE-VALUE"

@@ -1,7 +1,7 @@
 """The filters and tests of templates: Jinja's own, each with its price, and ours (PBK-150).
 
-Jinja's filters are bounded by nobody; here each is paid for before it runs, by what it may look at and by what it may
-make. There is no `random`. Every answer is a value: what Jinja would give lazily is given as a list.
+Jinja's filters have no limits; here each is paid for before it runs, by what it may visit and by what it may create.
+There is no `random`. Every result is a value: lazy results of Jinja become lists.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from jinja2.filters import (
 from jinja2.tests import TESTS
 
 from perdure.expressions import bounded_calls
-from perdure.expressions.jinja import encodings
+from perdure.expressions.jinja import results
 from perdure.expressions.jinja.access import charge_replacing, charge_stripping, member
 from perdure.expressions.jinja.budget import (
     BYTES_OF_A_PART,
@@ -42,7 +42,7 @@ _HASH_MODULUS = 2**61 - 1
 
 
 class _Arguments:
-    """What follows the value: by position or by name."""
+    """The arguments after the value: by position or by name."""
 
     __slots__ = ("by_name", "by_position")
 
@@ -83,7 +83,7 @@ def _text(budget: Budget, value: Any, arguments: _Arguments) -> None:
 
 
 def _words(budget: Budget, value: Any, arguments: _Arguments) -> None:
-    """A text is taken apart into words."""
+    """A text is split into words."""
     _text(budget, value, arguments)
     if isinstance(value, str):
         budget.charge_parts(value, len(value))
@@ -114,10 +114,10 @@ def _sorting(budget: Budget, value: Any, arguments: _Arguments) -> None:
 
 
 def _hashing(budget: Budget, value: Any, arguments: _Arguments) -> None:
-    """Python's hash of whole numbers repeats beyond 2^61, so that a set of such numbers can be slow on purpose."""
+    """Python's hash of integers repeats beyond 2^61, so a set of such numbers can be made slow on purpose."""
     _sorting(budget, value, arguments)
     items = list(value) if isinstance(value, list | tuple | range) else []
-    keys = [one for item in items for one in (item.values() if isinstance(item, dict) else (item,))]
+    keys = [hashed for item in items for hashed in (item.values() if isinstance(item, dict) else (item,))]
     large = sum(isinstance(key, int) and abs(key) >= _HASH_MODULUS for key in keys)
     budget.charge(large * large // 4)
 
@@ -128,7 +128,7 @@ def _slow(budget: Budget, value: Any, arguments: _Arguments) -> None:
     extra = budget.weigh_emitted(arguments.everything())
     budget.charge(2 * paid * (paid + extra))
     if isinstance(value, str):
-        widest = sum(len(one) for one in arguments.everything() if isinstance(one, str))
+        widest = sum(len(argument) for argument in arguments.everything() if isinstance(argument, str))
         budget.charge_text(len(value) * (1 + widest))
 
 
@@ -247,18 +247,18 @@ def _sort(
     if reverse:
         items.reverse()
     keys = [key(item) for item in items]
-    longest = max([len(part) for whole in keys for part in whole if isinstance(part, str)], default=0)
-    made = [items[at] for at in bounded_calls.order(keys, longest)]
+    longest = max([len(part) for key_parts in keys for part in key_parts if isinstance(part, str)], default=0)
+    result = [items[at] for at in bounded_calls.order(keys, longest)]
     if reverse:
-        made.reverse()
-    return made
+        result.reverse()
+    return result
 
 
 @pass_environment
 def _groupby(
     environment: Any, value: Any, attribute: Any, default: Any = None, case_sensitive: bool = False
 ) -> list[Any]:
-    """Jinja's `groupby`, which sorts first: what is in order already is sorted quickly."""
+    """Jinja's `groupby`, which sorts first: sorted input is sorted quickly."""
     key = make_attrgetter(environment, attribute, postprocess=None if case_sensitive else ignore_case, default=default)
     items = list(value)
     keys = [key(item) for item in items]
@@ -280,7 +280,7 @@ def _trim(value: Any, chars: str | None = None) -> str:
 
 
 IN_PIECES: dict[str, Callable[..., Any]] = {"dictsort": _dictsort, "groupby": _groupby, "sort": _sort, "trim": _trim}
-"""What replaces filters of Jinja that work at once on all they are given."""
+"""Replacements for filters of Jinja that process all their input in one call."""
 
 
 def _ours(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -299,7 +299,7 @@ def _attr(context: Any, value: Any, name: str) -> Any:
 def _format(budget: Budget, value: Any, *args: Any, **kwargs: Any) -> str:
     budget.weigh_emitted(value)
     if args and kwargs:
-        do_format(value, *args, **kwargs)  # says that both at once are too much
+        do_format(value, *args, **kwargs)  # reports that both together are not allowed
     return format_text(budget, str(value), kwargs or args)
 
 
@@ -312,13 +312,13 @@ _REPLACED = {"attr", "format", "random", "tojson"}
 filters: dict[str, Callable[..., Any]] = {
     **{name: _priced(name, _PRICES.get(name, _text)) for name in FILTERS if name not in _REPLACED},
     "attr": _attr,
-    "b64decode": _ours(encodings.decode_base64),
-    "b64encode": _ours(encodings.encode_base64),
+    "b64decode": _ours(results.decode_base64),
+    "b64encode": _ours(results.encode_base64),
     "format": _ours(_format),
-    "fromjson": _ours(encodings.from_json),
-    "sha256": _ours(encodings.sha256),
+    "fromjson": _ours(results.from_json),
+    "sha256": _ours(results.sha256),
     "to_bool": _ours(_to_bool),
-    "tojson": _ours(encodings.to_json),
+    "tojson": _ours(results.to_json),
 }
 
 _COMPARING = {

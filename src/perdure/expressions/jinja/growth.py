@@ -1,6 +1,6 @@
-"""Templates that add to the end of something: `name.member + more`, `name.member ~ more`. Seen when they are compiled.
+"""Templates that append to a value: `name.member + more`, `name.member ~ more`. Recognised when they are compiled.
 
-What grows may be asked for with care: `name.member | default([])`, `name.get('member', [])`, `name.member or []`.
+The value may have a default: `name.member | default([])`, `name.get('member', [])`, `name.member or []`.
 """
 
 from jinja2 import nodes
@@ -15,14 +15,14 @@ def find_growth(expression: nodes.Node) -> Held | None:
         case nodes.Add(left=nodes.Add() as left):
             return find_growth(left)
         case nodes.Add(left=left):
-            return _held(left)
+            return _member_of(left)
         case nodes.Concat(nodes=[first, *_]):
-            return _held(first)
+            return _member_of(first)
     return None
 
 
 def find_added(expression: nodes.Expr) -> nodes.Expr:
-    """What such an expression adds: `b + c` of `a + b + c`."""
+    """What such an expression appends: `b + c` of `a + b + c`."""
     match expression:
         case nodes.Add(left=nodes.Add() as left, right=right):
             return nodes.Add(find_added(left), right, lineno=expression.lineno)
@@ -33,7 +33,7 @@ def find_added(expression: nodes.Expr) -> nodes.Expr:
     raise ValueError("nothing is added")
 
 
-def _held(node: nodes.Node) -> Held | None:
+def _member_of(node: nodes.Node) -> Held | None:
     match node:
         case nodes.Getattr(node=nodes.Name(name=name), attr=member):
             return name, member
@@ -44,7 +44,7 @@ def _held(node: nodes.Node) -> Held | None:
         ):
             return name, member
         case nodes.Filter(name="default" | "d", node=nodes.Node() as inner):
-            return _held(inner)
+            return _member_of(inner)
         case nodes.Or(left=left):
-            return _held(left)
+            return _member_of(left)
     return None

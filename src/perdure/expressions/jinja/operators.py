@@ -1,6 +1,6 @@
 """Operators, paid for before they work: arithmetic, comparison, joining, slicing.
 
-Python's meaning where JSON data have one; a mixture of kinds is an error that names both.
+Python's meaning where it applies to JSON data; mixed kinds are an error that names both.
 """
 
 import operator
@@ -33,7 +33,7 @@ _COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "gt": (">", operator.gt),
     "gteq": (">=", operator.ge),
 }
-_BYTES_OF_A_PART_OF_THE_BODY = 12  # what a round of a loop may leave behind, for each part of its body
+_BYTES_OF_A_PART_OF_THE_BODY = 12  # what an iteration of a loop may leave in memory, for each part of its body
 _SCALARS = (str, int, float, bool, type(None))
 _FORMAT = lazy_regex(r"%(?:\(\w*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?")
 
@@ -78,16 +78,16 @@ def _charge_numbers(budget: Budget, sign: str, left: int | float, right: int | f
     budget.charge(1)
     if not isinstance(left, int) or not isinstance(right, int):
         return
-    one, other = left.bit_length(), right.bit_length()
-    budget.charge(one * other >> 17)
-    bits = max(one, other)
+    left_bits, right_bits = left.bit_length(), right.bit_length()
+    budget.charge(left_bits * right_bits >> 17)
+    bits = max(left_bits, right_bits)
     if sign == "**" and right > 0:
-        bits = one * right
+        bits = left_bits * right
     elif sign == "*":
-        bits = one + other
+        bits = left_bits + right_bits
     if bits > LARGEST_INTEGER_BITS:
         raise LimitExceeded(
-            f"`{sign}` works on numbers of at most {LARGEST_INTEGER_BITS} bits, and gives no larger ones"
+            f"`{sign}` works on numbers of at most {LARGEST_INTEGER_BITS} bits, and its result must not be larger"
         )
 
 
@@ -109,7 +109,7 @@ def _charge_repeating(budget: Budget, left: Any, right: Any) -> None:
 
 
 def format_text(budget: Budget, text: str, values: Any) -> str:
-    """Python's `%` on text, with widths a page could hold."""
+    """Python's `%` on text, with limited widths."""
     widths = 0
     for match in _FORMAT.finditer(text):
         for width in match.groups(""):
@@ -121,15 +121,15 @@ def format_text(budget: Budget, text: str, values: Any) -> str:
     budget.charge_text(len(text) + widths, width_of(text))
     budget.charge(4 * text.count("%"))
     try:
-        made: str = text % values
+        result: str = text % values
     except (TypeError, ValueError, KeyError) as error:
         raise EvaluationFault(f"the text cannot be formatted: {error}") from None
-    budget.charge_text(len(made))
-    return made
+    budget.charge_text(len(result))
+    return result
 
 
 def compare(budget: Budget, name: str, left: Any, right: Any) -> bool:
-    """The comparison Jinja calls `name`: eq, ne, lt, lteq, gt, gteq, in, notin."""
+    """The comparison that Jinja calls `name`: eq, ne, lt, lteq, gt, gteq, in, notin."""
     if name in ("in", "notin"):
         return _contains(budget, right, left) is (name == "in")
     if not isinstance(left, _SCALARS) and not isinstance(right, _SCALARS):
@@ -190,7 +190,7 @@ def take_slice(budget: Budget, value: Any, start: Any, stop: Any, step: Any) -> 
 
 
 def iterate(budget: Budget, value: Any, weight: int) -> Any:
-    """What a `for` walks over; every round is paid for at once, by the size of the loop's body."""
+    """What a `for` iterates over; all iterations are paid for at once, by the size of the loop's body."""
     if isinstance(value, Undefined):
         return list(value)
     if not isinstance(value, list | tuple | str | range | Mapping):

@@ -1,7 +1,7 @@
-"""Expressions that need no Jinja: paths into data, constants, and comparisons of those, connected or negated.
+"""Expressions that do not need Jinja: paths into data, constants, and comparisons of those, connected or negated.
 
-While everything they name is there, they are calculated at once. Where something is missing, or is not what these few
-rules know, the answer is `Unreached`, and Jinja is asked: it knows what is undefined, what is forbidden, what it costs.
+While everything they name exists, they are computed directly. Where something is missing, or is not covered by these
+few rules, `NotPlain` is raised, and Jinja is used: it handles what is undefined, what is forbidden, and the cost.
 """
 
 import operator
@@ -25,11 +25,11 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class NotPlain(Exception):
-    """Jinja has to be asked."""
+    """Jinja is needed."""
 
 
 def plain(node: nodes.Node) -> Plain | None:
-    """How to calculate an expression without Jinja; None where it is more than that."""
+    """A function that computes an expression without Jinja; None if Jinja is needed."""
     match node:
         case nodes.Const(value=value) if type(value) in SCALARS:
             return lambda roots: value
@@ -47,8 +47,8 @@ def plain(node: nodes.Node) -> Plain | None:
 
 
 def _both(left: nodes.Node, right: nodes.Node, join: Callable[[Plain, Plain], Plain | None]) -> Plain | None:
-    one, other = plain(left), plain(right)
-    return None if one is None or other is None else join(one, other)
+    left_plan, right_plan = plain(left), plain(right)
+    return None if left_plan is None or right_plan is None else join(left_plan, right_plan)
 
 
 def _comparing(sign: str, left: Plain, right: Plain) -> Plain | None:
@@ -59,9 +59,9 @@ def _comparing(sign: str, left: Plain, right: Plain) -> Plain | None:
 
 def _equating(compare: Callable[[Any, Any], bool], left: Plain, right: Plain) -> Plain:
     def answer(roots: Mapping[str, Any]) -> bool:
-        one, other = left(roots), right(roots)
-        if type(one) in SCALARS and type(other) in SCALARS:
-            return compare(one, other)
+        left_value, right_value = left(roots), right(roots)
+        if type(left_value) in SCALARS and type(right_value) in SCALARS:
+            return compare(left_value, right_value)
         raise NotPlain
 
     return answer
@@ -69,16 +69,18 @@ def _equating(compare: Callable[[Any, Any], bool], left: Plain, right: Plain) ->
 
 def _ordering(compare: Callable[[Any, Any], bool], left: Plain, right: Plain) -> Plain:
     def answer(roots: Mapping[str, Any]) -> bool:
-        one, other = left(roots), right(roots)
-        if type(one) is type(other) is str or (type(one) in _NUMBERS and type(other) in _NUMBERS):
-            return compare(one, other)
+        left_value, right_value = left(roots), right(roots)
+        if type(left_value) is type(right_value) is str or (
+            type(left_value) in _NUMBERS and type(right_value) in _NUMBERS
+        ):
+            return compare(left_value, right_value)
         raise NotPlain
 
     return answer
 
 
 def _steps(node: nodes.Node) -> tuple[str | int, ...]:
-    """A path from its name on, if no member of it is calculated; otherwise nothing."""
+    """A path from its name on, if no member of it is computed; otherwise nothing."""
     steps: list[str | int] = []
     while not isinstance(node, nodes.Name):
         match node:

@@ -1,7 +1,7 @@
 """One string of a document: compiled once, rendered many times (PBK-148).
 
-Exactly one `{{ expression }}` gives the expression's own value; anything else gives text. Nothing is parsed again.
-An expression that only reaches into data and compares them is calculated without Jinja where that is enough (`plain`).
+Exactly one `{{ expression }}` results in the expression's own value; anything else in text. Nothing is parsed again. An
+expression that only reads and compares data is computed without Jinja where possible (`plain`).
 """
 
 import re
@@ -18,18 +18,18 @@ from perdure.expressions.jinja.environment import GUARDS, VALUES, MeteredContext
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded, MissingValue, SyntaxFault, TemplateError
 from perdure.expressions.jinja.growth import Held, find_added, find_growth
 from perdure.expressions.jinja.plain import NotPlain, Plain, plain
-from perdure.expressions.jinja.reads import NOTHING, Reads, find_reads
+from perdure.expressions.jinja.reads import NOTHING, TemplateReads, find_reads
 from perdure.expressions.jinja.results import Json, as_json, by_reference
 from perdure.expressions.jinja.rewriter import RefusedNode, inspect, rewrite
 from perdure.expressions.source import Source
 
-# Where in a template something stands, found again in its text once there is an error to show.
+# Where in a template something is: located in its text once there is an error to show.
 
 _WIDEST = 100
 
 
 def fragment_around(text: str, offset: int) -> tuple[str, int, int]:
-    """The `{{ … }}` or `{% … %}` that holds `offset`, without its braces; where it starts and ends."""
+    """The `{{ … }}` or `{% … %}` around `offset`, without its braces; where it starts and ends."""
     start = max(text.rfind("{{", 0, offset + 2), text.rfind("{%", 0, offset + 2))
     if start < 0:
         return _shortened(text.strip()), 0, len(text)
@@ -39,7 +39,7 @@ def fragment_around(text: str, offset: int) -> tuple[str, int, int]:
 
 
 def place_of_name(text: str, name: str, start: int, end: int) -> int | None:
-    """The first place between two offsets where `name` stands as a word."""
+    """The first place between two offsets where `name` occurs as a word."""
     match = re.compile(rf"(?<!\w){re.escape(str(name))}(?!\w)").search(text, start, end)
     return match.start() if match else None
 
@@ -51,11 +51,11 @@ def _shortened(text: str) -> str:
 _ANSWER = "_answer"
 _MARKS = ("{{", "{%", "{#")
 _FILE = "<template>"
-_LINE_END = re.compile("\r\n?")  # Jinja would change them as well, but after we have counted
+_LINE_END = re.compile("\r\n?")  # Jinja would change them as well, but only after offsets were counted
 
 
 def has_template(text: str) -> bool:
-    """Whether a string holds anything of Jinja at all."""
+    """Whether a string contains any Jinja syntax."""
     return "{" in text and any(mark in text for mark in _MARKS)
 
 
@@ -78,7 +78,7 @@ class Program:
     def __init__(self, text: str, environment: MeteredEnvironment, limits: Limits) -> None:
         self.source = Source(_LINE_END.sub("\n", text) if has_template(text) else text)
         self.limits = limits
-        self.reads: Reads = NOTHING
+        self.reads: TemplateReads = NOTHING
         self.is_native = self._is_path = False
         self.grows: Held | None = None  # what its value begins with, if that is a list or a text
         self._added: Template | None = None
@@ -90,7 +90,7 @@ class Program:
 
     @property
     def is_literal(self) -> bool:
-        """Whether the string is its own answer."""
+        """Whether the string is its own result."""
         return self._template is None
 
     def render(self, roots: Mapping[str, Any], budget: Budget | None = None) -> Json:
@@ -106,19 +106,19 @@ class Program:
                 pass
         if budget is not None:
             return self._guarded(lambda: self._convert(self._run(roots, budget), budget))  # type: ignore[no-any-return]
-        own = Budget(self.limits)
+        own_budget = Budget(self.limits)
         try:
-            return self._guarded(lambda: self._convert(self._run(roots, own), own))  # type: ignore[no-any-return]
+            return self._guarded(lambda: self._convert(self._run(roots, own_budget), own_budget))  # type: ignore[no-any-return]
         finally:
-            own.settle()
+            own_budget.settle()
 
     def added(self, roots: Mapping[str, Any], budget: Budget) -> Any:
-        """What is added to what the value begins with, as the expression gave it. Raises `TemplateError`."""
+        """What is appended to the beginning of the value, as the expression returned it. Raises `TemplateError`."""
         assert self._added is not None
         return self._guarded(lambda: self._run(roots, budget, self._added))
 
     def evaluate(self, roots: Mapping[str, Any]) -> Any:
-        """The value as the expression gave it: it may be undefined. Raises `TemplateError`."""
+        """The value as the expression returned it: it may be undefined. Raises `TemplateError`."""
         if self._template is None:
             return self.source.text
         if self._plain is not None:
@@ -126,11 +126,11 @@ class Program:
                 return self._plain(roots)
             except NotPlain:
                 pass
-        own = Budget(self.limits)
+        own_budget = Budget(self.limits)
         try:
-            return self._guarded(lambda: self._run(roots, own))
+            return self._guarded(lambda: self._run(roots, own_budget))
         finally:
-            own.settle()
+            own_budget.settle()
 
     def _convert(self, value: Any, budget: Budget) -> Json:
         return by_reference(budget, value) if self._is_path else as_json(budget, value)
@@ -152,7 +152,7 @@ class Program:
             failure, trace = LimitExceeded("the template or its data are nested too deeply"), None
         except MemoryError:
             failure, trace = LimitExceeded("there is not enough memory"), None
-        except Exception as error:  # what Jinja's filters raise for data they cannot work on
+        except Exception as error:  # what Jinja's filters raise for unsuitable data
             failure, trace = EvaluationFault(_sentence(error)), error.__traceback__
         self._locate(failure, trace)
         raise failure.with_traceback(None) from None
@@ -184,9 +184,9 @@ class Program:
                 tree = _answering(expression)
             self._template = self._compiled(tree)
             if self.grows is not None:  # from a tree of its own: the other one was rewritten
-                again = _only_expression(Parser(self._environment, text).parse(), text)
-                assert again is not None
-                self._added = self._compiled(_answering(find_added(again)))
+                separate_tree = _only_expression(Parser(self._environment, text).parse(), text)
+                assert separate_tree is not None
+                self._added = self._compiled(_answering(find_added(separate_tree)))
         except TemplateSyntaxError as error:
             message = (error.message or "this is not a template").rstrip(".")
             raise self._refusal(SyntaxFault(message[0].lower() + message[1:]), error.lineno - 1) from None
@@ -238,7 +238,7 @@ _LONGEST_REMEMBERED = 2_000  # so that the memory of programs is bounded in byte
 
 
 def compile_text(text: str, limits: Limits = DEFAULT_LIMITS) -> Program:
-    """A string in a data position: anything undefined that it needs is an error. Raises `TemplateError`."""
+    """A string in a data position: an undefined value that it needs is an error. Raises `TemplateError`."""
     return _compile(text, VALUES, limits) if len(text) <= _LONGEST_REMEMBERED else Program(text, VALUES, limits)
 
 

@@ -1,7 +1,7 @@
-"""What a template reads: its free names, and of each the members it reaches for (PBK-230, PBK-184).
+"""What a template reads: its free names, and the members it reads of each (PBK-230, PBK-184).
 
-Found by looking at the template, not by running it, so a branch that is never taken counts too.
-When in doubt more is reported, never less.
+Found by analysing the template, not by running it, so a branch that is never taken counts too. When in doubt more is
+reported, never less.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ import msgspec
 from jinja2 import nodes
 
 
-class Reads(msgspec.Struct, frozen=True):
+class TemplateReads(msgspec.Struct, frozen=True):
     """Free names. A name maps to the members read of it, or to None when all of it may be read."""
 
     members: Mapping[str, frozenset[str] | None] = msgspec.field(default_factory=dict)
@@ -20,28 +20,30 @@ class Reads(msgspec.Struct, frozen=True):
         return frozenset(self.members)
 
     def touches(self, name: str, member: str) -> bool:
-        """Whether a change of `name.member` may change the answer."""
+        """Whether a change of `name.member` may change the result."""
         if name not in self.members:
             return False
-        read = self.members[name]
-        return read is None or member in read
+        members = self.members[name]
+        return members is None or member in members
 
-    def __or__(self, other: "Reads") -> "Reads":
+    def __or__(self, other: "TemplateReads") -> "TemplateReads":
         together = dict(self.members)
-        for name, read in other.members.items():
+        for name, members in other.members.items():
             mine = together.get(name, frozenset())
-            together[name] = None if mine is None or read is None else mine | read
-        return Reads(together)
+            together[name] = None if mine is None or members is None else mine | members
+        return TemplateReads(together)
 
 
-NOTHING = Reads()
+NOTHING = TemplateReads()
 
 
-def find_reads(tree: nodes.Template, builtin: frozenset[str]) -> Reads:
+def find_reads(tree: nodes.Template, builtin: frozenset[str]) -> TemplateReads:
     """The free names of a parsed template, without those that templates always have."""
     scope = _Scope(builtin)
     scope.walk_all(tree.body, set())
-    return Reads({name: None if read is None else frozenset(read) for name, read in sorted(scope.found.items())})
+    return TemplateReads(
+        {name: None if members is None else frozenset(members) for name, members in sorted(scope.found.items())}
+    )
 
 
 class _Scope:
@@ -54,7 +56,7 @@ class _Scope:
             self.walk(node, bound)
 
     def walk(self, node: nodes.Node, bound: set[str]) -> None:
-        """Visit `node`; names it binds for what follows are added to `bound`."""
+        """Visit `node`; names that it binds for what follows are added to `bound`."""
         match node:
             case nodes.Name(name=name, ctx="load"):
                 self._read(name, None, bound)
@@ -109,11 +111,11 @@ class _Scope:
     def _read(self, name: str, member: str | None, bound: set[str]) -> None:
         if name in bound or name in self._builtin:
             return
-        read = self.found.setdefault(name, set())
+        members = self.found.setdefault(name, set())
         if member is None:
             self.found[name] = None
-        elif read is not None:
-            read.add(member)
+        elif members is not None:
+            members.add(member)
 
     def _parameters(self, node: nodes.Macro | nodes.CallBlock, bound: set[str]) -> set[str]:
         return bound | {arg.name for arg in node.args} | {"caller", "varargs", "kwargs"}

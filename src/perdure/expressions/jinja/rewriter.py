@@ -1,7 +1,7 @@
-"""A parsed template, made safe to compile: what has no price gets one, what has no place here is refused.
+"""A parsed template, made safe to compile: every operation gets a price, and what is not allowed is refused.
 
-Jinja compiles operators, loops and calls to bare Python. This room replaces them, before they are compiled, by filters
-whose names no template can write; those are in `meter`.
+Jinja compiles operators, loops and calls to plain Python. This module replaces them, before they are compiled, by
+filters whose names no template can write; those are in `environment`.
 """
 
 # ruff: noqa: N802  # the visitor finds its methods by these names
@@ -36,19 +36,19 @@ class RefusedNode(Exception):
 
 
 def inspect(tree: nodes.Template, limits: Limits) -> None:
-    """Refuse what is too large, nested too deeply or does not exist here. Without recursion. Raises `Misplaced`."""
-    seen = 0
+    """Refuse what is too large, nested too deeply or not supported. Without recursion. Raises `RefusedNode`."""
+    count = 0
     waiting: list[tuple[nodes.Node, int]] = [(tree, 0)]
     while waiting:
         node, level = waiting.pop()
-        seen += 1
+        count += 1
         if level > limits.depth:
             raise RefusedNode(LimitExceeded(f"the template is nested deeper than {limits.depth}"), node)
-        if seen > limits.nodes:
+        if count > limits.nodes:
             raise RefusedNode(LimitExceeded(f"the template has more than {limits.nodes} parts"), node)
         if type(node) in _REFUSED:
-            word = _REFUSED[type(node)]
-            raise RefusedNode(SyntaxFault(f"`{word}` does not exist in these templates"), node)
+            feature = _REFUSED[type(node)]
+            raise RefusedNode(SyntaxFault(f"`{feature}` does not exist in these templates"), node)
         if isinstance(node, nodes.Name) and node.name in ("self", "super"):
             raise RefusedNode(SyntaxFault(f"`{node.name}` does not exist in these templates"), node)
         waiting.extend((child, level + 1) for child in node.iter_child_nodes())
@@ -63,12 +63,12 @@ def rewrite(tree: nodes.Template, environment: Environment) -> nodes.Template:
 
 class _Metering(NodeTransformer):
     def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:
-        return nodes.Const(node.data, lineno=node.lineno)  # text of the template is output like any other
+        return nodes.Const(node.data, lineno=node.lineno)  # text of the template is output, too
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         weight = sum(map(_count, node.body)) + (_count(node.test) if node.test else 0) + 1
         self.generic_visit(node)
-        if node.recursive:  # deeper levels do not pass by `iter` again, so every round pays for itself
+        if node.recursive:  # deeper levels do not call `iter` again, so every iteration pays for itself
             node.body.insert(0, _toll(weight, node.lineno))
             weight = 0
         node.iter = _metered("iterate", node.iter, [nodes.Const(weight)])
@@ -94,7 +94,7 @@ class _Metering(NodeTransformer):
     def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:
         weight = sum(map(_count, node.body)) + 1
         called = node.call
-        self.generic_visit(called)  # its arguments only: the call must stay one, for the block is handed to it
+        self.generic_visit(called)  # its arguments only: the call must stay a call, because the block is passed to it
         node.call = nodes.Const(None)  # type: ignore[assignment]
         self.generic_visit(node)
         node.call = called
@@ -125,16 +125,16 @@ class _Metering(NodeTransformer):
 
 
 def _toll(weight: int, lineno: int) -> nodes.Node:
-    """What is paid on entering a body that may be entered again and again."""
+    """The price of entering a body that may be entered repeatedly."""
     return nodes.ExprStmt(_metered("toll", nodes.Const(weight, lineno=lineno), []), lineno=lineno)
 
 
 def _metered(name: str, value: Any, args: list[Any], lineno: int | None = None) -> nodes.Filter:
-    made = nodes.Filter(value, f"${name}", args, [], None, None, lineno=lineno or value.lineno)
+    metered = nodes.Filter(value, f"${name}", args, [], None, None, lineno=lineno or value.lineno)
     for arg in args:
         if arg.lineno is None:
-            arg.lineno = made.lineno
-    return made
+            arg.lineno = metered.lineno
+    return metered
 
 
 def _count(node: nodes.Node) -> int:

@@ -1,6 +1,6 @@
-"""A JSON value whose strings may be templates (PBK-148): compiled once, filled in many times.
+"""A JSON value whose strings may be templates (PBK-148): compiled once, rendered many times.
 
-Keys are never templates. Mistakes in the text are collected, so that a document can be told of all of them at once.
+Keys are never templates. Errors in the text are collected, so that all of them can be reported at once.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,15 +10,15 @@ from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Budget, Limits
 from perdure.expressions.jinja.errors import LimitExceeded, SyntaxFault, TemplateError
 from perdure.expressions.jinja.growth import Held
 from perdure.expressions.jinja.program import Program, compile_condition, compile_text
-from perdure.expressions.jinja.reads import NOTHING, Reads
+from perdure.expressions.jinja.reads import NOTHING, TemplateReads
 from perdure.expressions.jinja.results import Json
 from perdure.expressions.jinja.truth import is_true
 
-# A condition of a rule or an arc: a boolean, or a template whose answer counts as one (PBK-029, PBK-147, PBK-149).
+# A condition of a rule or an arc: a boolean, or a template whose result counts as one (PBK-029, PBK-147, PBK-149).
 
 
 class Guard:
-    """`Guard("{{ ctx.ready }}")`, `Guard(True)`. Raises `TemplateError` when the text cannot be a condition."""
+    """`Guard("{{ ctx.ready }}")`, `Guard(True)`. Raises `TemplateError` when the text is not a condition."""
 
     __slots__ = ("_answer", "_program", "source")
 
@@ -32,11 +32,11 @@ class Guard:
             self._program = compile_condition(source, limits)
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> TemplateReads:
         return NOTHING if self._program is None else self._program.reads
 
     def holds(self, roots: Mapping[str, Any]) -> bool:
-        """Whether the condition is true. Raises `TemplateError` when it has no answer."""
+        """Whether the condition is true. Raises `TemplateError` when it has no result."""
         return self._answer if self._program is None else is_true(self._program.evaluate(roots))
 
 
@@ -52,8 +52,8 @@ class Template:
     def __init__(self, document: Any, limits: Limits = DEFAULT_LIMITS) -> None:
         self.document: Json = document
         self.faults: list[TemplateError] = []  # what is wrong with the text; `path` says in which string
-        self.reads: Reads = NOTHING
-        self._growing: Program | None = None  # if the value is one template that adds to something
+        self.reads: TemplateReads = NOTHING
+        self._growing: Program | None = None  # if the value is one template that appends to something
         self._limits = limits
         self._fill = self._plan(document, ())
 
@@ -62,7 +62,7 @@ class Template:
         return self._fill is None
 
     def render(self, roots: Mapping[str, Any]) -> Json:
-        """The value with every template filled in. The first failure ends it: raises `TemplateError`."""
+        """The rendered value. The first failure ends it: raises `TemplateError`."""
         if self.faults:
             raise self.faults[0].with_traceback(None)
         if self._fill is None:
@@ -79,7 +79,7 @@ class Template:
         return None if self._growing is None else self._growing.grows
 
     def added(self, roots: Mapping[str, Any]) -> Any:
-        """What it adds to that, without looking at it. Raises `TemplateError`, perhaps another than the whole would."""
+        """What it appends, without inspecting it. Raises `TemplateError`, perhaps another than the whole would."""
         assert self._growing is not None
         budget = Budget(self._limits)
         try:

@@ -8,7 +8,7 @@ _FALSE_WORDS = frozenset({"", "false", "0", "no", "none", "null", "off"})
 
 
 def is_true(value: Any) -> bool:
-    """Nothing is false; numbers are true unless zero, containers unless empty, texts unless they say no."""
+    """Undefined and null are false; numbers are true unless zero, containers unless empty, texts unless they say no."""
     if isinstance(value, str):
         return value.strip().lower() not in _FALSE_WORDS
     if value is None or isinstance(value, Undefined):

@@ -1,7 +1,7 @@
-"""The two ways to be undefined (PBK-147): harmless in guards, an error in values as soon as it is needed.
+"""The two kinds of undefined (PBK-147): harmless in guards, an error in values as soon as it is needed.
 
-Both may be tested, compared for equality and defaulted, and both swallow further access, so that the first missing name
-is the one that is reported. Ordering and arithmetic fail for both.
+Both may be tested, compared for equality and given a default, and both allow further access, so that the first missing
+name is the one that is reported. Ordering and arithmetic fail for both.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class LenientUndefined(Undefined):
 
 
 class StrictUndefined(LenientUndefined):
-    """Undefined in a value: writing it, walking it or measuring it is an error."""
+    """Undefined in a value: printing, iterating or measuring it is an error."""
 
     __slots__ = ()
 
@@ -57,12 +57,12 @@ class StrictUndefined(LenientUndefined):
 
 
 def fail(value: Undefined) -> NoReturn:
-    """Something defined was needed."""
+    """A defined value was needed."""
     raise value._undefined_exception("")
 
 
-_MOST_NAMES = 200  # that a guess is made among
-_LONGEST_NAME = 200  # what is longer is no name that somebody wrote
+_MOST_NAMES = 200  # candidates for a suggestion
+_LONGEST_NAME = 200  # a longer text is not a name that somebody wrote
 
 
 def _refusal(hint: str | None, obj: Any, name: Any) -> MissingValue:
@@ -75,5 +75,5 @@ def _refusal(hint: str | None, obj: Any, name: Any) -> MissingValue:
         near = guess(name, [key for key in obj if isinstance(key, str)])
         return MissingValue(f"`{name}` is missing{near}", name)
     if obj is None:
-        return MissingValue(f"`{name}` is missing: what should hold it is null", str(name))
+        return MissingValue(f"`{name}` is missing: its parent is null", str(name))
     return MissingValue(f"`{name}` is missing", str(name))

@@ -2,9 +2,11 @@
 
 body = find_expression("{{ vars.count + 1.0 }}")          # None for a literal
 expression = compile_expression(body, frozenset({"vars"}))
-expression.evaluate({"vars": {"count": 4}})               # 5, or Fault with a failure code
+expression.evaluate({"vars": {"count": 4}})               # 5, or ExpressionFault with a failure code
 expression.holds(...)                                      # for predicates
 Template({"n": "{{ vars.count }}"}, roots).evaluate(...)  # a JSON value with expressions in its leaves
+
+The expression language itself is in `cel`.
 """
 
 from perdure.expressions.mwl.durations import format_iso_duration, parse_iso_duration
@@ -18,6 +20,7 @@ from perdure.expressions.mwl.expression import (
     compile_expression,
     find_growth,
 )
+from perdure.expressions.mwl.expression_analysis import analyse
 from perdure.expressions.mwl.functions import ClockPin
 from perdure.expressions.mwl.results import ConstructBudget, Json
 from perdure.expressions.mwl.template import Template
@@ -32,6 +35,7 @@ __all__ = [
     "Growth",
     "Json",
     "Template",
+    "analyse",
     "compile_expression",
     "find_expression",
     "find_growth",

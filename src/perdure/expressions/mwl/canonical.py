@@ -3,7 +3,6 @@
 import json
 
 from perdure.expressions import bounded_calls
-from perdure.expressions.cel import CelList, CelMap, EvaluationFault
 from perdure.expressions.cel.frame import (
     BYTES_OF_AN_ELEMENT,
     BYTES_OF_AN_ENTRY,
@@ -15,13 +14,14 @@ from perdure.expressions.cel.frame import (
     spend,
     width_of,
 )
-from perdure.expressions.cel.functions.conversions import plain_digits, shortest_digits
-from perdure.expressions.cel.values import Value
+from perdure.expressions.cel.text_forms import plain_digits, shortest_digits
+from perdure.expressions.cel.values import CelList, CelMap, Value
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.mwl.results import Json, scalar_to_json, text_key
 
 
 def canonical_json(frame: Frame, value: Value) -> str:
-    """The text of a value; a fault when some part of it has no JSON form."""
+    """The text of a value; an error when some part of it has no JSON form."""
     out: list[str] = []
     _write(frame, value, out)
     size, width = 0, 1
@@ -52,7 +52,7 @@ def _write(frame: Frame, value: Value, out: list[str]) -> None:
         out.append("}")
     else:
         charge(frame, PRICE_OF_TEXT)
-        out.append(_written(scalar_to_json(value)))
+        out.append(_encode(scalar_to_json(value)))
 
 
 def _ordered(frame: Frame, value: Value) -> list[tuple[str, Value]]:
@@ -82,7 +82,7 @@ def _quoted(frame: Frame, text: str) -> str:
     return f'"{"".join([json.dumps(part, ensure_ascii=False)[1:-1] for part in parts])}"'
 
 
-def _written(value: Json) -> str:
+def _encode(value: Json) -> str:
     if value is None or type(value) is bool:
         return {None: "null", True: "true", False: "false"}[value]
     if type(value) is int:
@@ -96,7 +96,7 @@ def format_number(value: float) -> str:
     sign, digits, exponent = shortest_digits(value)
     if digits == "0":
         return "0"
-    scale = len(digits) + exponent  # the position of the decimal point behind the first digit
+    scale = len(digits) + exponent  # the position of the decimal point after the first digit
     if -6 < scale <= 21:
         return sign + plain_digits(digits, exponent)
     return f"{sign}{digits[0]}{'.' + digits[1:] if len(digits) > 1 else ''}e{scale - 1:+}"

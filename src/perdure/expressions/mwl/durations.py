@@ -3,8 +3,7 @@
 A year is 365 days, a month 30, a week 7 and a day 24 hours (O-05).
 """
 
-from perdure.expressions.cel import Duration
-from perdure.expressions.cel.instants import NANOS
+from perdure.expressions.cel.instants import NANOS, Duration
 from perdure.kernel.lazy_regex import lazy_regex
 
 _DAY = 86_400 * NANOS

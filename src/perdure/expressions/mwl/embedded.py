@@ -1,7 +1,7 @@
 """Which JSON strings are expressions.
 
-A string is one when it begins with `{{`, ends with `}}`, and that one pair spans the whole value (MWL-100).
-Everything else is a literal, used as written.
+A string is one when it begins with `{{`, ends with `}}`, and that one pair spans the whole value (MWL-100). Everything
+else is a literal, used as written.
 """
 
 import re
@@ -19,7 +19,7 @@ def find_expression(text: str) -> str | None:
         return None
     closer = _find_closer(text)
     if closer is not None and closer != len(text) - 2:
-        return None  # the pair ends earlier: two pairs, or text behind the first
+        return None  # the pair ends earlier: two pairs, or text after the first
     return text[2:-2]
 
 

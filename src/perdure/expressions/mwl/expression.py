@@ -1,6 +1,6 @@
-"""One MWL expression: compiled against the roots in its scope, evaluated against JSON data, answered in JSON.
+"""One MWL expression: compiled against the roots in its scope, evaluated on JSON data, with a JSON result.
 
-Compiling never fails: what is wrong with the text is a fault when it is evaluated (O-04) and a finding before.
+Compiling never fails: an error in the text is a fault when it is evaluated (O-04) and a problem before.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,15 +9,16 @@ from typing import Any
 
 import msgspec
 
-from perdure.expressions.cel import Environment, Failure, LimitExceeded, Limits, Position, Program, SyntaxFault, syntax
-from perdure.expressions.cel.frame import DEFAULT_LIMITS
+from perdure.expressions.cel import syntax
+from perdure.expressions.cel.frame import DEFAULT_LIMITS, Limits
 from perdure.expressions.cel.names import Scope, dotted_path
 from perdure.expressions.cel.parser import parse
+from perdure.expressions.cel.program import Environment, Program
 from perdure.expressions.cel.values import Value, type_name
-from perdure.expressions.errors import OutOfStack
+from perdure.expressions.errors import Failure, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.mwl.functions import LIBRARY, ClockPin, read_number
 from perdure.expressions.mwl.results import ConstructBudget, Json, JsonResult, Unrepresentable, scalar_to_json
-from perdure.expressions.source import Source
+from perdure.expressions.source import Position, Source
 from perdure.kernel.lazy_regex import lazy_regex
 
 EVALUATION_ERROR = "System.ExpressionEvaluationError"
@@ -25,10 +26,9 @@ UNREPRESENTABLE_VALUE = "System.UnrepresentableValue"
 
 
 class ExpressionFault(Exception):
-    """An expression that gave no value.
+    """An expression without a value. `code` is the failure code of the language.
 
-    `code` is the failure code of the language; `position` and `expression` say where, when that is known.
-    `str()` is the message with a picture of the place.
+    `position` and `expression` say where, if that is known. `str()` is the message with a picture of the place.
     """
 
     def __init__(
@@ -60,16 +60,17 @@ class Expression:
         self._refusal = compiled if isinstance(compiled, SyntaxFault) else None
 
     @property
-    def is_sound(self) -> bool:
-        """Whether it could be compiled; else to evaluate it is a fault."""
+    def is_valid(self) -> bool:
+        """Whether it could be compiled; otherwise evaluating it is a fault."""
         return self._program is not None
 
     def evaluate(
         self, roots: Mapping[str, Any], clock: ClockPin | None = None, budget: ConstructBudget | None = None
     ) -> Json:
-        """The JSON value for these roots, or `Fault`. Data are read in place; parts of them may be in the answer.
+        """The JSON value for these roots, or `ExpressionFault`.
 
-        Expressions that share a `budget` may use, and give, no more together than one of them might alone.
+        Data are read in place; the result may contain parts of them. Expressions that share a `budget` may together
+        use, and return, no more than one of them could alone.
         """
         value = self._evaluate(roots, clock, budget)
         kind = type(value)
@@ -91,19 +92,19 @@ class Expression:
     def holds(
         self, roots: Mapping[str, Any], clock: ClockPin | None = None, budget: ConstructBudget | None = None
     ) -> bool:
-        """The answer of a predicate (MWL-108): anything but a bool is a fault, there is no truthiness."""
+        """The result of a predicate (MWL-108): anything but a bool is a fault, there is no truthiness."""
         value = self._evaluate(roots, clock, budget)
         if value is True or value is False:
             return bool(value)
-        raise self._fault_of_result(EVALUATION_ERROR, f"a predicate must give a bool, not {type_name(value)}")
+        raise self._fault_of_result(EVALUATION_ERROR, f"a predicate must be a bool, not {type_name(value)}")
 
     def _fault_of_result(self, code: str, message: str) -> ExpressionFault:
-        """The expression as a whole is to blame."""
+        """The fault is in the expression as a whole."""
         source = Source(self.body)
         start = len(self.body) - len(self.body.lstrip())
         text = f"{source.position(start)}: {message}\n{source.point_at(start)}"
-        shown = source.fragment(start, len(self.body.rstrip()))
-        return ExpressionFault(code, message, position=source.position(start), expression=shown, text=text)
+        fragment = source.fragment(start, len(self.body.rstrip()))
+        return ExpressionFault(code, message, position=source.position(start), expression=fragment, text=text)
 
     def _evaluate(self, roots: Mapping[str, Any], clock: ClockPin | None, budget: ConstructBudget | None) -> Value:
         if self._program is None:
@@ -127,7 +128,7 @@ _LONGEST_REMEMBERED = 2000
 
 
 def compile_expression(body: str, roots: frozenset[str], limits: Limits = DEFAULT_LIMITS) -> Expression:
-    """The expression, compiled now or remembered if it is not very long. `roots` are the names in scope at its site."""
+    """The expression, compiled now or cached if it is not very long. `roots` are the names in scope at its site."""
     compile_now = _remember if len(body) <= _LONGEST_REMEMBERED else _compile
     try:
         return compile_now(body, roots, limits)
@@ -140,7 +141,7 @@ def _compile(body: str, roots: frozenset[str], limits: Limits) -> Expression:
     try:
         return Expression(body, Program(body, Scope(roots), environment), limits)
     except OutOfStack:
-        raise  # not to be remembered
+        raise  # not to be cached
     except SyntaxFault as refusal:
         return Expression(body, refusal.with_traceback(None), limits)
 
@@ -148,26 +149,26 @@ def _compile(body: str, roots: frozenset[str], limits: Limits) -> Expression:
 _remember = lru_cache(maxsize=1024)(_compile)
 
 
-# Expressions that add to the end of something: `path + more`. Seen when they are compiled, not by comparing values.
+# Expressions that append: `path + more`. Recognised when they are compiled, not by comparing values.
 
 _NOT_BLANK = lazy_regex(r"[^\n]")
 
 Path = tuple[str, ...]
 
 
-class Choice(msgspec.Struct, frozen=True):
+class GrowthChoice(msgspec.Struct, frozen=True):
     when: Expression
     then: "More"
     otherwise: "More"
 
 
-More = Expression | Choice | None
-"""What is added; None for an arm that adds nothing."""
+More = Expression | GrowthChoice | None
+"""What is appended; None for an arm that appends nothing."""
 
 
 class Growth(msgspec.Struct, frozen=True):
     path: Path  # to what grows
-    more: More  # what is added to it; faults point into the whole expression
+    more: More  # what is appended to it; faults point into the whole expression
 
     @property
     def bodies(self) -> list[str]:
@@ -181,9 +182,9 @@ class Growth(msgspec.Struct, frozen=True):
         clock: ClockPin | None = None,
         budget: ConstructBudget | None = None,
     ) -> Json:
-        """What is added to a text or a list; what fits neither where the whole expression has to say what is wrong."""
+        """What is appended to a text or a list; a value that is neither is left to the whole expression to report."""
         more = self.more
-        while isinstance(more, Choice):
+        while isinstance(more, GrowthChoice):
             holds = more.when.evaluate(roots, clock, budget)
             if not isinstance(holds, bool):
                 return None
@@ -193,7 +194,7 @@ class Growth(msgspec.Struct, frozen=True):
         return more.evaluate(roots, clock, budget)
 
     def fits(self, is_text: bool, elements: int, weight: int, added: Json) -> bool:
-        """Whether the sum is a list or a text, and as a whole not larger than an expression may make."""
+        """Whether the sum is a list or a text, and as a whole not larger than an expression may create."""
         if isinstance(added, str):
             return is_text and weight + len(added) <= DEFAULT_LIMITS.size
         if is_text or not isinstance(added, list):
@@ -205,7 +206,7 @@ class Growth(msgspec.Struct, frozen=True):
 def _expressions(more: More) -> Iterator[Expression]:
     if isinstance(more, Expression):
         yield more
-    elif isinstance(more, Choice):
+    elif isinstance(more, GrowthChoice):
         yield more.when
         yield from _expressions(more.then)
         yield from _expressions(more.otherwise)
@@ -219,7 +220,7 @@ def find_growth(body: str, roots: frozenset[str]) -> Growth | None:
         tree = parse(Source(body), DEFAULT_LIMITS.depth)
         path, more = _Finder(body, roots).find(tree, 0, len(body))
     except (SyntaxFault, RecursionError, _NoGrowth):
-        return None  # what is wrong is told by the expression itself
+        return None  # the expression itself reports what is wrong
     return None if more is None else Growth(path, more)
 
 
@@ -233,7 +234,7 @@ class _Finder:
         self._roots = roots
 
     def find(self, node: syntax.Node, start: int, end: int) -> tuple[Path, More]:
-        """What the node, written between these places, adds to which path."""
+        """What the node, written between these places, appends to which path."""
         if isinstance(node, syntax.Ternary):
             return self._choice(node, start, end)
         if isinstance(node, syntax.Chain) and all(part.operator == "+" for part in node.rest):
@@ -249,7 +250,7 @@ class _Finder:
             raise _NoGrowth
         if then is None and otherwise is None:
             return path, None
-        return path, Choice(self._compiled(start, mark), then, otherwise)
+        return path, GrowthChoice(self._compiled(start, mark), then, otherwise)
 
     def _path(self, node: syntax.Node) -> Path:
         path = dotted_path(node)
@@ -258,7 +259,7 @@ class _Finder:
         return path[0]
 
     def _compiled(self, start: int, end: int) -> Expression:
-        """This part of the text, where it stands; parentheses around more than it are left out."""
+        """This part of the text, at its place; parentheses around more than it are left out."""
         part = self._body[start:end]
         inside = part.count("(") - part.count(")")
         while inside < 0 and part.rstrip().endswith(")"):
@@ -267,6 +268,6 @@ class _Finder:
             start += len(part) - len(part.lstrip()) + 1
             part, inside = part.lstrip()[1:], inside - 1
         expression = compile_expression(_NOT_BLANK.sub(" ", self._body[:start]) + part, self._roots)
-        if not expression.is_sound:
+        if not expression.is_valid:
             raise _NoGrowth
         return expression

@@ -5,12 +5,13 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from perdure.expressions import json_decoding
-from perdure.expressions.cel import Duration, EvaluationFault, Timestamp
 from perdure.expressions.cel.frame import CLOCK, PRICE_OF_TEXT, READ_LEAF, Frame, allow_size, charge
 from perdure.expressions.cel.functions import STANDARD, Function, Library, merge
-from perdure.expressions.cel.functions.conversions import format_double
 from perdure.expressions.cel.functions.library import ANY
+from perdure.expressions.cel.instants import Duration, Timestamp
+from perdure.expressions.cel.text_forms import format_double
 from perdure.expressions.cel.values import Value
+from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.mwl.canonical import canonical_json
 from perdure.expressions.mwl.durations import format_iso_duration, parse_iso_duration
 from perdure.expressions.mwl.results import LARGEST_EXACT
@@ -20,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ClockPin(msgspec.Struct, frozen=True):
-    """The two instants an expression can ask for: when its construct was entered, and the decision's reading."""
+    """The two instants that an expression can read: when its construct was entered, and the decision's reading."""
 
     now: datetime
     wall_time: datetime
@@ -47,7 +48,7 @@ def _timestamp(instant: datetime) -> Timestamp:
 
 
 def _from_json(frame: Frame, text: str) -> Value:
-    """Data like any other: its numbers are read as doubles."""
+    """Like any other data: its numbers are read as doubles."""
     allow_size(frame, 4 * len(text), width=_BYTES_PER_CHARACTER // 4)
     charge(frame, PRICE_OF_TEXT + len(text) // 2)
     try:
@@ -79,7 +80,7 @@ def _string_from_double(frame: Frame, value: float) -> str:
 
 
 def read_number(value: int) -> float:
-    """MWL-121: every number that comes in through a binding is a double."""
+    """MWL-121: every number in a binding is a double."""
     try:
         return float(value)
     except OverflowError:

@@ -1,14 +1,13 @@
-"""CEL values to JSON values (MWL-107, MWL-130).
+"""From CEL values to JSON values (MWL-107, MWL-130).
 
-Data pass through by reference: what came in as JSON is JSON. Only what an expression made is looked at.
+Data are passed on by reference: input data are JSON. Only values that an expression created are inspected.
 """
 
 import math
 
-from perdure.expressions.cel import CelList, CelMap, EvaluationFault, LimitExceeded, Limits, Uint
-from perdure.expressions.cel import program as cel
-from perdure.expressions.cel.frame import DEFAULT_LIMITS
-from perdure.expressions.cel.values import Value, type_name
+from perdure.expressions.cel.frame import DEFAULT_LIMITS, Limits, SharedBudget
+from perdure.expressions.cel.values import CelList, CelMap, Uint, Value, type_name
+from perdure.expressions.errors import EvaluationFault, LimitExceeded
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -22,24 +21,24 @@ class Unrepresentable(EvaluationFault):
     path = ""
 
     def within(self, step: str) -> None:
-        """Said once per container on the way out, so that nobody pays for a path that is not needed."""
+        """Called once per container on the way out, so that a path that is not needed costs nothing."""
         self.path = step + self.path
 
     def __str__(self) -> str:
         return f"at result{self.path}: {self.message}" if self.path else self.message
 
 
-class ConstructBudget(cel.SharedBudget):
-    """What the expressions of one construct may use together, data that several of them give counted again."""
+class ConstructBudget(SharedBudget):
+    """What the expressions of one construct may use together; data that several of them return count again."""
 
     __slots__ = ("_met",)
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         super().__init__(limits)
-        self._met: dict[int, tuple[Value, int]] = {}  # held, so that nothing else gets its place in memory
+        self._met: dict[int, tuple[Value, int]] = {}  # held, so that no other object gets the same identity
 
     def count_data(self, data: Value) -> None:
-        """Data are free the first time; who gives the same again pays for its size."""
+        """Data are free the first time; returning the same data again costs their size."""
         key = id(data)
         if key not in self._met:
             self._met[key] = data, 0
@@ -48,11 +47,11 @@ class ConstructBudget(cel.SharedBudget):
         self._met[key] = data, size
         self.memory -= size
         if self.memory < 0:
-            raise LimitExceeded("the results are larger together than one may be alone")
+            raise LimitExceeded("the results together are larger than a single one may be")
 
 
 class JsonResult:
-    """Converts one result, refusing one that would unfold to more than `limit` characters and elements."""
+    """Converts one result, refusing one that would expand to more than `limit` characters and elements."""
 
     def __init__(self, limit: int, budget: "ConstructBudget | None" = None) -> None:
         self._left = self._limit = limit
@@ -75,25 +74,25 @@ class JsonResult:
 
     def _convert_list(self, items: CelList) -> Json:
         self._spend(8 * len(items))
-        made: list[Json] = []
+        converted: list[Json] = []
         try:
             for item in items:
-                made.append(self.convert(item))
+                converted.append(self.convert(item))
         except Unrepresentable as refusal:
-            refusal.within(f"[{len(made)}]")
+            refusal.within(f"[{len(converted)}]")
             raise
-        return made
+        return converted
 
     def _convert_map(self, entries: CelMap) -> Json:
         self._spend(8 * len(entries))
-        made: dict[str, Json] = {}
+        members: dict[str, Json] = {}
         for key, item in entries.pairs():
             try:
-                made[text_key(key)] = self.convert(item)
+                members[text_key(key)] = self.convert(item)
             except Unrepresentable as refusal:
                 refusal.within(f".{key}")
                 raise
-        return made
+        return members
 
     def _spend(self, size: int) -> None:
         self._left -= size
@@ -101,7 +100,7 @@ class JsonResult:
             raise LimitExceeded(f"the result is larger than {self._limit}")
 
     def _spend_again(self, data: Value) -> None:
-        """Data are free the first time, for they exist already; more of the same could grow without bound."""
+        """Data are free the first time, because they exist already; more of the same could grow without bound."""
         key = id(data)
         if key not in self._sizes:
             self._sizes[key] = 0
@@ -114,7 +113,7 @@ class JsonResult:
 
 
 def measure(data: Value, limit: int) -> int:
-    """How large data are, or that they are larger than the limit."""
+    """The size of data, or that it exceeds the limit."""
     size = 0
     waiting = [data]
     while waiting and size <= limit:
@@ -144,7 +143,7 @@ def scalar_to_json(value: Value) -> Json:
 
 
 def _number(value: float) -> int | float:
-    """An integral double becomes an int: JSON has one kind of number, and 5 is how 5.0 is written (MWL-083)."""
+    """An integral double becomes an int: JSON has one kind of number, and 5.0 is written as 5 (MWL-083)."""
     if not math.isfinite(value):
         raise Unrepresentable(f"{value} is not a number in JSON")
     if value.is_integer() and abs(value) <= LARGEST_EXACT and (value or math.copysign(1, value) > 0):

@@ -1,14 +1,14 @@
-"""A JSON value whose string leaves may be expressions (MWL-104): compiled once, filled in many times."""
+"""A JSON value whose string leaves may be expressions (MWL-104): compiled once, evaluated many times."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from perdure.expressions.cel import Finding, Limits
-from perdure.expressions.cel.frame import DEFAULT_LIMITS
+from perdure.expressions.cel.frame import DEFAULT_LIMITS, Limits
 from perdure.expressions.mwl.embedded import find_expression
 from perdure.expressions.mwl.expression import EVALUATION_ERROR, Expression, ExpressionFault, compile_expression
 from perdure.expressions.mwl.functions import ClockPin
 from perdure.expressions.mwl.results import ConstructBudget, Json
+from perdure.expressions.source import ExpressionProblem
 
 _Fill = Callable[[Mapping[str, Any], ClockPin | None, ConstructBudget | None], Json]
 
@@ -31,8 +31,8 @@ class Template:
         return self._fill is None
 
     @property
-    def findings(self) -> list[tuple[str, Finding]]:
-        """What `check` warns of: (JSON pointer, finding)."""
+    def findings(self) -> list[tuple[str, ExpressionProblem]]:
+        """What `check` warns about: (JSON pointer, problem)."""
         return [
             (pointer, finding) for pointer, expression in self.expressions.items() for finding in expression.findings
         ]
@@ -42,7 +42,8 @@ class Template:
     ) -> Json:
         """The value with every expression replaced by its result; the first fault ends it.
 
-        All of them together may use no more than one expression, together with whatever else pays from this `budget`.
+        All of them together may use no more than one expression, together with everything else that pays from this
+        `budget`.
         """
         if self._fill is None:
             return self.document

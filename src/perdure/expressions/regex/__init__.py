@@ -1,7 +1,7 @@
 """Regular expressions with RE2's syntax, in time linear in the text.
 
-Answers one question: does the pattern occur in the text? No groups are extracted, nothing backtracks,
-and every search pays for its steps through the `charge` it is given.
+Answers one question: does the pattern occur in the text? No groups are extracted, nothing backtracks, and every search
+pays for its steps through the `charge` that is passed in.
 """
 
 from perdure.expressions.regex.charset import BadPattern

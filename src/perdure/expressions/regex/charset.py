@@ -19,10 +19,10 @@ SMALL_RANGE = 512  # a range up to this size is folded character by character
 
 
 class CharSet(msgspec.Struct, frozen=True):
-    """Ranges in order and Unicode categories, perhaps negated, perhaps regardless of case."""
+    """Ranges in order and Unicode categories, optionally negated, optionally case-insensitive."""
 
     ranges: tuple[Range, ...] = ()
-    categories: tuple[tuple[str, bool], ...] = ()  # (prefix of the general category, wanted)
+    categories: tuple[tuple[str, bool], ...] = ()  # (prefix of the general category, expected)
     negated: bool = False
     folds: bool = False
 
@@ -40,11 +40,12 @@ class CharSet(msgspec.Struct, frozen=True):
             return False
         categories = [unicodedata.category(variant) for variant in variants]
         return any(
-            any(held.startswith(name) for held in categories) == is_member for name, is_member in self.categories
+            any(category.startswith(name) for category in categories) == is_member
+            for name, is_member in self.categories
         )
 
     def folded(self) -> "CharSet":
-        """The same set regardless of case."""
+        """The same set, case-insensitive."""
         extra = [more for low, high in self.ranges if high - low <= SMALL_RANGE for more in _folded(low, high)]
         return CharSet(joined([*self.ranges, *extra]), self.categories, self.negated, True)
 
@@ -62,13 +63,13 @@ def _folded(low: int, high: int) -> tuple[Range, ...]:
 
 def joined(ranges: list[Range]) -> tuple[Range, ...]:
     """The same characters in as few ranges as possible, in order."""
-    made: list[Range] = []
+    result: list[Range] = []
     for low, high in sorted(ranges):
-        if made and low <= made[-1][1] + 1:
-            made[-1] = made[-1][0], max(made[-1][1], high)
+        if result and low <= result[-1][1] + 1:
+            result[-1] = result[-1][0], max(result[-1][1], high)
         else:
-            made.append((low, high))
-    return tuple(made)
+            result.append((low, high))
+    return tuple(result)
 
 
 @lru_cache(maxsize=2048)
@@ -166,17 +167,17 @@ _CATEGORIES = frozenset(
 
 
 def named_class(members: tuple[Range, ...], *, negated: bool, folds: bool) -> CharSet:
-    """A class by name. Regardless of case it grows before it is negated: `(?i)\\W` is what `(?i)\\w` is not."""
+    r"""A class by name. If case-insensitive, it is extended before it is negated: `(?i)\W` negates `(?i)\w`."""
     ranges = CharSet(members).folded().ranges if folds else members
     return CharSet(complement(ranges) if negated else ranges)
 
 
 def unicode_class(name: str, *, is_member: bool) -> CharSet:
-    """`\\p{name}`: a general category. Scripts need tables that Python does not carry."""
+    r"""`\p{name}`: a general category. Scripts need tables that Python does not have."""
     if name.startswith("^"):
         name, is_member = name[1:], not is_member
     if name == "Any":
         return CharSet(EVERYTHING if is_member else ())
     if name not in _CATEGORIES:
-        raise BadPattern(f"\\p{{{name[:40]}}} is not known: general categories such as L, Lu or Nd are")
+        raise BadPattern(f"\\p{{{name[:40]}}} is not supported (expected a general category such as L, Lu or Nd)")
     return CharSet(categories=((name, is_member),))

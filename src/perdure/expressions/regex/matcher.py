@@ -1,7 +1,7 @@
-"""Runs an automaton over a text: all threads at once, remembering sets of threads as states of a lazy DFA.
+"""Runs an automaton over a text: all threads at once, caching sets of threads as states of a lazy DFA.
 
-A search costs what the thread sets it passes through cost, remembered or not: the memory makes it faster,
-never cheaper, so that a budget runs out at the same place in every process.
+A search costs what its thread sets cost, cached or not: the cache makes it faster, never cheaper, so that a budget runs
+out at the same place in every process.
 """
 
 import re
@@ -48,7 +48,7 @@ def build(pattern: tree.Tree) -> Automaton:
 
 
 def _emit(code: list[Instruction], part: tree.Tree, then: int) -> int:
-    """Add instructions for `part` that go on to `then`; the index where they begin."""
+    """Add instructions for `part` that continue at `then`; the index where they begin."""
     match part:
         case tree.Char(accepted=accepted):
             return _add(code, Instruction(accepts=accepted, to=[then]))
@@ -58,7 +58,7 @@ def _emit(code: list[Instruction], part: tree.Tree, then: int) -> int:
             for last in reversed(parts):
                 then = _emit(code, last, then)
             return then
-        case tree.Choice(branches=branches):
+        case tree.Alternation(branches=branches):
             return _add(code, Instruction(to=[_emit(code, branch, then) for branch in branches]))
         case tree.Repeat(inner=inner, fewest=fewest, most=most):
             return _emit_repeat(code, inner, fewest, most, then)
@@ -85,16 +85,16 @@ def _add(code: list[Instruction], instruction: Instruction) -> int:
 
 Charge = Callable[[int], None]
 
-_REMEMBERED = 8_000  # threads and transitions kept per pattern; beyond that the memory is emptied
+_REMEMBERED = 8_000  # threads and transitions cached per pattern; above that the cache is cleared
 _LONGEST_CHUNK = 2048  # characters paid for together, and
 _SPENT_AT_ONCE = 50_000  # what they may cost at most
 
-# What stands beside a position, as far as an assertion can tell.
+# What is beside a position, as far as assertions need it.
 _EDGE, _NEWLINE, _WORD, _OTHER = range(4)
 
 
 class _State:
-    """A set of threads waiting before a position, and what stands before it."""
+    """A set of threads waiting before a position, and what is before it."""
 
     __slots__ = ("before", "closures", "cost", "next", "threads")
 
@@ -126,17 +126,17 @@ class Pattern:
         state = self._state(frozenset(), _EDGE)
         length = self._chunk
         for chunk in range(0, len(text), length):
-            spent = 0
+            cost = 0
             for char in text[chunk : chunk + length]:
-                spent += state.cost
+                cost += state.cost
                 following = state.next.get(char)
                 if following is None:
                     following = self._step(state, char)
                 if following is _MATCHED:
-                    charge(spent)
+                    charge(cost)
                     return True
                 state = following
-            charge(spent)
+            charge(cost)
         charge(state.cost)
         return self._closure(state, _EDGE) is None
 
@@ -154,9 +154,9 @@ class Pattern:
         return following
 
     def _state(self, threads: frozenset[int], before: int) -> _State:
-        known = self._states.get((threads, before))
-        if known is not None:
-            return known
+        cached = self._states.get((threads, before))
+        if cached is not None:
+            return cached
         if self._room < 0:
             self._forget()
         state = _State(threads, before, self._cost(threads))
@@ -165,10 +165,10 @@ class Pattern:
         return state
 
     def _forget(self) -> None:
-        """States lead to each other in circles, which are taken apart so that their memory is free at once."""
-        known, self._states = self._states, {}
+        """States refer to each other in cycles, which are broken so that their memory is freed at once."""
+        states, self._states = self._states, {}
         self._room = _REMEMBERED
-        for state in list(known.values()):
+        for state in list(states.values()):
             state.next = {}
 
     def _closure(self, state: _State, after: int) -> tuple[int, ...] | None:
@@ -198,7 +198,7 @@ class Pattern:
         return result
 
     def _cost(self, threads: frozenset[int]) -> int:
-        """The price of one step from here, by the instructions that could be reached were every assertion true."""
+        """The price of one step from here, by the instructions that could be reached if every assertion were true."""
         code = self._automaton.code
         stack = [*threads, self._automaton.start]
         seen = set(stack)
@@ -217,7 +217,7 @@ def _price(threads: int) -> int:
 
 @lru_cache(maxsize=256)
 def price_of_compiling(pattern: str) -> int:
-    """In steps, by the size that the pattern has when repetitions and characters regardless of case are written out."""
+    """In steps, by the size of the pattern with repetitions and case-insensitive characters expanded."""
     each = len(pattern)
     of_groups = 1
     for match in _REPEATED.finditer(pattern):
@@ -241,7 +241,7 @@ _BETWEEN = lazy_regex(rf"({_CHARACTER})-(?=({_CHARACTER}))", re.DOTALL)
 
 
 def _width(pattern: str) -> int:
-    """How many characters stand in ranges, as far as they are folded one by one."""
+    """How many characters are in ranges, as far as they are folded one by one."""
     return sum(min(max(_code(high) - _code(low), 0), SMALL_RANGE) + 1 for low, high in _BETWEEN.findall(pattern))
 
 

@@ -1,4 +1,4 @@
-"""RE2 patterns to a tree. Groups only group; laziness is accepted and means nothing when nothing is extracted."""
+"""From RE2 patterns to a tree. Groups only group; laziness is accepted and has no effect when nothing is extracted."""
 
 import re
 from typing import NoReturn
@@ -31,7 +31,7 @@ from perdure.kernel.lazy_regex import lazy_regex
 _LARGEST_REPEAT = 1000  # RE2's own bound
 _DEEPEST = 100
 _LONGEST = 20_000
-LARGEST_FOLDING = 32_768  # characters of ranges that are taken regardless of case
+LARGEST_FOLDING = 32_768  # characters of ranges that are case-insensitive
 
 
 Flags = frozenset[str]
@@ -176,7 +176,7 @@ class _Parser:
         return self._char(self._escaped_char(), flags)
 
     def _class_escape(self, flags: Flags) -> CharSet | None:
-        """`\\d`, `\\pL`, `\\p{Lu}` and their like, in and out of brackets."""
+        r"""`\d`, `\pL`, `\p{Lu}` and similar, inside and outside brackets."""
         kind = self._text[self._at + 1 : self._at + 2]
         if kind.lower() in PERL_CLASSES:
             self._at += 2
@@ -230,15 +230,15 @@ class _Parser:
                 categories += charset.categories
             else:
                 ranges.append(self._range())
-        # Without `s`, a negated class still accepts a newline: RE2 does so unless told otherwise by an option.
-        made = CharSet(joined(ranges), tuple(dict.fromkeys(categories)), negated)
-        return self._folded(made) if "i" in flags else made
+        # Without `s`, a negated class still accepts a newline: RE2 does so unless an option says otherwise.
+        accepted = CharSet(joined(ranges), tuple(dict.fromkeys(categories)), negated)
+        return self._folded(accepted) if "i" in flags else accepted
 
-    def _folded(self, made: CharSet) -> CharSet:
-        self._folding += sum(high - low + 1 for low, high in made.ranges if high - low <= SMALL_RANGE)
+    def _folded(self, charset: CharSet) -> CharSet:
+        self._folding += sum(high - low + 1 for low, high in charset.ranges if high - low <= SMALL_RANGE)
         if self._folding > LARGEST_FOLDING:
             self._fail("the pattern is too large")
-        return made.folded()
+        return charset.folded()
 
     def _bracket_class(self, flags: Flags) -> CharSet | None:
         if posix := re.compile(r"\[:(\^?)([a-z]+):\]").match(self._text, self._at):

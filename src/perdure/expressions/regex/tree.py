@@ -1,6 +1,6 @@
-"""The tree of a pattern. Groups are gone: nothing is extracted.
+"""The tree of a pattern, without groups: nothing is extracted.
 
-Each part knows its `size`: how many instructions it compiles to, before any is made.
+Each part knows its `size`: how many instructions it compiles to, before any is created.
 """
 
 import msgspec
@@ -27,7 +27,7 @@ class Sequence(msgspec.Struct, frozen=True):
     size: int
 
 
-class Choice(msgspec.Struct, frozen=True):
+class Alternation(msgspec.Struct, frozen=True):
     branches: tuple["Tree", ...]
     size: int
 
@@ -41,15 +41,15 @@ class Repeat(msgspec.Struct, frozen=True):
     size: int
 
 
-Tree = Char | Assertion | Sequence | Choice | Repeat
+Tree = Char | Assertion | Sequence | Alternation | Repeat
 
 
 def sequence(parts: list[Tree]) -> Sequence:
     return Sequence(tuple(parts), sum(part.size for part in parts))
 
 
-def choice(branches: list[Tree]) -> Choice:
-    return Choice(tuple(branches), sum(branch.size + 2 for branch in branches))
+def choice(branches: list[Tree]) -> Alternation:
+    return Alternation(tuple(branches), sum(branch.size + 2 for branch in branches))
 
 
 def repeat(inner: Tree, fewest: int, most: int | None) -> Repeat:

@@ -1,1 +1,1 @@
-"""What the database providers share: statements and their values, one transaction per task, JSON-safe results."""
+"""What the database providers share: statements and their values, one transaction per task, results as JSON."""

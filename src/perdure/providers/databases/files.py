@@ -12,24 +12,24 @@ from perdure.providers.failure import ProviderFailure
 
 MEMORY = ":memory:"
 
-_OURS = 0x50455244  # the mark (`application_id`) of the engine's own files
-_MARK_AT = 68  # where a SQLite file has it
+_OURS = 0x50455244  # the `application_id` of the engine's own files
+_MARK_AT = 68  # its offset in a SQLite file
 
-_LOCK = re.compile(r"(?P<store>.+)-owner\d+")  # beside a store that somebody works on
+_LOCK = re.compile(r"(?P<store>.+)-owner\d+")  # beside a store that is in use
 
 
 def keep_private() -> None:
-    """Files that this process creates from now on are its user's alone, unless the operator shares them."""
+    """Files that this process creates from now on are readable by its user only, unless the operator shares them."""
     os.umask(0o777 & ~folder_mode(_mode()))
 
 
 def create_shared(path: str) -> None:
-    """SQLite gives a new file to its owner alone, whatever the operator says; one that is there keeps its mode."""
+    """SQLite makes a new file private, whatever the operator configured; an existing file keeps its mode."""
     if _mode() & 0o077 and path != MEMORY:
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _mode()))
         except OSError:
-            return  # it is there, or whoever opens it next tells why it cannot be had
+            return  # it exists, or opening it will report why it cannot be used
 
 
 def _mode() -> int:
@@ -37,7 +37,7 @@ def _mode() -> int:
 
 
 def attached_path(name: str | None, folders: Sequence[str] | None, prefix: str, setting: str) -> str:
-    """Likewise for a statement that names the file: the library finds it from the working directory."""
+    """Likewise for a statement that names the file: the library resolves it from the working directory."""
     if name is None:
         raise _forbidden(prefix, "ATTACH: write the name of the file as a text, not as an expression or a parameter")
     return name if name in ("", MEMORY) else database_path(_absolute(name), folders, prefix, setting)
@@ -48,7 +48,7 @@ def _absolute(name: str) -> str:
 
 
 def database_path(name: str, folders: Sequence[str] | None, prefix: str, setting: str) -> str:
-    """The file as it may be opened. A relative name is looked for in the first folder; where none is set, in ours."""
+    """The file as it may be opened. A relative name is resolved in the first folder, or in the working directory."""
     if name in ("", MEMORY):
         return MEMORY
     roots = [Path.cwd()] if folders is None else [Path(folder).resolve() for folder in folders]
@@ -83,7 +83,7 @@ def is_ours(path: Path) -> bool:
 
 
 def store_below(folder: Path) -> Path | None:
-    """A store of Perdure in this folder or deeper: one that somebody works on, or a copy of one."""
+    """A store of Perdure in this folder or deeper: one that is in use, or a copy of one."""
     for place, _, names in os.walk(folder):
         for name in names:
             lock = _LOCK.fullmatch(name)
@@ -94,11 +94,11 @@ def store_below(folder: Path) -> Path | None:
     return None
 
 
-_looked_at: dict[Path, tuple[int, int, int]] = {}  # files without the mark, as they were when they were read
+_looked_at: dict[Path, tuple[int, int, int]] = {}  # files without the mark, with their state when they were read
 
 
 def _is_marked_now(path: Path) -> bool:
-    """A file is read once for as long as it does not change: a folder may hold very many."""
+    """A file is read only once unless it changes: a folder may contain very many."""
     try:
         status = path.stat()
     except OSError:
@@ -115,7 +115,7 @@ def _is_marked_now(path: Path) -> bool:
 
 
 def _is_store(path: Path) -> bool:
-    """By its mark; of a new one that may still lie in the write-ahead log, but then somebody works on it."""
+    """By its mark; that of a new store may still be in the write-ahead log, but then the store is in use."""
     return _has_mark(path) or any(map(_LOCK.fullmatch, _beside(path)))
 
 

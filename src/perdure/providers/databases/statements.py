@@ -1,7 +1,7 @@
-"""SQL text taken apart: single statements, and the places in them that wait for values.
+"""SQL text split into statements, and the placeholders in them.
 
-Only as much of each grammar is known as is needed to tell code from quoted text and comments. A place is written in the
-database's own style and rewritten to a number, so that one list or map of values serves several statements.
+Only as much of each grammar is known as is needed to tell code from quoted text and comments. A placeholder is written
+in the database's own style and rewritten to a number, so that one list or map of values serves several statements.
 """
 
 import re
@@ -11,12 +11,12 @@ from typing import Any
 
 
 class BadStatement(ValueError):
-    """The text and its values do not fit together; nothing was sent."""
+    """The text and its values do not match; nothing was sent."""
 
 
 @dataclass(frozen=True)
 class Grammar:
-    """`place` matches a placeholder: group `number` or `name` where it has one, neither where its turn decides."""
+    """`place` matches a placeholder: group `number` or `name` where it has one, neither if its position decides."""
 
     place: str
     reference: str  # how the n-th value is referred to
@@ -52,13 +52,13 @@ SQLITE = Grammar(
 @dataclass(frozen=True, slots=True)
 class Placeholder:
     text: str
-    key: int | str | None  # a number from 1, a name, or None: the next in turn
+    key: int | str | None  # a number from 1, a name, or None: the next one
 
 
 @dataclass
-class Statement:
+class SqlStatement:
     parts: list[str | Placeholder] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)  # the first few, in capitals
+    words: list[str] = field(default_factory=list)  # the first few, in upper case
 
     @property
     def text(self) -> str:
@@ -66,7 +66,7 @@ class Statement:
 
     @property
     def is_transaction_control(self) -> bool:
-        """Whether it would begin or end the transaction that its task is."""
+        """Whether it would begin or end the task's transaction."""
         match self.words:
             case ["ROLLBACK", *rest]:
                 return "TO" not in rest
@@ -77,10 +77,10 @@ class Statement:
         return False
 
 
-def split(text: str, grammar: Grammar) -> list[Statement]:
-    """The statements of a text; what is only comment is none."""
-    statements = [Statement()]
-    depth = 0  # inside the body of a trigger or an SQL function, where a semicolon ends nothing
+def split(text: str, grammar: Grammar) -> list[SqlStatement]:
+    """The statements of a text; a mere comment is not one."""
+    statements = [SqlStatement()]
+    depth = 0  # inside the body of a trigger or an SQL function, where a semicolon does not end the statement
     position = 0
     scanner = grammar.scanner()
     while position < len(text):
@@ -97,7 +97,7 @@ def split(text: str, grammar: Grammar) -> list[Statement]:
             case "word":
                 depth = _depth(depth, statement, token.group().upper())
             case "end" if depth == 0:
-                statements.append(Statement())
+                statements.append(SqlStatement())
                 position = end
                 continue
         if token.group("place") is not None:
@@ -124,7 +124,7 @@ def _end_of_comment(text: str, start: int, is_nested: bool) -> int:
     return len(text)
 
 
-def _depth(depth: int, statement: Statement, word: str) -> int:
+def _depth(depth: int, statement: SqlStatement, word: str) -> int:
     before = statement.words[-1] if statement.words else ""
     is_trigger = statement.words[:1] == ["CREATE"] and "TRIGGER" in statement.words[1:4]
     if len(statement.words) < 4:
@@ -144,12 +144,12 @@ def _key(token: "re.Match[str]") -> int | str | None:
     return int(number) if number else groups.get("name")
 
 
-Bound = tuple[Statement, str, list[Any]]
+Bound = tuple[SqlStatement, str, list[Any]]
 """A statement, its text as it is sent, and its values."""
 
 
-def bind(statements: Iterable[Statement], values: Any, grammar: Grammar) -> list[Bound]:
-    """Give the places their values. Without values the text is sent as it is written."""
+def bind(statements: Iterable[SqlStatement], values: Any, grammar: Grammar) -> list[Bound]:
+    """Bind values to the placeholders. Without values the text is sent as written."""
     if not values:
         return [(statement, statement.text, []) for statement in statements]
     giver = _NamedValues(values) if isinstance(values, Mapping) else _ListedValues(values)
@@ -158,7 +158,7 @@ def bind(statements: Iterable[Statement], values: Any, grammar: Grammar) -> list
     return bound
 
 
-def _numbered(statement: Statement, giver: "_NamedValues | _ListedValues", reference: str) -> tuple[str, list[Any]]:
+def _numbered(statement: SqlStatement, giver: "_NamedValues | _ListedValues", reference: str) -> tuple[str, list[Any]]:
     values: list[Any] = []
     numbers: dict[int | str, int] = {}
     texts = []
@@ -186,7 +186,7 @@ class _NamedValues:
         return place.key, self.values[place.key]
 
     def check(self) -> None:
-        """A map may hold more than one text needs."""
+        """A map may contain more than one text needs."""
 
 
 class _ListedValues:

@@ -1,10 +1,9 @@
-"""One task, one transaction: everything its statements do is kept, or nothing.
+"""One task, one transaction: all changes of its statements are kept, or none.
 
-The work is done by a thread of its own, so that neither a slow query nor a large result holds up the event loop. A stop
-is asked for from outside until the thread has ended; a thread that was asked to stop never commits.
-
-Databases that are libraries do it in a subprocess besides: what a statement takes is bounded there
-by the operating system, and one that does not stop is killed.
+The work is done in a separate thread, so that neither a slow query nor a large result delays the event loop. A stop is
+requested repeatedly until the thread has ended; a thread that was asked to stop never commits. Databases that are
+libraries also run in a subprocess: there the operating system limits what a statement uses, and one that does not stop
+is killed.
 """
 
 import asyncio
@@ -16,28 +15,28 @@ from typing import Any, Protocol
 import msgspec
 
 from perdure.kernel import jsontext
-from perdure.providers.databases.statements import BadStatement, Bound, Grammar, Statement, bind, split
+from perdure.providers.databases.statements import BadStatement, Bound, Grammar, SqlStatement, bind, split
 from perdure.providers.external_texts import Script, read_text
 from perdure.providers.failure import Exhausted, ProviderFailure
 from perdure.providers.off_loop import run_in_thread
 from perdure.providers.policy import bytes_of, policy_in_force
 from perdure.providers.task_outcomes import RESULT_LIMIT
 
-_ASKED_EVERY = 0.1  # seconds between two wishes that the statement should stop: one may fall between two statements
-_GRACE = 4.0  # seconds; below the worker's own patience, so that it is us who say how the task ended
+_ASKED_EVERY = 0.1  # seconds between two requests to stop the statement: one may fall between two statements
+_GRACE = 4.0  # seconds; less than the worker waits, so that this module reports how the task ended
 
 ROOM = 768 * 1024 * 1024
-"""Bytes of memory for a result on its way, and for what a library does not count."""
+"""Bytes of memory for a result in transfer, and for what a library does not count."""
 
 
-class Command(msgspec.Struct, forbid_unknown_fields=True):
-    """One of `commands` that brings its own values."""
+class SqlCommand(msgspec.Struct, forbid_unknown_fields=True):
+    """One of `commands` with its own values."""
 
     command: str
     params: list[Any] | dict[str, Any] | None = None
 
 
-class Timeouts(msgspec.Struct, forbid_unknown_fields=True):
+class DatabaseTimeouts(msgspec.Struct, forbid_unknown_fields=True):
     """Seconds. `total`, or else `read`, bounds the whole task; `connect` how long a connection may take."""
 
     connect: float = 10.0
@@ -45,14 +44,14 @@ class Timeouts(msgspec.Struct, forbid_unknown_fields=True):
     total: float | None = None
 
     @classmethod
-    def of(cls, timeout: "Timeouts | float | None") -> "Timeouts":
-        if not isinstance(timeout, Timeouts):
+    def of(cls, timeout: "DatabaseTimeouts | float | None") -> "DatabaseTimeouts":
+        if not isinstance(timeout, DatabaseTimeouts):
             return cls(total=timeout)
         return cls(timeout.connect, timeout.read, timeout.read if timeout.total is None else timeout.total)
 
 
 class StatementResult:
-    """What one statement gave: rows under columns, or a number of changed rows."""
+    """The result of one statement: rows under columns, or a number of changed rows."""
 
     __slots__ = ("changed", "columns", "rows")
 
@@ -62,15 +61,15 @@ class StatementResult:
         self.changed = max(changed, 0)
 
 
-class Session(Protocol):
-    """A connection to one kind of database. All verbs but `interrupt` are used by one thread."""
+class DatabaseSession(Protocol):
+    """A connection to one kind of database. All methods but `interrupt` are called in one thread."""
 
     grammar: Grammar
     prefix: str
 
     def open(self) -> None: ...
 
-    def begin(self, statements: list[Statement]) -> None: ...
+    def begin(self, statements: list[SqlStatement]) -> None: ...
 
     def execute(self, text: str, values: list[Any]) -> StatementResult: ...
 
@@ -83,15 +82,15 @@ class Session(Protocol):
         """Stop the statement that is running, if there is one. Called from another thread; may fail."""
 
     def explain(self, error: Exception) -> ProviderFailure | None:
-        """What the database's own exception means; None for one that is not its own."""
+        """The meaning of the database's own exception; None for any other."""
 
 
-StatementTexts = str | list[str | Command]
+StatementTexts = str | list[str | SqlCommand]
 
 
 @dataclass(frozen=True)
 class Statements:
-    """The statements as a task names them. `script` comes before `…_b64`, that before plain text."""
+    """The statements of a task. `script` takes precedence over `…_b64`, and that over plain text."""
 
     command: str | None
     commands: StatementTexts | None
@@ -127,7 +126,7 @@ class Statements:
         return plain
 
     def _bound(self, plain: StatementTexts, grammar: Grammar) -> list[Bound]:
-        """Values of the task belong to all its statements together; a command may bring its own."""
+        """Values of the task are shared by all its statements; a command may have its own."""
         items = [plain] if isinstance(plain, str) else plain
         shared = [statement for item in items if isinstance(item, str) for statement in split(item, grammar)]
         of_all = iter(bind(shared, self.params, grammar))
@@ -141,7 +140,7 @@ class Statements:
 
 
 def _one_of(**choices: Any) -> Any:
-    """The one that is given; of several names for one thing only one may be used."""
+    """The one that is set; of several names for one thing only one may be used."""
     present = {name: value for name, value in choices.items() if value is not None}
     if len(present) > 1:
         raise BadStatement(f"give one of {' and '.join(present)}, not both")
@@ -149,17 +148,17 @@ def _one_of(**choices: Any) -> Any:
 
 
 def subprocess_memory(memory: str) -> int:
-    """Bytes that the subprocess of a database library may have, of which the library itself may have `memory`."""
+    """Bytes that the subprocess of a database library may use; the library itself may use `memory` of them."""
     return bytes_of(memory) + ROOM
 
 
 def limited(total: float | None) -> float:
-    """The time of a whole task, which the operator's policy bounds."""
+    """The time limit of a whole task, bounded by the operator's policy."""
     most = policy_in_force().database_seconds
     return most if total is None else min(total, most)
 
 
-async def run_transaction(session: Session, statements: Statements, total: float | None) -> msgspec.Raw:
+async def run_transaction(session: DatabaseSession, statements: Statements, total: float | None) -> msgspec.Raw:
     """The task's result as JSON text; `ProviderFailure` with the session's prefix when it has none."""
     transaction = _Transaction(session, statements)
     try:
@@ -181,14 +180,14 @@ class _Stopped(Exception):
 
 
 class _Transaction:
-    def __init__(self, session: Session, work: Statements) -> None:
+    def __init__(self, session: DatabaseSession, work: Statements) -> None:
         self.session = session
         self.work = work
         self.is_stopped = False
         self.ended = run_in_thread(self._transact, "perdure-database")
 
     async def stop(self) -> None:
-        """Ask until the thread has ended, within reason: it may hang in a connection that is not answered."""
+        """Ask until the thread has ended, up to a limit: it may hang in a connection that does not respond."""
         self.is_stopped = True
         loop = asyncio.get_running_loop()
         until = loop.time() + _GRACE
@@ -232,7 +231,7 @@ class _Transaction:
             session.close()
 
     def _encoded(self, result: dict[str, Any]) -> msgspec.Raw:
-        """The result as text: written here, where it holds up nobody, and judged while everything can be undone."""
+        """The result as text: encoded here, where it delays nothing, and checked while everything can be undone."""
         text = jsontext.encode_finite(result)  # values are plain already
         if len(text) > RESULT_LIMIT:
             message = f"the result has {len(text)} bytes, {RESULT_LIMIT} are allowed: ask for less at a time"
@@ -246,7 +245,7 @@ class _Transaction:
 
 
 def _result(answers: list[StatementResult]) -> dict[str, Any]:
-    """Of several statements the last that gave rows speaks; if none did, all changed rows are counted."""
+    """Of several statements the last one with rows counts; if there is none, all changed rows are counted."""
     for answer in reversed(answers):
         if answer.columns is not None:
             return {"rows": answer.rows, "row_count": len(answer.rows), "columns": answer.columns}

@@ -1,4 +1,4 @@
-"""What databases hold, as JSON can carry it. Nothing loses digits: what no JSON number can say becomes text."""
+"""Database values as JSON data. No digits are lost: what no JSON number can represent becomes text."""
 
 import base64
 import math
@@ -13,8 +13,8 @@ from perdure.providers.failure import ProviderFailure
 def plain(value: Any) -> Any:
     """The value as JSON data.
 
-    A decimal is a number where a double says exactly the same, else text. Instants are ISO 8601, those with a zone in
-    UTC; bytes are base64; what has no form of its own (addresses, ranges, uuids) is the text it is written as.
+    A decimal is a number if a double represents it exactly, otherwise text. Instants are ISO 8601, those with a zone in
+    UTC; bytes are base64; values without a JSON form (addresses, ranges, uuids) become their text.
     """
     match value:
         case None | bool() | int() | str():
@@ -53,7 +53,7 @@ def _number(value: Decimal) -> int | float | str:
 
 
 def _duration(value: timedelta) -> str:
-    """`P1DT2H3.5S`; of a negative one every part is negative, as PostgreSQL writes it."""
+    """`P1DT2H3.5S`; in a negative one every part is negative, as in PostgreSQL."""
     sign = -1 if value < timedelta(0) else 1
     value = abs(value)
     minutes, seconds = divmod(value.seconds, 60)
@@ -69,15 +69,15 @@ def _duration(value: timedelta) -> str:
 
 
 def unique(names: Iterable[str]) -> list[str]:
-    """Column names of which a row can be made: a second `id` is `id_2`."""
-    taken: dict[str, None] = {}
+    """Column names that are unique in a row: a second `id` is `id_2`."""
+    unique_names: dict[str, None] = {}
     for name in names:
         free, count = name, 1
-        while free in taken:
+        while free in unique_names:
             count += 1
             free = f"{name}_{count}"
-        taken[free] = None
-    return list(taken)
+        unique_names[free] = None
+    return list(unique_names)
 
 
 def table(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> tuple[list[str], list[dict[str, Any]]]:
@@ -87,16 +87,16 @@ def table(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> tuple[list[s
 
 
 def bounded(rows: Iterable[Sequence[Any]], limit: int, prefix: str) -> list[Sequence[Any]]:
-    """The rows, counted while they are read: what is too large for a result is not kept first."""
-    kept: list[Sequence[Any]] = []
+    """The rows, counted while they are read: a result that is too large is not collected first."""
+    collected: list[Sequence[Any]] = []
     size = 0
     for row in rows:
         size += 2 + sum(map(_size, row))
         if size > limit:
             message = f"the result has more than {limit} bytes; ask for less at a time"
             raise ProviderFailure(f"{prefix}.TooLarge", message, retryable=False, details={"limit": limit})
-        kept.append(row)
-    return kept
+        collected.append(row)
+    return collected
 
 
 def _size(value: Any) -> int:

@@ -1,1 +1,1 @@
-"""Warm subprocesses for functions that must be stoppable, or must not take the engine down with them."""
+"""Warm subprocesses for functions that must be stoppable, or must not crash the engine."""

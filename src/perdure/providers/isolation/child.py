@@ -1,11 +1,11 @@
-"""The subprocess: takes one order at a time from its parent, and ends when the parent does.
+"""The subprocess: executes one call at a time for its parent, and ends when the parent does.
 
-It is two processes. The *head* imports what every order needs, runs nothing of a user, and forks; the *fork* carries
-out orders of one family of runs. For another family it is replaced by a new fork, so that nothing which one run leaves
-in memory (modules, variables, working directory, environment) is there for another.
+It consists of two processes. The *head* imports what every call needs, runs no user code, and forks; the *fork*
+executes calls of one family of runs. For another family it is replaced by a new fork, so that nothing that one run
+leaves in memory (modules, variables, working directory, environment) is visible to another.
 
-The protocol has its own socket, one per fork. What user code prints becomes log lines; what it writes past Python
-lands in a pipe that the parent reads, so nothing can be mistaken for a frame.
+The protocol has its own socket, one per fork. What user code prints becomes log lines; what it writes directly to the
+file descriptors goes into a pipe that the parent reads, so nothing can be mistaken for a frame.
 """
 
 import asyncio
@@ -33,23 +33,25 @@ from perdure.providers.isolation import frames
 from perdure.providers.policy import Policy, use_policy
 from perdure.providers.registry import SHIPPED, Provider, shared
 from perdure.providers.source_loading import load
-from perdure.providers.task_outcomes import describe, settle
+from perdure.providers.task_outcomes import describe, to_outcome
 
 _CHUNK = 1 << 16
 _TERMINATED = 128 + signal.SIGTERM
-_OUTPUT_LIMIT = 1 << 20  # bytes per order and stream that become log lines
-_GROWN = 256 * 1024 * 1024  # bytes in memory after which a child with a bound makes room for a new one
+_OUTPUT_LIMIT = 1 << 20  # bytes per call and stream that become log lines
+_MOST_LINES = 10_000  # of these
+_GROWN = 256 * 1024 * 1024  # bytes of memory after which a child with a limit is replaced
 
-PARENT_GONE = 81  # exit code of a fork that its parent needs no more
+PARENT_GONE = 81  # exit code of a fork that its parent no longer needs
 
 
 class ParentConnection:
-    """The socket to the parent, with the rule that a question is answered before anything else comes."""
+    """The socket to the parent; a request is answered before anything else is sent."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._reader = frames.FrameReader()
-        self._sending = threading.Lock()  # user code may log from threads of its own
+        self.limit: int | None = None  # bytes that the parent accepts at once
+        self._sending = threading.Lock()  # user code may log from its own threads
         self._asking = threading.Lock()
 
     def receive(self) -> frames.Frame:
@@ -61,11 +63,16 @@ class ParentConnection:
         return frame
 
     def send(self, frame: frames.Frame) -> None:
+        """Raises `ProviderFailure` for a frame that the parent would not accept."""
         data = frames.encode_frame(frame)
+        if self.limit is not None and len(data) > self.limit:
+            raise ProviderFailure(
+                Code.RESULT_TOO_LARGE, f"{len(data)} bytes are told at once, {self.limit} are allowed", retryable=False
+            )
         with self._sending:
             self._socket.sendall(data)
 
-    def ask(self, verb: str, *arguments: Any) -> Any:
+    def request(self, verb: str, *arguments: Any) -> Any:
         with self._asking:
             self.send(frames.ParentRequest(verb, list(arguments)))
             answer = self.receive()
@@ -79,36 +86,36 @@ class ParentConnection:
             case _:
                 raise AssertionError(f"the parent answered with {type(answer).__name__}")
 
-    def tell(self, verb: str, *arguments: Any) -> None:
+    def notify(self, verb: str, *arguments: Any) -> None:
         self.send(frames.Notification(verb, list(arguments)))
 
 
 class ParentSecrets:
-    """Secrets stay with the parent, which must know which ones to keep out of the logs."""
+    """Secrets stay with the parent, which must know what to keep out of the logs."""
 
     def __init__(self, line: ParentConnection) -> None:
         self._line = line
 
     def __getitem__(self, name: str) -> str:
-        value: str = self._line.ask("secret", name)
+        value: str = self._line.request("secret", name)
         return value
 
     def are_in(self, text: str) -> bool:
-        is_found: bool = self._line.ask("is_secret_in", text)
+        is_found: bool = self._line.request("is_secret_in", text)
         return is_found
 
     def redact(self, value: Any) -> Any:
-        return jsontext.decode(self._line.ask("redact", jsontext.encode(value)))
+        return jsontext.decode(self._line.request("redact", jsontext.encode(value)))
 
 
 class LogStream(io.RawIOBase):
-    """Turns what user code prints into log lines, in order with everything else it says."""
+    """Turns what user code prints into log lines, in order with its other messages."""
 
     def __init__(self, line: ParentConnection, stream: str) -> None:
         self._line = line
         self._fields = {"stream": stream}
         self._begun = b""
-        self._room = _OUTPUT_LIMIT
+        self._room, self._lines = _OUTPUT_LIMIT, _MOST_LINES
 
     def as_text(self) -> io.TextIOWrapper:
         return io.TextIOWrapper(self, "utf-8", "backslashreplace", write_through=True)
@@ -121,34 +128,35 @@ class LogStream(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        text = bytes(data)
+        text = bytes(data[: max(0, self._room)])
         if self._room > 0:
-            self._room -= len(text)
-            *whole, self._begun = (self._begun + text).split(b"\n")
+            self._room -= len(data)
+            *whole, self._begun = (self._begun + text).split(b"\n", self._lines)
             for line in whole:
                 self._say(line.decode("utf-8", "replace"))
-            if self._room <= 0:
-                self._begun = b""
-                self._say(f"[more than {_OUTPUT_LIMIT} bytes printed; the rest is not shown]")
-        return len(text)
+            self._lines -= len(whole)
+            if self._room <= 0 or self._lines <= 0:
+                self._room, self._begun = 0, b""
+                self._say(f"[more than {_OUTPUT_LIMIT} bytes or {_MOST_LINES} lines printed; the rest is not shown]")
+        return len(data)
 
     def finish(self) -> None:
-        """The order has ended: the next one starts a line of its own, with fresh room."""
+        """The call has ended: the next one starts a new line, with a new limit."""
         if self._begun:
             self.write(b"\n")
-        self._room = _OUTPUT_LIMIT
+        self._room, self._lines = _OUTPUT_LIMIT, _MOST_LINES
 
     def _say(self, line: str) -> None:
-        self._line.tell("log", "info", line, self._fields)
+        self._line.notify("log", "info", line, self._fields)
 
 
 class CallRunner:
-    """Carries out orders; at most one is current."""
+    """Executes calls; at most one at a time."""
 
     def __init__(self, line: ParentConnection) -> None:
         self._line = line
-        self._cancellation: Cancellation | None = None  # present while a function runs that can hear a cancel
-        self._interrupt: Callable[[], object] | None = None  # present while a coroutine runs
+        self._cancellation: Cancellation | None = None  # set while a function runs that can notice a cancel
+        self._interrupt: Callable[[], object] | None = None  # set while a coroutine runs
         self._out = LogStream(line, "stdout")
         self._err = LogStream(line, "stderr")
 
@@ -156,13 +164,18 @@ class CallRunner:
         signal.signal(signal.SIGTERM, self._on_terminate)
         sys.stdout, sys.stderr = self._out.as_text(), self._err.as_text()
         while True:
-            order = self._line.receive()
-            assert isinstance(order, frames.CallRequest)
-            ended = self._carry_out(order)
+            call = self._line.receive()
+            assert isinstance(call, frames.CallRequest)
+            self._line.limit = call.result_limit + frames.SLACK
+            result = self._execute(call)
             self._out.finish()
             self._err.finish()
-            self._line.send(ended)
-            if ended.is_worn:
+            try:
+                self._line.send(result)
+            except ProviderFailure as failure:  # its message or its details are too large
+                result = frames.CallResult(describe(failure, ""), is_worn=result.is_worn)
+                self._line.send(result)
+            if result.is_worn:
                 _leave()
 
     def _on_terminate(self, number: int, frame: FrameType | None) -> None:
@@ -171,18 +184,18 @@ class CallRunner:
         elif self._cancellation is not None and self._cancellation.is_heeded:
             self._cancellation.request()
         else:
-            os._exit(_TERMINATED)  # nobody would listen
+            os._exit(_TERMINATED)  # nobody would notice
 
-    def _carry_out(self, order: frames.CallRequest) -> frames.CallResult:
+    def _execute(self, call: frames.CallRequest) -> frames.CallResult:
         try:
-            _go_to(order.folder)
-            use_policy(msgspec.json.decode(order.policy, type=Policy))
-            provider = _find(order)
+            _go_to(call.folder)
+            use_policy(msgspec.json.decode(call.policy, type=Policy))
+            provider = _find(call)
         except Exception as error:
             return frames.CallResult(Failed(Code.PROVIDER_FAULT, str(error), False), is_found=False)
         try:
             return frames.CallResult(
-                settle(self._call(provider, order), order.result_limit), is_worn=_has_grown(provider)
+                to_outcome(self._call(provider, call), call.result_limit), is_worn=_has_grown(provider)
             )
         except BaseException as error:  # SystemExit of a user's function ends the task, not the child
             is_worn = isinstance(error, MemoryError | Exhausted) or _has_grown(provider)
@@ -190,18 +203,18 @@ class CallRunner:
         finally:
             self._cancellation = None
 
-    def _call(self, provider: Provider, order: frames.CallRequest) -> Any:
+    def _call(self, provider: Provider, call: frames.CallRequest) -> Any:
         function = provider.function
         context: Any = None
         if function.wants_context:
             self._cancellation = Cancellation()
-            port = CallPort(self._line.ask, self._line.tell)
+            port = CallPort(self._line.request, self._line.notify)
             secrets, effects = ParentSecrets(self._line), EffectQueue()
-            context = BlockingContext(order.assignment, port, secrets, self._cancellation, effects)
+            context = BlockingContext(call.assignment, port, secrets, self._cancellation, effects)
             if function.is_coroutine:
                 context = context.for_coroutines
-        payload = jsontext.decode(order.assignment.input) if function.wants_input else None
-        value = function.invoke(jsontext.decode(order.assignment.arguments), payload, context)
+        payload = jsontext.decode(call.assignment.input) if function.wants_input else None
+        value = function.invoke(jsontext.decode(call.assignment.arguments), payload, context)
         return asyncio.run(self._await(value)) if iscoroutine(value) else value
 
     async def _await(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -220,33 +233,33 @@ class CallRunner:
             self._interrupt = None
 
 
-def _find(order: frames.CallRequest) -> Provider:
-    if sys.path != order.import_path:
-        sys.path[:] = order.import_path
-    name = order.assignment.provider
-    if order.origin == SHIPPED.get(name) and (ours := shared.find(name)) is not None and ours.memory is not None:
-        return ours  # which needs nothing of users
-    for source in order.sources:
+def _find(call: frames.CallRequest) -> Provider:
+    if sys.path != call.import_path:
+        sys.path[:] = call.import_path
+    name = call.assignment.provider
+    if call.origin == SHIPPED.get(name) and (ours := shared.find(name)) is not None and ours.memory is not None:
+        return ours  # needs nothing from users
+    for source in call.sources:
         load(source)
     provider = shared.find(name)
     if provider is None:
-        load(order.origin)  # registered by an import of the host's own
+        load(call.origin)  # registered by an import of the host itself
         provider = shared.find(name)
     if provider is None:
-        raise LookupError(f"{order.origin!r} does not register a provider {name!r} when it is imported")
+        raise LookupError(f"{call.origin!r} does not register a provider {name!r} when it is imported")
     return provider
 
 
 def _go_to(folder: str) -> None:
-    """Relative names mean the same as for the parent, whatever the order before has done."""
+    """Relative names mean the same as in the parent, whatever the previous call has done."""
     try:
         os.chdir(folder)
     except OSError:
-        pass  # it is gone: whoever needs it tells
+        pass  # it is gone: whatever needs it will report that
 
 
 def _has_grown(provider: Provider) -> bool:
-    """Of a provider with a bound: memory that one call has needed is not kept for those that need little."""
+    """For a provider with a limit: memory that one call has needed is not kept for calls that need little."""
     if provider.memory is None:
         return False
     import resource
@@ -256,9 +269,9 @@ def _has_grown(provider: Provider) -> bool:
 
 
 def _leave_with_parent(connection: socket.socket) -> None:
-    """Also a function that never returns must not outlive the engine: wait for the other end to close."""
+    """A function that never returns must not outlive the engine either: wait for the other end to close."""
     poller = select.poll()
-    poller.register(connection.fileno(), 0)  # no events asked for: a hang-up is always told
+    poller.register(connection.fileno(), 0)  # no events requested: a hang-up is always reported
     poller.poll()
     _leave()
 
@@ -268,7 +281,7 @@ def _leave() -> NoReturn:
 
 
 class ForkServer:
-    """Forks, and ends as its fork has ended, unless that was in order."""
+    """Forks, and ends with the exit status of its fork, unless that ended in order."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -277,7 +290,7 @@ class ForkServer:
 
     def serve(self) -> None:
         self._waking.setblocking(False)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the whole group gets it; it is for the fork
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the whole group gets it; it is meant for the fork
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._waking.fileno())
         while True:
@@ -289,13 +302,13 @@ class ForkServer:
                 self._begin()
 
     def _begin(self) -> None:
-        """The parent sends the socket of the next fork, or has gone."""
+        """The parent sends the socket of the next fork, or is gone."""
         _, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
         if self._fork:
             os.kill(self._fork, signal.SIGKILL)
             os.waitpid(self._fork, 0)
             self._fork = 0
-            os.killpg(0, signal.SIGTERM)  # what it has started and left behind
+            os.killpg(0, signal.SIGTERM)  # what it has started and left running
         if not descriptors:
             os._exit(0)
         self._fork = os.fork()
@@ -338,7 +351,7 @@ def main(limit: str | None, memory: int) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    faulthandler.enable(file=2)  # a crash in C code says where, in the pipe the parent reads
+    faulthandler.enable(file=2)  # a crash in C code prints its place into the pipe that the parent reads
     ForkServer(control).serve()
 
 

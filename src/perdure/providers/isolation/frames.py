@@ -66,7 +66,7 @@ class CallResult(msgspec.Struct, array_like=True, tag=6):
     is_found: bool = True
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=repr)  # log fields may hold anything
+_encoder = msgspec.msgpack.Encoder(enc_hook=repr)  # log fields may contain anything
 _decoder = msgspec.msgpack.Decoder(
     CallRequest | ParentReply | ParentRefusal | ParentRequest | Notification | CallResult
 )
@@ -79,10 +79,21 @@ def encode_frame(frame: Frame) -> bytes:
     return _HEAD.pack(len(body)) + body
 
 
-class FrameReader:
-    """Cuts a stream of bytes into frames."""
+SLACK = 1 << 20
+"""Bytes that a frame may have beyond the largest result: everything but the value in it."""
 
-    def __init__(self) -> None:
+
+class FrameTooLarge(ValueError):
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"{size} bytes were to be sent at once, {limit} are allowed")
+        self.size, self.limit = size, limit
+
+
+class FrameReader:
+    """Splits a stream of bytes into frames, none larger than `limit`. Raises what is wrong with them."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
@@ -92,9 +103,13 @@ class FrameReader:
         buffer = self._buffer
         if len(buffer) < _HEAD.size:
             return None
-        end = _HEAD.size + _HEAD.unpack_from(buffer)[0]
+        size = _HEAD.unpack_from(buffer)[0]
+        if self.limit is not None and size > self.limit:
+            raise FrameTooLarge(size, self.limit)
+        end = _HEAD.size + size
         if len(buffer) < end:
             return None
-        frame: Frame = _decoder.decode(memoryview(buffer)[_HEAD.size : end].tobytes())
+        with memoryview(buffer) as whole, whole[_HEAD.size : end] as body:
+            frame: Frame = _decoder.decode(body)
         del buffer[:end]
         return frame

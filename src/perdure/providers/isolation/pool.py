@@ -1,8 +1,8 @@
-"""Warm subprocesses, each with one order at a time. The worker says how many there are.
+"""Warm subprocesses, each with one call at a time. The worker sets how many there are.
 
-A child is started on demand, used again, and replaced after so many orders. What runs code of users forgets everything
-between two families of runs; what has a bound of memory runs none, and keeps nothing between its calls.
-Its death is an outcome of the order it held, and of nothing else.
+A child is started on demand, reused, and replaced after a number of calls. One that runs user code forgets everything
+between two families of runs; one with a memory limit runs none, and keeps nothing between its calls. Its death is an
+outcome of the call it had, and of nothing else.
 """
 
 import asyncio
@@ -20,36 +20,36 @@ from perdure.kernel.ids import family_of
 from perdure.kernel.outcomes import Code, Failed, Outcome
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.isolation import frames
+from perdure.providers.isolation.connections import TAIL, ChildConnection, ChildOutput
 from perdure.providers.process import Process, inherited_environment, open_read_pipe
 from perdure.providers.registry import Provider
-from perdure.providers.text import MARGIN, excerpt_of_end
+from perdure.providers.text import excerpt_of_end
 
 RequestHandler = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
 NotificationHandler = Callable[[str, tuple[Any, ...]], None]
 
 DATA_LIMIT = "RLIMIT_DATA" if sys.platform == "linux" else "RLIMIT_AS"
-"""The limit of what a process may write to; unlike address space a library does not take it without need."""
+"""The limit of what a process may write to; unlike address space, libraries do not reserve it in advance."""
 
-_OUT_OF_MEMORY = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})  # how libraries end that get none
-_TAIL = 4000  # bytes of raw output kept to explain a death
-_OUTPUT_LIMIT = 1 << 20  # bytes of raw output per order that become log lines
+_OUT_OF_MEMORY = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})  # how libraries exit that get none
+_MOST_REQUESTS = 16  # of one child at a time; its own side sends one, and waits
 
 
 class MemoryLimit(NamedTuple):
-    """What a child may have: address space, as the worker says, or written memory, as its provider does."""
+    """What a child may use: address space, set by the worker, or written memory, set by its provider."""
 
     limit: str
     bytes: int
 
 
 class ProcessPools:
-    """All children of one worker: apart from each other are those of different sizes, and what is to be alone."""
+    """All children of one worker: different sizes are kept apart, and so are calls that must run alone."""
 
     def __init__(
-        self, *, idle_children: int, limit_apart: int, orders_per_child: int, memory: int | None, grace: float
+        self, *, idle_children: int, limit_apart: int, calls_per_child: int, memory: int | None, grace: float
     ) -> None:
-        """`kept`: how many of a size may wait for their next order."""
-        self._kept, self._orders_per_child = idle_children, orders_per_child
+        """`idle_children`: how many children of a size may be idle."""
+        self._idle_children, self._calls_per_child = idle_children, calls_per_child
         self._alone = asyncio.Semaphore(limit_apart)
         self._size = MemoryLimit("RLIMIT_AS", memory) if memory else None
         self._grace = grace
@@ -57,20 +57,25 @@ class ProcessPools:
         self._exclusive: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(
-        self, order: frames.CallRequest, provider: Provider, key: str, answer: RequestHandler, hear: NotificationHandler
+        self,
+        call: frames.CallRequest,
+        provider: Provider,
+        key: str,
+        on_request: RequestHandler,
+        on_notification: NotificationHandler,
     ) -> Outcome:
-        """Carry it out; of orders with the same `key`, unless it is empty, one at a time."""
-        is_apart = order.assignment.apart
+        """Execute a call; of calls with the same `key`, unless it is empty, one at a time."""
+        is_apart = call.assignment.apart
         size = self._size if provider.memory is None else MemoryLimit(DATA_LIMIT, provider.memory())
         pool = self._pools.get((is_apart, size))
         if pool is None:
-            orders = 1 if is_apart else self._orders_per_child
-            pool = self._pools[is_apart, size] = ProcessPool(self._kept, orders, size, self._grace)
-        family = family_of(order.assignment.run) if provider.memory is None else ""
+            calls_per_child = 1 if is_apart else self._calls_per_child
+            pool = self._pools[is_apart, size] = ProcessPool(self._idle_children, calls_per_child, size, self._grace)
+        family = family_of(call.assignment.run) if provider.memory is None else ""
         lock = self._exclusive.setdefault(key, asyncio.Lock()) if key else nullcontext()
         async with lock, self._alone if is_apart else nullcontext():
             try:
-                return await pool.run(order, family, answer, hear)
+                return await pool.run(call, family, on_request, on_notification)
             except ChildDied as death:
                 if provider.memory is not None and death.by in _OUT_OF_MEMORY:
                     return _too_large(provider, death)
@@ -89,29 +94,29 @@ def _too_large(provider: Provider, death: "ChildDied") -> Failed:
 class ProcessPool:
     """Children of one size."""
 
-    def __init__(self, idle_children: int, orders_per_child: int, size: MemoryLimit | None, grace: float) -> None:
+    def __init__(self, idle_children: int, calls_per_child: int, size: MemoryLimit | None, grace: float) -> None:
         self._kept = idle_children
-        self._orders_per_child = orders_per_child
+        self._calls_per_child = calls_per_child
         self._size = size
         self._grace = grace
         self._idle: list[ChildProcess] = []
         self._all: set[ChildProcess] = set()
 
     async def run(
-        self, order: frames.CallRequest, family: str, answer: RequestHandler, hear: NotificationHandler
+        self, call: frames.CallRequest, family: str, on_request: RequestHandler, on_notification: NotificationHandler
     ) -> Outcome:
-        """Carry out one order; raises `ChildDied`. Cancelling this stops the child: SIGTERM, grace, SIGKILL.
+        """Execute one call; raises `ChildDied`. Cancelling this stops the child: SIGTERM, grace, SIGKILL.
 
-        A child that was asked to stop is never used again: the signal may arrive after the order has ended.
+        A child that was asked to stop is never used again: the signal may arrive after the call has ended.
         """
         child = await self._take(family)
         is_reusable = False
         try:
-            ended = await child.carry_out(order, answer, hear)
-            is_reusable = not ended.is_worn and child.orders < self._orders_per_child
-            if not ended.is_found and order.assignment.apart:
+            result = await child.execute(call, on_request, on_notification)
+            is_reusable = not result.is_worn and child.calls < self._calls_per_child
+            if not result.is_found and call.assignment.apart:
                 return Failed(NOT_IMPORTED, "its function cannot be imported by another process", False)
-            return ended.outcome
+            return result.outcome
         except asyncio.CancelledError:
             await child.stop(self._grace)
             raise
@@ -129,14 +134,14 @@ class ProcessPool:
         await asyncio.gather(*(child.process.exited for child in children))
 
     async def _take(self, family: str) -> "ChildProcess":
-        self._idle.sort(key=lambda child: child.family == family)  # those of the family are taken first
+        self._idle.sort(key=lambda child: child.family == family)  # those of the family are used first
         while self._idle:
             child = self._idle.pop()
             if child.is_alive:
                 if child.family != family:
                     await child.renew(family)
                 return child
-            self._drop(child)  # somebody killed it while it was idle
+            self._drop(child)  # it was killed while it was idle
         child = await ChildProcess.start(self._size, family)
         self._all.add(child)
         return child
@@ -162,12 +167,13 @@ class ChildProcess:
     _raw: "ChildOutput"
 
     def __init__(self, control: socket.socket) -> None:
-        self.orders = 0
+        self.calls = 0
         self.family = ""
         self._control = control
         self._ended: asyncio.Future[frames.CallResult | None] | None = None  # None: it died
-        self._answer: RequestHandler | None = None
-        self._hear: NotificationHandler | None = None
+        self._on_request: RequestHandler | None = None
+        self._on_notification: NotificationHandler | None = None
+        self._misspoken: Failed | None = None
         self._answering: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -191,7 +197,7 @@ class ChildProcess:
         return child
 
     async def renew(self, family: str) -> None:
-        """From now on it works for this family, and knows nothing of what it has done before."""
+        """From now on it works for this family, and knows nothing of its earlier calls."""
         near, far = socket.socketpair()
         with far:
             before = getattr(self, "_talk", None)
@@ -205,23 +211,27 @@ class ChildProcess:
     def is_alive(self) -> bool:
         return not self._talk.is_over
 
-    async def carry_out(
-        self, order: frames.CallRequest, answer: RequestHandler, hear: NotificationHandler
+    async def execute(
+        self, call: frames.CallRequest, on_request: RequestHandler, on_notification: NotificationHandler
     ) -> frames.CallResult:
-        self.orders += 1
+        self.calls += 1
         self._ended = asyncio.get_running_loop().create_future()
-        self._answer, self._hear = answer, hear
+        self._on_request, self._on_notification = on_request, on_notification
         self._raw.begin()
-        self._talk.say(order)
-        # Shielded: a cancelled order is still heard until `stop` is through with it.
-        ended = await asyncio.shield(self._ended)
-        if ended is None:
+        self._talk.take_up_to(call.result_limit + frames.SLACK)
+        self._talk.say(call)
+        # Shielded: a cancelled call is still read until `stop` has finished.
+        result = await asyncio.shield(self._ended)
+        if self._misspoken is not None:
+            self.kill()
+            raise ChildDied(self._misspoken, await asyncio.shield(self.process.exited))
+        if result is None:
             raise await self._explain_death()
-        self._ended = self._answer = self._hear = None
-        return ended
+        self._ended = self._on_request = self._on_notification = None
+        return result
 
     async def stop(self, grace: float) -> None:
-        """Let the function end by itself, for as long as the grace lasts; then end the process."""
+        """Let the function end by itself within the grace period; then end the process."""
         self.process.signal(signal.SIGTERM)
         try:
             if self._ended is not None:
@@ -238,29 +248,43 @@ class ChildProcess:
         for task in self._answering:
             task.cancel()
 
-    def heard(self, frame: frames.Frame) -> None:
+    def on_frame(self, frame: frames.Frame) -> None:
         match frame:
             case frames.ParentRequest(verb, arguments):
+                if len(self._answering) >= _MOST_REQUESTS or self._talk.has_much_unread:
+                    raise ValueError("it asks, and does not wait for answers")
                 task = asyncio.get_running_loop().create_task(self._reply(verb, tuple(arguments)))
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
-            case frames.Notification(verb, arguments) if self._hear is not None:
-                self._hear(verb, tuple(arguments))
+            case frames.Notification(verb, arguments) if self._on_notification is not None:
+                self._on_notification(verb, tuple(arguments))
             case frames.CallResult() if self._ended is not None and not self._ended.done():
                 self._ended.set_result(frame)
+
+    def misspoke(self, error: Exception) -> None:
+        """It violates the protocol: some code that it runs has taken the connection."""
+        if isinstance(error, frames.FrameTooLarge):
+            facts = {"size": error.size, "limit": error.limit}
+            message = f"the subprocess has sent too much: {error}"
+            failure = Failed(Code.RESULT_TOO_LARGE, message, False, jsontext.encode_finite(facts))
+        else:
+            failure = Failed(Code.PROVIDER_FAULT, f"the subprocess has broken its protocol: {error}", False)
+        self._misspoken = failure
+        self._talk.abort()
+        self.lost(self._talk)
 
     def lost(self, talk: "ChildConnection") -> None:
         if talk is self._talk and self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
     def overhear(self, line: str) -> None:
-        if self._hear is not None:
-            self._hear("log", ("info", line, {"stream": "raw"}))
+        if self._on_notification is not None:
+            self._on_notification("log", ("info", line, {"stream": "raw"}))
 
     async def _reply(self, verb: str, arguments: tuple[Any, ...]) -> None:
-        assert self._answer is not None
+        assert self._on_request is not None
         try:
-            reply: frames.Frame = frames.ParentReply(await self._answer(verb, arguments))
+            reply: frames.Frame = frames.ParentReply(await self._on_request(verb, arguments))
         except ProviderFailure as failure:
             reply = frames.ParentRefusal(failure.code, failure.message)
         except Exception as error:
@@ -268,76 +292,12 @@ class ChildProcess:
         self._talk.say(reply)
 
     async def _explain_death(self) -> ChildDied:
-        # It ends at once as its fork has, unless that lives on with its socket closed, which is of no use.
+        # It ends with its fork, unless that continues with its socket closed, which is of no use.
         await asyncio.wait([self.process.exited], timeout=0.5)
         self.process.signal(signal.SIGKILL)
         code = await asyncio.shield(self.process.exited)
         await asyncio.wait([self._raw.ended], timeout=0.5)
         how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-        facts = {"pid": self.process.pid, "exit_code": code, "output": excerpt_of_end(bytes(self._raw.tail), _TAIL)}
+        facts = {"pid": self.process.pid, "exit_code": code, "output": excerpt_of_end(bytes(self._raw.tail), TAIL)}
         message = f"the subprocess was {how}" if code < 0 else f"the subprocess {how}"
         return ChildDied(Failed(Code.WORKER_DIED, message, True, jsontext.encode_finite(facts)), code)
-
-
-class ChildConnection(asyncio.Protocol):
-    """The connection to one fork of a child."""
-
-    _transport: asyncio.Transport
-
-    def __init__(self, child: ChildProcess) -> None:
-        self.is_over = False
-        self._child = child
-        self._reader = frames.FrameReader()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def say(self, frame: frames.Frame) -> None:
-        self._transport.write(frames.encode_frame(frame))
-
-    def abort(self) -> None:
-        self.is_over = True
-        self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        self._reader.feed(data)
-        while not self.is_over and (frame := self._reader.next()) is not None:
-            self._child.heard(frame)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.is_over = True
-        self._child.lost(self)
-
-
-class ChildOutput(asyncio.Protocol):
-    """What a child writes past Python: lines for the log, and the tail to explain a death."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.tail = bytearray()
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._say = say
-        self._begun = b""
-        self._room = _OUTPUT_LIMIT
-
-    def begin(self) -> None:
-        """A new order: what was said before does not explain its end."""
-        self.tail.clear()
-        self._room = _OUTPUT_LIMIT
-
-    def data_received(self, data: bytes) -> None:
-        self.tail += data
-        del self.tail[: -_TAIL - MARGIN]
-        if self._room <= 0:
-            return
-        self._room -= len(data)
-        *whole, self._begun = (self._begun + data).split(b"\n")
-        for line in whole:
-            self._say(line.decode("utf-8", "replace"))
-        if self._room <= 0:
-            self._begun = b""
-            self._say(f"[more than {_OUTPUT_LIMIT} bytes of output; the rest is not shown]")
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if not self.ended.done():
-            self.ended.set_result(None)

@@ -5,7 +5,7 @@ Only the spelling is translated here; the command itself defines what is done an
 
 from collections.abc import Callable, Sequence
 
-Words = list[str]
+Arguments = list[str]
 
 PLAIN = {
     "validate": ["check"],
@@ -28,12 +28,12 @@ catalog list/get/register; `run` takes --payload, -t STEP, -r local and --dry-ru
 """
 
 
-def translate_arguments(words: Sequence[str]) -> Words:
+def translate_arguments(arguments: Sequence[str]) -> Arguments:
     """The command in our spelling; one that is not an alias is returned unchanged."""
-    if not words:
+    if not arguments:
         return []
-    verb, *rest = words
-    two = _TWO_WORDS.get((verb, rest[0])) if rest else None
+    verb, *rest = arguments
+    two = _TWO_PART_COMMANDS.get((verb, rest[0])) if rest else None
     if two is not None:
         return two(rest[1:])
     if verb == "cleanup":
@@ -42,61 +42,61 @@ def translate_arguments(words: Sequence[str]) -> Words:
         return _register(rest)
     if verb in PLAIN:
         return [*PLAIN[verb], *_renamed(rest, OPTIONS.get(verb, {}))]
-    return list(words)
+    return list(arguments)
 
 
-def _renamed(words: Sequence[str], names: dict[str, str]) -> Words:
+def _renamed(arguments: Sequence[str], names: dict[str, str]) -> Arguments:
     renamed = []
-    for word in words:
-        name, equals, value = word.partition("=")
-        renamed.append(f"{names[name]}{equals}{value}" if name in names else word)
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        renamed.append(f"{names[name]}{equals}{value}" if name in names else argument)
     return renamed
 
 
-def _ages(words: Sequence[str]) -> Words:
+def _ages(arguments: Sequence[str]) -> Arguments:
     """`--older-than-minutes 5`, which is also what is meant without it."""
-    translated: Words = []
+    translated: Arguments = []
     is_age = has_age = False
-    for word in words:
-        name, equals, value = word.partition("=")
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
         if is_age:
-            translated.append(f"{word}m")
+            translated.append(f"{argument}m")
         elif name == "--older-than-minutes":
             translated += ["--older-than", *([f"{value}m"] if equals else ())]
         else:
-            translated.append(word)
+            translated.append(argument)
         has_age = has_age or name in ("--older-than-minutes", "--older-than", "-h", "--help")
         is_age = name == "--older-than-minutes" and not equals
     return translated if has_age else ["--older-than", f"{DEFAULT_AGE}m", *translated]
 
 
-def _register(words: Sequence[str]) -> Words:
+def _register(arguments: Sequence[str]) -> Arguments:
     """`register playbook FILE`, `register FILE`, `register playbook --file FILE`."""
-    rest = list(words[1:] if words[:1] == ["playbook"] else words)
+    rest = list(arguments[1:] if arguments[:1] == ["playbook"] else arguments)
     files = [*_renamed(rest, {"--file": "-f"})]
     if files and not files[0].startswith("-"):
         files = ["-f", *files]
     return ["apply", *files]
 
 
-def _ctx_set(words: Sequence[str]) -> Words:
+def _ctx_set(arguments: Sequence[str]) -> Arguments:
     """`ctx set RUN k=v…`."""
-    run, *rest = words or [""]
+    run, *rest = arguments or [""]
     pairs = [part for word in rest for part in (("--set", word) if "=" in word and word[:1] != "-" else (word,))]
     return ["patch", *filter(None, [run]), *pairs]
 
 
-def _catalog_list(words: Sequence[str]) -> Words:
-    kind = words[:1] if words and not words[0].startswith("-") else ["playbooks"]
-    return ["get", *kind, *words[len(kind) if words[:1] == kind else 0 :]]
+def _catalog_list(arguments: Sequence[str]) -> Arguments:
+    kind = arguments[:1] if arguments and not arguments[0].startswith("-") else ["playbooks"]
+    return ["get", *kind, *arguments[len(kind) if arguments[:1] == kind else 0 :]]
 
 
-def _catalog_get(words: Sequence[str]) -> Words:
-    named = [*words] if words[:1] and words[0] in ("playbook", "playbooks") else ["playbook", *words]
-    return ["get", *named] if "-o" in words or "--json" in words else ["get", *named, "-o", "yaml"]
+def _catalog_get(arguments: Sequence[str]) -> Arguments:
+    named = [*arguments] if arguments[:1] and arguments[0] in ("playbook", "playbooks") else ["playbook", *arguments]
+    return ["get", *named] if "-o" in arguments or "--json" in arguments else ["get", *named, "-o", "yaml"]
 
 
-_TWO_WORDS: dict[tuple[str, str], Callable[[Sequence[str]], Words]] = {
+_TWO_PART_COMMANDS: dict[tuple[str, str], Callable[[Sequence[str]], Arguments]] = {
     ("ctx", "set"): _ctx_set,
     ("catalog", "list"): _catalog_list,
     ("catalog", "get"): _catalog_get,

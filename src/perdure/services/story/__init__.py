@@ -1,0 +1,52 @@
+"""What Story brings: Engrams that come with Perdure, how steps execute, triggers, and the operator's settings."""
+
+from typing import Any
+
+from perdure.services.provider_lists import ProviderList
+
+SHIPPED_ENGRAMS = {
+    "engram:echo@1.0.0": "perdure.services.story.engrams.shipped.echo",
+    "engram:http-request@1.0.0": "perdure.services.story.engrams.shipped.http_request",
+    "engram:json-filter@1.0.0": "perdure.services.story.engrams.shipped.json_filter",
+    "engram:materialize@1.0.0": "perdure.services.story.engrams.shipped.materialize",
+}
+"""The same as in their package, without importing it."""
+
+PROVIDERS = ProviderList(
+    "story",
+    prefixes=("engram.", "engram:"),
+    modules={
+        "engram.command": "perdure.services.story.engrams.command",
+        "engram.container": "perdure.services.story.engrams.image",
+        "engram.http": "perdure.services.story.engrams.endpoint",
+        "engram.stream": "perdure.services.story.streams.bring_task",
+        "engram.topology": "perdure.services.story.streams.topology_task",
+        **SHIPPED_ENGRAMS,
+    },
+    code=frozenset({"engram.command", "engram.container"}),
+    replaceable=frozenset(name for name in SHIPPED_ENGRAMS if not name.startswith("engram:materialize@")),
+)
+"""`materialize` belongs to the engine: it is not replaceable."""
+
+
+def read_settings(setting: str) -> dict[str, Any]:
+    """What an operator has set for Stories: a JSON object, or the path of a file that holds one."""
+    if not setting.strip():
+        return {}
+    from pathlib import Path
+
+    from perdure.dialects.story.plan.settings import BadSetting, Settings
+    from perdure.documents import UnreadableText, read_document
+    from perdure.kernel.errors import PerdureError
+
+    try:
+        text = setting.encode() if setting.lstrip().startswith("{") else Path(setting).read_bytes()
+        settings = read_document(text).data
+        if not isinstance(settings, dict):
+            raise BadSetting("settings are an object: key and value")
+        Settings.read(settings)
+    except (BadSetting, UnreadableText, OSError) as error:
+        raise PerdureError(
+            f"PERDURE_STORY_SETTINGS: {error}", hint="The keys are listed in docs/reference/story.md."
+        ) from None
+    return settings

@@ -1,4 +1,4 @@
-"""Looking after one database: its schema, how it stands, all of it at one moment, and filling an empty one."""
+"""Administration of one database: its schema, its figures, a snapshot of it, and import into an empty one."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ SET idle_in_transaction_session_timeout = 0;
 SET lock_timeout = '10s'
 """
 FILLED = ("runs", "log", "programs", "resources", "inbox", "limits", "permits", "tasks", "memories")
-WRITTEN = f"servers, partitions, editions, large_values, snapshots, {', '.join(FILLED)}"
+WRITTEN = f"servers, partitions, editions, large_values, snapshots, stream_rows, task_logs, {', '.join(FILLED)}"
 
 Connection = psycopg.Connection[Any]
 
@@ -34,8 +34,8 @@ class PostgresAdmin:
     def __init__(self, url: str) -> None:
         self._database = Database(url, PostgresSettings())
         self.address = self._database.address
-        given = conninfo_to_dict(url)
-        self.identity = "postgresql " + " ".join(str(given.get(name, "")) for name in ("host", "port", "dbname"))
+        parameters = conninfo_to_dict(url)
+        self.identity = "postgresql " + " ".join(str(parameters.get(name, "")) for name in ("host", "port", "dbname"))
 
     def schema(self) -> Schema:
         with self._connected() as connection:
@@ -65,7 +65,7 @@ class PostgresAdmin:
         finally:
             session.close()
 
-    # How it stands.
+    # Figures.
 
     def statistics(self) -> StoreStatistics:
         with self._opened() as connection:
@@ -102,7 +102,7 @@ class PostgresAdmin:
     def snapshot(self) -> Iterator[StoreSnapshot]:
         with self._opened() as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            yield _Moment(connection)
+            yield _Snapshot(connection)
 
     @contextmanager
     def exclusive(self) -> Iterator[StoreSnapshot]:
@@ -112,7 +112,7 @@ class PostgresAdmin:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             self._lock(connection, "SHARE")
             self._refuse_live(connection)
-            yield _Moment(connection)
+            yield _Snapshot(connection)
 
     @contextmanager
     def import_into(self) -> Iterator[StoreImport]:
@@ -125,8 +125,8 @@ class PostgresAdmin:
             self._refuse_live(connection)
             for table in FILLED:
                 if _one(connection, f"SELECT EXISTS (SELECT 1 FROM {table})")[0]:
-                    raise StoreNotEmpty(f"{self.address} has something in it already (table {table})")
-            yield _Vessel(connection)
+                    raise StoreNotEmpty(f"{self.address} is not empty: it has the table {table}")
+            yield _Import(connection)
             connection.execute("COMMIT")
             connection.execute(f"ANALYZE {WRITTEN}")
 
@@ -135,7 +135,7 @@ class PostgresAdmin:
             connection.execute(f"LOCK TABLE {WRITTEN} IN {mode} MODE")
         except errors.LockNotAvailable:
             raise StoreInUse(
-                f"{self.address} is in use: somebody has been writing for 10 s",
+                f"{self.address} is in use: another session has been writing for 10 s",
                 hint="Find it in pg_stat_activity (an engine, a dump, an open psql) and end it, then try again.",
             ) from None
 
@@ -143,7 +143,7 @@ class PostgresAdmin:
         now = _now(connection)
         live = connection.execute("SELECT name, until - %s FROM servers WHERE until >= %s", (now, now)).fetchall()
         if live:
-            names = ", ".join(f"{name} (its lease lasts {left / 1e6:.1f} s more)" for name, left in live)
+            names = ", ".join(f"{name} (its lease lasts {remaining / 1e6:.1f} s more)" for name, remaining in live)
             raise StoreInUse(
                 f"{self.address} is in use: {len(live)} live engine{'' if len(live) == 1 else 's'}: {names}",
                 hint="Stop every engine on the store; one that was killed counts until its lease is over.",
@@ -176,7 +176,7 @@ class PostgresAdmin:
             yield connection
 
 
-class _Moment(RecordExport):
+class _Snapshot(RecordExport):
     last_version = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM resource_versions"
 
     def __init__(self, connection: Connection) -> None:
@@ -189,14 +189,14 @@ class _Moment(RecordExport):
             yield from cursor.execute(query)
 
     def program(self, digest: bytes) -> tuple[str, bytes] | None:
-        found = self._connection.execute(
+        stored = self._connection.execute(
             "SELECT language, text FROM programs WHERE digest = %s", (digest,), binary=True
         )
-        row: tuple[str, bytes] | None = found.fetchone()
+        row: tuple[str, bytes] | None = stored.fetchone()
         return row
 
 
-class _Vessel(_Moment):
+class _Import(_Snapshot):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self.import_batch = RecordImport(connection).import_batch

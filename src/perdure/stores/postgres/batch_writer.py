@@ -8,7 +8,8 @@ from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Committed, DeliveredMessage, Fenced, Message, Transition
 from perdure.stores.postgres import names, permits
 from perdure.stores.postgres.commit_statement import CommitStatement, Row, WriteResult
-from perdure.stores.postgres.messages import delivered, sending
+from perdure.stores.postgres.fence import Fence
+from perdure.stores.postgres.messages import delivered, insert_statement
 from perdure.stores.postgres.session import BEGIN, COMMIT, Session, Step
 from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
 
@@ -58,8 +59,8 @@ class BatchWriter:
         self._programs.clear()
 
     def knows(self, program: bytes) -> bool:
-        seen = self._programs.get(program)
-        return seen is not None and monotonic() - seen < PROGRAM_IS_KNOWN
+        used_at = self._programs.get(program)
+        return used_at is not None and monotonic() - used_at < PROGRAM_IS_KNOWN
 
     def new_number(self, partition: int) -> int:
         return partition << PARTITION_SHIFT | self._free_numbers.pop()
@@ -82,7 +83,7 @@ class BatchWriter:
         self,
         session: Session,
         batch: Sequence[Transition],
-        fence: tuple[int, int],
+        fence: Fence,
         now: Instant,
     ) -> Committed | Fenced:
         is_ready = self.is_ready_for(batch)
@@ -90,13 +91,13 @@ class BatchWriter:
             self._prepare(session, batch)
             is_ready = self.is_ready_for(batch)
         if is_ready:
-            shipment = CommitStatement(batch, self, now)
-            statement, values = shipment.statement(fence, is_guarded=True)
-            answer = shipment.read(session.run(statement, *values))
+            commit_statement = CommitStatement(batch, self, now)
+            statement, values = commit_statement.statement(fence, is_guarded=True)
+            answer = commit_statement.read(session.run(statement, *values))
             if answer is not None:
                 return self.finish(answer)
             self._prepare(session, batch)
-        return self._write_with_care(session, batch, fence, now)
+        return self._write_in_transaction(session, batch, fence, now)
 
     def finish(self, answer: WriteResult | Fenced) -> Committed | Fenced:
         if isinstance(answer, Fenced):
@@ -117,9 +118,9 @@ class BatchWriter:
         """Numbers for runs that are new, and of those that are not."""
         births = sum(change.create is not None for change in batch)
         if births > len(self._free_numbers):
-            wanted = max(self._blocks, -(-births // NUMBERS_AT_ONCE))
+            blocks = max(self._blocks, -(-births // NUMBERS_AT_ONCE))
             self._blocks = min(self._blocks * 2, NUMBERS_AT_ONCE)
-            for (last,) in session.run(_TAKE_NUMBERS, wanted):
+            for (last,) in session.run(_TAKE_NUMBERS, blocks):
                 self._free_numbers.extend(range(last, last - NUMBERS_AT_ONCE, -1))
         unknown = [change.run for change in batch if change.create is None and change.run not in self.numbers]
         if unknown:
@@ -128,34 +129,34 @@ class BatchWriter:
                 if run not in self.numbers:
                     raise LookupError(f"run {run} was removed while it was being decided")
 
-    def _write_with_care(
-        self, session: Session, batch: Sequence[Transition], fence: tuple[int, int], now: Instant
+    def _write_in_transaction(
+        self, session: Session, batch: Sequence[Transition], fence: Fence, now: Instant
     ) -> Committed | Fenced:
         """What claims names that others have is left out, one after the other."""
         refused: set[RunId] = set()
         rivals: dict[RunId, names.Rivals] = {}
-        left = list(batch)
-        while left:
-            answer = self._transact(session, left, fence, now)
+        remaining = list(batch)
+        while remaining:
+            answer = self._transact(session, remaining, fence, now)
             if isinstance(answer, Fenced):
                 return answer
             if isinstance(answer, Committed):
                 return Committed(answer.refused | refused, answer.delivered, rivals)
             refused |= answer.refused
             rivals |= answer.rivals
-            left = [change for change in left if change.run not in refused and change.run not in rivals]
-            self._prepare(session, left)
+            remaining = [change for change in remaining if change.run not in refused and change.run not in rivals]
+            self._prepare(session, remaining)
         return Committed(frozenset(refused), (), rivals)
 
     def _transact(
-        self, session: Session, batch: Sequence[Transition], fence: tuple[int, int], now: Instant
-    ) -> Committed | Fenced | names.LeftOut:
+        self, session: Session, batch: Sequence[Transition], fence: Fence, now: Instant
+    ) -> Committed | Fenced | names.RefusedNames:
         """A transaction of a few trips. Its own part goes with the first one, unless runs may turn out to exist."""
         claiming = {change.run for change in batch if change.name_claims}
-        shipments = [CommitStatement(piece, self, now) for piece in _pieces(batch)]
-        writes = [shipment.statement(fence, is_guarded=False) for shipment in shipments]
+        commit_statements = [CommitStatement(piece, self, now) for piece in _pieces(batch)]
+        writes = [commit_statement.statement(fence, is_guarded=False) for commit_statement in commit_statements]
         first: list[Step] = [*writes] if claiming else [(BEGIN, ()), *writes]
-        rest = None if any(change.create is not None for change in batch) else Rest(batch, now)
+        rest = None if any(change.create is not None for change in batch) else PermitSteps(batch, now)
         try:
             if claiming:
                 session.run(BEGIN)
@@ -164,38 +165,38 @@ class BatchWriter:
                     return vain
             answers = session.run_all([*first, *(rest.steps if rest else ())])
             done: list[WriteResult] = []
-            for shipment, answer in zip(shipments, answers[len(first) - len(writes) :], strict=False):
-                read = shipment.read(answer)
-                assert read is not None
-                if isinstance(read, Fenced):
+            for statement, answer in zip(commit_statements, answers[len(first) - len(writes) :], strict=False):
+                result = statement.read(answer)
+                assert result is not None
+                if isinstance(result, Fenced):
                     session.roll_back()
                     return Fenced(sorted({change.partition for change in batch}))
-                done.append(read)
-            refused = frozenset(run for one in done for run in one.refused)
+                done.append(result)
+            refused = frozenset(run for part in done for run in part.refused)
             if claiming & refused:  # what they have claimed is not theirs
                 session.roll_back()
-                return names.LeftOut(refused & claiming)
+                return names.RefusedNames(refused & claiming)
             answers = answers[len(first) :]
             if rest is None:
-                rest = Rest([change for change in batch if change.run not in refused], now)
+                rest = PermitSteps([change for change in batch if change.run not in refused], now)
                 answers = session.run_all(rest.steps) if rest.steps else []
             messages = rest.read(session, answers)
-            sent = [message for one in done for message in one.delivered]
-            sent += _ended(session, rest.last, messages)
+            delivered = [message for part in done for message in part.delivered]
+            delivered += _ended(session, rest.last, messages)
         except BaseException:
             session.roll_back()
             raise
-        for one in done:
-            self._keep(one)
-        return Committed(refused, sent)
+        for result in done:
+            self._keep(result)
+        return Committed(refused, delivered)
 
 
-class Rest:
+class PermitSteps:
     """What only some commits have: runs that are stuck, tasks that are recalled, permits."""
 
     def __init__(self, changes: Sequence[Transition], now: Instant) -> None:
         self._now = now
-        self._permits = permits.Settlement(changes)
+        self._permits = permits.PermitSettlement(changes)
         stuck = sorted((change.run, change.stuck) for change in changes if change.stuck is not None)
         recalled = [(change.run, task) for change in changes for task in change.recalled]
         self._recalls = bool(recalled)
@@ -214,8 +215,8 @@ class Rest:
         messages += granted
         if scopes:
             (foremost,) = session.run_all([permits.look(scopes, self._now)])
-            self.last, told = permits.grants(foremost, self._now)
-            messages += told
+            self.last, grant_messages = permits.grants(foremost, self._now)
+            messages += grant_messages
         return messages
 
     def _lost(self, recalled: Iterable[Row]) -> list[tuple[Message, int]]:
@@ -230,7 +231,7 @@ class Rest:
 
 def _ended(session: Session, last: Sequence[Step], messages: Sequence[tuple[Message, int]]) -> list[DeliveredMessage]:
     """The last trip of a transaction."""
-    sends = [sending(messages)] if messages else []
+    sends = [insert_statement(messages)] if messages else []
     answers = session.run_all([*last, *sends, (COMMIT, ())])
     return delivered(answers[len(last)], [message for message, _ in messages]) if messages else []
 
@@ -244,12 +245,12 @@ def _pieces(batch: Sequence[Transition]) -> list[Sequence[Transition]]:
         return [batch]
     pieces: list[list[Transition]] = []
     size = 0
-    for change, own in zip(batch, sizes, strict=True):
-        if not pieces or borrows or size + own > MOST_BYTES:
+    for change, change_size in zip(batch, sizes, strict=True):
+        if not pieces or borrows or size + change_size > MOST_BYTES:
             pieces.append([])
             size = 0
         pieces[-1].append(change)
-        size += own
+        size += change_size
     return list(pieces)
 
 
@@ -261,4 +262,6 @@ def _size(change: Transition) -> int:
         size += len(text)
     for message in change.messages:
         size += len(message.body)
+    for _, body in change.stream_rows:
+        size += len(body or b"")
     return size

@@ -33,12 +33,12 @@ class BatchedLookup(Generic[K, V]):
         joined.keys.update(keys)
         if joined.answer is None:
             joined.answer = asyncio.get_running_loop().create_task(self._answer(joined))
-        found = await asyncio.shield(joined.answer)  # one who gives up waiting does not take the answer from others
-        return {key: found[key] for key in keys if key in found}
+        answers = await asyncio.shield(joined.answer)  # one who gives up waiting does not take the answer from others
+        return {key: answers[key] for key in keys if key in answers}
 
-    async def _answer(self, asked: _Round[K, V]) -> Mapping[K, V]:
+    async def _answer(self, round: _Round[K, V]) -> Mapping[K, V]:
         if self._turn is None:
             self._turn = asyncio.Lock()
         async with self._turn:
             self._next = _Round()  # what is asked from here on must not be answered by an older look
-            return await self._fetch(list(asked.keys))
+            return await self._fetch(list(round.keys))

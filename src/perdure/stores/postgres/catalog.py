@@ -77,7 +77,7 @@ _MEMORIES = Statement(
 )
 
 
-class Catalog(ABC):
+class StoredCatalog(ABC):
     """The catalog's verbs of a store that can read and run a transaction."""
 
     _now: Callable[[], Instant]
@@ -105,12 +105,12 @@ class Catalog(ABC):
             with session.transaction():
                 # Writers of the catalog are few. One at a time, so that what one has seen stays so.
                 session.run(_LOCK)
-                there = {row.key: row for row in map(resource_row, session.run(_SOME, *_columns(changes)))}
-                if again and all(_is_done(change, there.get(_stored(change.key))) for change in changes):
+                rows = {row.key: row for row in map(resource_row, session.run(_SOME, *_columns(changes)))}
+                if again and all(_is_done(change, rows.get(_stored(change.key))) for change in changes):
                     return []
-                late = [change.key for change in changes if _version(there, change.key) != change.seen]
-                if late:
-                    return CatalogConflict(late)
+                outdated = [change.key for change in changes if _version(rows, change.key) != change.seen]
+                if outdated:
+                    return CatalogConflict(outdated)
                 messages: list[tuple[Message, int]] = []
                 now = self._now()
                 for change in changes:
@@ -132,7 +132,7 @@ class Catalog(ABC):
 
     async def _entries_named(self, keys: list[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
         rows = await self._look(_SOME, *zip(*map(_bound, keys), strict=True))
-        return {found.key: found for found in map(resource_row, rows)}
+        return {row.key: row for row in map(resource_row, rows)}
 
     async def list_resources(
         self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
@@ -195,8 +195,8 @@ def _is_done(change: ResourceWrite | ResourceRemoval, row: ResourceRow | None) -
     """Whether it is as it was to be: an attempt whose answer was lost may have been the one that did it."""
     if isinstance(change, ResourceRemoval) or row is None:
         return isinstance(change, ResourceRemoval) and row is None
-    wanted = (change.uid, change.generation, change.body, change.source, change.labels, change.status)
-    return row.version > change.seen and wanted == (
+    expected = (change.uid, change.generation, change.body, change.source, change.labels, change.status)
+    return row.version > change.seen and expected == (
         row.uid,
         row.generation,
         row.body,
@@ -206,8 +206,8 @@ def _is_done(change: ResourceWrite | ResourceRemoval, row: ResourceRow | None) -
     )
 
 
-def _version(there: Mapping[ResourceKey, ResourceRow], key: ResourceKey) -> int:
-    row = there.get(_stored(key))
+def _version(rows: Mapping[ResourceKey, ResourceRow], key: ResourceKey) -> int:
+    row = rows.get(_stored(key))
     return 0 if row is None else row.version
 
 

@@ -1,7 +1,7 @@
 """The clock of a store on PostgreSQL, as this process counts it.
 
 The process counts on by its own boot time and follows the database slowly. When the two are more than a second apart,
-one of them has stood still or was set: that is settled, in one row of the database, before anybody is judged by it.
+one of them has stood still or was set: that is settled, in one row of the database, before any lease is compared.
 """
 
 import time
@@ -12,7 +12,7 @@ from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, TEXT, Statement
 
 JUMP: Instant = SECOND
-"""A larger difference is no drift of clocks."""
+"""A larger difference is not the usual drift of clocks."""
 
 EVERYONE = "perdure_everyone"
 """The channel on which all servers listen; whoever hears of it renews its lease."""
@@ -58,13 +58,13 @@ class DatabaseClock:
         self._state = (sources.boot(), at, 0)
         self.shift = shift
 
-    def compare(self, at: Instant, shift: Instant, sent: Instant) -> Instant:
+    def compare(self, at: Instant, shift: Instant, sent_at: Instant) -> Instant:
         """How far the store's clock has jumped ahead of this count; 0: not at all, and the count follows it.
 
         `at` was read between `sent` and now, by boot time.
         """
         boot = sources.boot()
-        doubt = (boot - sent) // 2
+        doubt = (boot - sent_at) // 2
         ahead = at + doubt - self.now()
         if abs(ahead) - doubt > JUMP:
             return ahead
@@ -108,11 +108,11 @@ def _measure(session: Session, count: DatabaseClock) -> None:
     """Set the count by the quickest of a few answers: it may be wrong by half of what that took."""
     best: tuple[Instant, Instant, Instant] | None = None
     for _ in range(MEASURED):
-        sent = sources.boot()
+        sent_at = sources.boot()
         ((at, shift),) = session.run(_READ)
         received = sources.boot()
-        if best is None or received - sent < best[0]:
-            best = (received - sent, at - (sent + received) // 2, shift)
+        if best is None or received - sent_at < best[0]:
+            best = (received - sent_at, at - (sent_at + received) // 2, shift)
     assert best is not None
     count.set(best[1] + sources.boot(), best[2])
 
@@ -123,15 +123,15 @@ def settle(session: Session, count: DatabaseClock, token: str) -> Instant:
     A process that stood still (a virtual machine that was stopped) finds that others have counted further. Otherwise
     the database's clock was set, and whoever notices it first takes that back for all.
     """
-    sent = sources.boot()
+    sent_at = sources.boot()
     ((at, shift),) = session.run(_READ)
-    if not count.compare(at, shift, sent):
+    if not count.compare(at, shift, sent_at):
         return 0
     with session.transaction():
         session.run(_LOCK)
-        sent = sources.boot()
+        sent_at = sources.boot()
         ((at, shift),) = session.run(_READ)
-        jumped = count.compare(at, shift, sent)
+        jumped = count.compare(at, shift, sent_at)
         if not jumped:
             return 0
         ((furthest,),) = session.run(_RENEWED, token)

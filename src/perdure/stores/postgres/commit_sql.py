@@ -5,20 +5,21 @@
                  └▶ …
 
 `titled` and `inherited` come before `born`: a run that may not have its name is not created.
-`fence` locks the row of our server; without it nothing is written. Rows of runs that were to be created and exist
-already are left out (`fresh`). The lists come sorted, so that two servers never wait for each other crosswise.
+`fence` locks the row of our server; without it nothing is written (`fence.py`). Rows of runs that were to be
+created and exist already are left out (`fresh`). The lists are sorted, so that two servers never wait for each other.
 """
 
 import re
 from functools import lru_cache
 
 from perdure.stores.postgres import names
+from perdure.stores.postgres.fence import fence_sql
 from perdure.stores.postgres.wire import BLOBS, ELEMENTS, INT, INTS, TEXTS, Kind, Statement
 
 BORN, SENT, SUMMED = 1, 2, 3
 MESSAGE_BITS = 20
 
-# `fresh` is the number of the new run that a row stands and falls with, or 0.
+# `fresh` is the number of the new run that a row depends on, or 0.
 _LIVE = " WHERE (n.fresh = 0 OR n.fresh IN (SELECT number FROM born))"
 
 PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
@@ -91,6 +92,17 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
         " ON CONFLICT DO NOTHING",
         (INTS, TEXTS, BLOBS),
     ),
+    "streamed": (
+        "INSERT INTO stream_rows (run, key, body) SELECT n.number, n.key, n.body"
+        " FROM go, unnest({}, {}, {}{fresh}) AS n (number, key, body{named}){live}"
+        " ON CONFLICT (run, key) DO UPDATE SET body = excluded.body",
+        (INTS, BLOBS, BLOBS),
+    ),
+    "unstreamed": (
+        "DELETE FROM stream_rows USING go, unnest({}, {}) AS n (number, key)"
+        " WHERE stream_rows.run = n.number AND stream_rows.key = n.key",
+        (INTS, BLOBS),
+    ),
     "consumed": (
         "DELETE FROM inbox USING go,"
         " (SELECT * FROM unnest({}, {}{fresh}) AS n (partition, position{named}){live}) AS gone"
@@ -143,17 +155,18 @@ _ANSWERS = {
 
 
 @lru_cache(maxsize=1_000)
-def assembled(parts: tuple[str, ...], singles: frozenset[str], is_guarded: bool) -> Statement:
-    """The statement of these parts, in this order. Values: server, epoch, runs that end if guarded, then each part's.
+def build_statement(parts: tuple[str, ...], singles: frozenset[str], is_guarded: bool, logs: int = 0) -> Statement:
+    """The statement of these parts, in this order. Values: server, epoch, the last events of the `logs` that are added
+    to (none, one, several), runs that end if guarded, then each part's.
 
     Singles have one row, which comes as plain values: most commits are small, and arrays cost more than that.
     Guarded: nothing is written when a run that ends still holds permits, for others have to be told then.
     """
-    kinds: list[Kind] = [INT, INT]
-    fence = "fence AS MATERIALIZED (SELECT 1 FROM servers WHERE id = {} AND epoch = {} FOR KEY SHARE)"
+    fence_condition, kinds = fence_sql(logs)
+    fence = f"fence AS MATERIALIZED ({fence_condition})"
     if parts == ("logged",) and singles and not is_guarded:  # the commonest of all
-        sql, own = _spelled("logged", is_single=True, creates=False, titles=False)
-        return Statement(f"WITH {fence}, go AS (SELECT 1 FROM fence) {sql} RETURNING 0, 1, 1", INT, INT, *own)
+        sql, part_kinds = _build_part("logged", is_single=True, creates=False, titles=False)
+        return Statement(f"WITH {fence}, go AS (SELECT 1 FROM fence) {sql} RETURNING 0, 1, 1", *kinds, *part_kinds)
     pieces = [fence]
     if is_guarded:
         kinds.append(TEXTS)
@@ -165,17 +178,19 @@ def assembled(parts: tuple[str, ...], singles: frozenset[str], is_guarded: bool)
     if "sent" in parts:
         pieces.append("step AS MATERIALIZED (SELECT nextval('inbox_positions') AS at)")
     for name in parts:
-        sql, own = _spelled(name, is_single=name in singles, creates="born" in parts, titles="titled" in parts)
-        kinds.extend(own)
+        sql, part_kinds = _build_part(
+            name, is_single=name in singles, creates="born" in parts, titles="titled" in parts
+        )
+        kinds.extend(part_kinds)
         pieces.append(f"{name} AS ({sql})")
     answers = ["SELECT 0, (SELECT count(*) FROM fence), (SELECT count(*) FROM go)"]
     answers += [_ANSWERS[name] for name in parts if name in _ANSWERS]
     return Statement(f"WITH {', '.join(pieces)} {' UNION ALL '.join(answers)}", *kinds)
 
 
-def _spelled(name: str, *, is_single: bool, creates: bool, titles: bool) -> tuple[str, list[Kind]]:
-    sql, known = PARTS[name]
-    kinds = list(known)
+def _build_part(name: str, *, is_single: bool, creates: bool, titles: bool) -> tuple[str, list[Kind]]:
+    sql, part_kinds = PARTS[name]
+    kinds = list(part_kinds)
     if name == "born":
         sql = sql.replace("{called}", names.CALLED if titles else "")
     if name in STAND_WITH_THEIR_RUN:

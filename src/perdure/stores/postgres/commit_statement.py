@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import DeliveredMessage, Fenced, Message, Transition
-from perdure.stores.postgres.commit_sql import BORN, PARTS, SENT, STAND_WITH_THEIR_RUN, SUMMED, assembled
+from perdure.stores.postgres.commit_sql import BORN, PARTS, SENT, STAND_WITH_THEIR_RUN, SUMMED, build_statement
+from perdure.stores.postgres.fence import Fence
 from perdure.stores.postgres.messages import birthplace, delivered
 from perdure.stores.postgres.wire import Statement, jsonb
 
@@ -42,6 +43,7 @@ class CommitStatement:
         self.born: dict[int, RunId] = {}
         self.ended: list[RunId] = []
         self.programs: dict[bytes, tuple[str, bytes]] = {}
+        self._bases: list[tuple[int, int]] = []  # run and last event of the logs that are added to
         for change in batch:
             self._take(change)
         self._take_programs()
@@ -66,16 +68,23 @@ class CommitStatement:
             self._add("logged", number, seq, body, fresh)
         if change.row is not None:
             self._add("logged", number, change.seq, change.row, fresh)
+            if change.base is not None:
+                self._bases.append((number, change.base))
         if change.snapshot is not None:
             self._add("noted", number, change.seq, change.snapshot, fresh)
         summary = change.summary
         if summary is not None and new is None:
-            what = (summary.status.value, int(summary.has_work), summary.due, summary.ended_at, summary.on_wall)
-            self._add("summed", run, *what)
+            columns = (summary.status.value, int(summary.has_work), summary.due, summary.ended_at, summary.on_wall)
+            self._add("summed", run, *columns)
         for digest, text in change.values:
             self._add("valued", number, digest, text, fresh)
-        for source, wanted in change.borrowed_values:
-            self._add("borrowed", number, source, wanted, fresh)
+        for key, packet in change.stream_rows:
+            if packet is None:
+                self._add("unstreamed", number, key)
+            else:
+                self._add("streamed", number, key, packet, fresh)
+        for source, value_digest in change.borrowed_values:
+            self._add("borrowed", number, source, value_digest, fresh)
         for message in change.messages:
             self._take_message(message, change.partition, fresh)
         if change.offers or change.withdrawn:
@@ -111,16 +120,16 @@ class CommitStatement:
 
     def _take_message(self, message: Message, sender: int, fresh: int) -> None:
         home = self._homes.get(message.to)
-        known = home is not None
+        is_known = home is not None
         if home is None:
             home = birthplace(message.to, sender)
-        self._add("sent", len(self._messages), message.to, message.at, message.body, home, int(known), fresh)
+        self._add("sent", len(self._messages), message.to, message.at, message.body, home, int(is_known), fresh)
         self._messages.append(message)
 
     def _take_tasks(self, change: Transition, fresh: int) -> None:
-        gone = set(change.withdrawn)
+        withdrawn = set(change.withdrawn)
         for offer in change.offers:
-            if offer.task not in gone and not change.ended:
+            if offer.task not in withdrawn and not change.ended:
                 self._add(
                     "offered",
                     change.run,
@@ -143,17 +152,19 @@ class CommitStatement:
     def _take_memories(self, now: Instant) -> None:
         fresh = {run: number for number, run in self.born.items()}
         latest = {
-            key.encode(): (one.value, one.created_at, one.expires_at, fresh.get(change.run, 0))
+            key.encode(): (memory.value, memory.created_at, memory.expires_at, fresh.get(change.run, 0))
             for change in self._batch
-            for key, one in change.memories
+            for key, memory in change.memories
         }
         if latest:
             self._rows["remembered"] = [(key, *latest[key]) for key in sorted(latest)]
             self._forgotten = (now, sorted(latest))
 
-    def statement(self, fence: tuple[int, int], *, is_guarded: bool) -> tuple[Statement, list[Any]]:
+    def statement(self, fence: Fence, *, is_guarded: bool) -> tuple[Statement, list[Any]]:
         is_guarded = is_guarded and bool(self.ended)
         values: list[Any] = [*fence]
+        if self._bases:
+            values.extend(self._bases[0] if len(self._bases) == 1 else zip(*self._bases, strict=True))
         if is_guarded:
             values.append(self.ended)
         parts, singles = list[str](), list[str]()
@@ -177,33 +188,33 @@ class CommitStatement:
             else:
                 continue
             parts.append(name)
-        return assembled(tuple(parts), frozenset(singles), is_guarded), values
+        return build_statement(tuple(parts), frozenset(singles), is_guarded, min(len(self._bases), 2)), values
 
     def read(self, answers: Sequence[Row]) -> "WriteResult | Fenced | None":
         """What the statement says it did; None when it did nothing, because a run that ends holds permits."""
-        is_ours, went = False, False
-        born: set[int] = set()
-        sent: list[tuple[int, int]] = []
+        is_ours, is_written = False, False
+        created: set[int] = set()
+        positions: list[tuple[int, int]] = []
         summed = None
         for kind, first, second in answers:
             match kind:
                 case 0:
-                    is_ours, went = bool(first), bool(second)
+                    is_ours, is_written = bool(first), bool(second)
                 case _ if kind == BORN:
-                    born.add(first)
+                    created.add(first)
                 case _ if kind == SENT:
-                    sent.append((first, second))
+                    positions.append((first, second))
                 case _ if kind == SUMMED:
                     summed = first
         if not is_ours:
             return Fenced(sorted({change.partition for change in self._batch}))
-        if not went:
+        if not is_written:
             return None
         if summed is not None and summed != len(self._rows["summed"]):
             raise LookupError("a run was removed while it was being decided")
-        numbers = {run: number for number, run in self.born.items() if number in born}
-        refused = {run for number, run in self.born.items() if number not in born}
-        return WriteResult(numbers, refused, delivered(sent, self._messages), self.programs)
+        numbers = {run: number for number, run in self.born.items() if number in created}
+        refused = {run for number, run in self.born.items() if number not in created}
+        return WriteResult(numbers, refused, delivered(positions, self._messages), self.programs)
 
 
 class WriteResult:

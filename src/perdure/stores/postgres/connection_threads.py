@@ -1,7 +1,7 @@
 """Threads that wait for the database, each with a connection of its own, so that the event loop does not.
 
-A connection that is lost is had again, with growing pauses, for as long as the operator's patience lasts, and what it
-was used for is done again.
+A lost connection is opened again, with growing pauses, until the time in `PERDURE_DB_PATIENCE` is over, and the
+statement is repeated.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import psycopg
 
 from perdure.stores.errors import StoreError, StoreUnreachable
-from perdure.stores.postgres.database import Database, is_passing
+from perdure.stores.postgres.database import Database, is_transient
 from perdure.stores.postgres.session import ConnectionLost, Session
-from perdure.stores.postgres.wire import Statement, rows_of
+from perdure.stores.postgres.wire import Statement
 from perdure.stores.sync_thread import SyncThread
 
 T = TypeVar("T")
@@ -40,16 +40,16 @@ class ConnectionThread:
         self.session: Session | None = None
 
     async def run(self, work: Work[T]) -> T:
-        return await self.hand(lambda: self.do(work))
+        return await self.call(lambda: self.run_here(work))
 
-    async def hand(self, call: Callable[[], T]) -> T:
+    async def call(self, call: Callable[[], T]) -> T:
         if self._is_closed:
             raise StoreError("the store was closed")
         if self._thread is None:
             self._thread = SyncThread(f"perdure-{self._purpose}")
         return await self._thread.run(call)
 
-    def do(self, work: Work[T]) -> T:
+    def run_here(self, work: Work[T]) -> T:
         """On the thread that calls."""
         again, passing = False, 0
         began = time.monotonic()
@@ -66,7 +66,7 @@ class ConnectionThread:
             except psycopg.Error as error:
                 self._roll_back()
                 passing += 1
-                if not is_passing(error) or passing >= PASSING_TRIES:
+                if not is_transient(error) or passing >= PASSING_TRIES:
                     raise self._database.explain(error) from error
             except BaseException:
                 self._roll_back()
@@ -120,61 +120,61 @@ async def _answered(session: Session) -> None:
 
 
 class ReadPool:
-    """A few lanes for reading; whoever is free takes the next question."""
+    """A few connections for reading; a free one takes the next query."""
 
     def __init__(self, database: Database, first: Session | None) -> None:
-        self._lanes = [
+        self._threads = [
             ConnectionThread(database, f"reader {number}") for number in range(1, database.settings.readers + 1)
         ]
-        self._lanes[0].session = first
-        self._free = list(reversed(self._lanes))
-        self._looking: set[ConnectionThread] = set()  # lanes whose session the event loop waits for
+        self._threads[0].session = first
+        self._free = list(reversed(self._threads))
+        self._querying: set[ConnectionThread] = set()  # threads whose session the event loop waits for
         self._is_closed = False
         self._turn: asyncio.Semaphore | None = None
 
     async def run(self, work: Work[T]) -> T:
-        async with self._free_lane() as lane:
-            return await lane.run(work)
+        async with self._free_thread() as thread:
+            return await thread.run(work)
 
-    async def look(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
+    async def query(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
         """A short question. It is asked on the event loop, which goes on while the database answers: two ways between
-        threads would take longer than the answer. What does not go smoothly is done again in a thread, with patience.
+        threads would take longer than the answer. What fails is repeated in a thread, which may wait.
         """
-        async with self._free_lane() as lane:
-            session = lane.session
+        async with self._free_thread() as thread:
+            session = thread.session
             if session is not None and session.is_one_trip(statement) and session.is_there():
-                self._looking.add(lane)
+                self._querying.add(thread)
                 try:
                     session.send(statement, *values)
                     await _answered(session)
-                    return rows_of(session.receive())
+                    return session.receive_rows()
                 except psycopg.Error:
                     pass
                 except ConnectionLost:
-                    lane.drop()
+                    thread.drop()
                 except BaseException:  # an answer that nobody waits for must not be the next one's
-                    lane.drop()
+                    thread.drop()
                     raise
                 finally:
-                    self._looking.discard(lane)
+                    self._querying.discard(thread)
                     if self._is_closed:
-                        lane.close()
-            return await lane.run(lambda session, again: session.run(statement, *values))
+                        thread.close()
+            return await thread.run(lambda session, again: session.run(statement, *values))
 
     @asynccontextmanager
-    async def _free_lane(self) -> AsyncIterator[ConnectionThread]:
+    async def _free_thread(self) -> AsyncIterator[ConnectionThread]:
         if self._turn is None:
-            self._turn = asyncio.Semaphore(len(self._lanes))
+            self._turn = asyncio.Semaphore(len(self._threads))
         async with self._turn:
-            lane = self._free.pop()
+            thread = self._free.pop()
             try:
-                yield lane
+                yield thread
             finally:
-                self._free.append(lane)
+                self._free.append(thread)
 
     def close(self) -> None:
         """Who is waited for on the event loop is let go by who waits."""
         self._is_closed = True
-        for lane in self._lanes:
-            if lane not in self._looking:
-                lane.close()
+        for thread in self._threads:
+            if thread not in self._querying:
+                thread.close()

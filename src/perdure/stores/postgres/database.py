@@ -1,6 +1,7 @@
 """One database: how it is connected to, brought up to date, and what its errors mean."""
 
 import logging
+import os
 import re
 import secrets
 import time
@@ -28,21 +29,26 @@ from perdure.stores.errors import (
     StoreUnreachable,
 )
 from perdure.stores.postgres.clock_offset import DatabaseClock, settle
+from perdure.stores.postgres.plain_session import PlainSession
 from perdure.stores.postgres.session import ConnectionLost, Session
-from perdure.stores.store_urls import without_password
+from perdure.stores.store_urls import has_password, without_password
 
 # Where a database is: `postgresql://user:password@host:port/name?parameters`, as libpq reads it.
 
 SCHEMES = ("postgresql", "postgres")
-HINT = "Use postgresql://user@host:5432/database; the password may stand in PGPASSWORD or in ~/.pgpass."
+HINT = "Use postgresql://user@host:5432/database; the password may be in PGPASSWORD or in ~/.pgpass."
 
 DEFAULTS = {
     "connect_timeout": "10",
-    "keepalives_idle": "15",  # a peer that vanished without a word is noticed in half a minute
+    "keepalives_idle": "15",  # a peer that vanished is noticed in half a minute
     "keepalives_interval": "5",
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
+
+
+ESCAPED = "write what is neither a letter nor a digit of the password as %40 and so on, and a port as a number"
+"""In place of the library's words, which may quote the password."""
 
 
 def parameters_of(url: str) -> str:
@@ -50,16 +56,15 @@ def parameters_of(url: str) -> str:
     if url.partition("://")[0] not in SCHEMES or "://" not in url:
         raise BadStoreUrl(f"{without_password(url)!r} is not the address of a PostgreSQL store", hint=HINT)
     try:
-        given = conninfo_to_dict(url)
+        parameters = conninfo_to_dict(url)
     except psycopg.Error as error:
-        said = without_password(str(error).strip())
-        raise BadStoreUrl(f"{without_password(url)!r} is not understood: {said}", hint=HINT) from None
-    port = str(given.get("port") or "")
-    if not all(one.isdecimal() for one in port.split(",") if one):
-        raise BadStoreUrl(
-            f"{without_password(url)!r} is not understood: {port!r} is not a port (expected e.g. 5432)", hint=HINT
-        )
-    return make_conninfo("", **{**DEFAULTS, **given})
+        text = ESCAPED if has_password(url) else str(error).strip()
+        raise BadStoreUrl(f"{without_password(url)!r} is not understood: {text}", hint=HINT) from None
+    port = str(parameters.get("port") or "")
+    if not all(part.isdecimal() for part in port.split(",") if part):
+        text = ESCAPED if has_password(url) else f"{port!r} is not a port (expected e.g. 5432)"
+        raise BadStoreUrl(f"{without_password(url)!r} is not understood: {text}", hint=HINT)
+    return make_conninfo("", **{**DEFAULTS, **parameters})
 
 
 _log = logging.getLogger("perdure.stores.postgres")
@@ -67,6 +72,7 @@ _log = logging.getLogger("perdure.stores.postgres")
 OLDEST_SERVER = 150_000
 WARN_EVERY = 30.0  # seconds
 MOST_WARNINGS = 100
+PLAIN = "PERDURE_POSTGRES_PLAIN"  # 1: statements are executed by plain cursors of psycopg
 MIGRATING = 0x50455244  # "PERD": the advisory lock of who changes the schema
 NOW = "instant()"
 
@@ -86,7 +92,7 @@ SELECT current_setting('fsync'), current_setting('server_encoding'), pg_is_in_re
 
 
 class PostgresSettings(msgspec.Struct, frozen=True):
-    """What an operator may turn. Seconds."""
+    """Settings of the PostgreSQL store. Times are in seconds."""
 
     lease: float = 10.0  # how long a process that fell silent keeps what it owns
     patience: float = 30.0  # how long a database may be away before that is an error
@@ -108,14 +114,14 @@ class Database:
         self.address = without_password(url)
         self.settings = settings
         self.patience = settings.patience
-        self.news = Notifications()
+        self.notifications = Notifications()
         self.token = f"perdure-{secrets.token_hex(6)}"
         """Begins the name of all our sessions, so that a successor can end what we left open."""
         self._parameters = parameters_of(url)
         self._warned: dict[str, float] = {}
 
     def warn(self, text: str) -> None:
-        """Said once in a while, however many lanes try however often: an outage may last for hours."""
+        """Log a warning at most once in `WARN_EVERY` seconds: an outage may last for hours."""
         now = time.monotonic()
         if now - self._warned.get(text, -WARN_EVERY) >= WARN_EVERY:
             if len(self._warned) > MOST_WARNINGS:
@@ -131,7 +137,7 @@ class Database:
             )
         except psycopg.Error as error:
             raise self._refusal(error) from None
-        session = Session(connection)
+        session = PlainSession(connection) if os.environ.get(PLAIN) == "1" else Session(connection)
         try:
             self._prepare(session)
         except BaseException as error:
@@ -143,8 +149,8 @@ class Database:
 
     def _prepare(self, session: Session) -> None:
         if session.server_version < OLDEST_SERVER:
-            found = session.server_version // 10_000
-            raise StoreServerUnfit(f"{self.address} is PostgreSQL {found}; Perdure needs 15 or newer")
+            version = session.server_version // 10_000
+            raise StoreServerUnfit(f"{self.address} is PostgreSQL {version}; Perdure needs 15 or newer")
         milliseconds = int(self.settings.lease * 1_000)
         ((fsync, encoding, is_standby),) = session.execute(_SETTINGS.format(lease_milliseconds=milliseconds))
         if fsync != "on":
@@ -165,7 +171,9 @@ class Database:
         jumped = settle(session, self.clock, self.token)
         if jumped:
             way = "ahead" if jumped > 0 else "back"
-            self.warn(f"the database's clock was set {way} by {abs(jumped) / SECOND:.0f} s; the store's clock goes on")
+            self.warn(
+                f"the database's clock was set {way} by {abs(jumped) / SECOND:.0f} s; the store's clock continues"
+            )
 
     # The schema.
 
@@ -207,7 +215,7 @@ class Database:
             raise StoreRightsMissing(
                 f"{self.address}: the role may not create or change Perdure's tables ({_first_line(error)})",
                 hint="Let a role that may do so run `perdure db migrate` once; docs/reference/postgres.md lists the"
-                " rights for every day.",
+                " rights for daily use.",
             ) from None
 
     def version(self, session: Session) -> tuple[int, int]:
@@ -220,14 +228,14 @@ class Database:
     # What errors mean.
 
     def _refusal(self, error: psycopg.Error) -> StoreError:
-        """Why there is no connection. libpq gives no code for that, only the server's words."""
-        said = " ".join(str(error).split())
+        """Why there is no connection. libpq has no code for that, only the server's message."""
+        text = " ".join(str(error).split())
         for pattern, kind, hint in _REFUSALS:
-            if re.search(pattern, said):
-                return kind(f"{self.address}: {_without_prefix(said)}", hint=hint)
+            if re.search(pattern, text):
+                return kind(f"{self.address}: {_without_prefix(text)}", hint=hint)
         if isinstance(error, psycopg.ProgrammingError):
-            return BadStoreUrl(f"{self.address} is not understood: {said}")
-        return StoreUnreachable(f"{self.address}: {_without_prefix(said)}")
+            return BadStoreUrl(f"{self.address} is not understood: {text}")
+        return StoreUnreachable(f"{self.address}: {_without_prefix(text)}")
 
     def explain(self, error: BaseException) -> StoreError:
         match error:
@@ -271,7 +279,7 @@ _REFUSALS: tuple[tuple[str, type[StoreError], str | None], ...] = (
 )
 
 
-def is_passing(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether waiting may help: nothing was written, and the same again may work."""
     return isinstance(
         error,
@@ -283,9 +291,9 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _without_prefix(said: str) -> str:
-    """Without what is no news, and without the questions that libpq asks: the hint says what to do."""
-    return re.sub(r" Is the server running [^?]*\?", "", said.removeprefix("connection failed: "))
+def _without_prefix(text: str) -> str:
+    """Without the usual prefix and without the questions of libpq: the hint says what to do."""
+    return re.sub(r" Is the server running [^?]*\?", "", text.removeprefix("connection failed: "))
 
 
 def migration_names() -> list[str]:

@@ -21,6 +21,7 @@ from perdure.kernel.versions import RECORDS
 from perdure.stores import clocks
 from perdure.stores.commit_types import Message
 from perdure.stores.postgres.database import NOW, Database, microseconds
+from perdure.stores.postgres.fence import Fence, hold_fence
 from perdure.stores.postgres.messages import send_all
 from perdure.stores.postgres.server_lease import ServerLease, boot_time
 from perdure.stores.postgres.session import Session
@@ -28,7 +29,6 @@ from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
 
 # Runs that this program cannot read, because a newer one has written to them, go to a server that can.
 
-_FENCE = Statement("SELECT 1 FROM servers WHERE id = {} AND epoch = {} FOR KEY SHARE", INT, INT)
 _THEIRS = Statement(
     "SELECT p.id FROM partitions p JOIN servers s ON s.id = p.owner WHERE p.is_shared AND s.role = 'serve'"
     f" AND s.reads > {{}} AND s.until >= {NOW} ORDER BY p.id",
@@ -59,24 +59,24 @@ _NOT_HERE = Statement(
 _WAKE = inputs.encode(inputs.Wake())
 
 
-def entrust(
-    session: Session, fence: tuple[int, int], reads: int, ours: Sequence[int], runs: Sequence[RunId], now: Instant
+def transfer_runs(
+    session: Session, fence: Fence, reads: int, owned: Sequence[int], runs: Sequence[RunId], now: Instant
 ) -> dict[RunId, int]:
     """Those that are not ours any more, and where they went. A run is moved as the message that starts it, if need be.
 
     Asked a second time, because nobody knows what became of the first, it says the same.
     """
     with session.transaction():
-        theirs = [id for (id,) in session.run(_THEIRS, reads)]
-        if not theirs or not session.run(_FENCE, *fence):
+        targets = [id for (id,) in session.run(_THEIRS, reads)]
+        if not targets or not hold_fence(session, fence):
             return {}
         runs = sorted(runs)  # in the order in which commits lock them
-        homes = [theirs[crc32(run.encode()) % len(theirs)] for run in runs]
-        born = session.run(_MOVE_RUNS, runs, homes, ours)
-        session.run(_MOVE_MESSAGES, runs, homes, ours)
-        send_all(session, [(Message(RunId(run), now, _WAKE), home) for run, home in born])
-        gone = {run for (run,) in session.run(_NOT_HERE, runs, ours, ours)}
-    return {run: home for run, home in zip(runs, homes, strict=True) if run in gone}
+        homes = [targets[crc32(run.encode()) % len(targets)] for run in runs]
+        moved = session.run(_MOVE_RUNS, runs, homes, owned)
+        session.run(_MOVE_MESSAGES, runs, homes, owned)
+        send_all(session, [(Message(RunId(run), now, _WAKE), home) for run, home in moved])
+        moved_away = {run for (run,) in session.run(_NOT_HERE, runs, owned, owned)}
+    return {run: home for run, home in zip(runs, homes, strict=True) if run in moved_away}
 
 
 T = TypeVar("T")
@@ -93,6 +93,7 @@ _REGISTER = Statement(
     TEXT,
 )
 _REGISTERED = Statement("SELECT id, epoch FROM servers WHERE token = {} FOR KEY SHARE", TEXT)
+_LOWEST = Statement("SELECT min(reads) FROM servers WHERE until >= {}", INT)
 _SERVE = Statement("UPDATE servers SET role = {} WHERE token = {}", TEXT, TEXT)
 _RAISE = Statement("UPDATE servers SET epoch = epoch + 1 WHERE id = {} AND epoch = {} RETURNING epoch", INT, INT)
 _COME_BACK = Statement(
@@ -136,7 +137,7 @@ class Membership(ABC):
     async def _join(self, role: str) -> ServerLease:
         if self._lease is None or (self._role != role and role == "serve"):
             await self._write(lambda session, again: self._enter(session, role))
-            self._lease_of_us.tell_everyone()
+            self._lease_of_us.notify_everyone()
         return self._lease_of_us
 
     @property
@@ -151,7 +152,12 @@ class Membership(ABC):
             return
         until = boot_time() + self._database.settings.lease
         server, self._epoch = self._registered(session)
-        self._lease = ServerLease(self._database, server, until)
+        self._lease = self._new_lease(session, server, until)
+
+    def _new_lease(self, session: Session, server: int, until: float) -> ServerLease:
+        """Of a server that is registered: whoever registers from now on finds its row, and tells it to look again."""
+        ((lowest,),) = session.run(_LOWEST, self._database.clock.now())
+        return ServerLease(self._database, server, until, self.reads if lowest is None else lowest)
 
     def _registered(self, session: Session) -> tuple[int, int]:
         """Number and epoch of our row, which is made where there is none. It may have been made unheard."""
@@ -195,10 +201,10 @@ class Membership(ABC):
 
     def loss_on(self, machine: str) -> LossKind:
         boot, _, host = machine.partition(" ")
-        seen = [one.partition(" ") for one in (*self._machines, clocks.machine()) if one]
-        if not machine or any(seen_boot == boot for seen_boot, _, _ in seen):
+        machines = [name.partition(" ") for name in (*self._machines, clocks.machine()) if name]
+        if not machine or any(seen_boot == boot for seen_boot, _, _ in machines):
             return LossKind.PROCESS
-        return LossKind.STOPPED if any(seen_host == host for _, _, seen_host in seen) else LossKind.UNSEEN
+        return LossKind.STOPPED if any(seen_host == host for _, _, seen_host in machines) else LossKind.UNSEEN
 
     @property
     def is_late(self) -> bool:
@@ -206,7 +212,7 @@ class Membership(ABC):
 
     @property
     def min_record_version(self) -> int:
-        return self.reads if self._lease is None else min(self.reads, self._lease.spoken)
+        return self.reads if self._lease is None else min(self.reads, self._lease.min_record_version)
 
     def _come_back(self, session: Session) -> int:
         """Be registered, with a lease that counts from now; the number of our row."""
@@ -218,5 +224,5 @@ class Membership(ABC):
         if self._lease is None or self._lease.is_over or self._lease.server != server:
             if self._lease is not None:
                 self._lease.end()
-            self._lease = ServerLease(self._database, server, until)
+            self._lease = self._new_lease(session, server, until)
         return server

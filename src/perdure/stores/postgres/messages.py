@@ -61,25 +61,25 @@ def send(session: Session, message: Message, *, stamps: bool, statement: Stateme
 
 def send_together(session: Session, messages: Sequence[Message], *, stamps: bool) -> list[DeliveredMessage]:
     """In one transaction; to a run that is not there yet, where its start is."""
-    sent = []
+    delivered = []
     with session.transaction():
         for message in messages:
-            found = send(session, message, stamps=stamps)
-            found = found or send(session, message, stamps=stamps, statement=_SEND_UNBORN)
-            if found is not None:
-                sent.append(found)
-    return sent
+            message_sent = send(session, message, stamps=stamps)
+            message_sent = message_sent or send(session, message, stamps=stamps, statement=_SEND_UNBORN)
+            if message_sent is not None:
+                delivered.append(message_sent)
+    return delivered
 
 
 def send_all(session: Session, messages: Sequence[tuple[Message, int]]) -> list[DeliveredMessage]:
     """Messages with the partition of their sender, inside a transaction."""
     if not messages:
         return []
-    statement, values = sending(messages)
+    statement, values = insert_statement(messages)
     return delivered(session.run(statement, *values), [message for message, _ in messages])
 
 
-def sending(messages: Sequence[tuple[Message, int]]) -> Step:
+def insert_statement(messages: Sequence[tuple[Message, int]]) -> Step:
     """What sends them; `delivered` understands the answer."""
     return _SEND_ALL, (
         range(len(messages)),

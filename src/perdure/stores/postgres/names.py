@@ -21,7 +21,7 @@ KINDS: tuple[Kind, ...] = (TEXTS, TEXTS, TEXTS, TEXTS)
 Rivals = dict[tuple[RunName, RunId], RunId]
 
 
-class LeftOut(msgspec.Struct):
+class RefusedNames(msgspec.Struct):
     """Nothing was written; without these runs, all may be."""
 
     refused: frozenset[RunId] = frozenset()
@@ -96,15 +96,15 @@ def kept(batch: Sequence[Transition]) -> list[Step]:
     return [(KEEP, list(zip(*disowned, strict=True)))] if disowned else []
 
 
-def claim(session: Session, batch: Sequence[Transition]) -> LeftOut | None:
+def claim(session: Session, batch: Sequence[Transition]) -> RefusedNames | None:
     """Take the names that a batch claims, inside a transaction. Who is left out is the first that cannot have one."""
     claims = [(*name, child) for change in batch for name, child in change.name_claims]
     claims.sort(key=itemgetter(0, 1, 2))  # of one name in their own order: the first has it
     rows = list(zip(*claims, strict=True))
-    *_, found = session.run_all([*kept(batch), (_CLAIM_NEW, rows), (_CLAIM_OLD, rows), (_RIVALS, rows)])
-    rivals = dict(found)
+    *_, rows_found = session.run_all([*kept(batch), (_CLAIM_NEW, rows), (_CLAIM_OLD, rows), (_RIVALS, rows)])
+    rivals = dict(rows_found)
     for change in batch:
-        own = {(name, child): RunId(rivals[child]) for name, child in change.name_claims if rivals.get(child)}
-        if own:
-            return LeftOut(rivals={change.run: own})
-    return LeftOut() if rivals else None  # nobody: a name has become free meanwhile
+        rivals_of_run = {(name, child): RunId(rivals[child]) for name, child in change.name_claims if rivals.get(child)}
+        if rivals_of_run:
+            return RefusedNames(rivals={change.run: rivals_of_run})
+    return RefusedNames() if rivals else None  # nobody: a name has become free meanwhile

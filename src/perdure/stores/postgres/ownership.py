@@ -17,7 +17,7 @@ from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Message
 from perdure.stores.postgres.clock_offset import JUMP
 from perdure.stores.postgres.database import NOW, Database
-from perdure.stores.postgres.membership import Membership, entrust
+from perdure.stores.postgres.membership import Membership, transfer_runs
 from perdure.stores.postgres.messages import SHARED, birthplace, send_all
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
@@ -175,7 +175,7 @@ SETTLED_AT_ONCE = 1_000
 WAKE = inputs.encode(inputs.Wake())
 
 
-class Ownership(Membership):
+class PartitionOwnership(Membership):
     """The owning verbs of a store that can read and run a transaction."""
 
     _now: Callable[[], Instant]
@@ -183,6 +183,7 @@ class Ownership(Membership):
     def __init__(self) -> None:
         super().__init__()
         self._owned: set[int] = set()
+        self._giving_up: set[int] = set()
 
     def _leave(self, session: Session) -> None:
         super()._leave(session)
@@ -194,7 +195,7 @@ class Ownership(Membership):
             return [id for (id,) in session.run(_OURS, self._come_back(session))]
 
         self._owned = set(await self._write(work))
-        self._lease_of_us.tell_everyone()  # who has too much gives us our part at once
+        self._lease_of_us.notify_everyone()  # who has too much gives us our part at once
         return sorted(self._owned)
 
     # One's own.
@@ -208,13 +209,13 @@ class Ownership(Membership):
                 server = self._present(session)
                 session.run(_DROP_EMPTY)
                 ((last,),) = session.run(_LAST)
-                found: list[tuple[int]] = []
+                rows: list[tuple[int]] = []
                 first = FIRST_PRIVATE
-                while not found:
+                while not rows:
                     last = max(last, first)
-                    found = session.run(_CLAIM, server, first, last + 1)
+                    rows = session.run(_CLAIM, server, first, last + 1)
                     first, last = last + 1, last + 1_000
-                return found[0][0]
+                return rows[0][0]
 
         home = await self._write(work)
         self._owned.add(home)
@@ -246,7 +247,7 @@ class Ownership(Membership):
         """The names of those who fell silent. What they shared is free: others are told, for each takes its part."""
         ended = take_over(session, self._database)
         if ended:
-            self._lease_of_us.tell_everyone()
+            self._lease_of_us.notify_everyone()
         return ended
 
     def loss_of(self, run: RunId) -> LossKind:
@@ -256,10 +257,10 @@ class Ownership(Membership):
         if self._lease is None:
             return []
         fence = (self._lease.server, self._epoch)
-        ours, now = sorted(self._owned), self._now()
-        moved = await self._write(lambda session, again: entrust(session, fence, self.reads, ours, runs, now))
+        owned, now = sorted(self._owned), self._now()
+        moved = await self._write(lambda session, again: transfer_runs(session, fence, self.reads, owned, runs, now))
         if moved:
-            self._lease_of_us.tell_owners(set(moved.values()))
+            self._lease_of_us.notify_owners(set(moved.values()))
         return list(moved)
 
     async def _forward(self, strays: Sequence[int]) -> None:
@@ -277,12 +278,15 @@ class Ownership(Membership):
                 session.run(_LOCK)
                 server = self._present(session)
                 ended += ["a process that has ended" for _ in _settle_orphans(session, self._now())]
-                ((servers, before_us, ours),) = session.run(_SHARES, server)
+                ((servers, before_us, owned),) = session.run(_SHARES, server)
                 fair = SHARED // servers + (before_us < SHARED % servers)
-                taken = session.run(_TAKE_FREE, server, fair - ours) if fair > ours else []
+                taken = session.run(_TAKE_FREE, server, fair - owned) if fair > owned else []
+                if again:  # the first try may have taken them, and its answer was lost
+                    known = self._owned | self._giving_up
+                    taken = [(id,) for (id,) in session.run(_OURS, server) if id not in known]
                 if taken:
                     self._look_at_machines(session)
-            return Share(sorted(id for (id,) in taken), max(0, ours - fair), ended)
+            return Share(sorted(id for (id,) in taken), max(0, owned - fair), ended)
 
         share = await self._write(work)
         self._owned.update(share.taken)
@@ -295,8 +299,13 @@ class Ownership(Membership):
         self._owned.difference_update(partitions)
         if self._lease is not None:
             server = self._lease.server
-            await self._write(lambda session, again: session.run(_FREE, server, sorted(partitions)))
-            self._lease.tell_everyone()
+            self._giving_up.update(partitions)
+            try:
+                await self._write(lambda session, again: session.run(_FREE, server, sorted(partitions)))
+            finally:
+                self._giving_up.difference_update(partitions)
+                self._owned.difference_update(partitions)  # `rejoin` may have read them as ours meanwhile
+            self._lease.notify_everyone()
 
     async def owned(self, partitions: Collection[int]) -> frozenset[int]:
         return frozenset(id for (id,) in await self._read(_OWNED, sorted(partitions)))

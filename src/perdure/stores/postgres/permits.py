@@ -85,7 +85,7 @@ def touches_permits(change: Transition) -> bool:
     return bool(change.permits_asked or change.permits_released)
 
 
-class Settlement:
+class PermitSettlement:
     """What a batch gives back and asks for, in two trips: lock and write down, then look who is foremost.
 
     Looking comes in a trip of its own, for which scopes were given back is known only then. All of it cannot be one
@@ -139,11 +139,17 @@ def grants(foremost: Sequence[tuple[Any, ...]], now: Instant) -> tuple[list[Step
     chosen: list[tuple[str, PermitRequest]] = []
     for (scope, capacity, held), rows in groupby(sorted(foremost), itemgetter(0, 1, 2)):
         waiting = [PermitRequest(*row[3:]) for row in rows]
-        chosen += [(scope, one) for one in grant(capacity, held, waiting, now)]
+        chosen += [(scope, permit) for permit in grant(capacity, held, waiting, now)]
     if not chosen:
         return [], []
-    values = ([scope for scope, _ in chosen], [one.run for _, one in chosen], [one.permit for _, one in chosen])
-    return [(_GRANT, values)], [_told(one.run, one.permit, max(now, one.asked_at), 0) for _, one in chosen]
+    values = (
+        [scope for scope, _ in chosen],
+        [request.run for _, request in chosen],
+        [request.permit for _, request in chosen],
+    )
+    return [(_GRANT, values)], [
+        _told(request.run, request.permit, max(now, request.asked_at), 0) for _, request in chosen
+    ]
 
 
 def lock(session: Session, scopes: Iterable[str]) -> None:
@@ -155,8 +161,8 @@ def allocate(session: Session, scope: str, now: Instant) -> list[tuple[Message, 
     """Give the free places of a scope away, which must be locked."""
     statement, values = look([scope], now)
     steps, messages = grants(session.run(statement, *values), now)
-    for granting, what in steps:
-        session.run(granting, *what)
+    for granting, step_values in steps:
+        session.run(granting, *step_values)
     return messages
 
 

@@ -8,7 +8,7 @@ from perdure.kernel.lookups import PermitQueue
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.batched_lookup import BatchedLookup
-from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement, jsonb
+from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement, jsonb
 from perdure.stores.protocol import RunFilter, RunRow, StoredRun
 from perdure.stores.rows import RUN_COLUMNS, run_row
 
@@ -51,6 +51,14 @@ _VALUES = Statement(
     "SELECT digest, text FROM large_values WHERE run = (SELECT number FROM runs WHERE id = {}) AND digest = ANY({})",
     TEXT,
     BLOBS,
+)
+_STREAM_ROWS = Statement(
+    "SELECT key, body FROM stream_rows WHERE run = (SELECT number FROM runs WHERE id = {})"
+    " AND key >= {} AND substr(key, 1, {}::integer) = {} ORDER BY key",
+    TEXT,
+    BLOB,
+    INT,
+    BLOB,
 )
 _WITH_WORK = Statement(
     "SELECT id FROM runs WHERE partition = ANY({}) AND has_work AND ended_at IS NULL ORDER BY number", INTS
@@ -97,7 +105,7 @@ _UNBORN = Statement(
     TEXT,
 )
 _MESSAGES = Statement(
-    # A word that was sent while its run was moved lies elsewhere until it is forwarded.
+    # A message that was sent while its run was moved is in the old partition until it is forwarded.
     "SELECT position, partition, at, body FROM inbox WHERE run = {0} AND is_word = 1 UNION"
     " SELECT position, inbox.partition, at, body FROM runs JOIN inbox ON inbox.partition = runs.partition"
     " AND inbox.run = runs.id WHERE runs.id = {0} ORDER BY position",
@@ -113,7 +121,7 @@ _LINE = Statement(
 )
 
 
-class Reads(ABC):
+class StoreReads(ABC):
     """The reading verbs of a store that can answer a query."""
 
     _now: Callable[[], Instant]
@@ -172,6 +180,9 @@ class Reads(ABC):
     async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]:
         return dict(await self._read(_VALUES, run, digests)) if digests else {}
 
+    async def stream_rows(self, run: RunId, prefix: bytes = b"") -> list[tuple[bytes, bytes]]:
+        return await self._read(_STREAM_ROWS, run, prefix, len(prefix), prefix)
+
     async def search(self, filter: RunFilter) -> list[RunRow]:
         conditions, kinds, values = ["TRUE"], list[Kind](), list[Any]()
 
@@ -196,7 +207,13 @@ class Reads(ABC):
             conditions.append("parent IS NULL")
         if filter.labels:
             demand("labels @> {}::jsonb", TEXT, jsonb(filter.labels))
-        ending = " ORDER BY created_at DESC, number DESC"
+        tie = "number"
+        if filter.behind is not None:
+            tie = "id"
+            conditions.append("(created_at, id) < ({}, {})")
+            kinds.extend((INT, TEXT))
+            values.extend(filter.behind)
+        ending = f" ORDER BY created_at DESC, {tie} DESC"
         if filter.limit is not None:
             ending += " LIMIT {}"
             kinds.append(INT)
@@ -227,15 +244,15 @@ class Reads(ABC):
         return [(run, permit, scope) for run, permit, scope in await self._read(_AWAITED, prefix, partitions)]
 
     async def inbox(self, partitions: Sequence[int], limit: int) -> list[DeliveredMessage]:
-        found, strays = [], []
+        delivered, strays = [], []
         for position, partition, run, at, body, home in await self._read(_INBOX, partitions, limit, limit):
             if home is None or home == partition:
-                found.append(DeliveredMessage(position, partition, Message(run, at, body)))
+                delivered.append(DeliveredMessage(position, partition, Message(run, at, body)))
             else:
                 strays.append(position)
         if strays:
             await self._forward(strays)
-        return found
+        return delivered
 
     async def unstarted_children(self, run: RunId) -> list[RunId]:
         return [id for (id,) in await self._read(_UNBORN, f"{run}.", f"{run}.{_LAST}")]

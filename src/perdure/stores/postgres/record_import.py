@@ -41,37 +41,46 @@ class RecordImport:
         return map(astuple, batch)
 
     def _entries(self, batch: Sequence[r.EntryRecord]) -> Iterator[tuple[Any, ...]]:
-        for one in batch:
-            *head, labels, status, created_at, updated_at = astuple(one)
+        for record in batch:
+            *head, labels, status, created_at, updated_at = astuple(record)
             yield (*head, _labels(labels), status, created_at, updated_at)
 
     def _memories(self, batch: Sequence[r.MemoryRecord]) -> Iterator[tuple[Any, ...]]:
-        return ((one.key.encode(), one.value, one.created_at, one.expires_at) for one in batch)
+        return ((record.key.encode(), record.value, record.created_at, record.expires_at) for record in batch)
 
     def _runs(self, batch: Sequence[r.RunRecord]) -> Iterator[tuple[Any, ...]]:
-        self._numbers = dict(zip([one.id for one in batch], self._fresh(len(batch)), strict=False))
-        for one in batch:
-            id, language, name, program, parent, labels, *rest = astuple(one)
-            home = birthplace(one.id, SOMEWHERE_SHARED)
-            self._numbers[one.id] |= home << PARTITION_SHIFT
-            yield (self._numbers[one.id], id, home, language, name, program, parent, _labels(labels), *rest)
+        self._numbers = dict(zip([run.id for run in batch], self._fresh(len(batch)), strict=False))
+        for record in batch:
+            id, language, name, program, parent, labels, *rest = astuple(record)
+            home = birthplace(record.id, SOMEWHERE_SHARED)
+            self._numbers[record.id] |= home << PARTITION_SHIFT
+            yield (self._numbers[record.id], id, home, language, name, program, parent, _labels(labels), *rest)
 
-    def _fresh(self, wanted: int) -> list[int]:
+    def _fresh(self, count: int) -> list[int]:
         """Numbers that nobody has, in order."""
-        steps = -(-wanted // NUMBERS_AT_ONCE)
-        taken = self._connection.execute("SELECT nextval('run_numbers') FROM generate_series(1, %s)", (steps,))
-        return [number for (last,) in sorted(taken) for number in range(last - NUMBERS_AT_ONCE + 1, last + 1)]
+        steps = -(-count // NUMBERS_AT_ONCE)
+        rows = self._connection.execute("SELECT nextval('run_numbers') FROM generate_series(1, %s)", (steps,))
+        return [number for (last,) in sorted(rows) for number in range(last - NUMBERS_AT_ONCE + 1, last + 1)]
 
-    def _of_runs(self, batch: Sequence[r.ValueRecord | r.LogRecord]) -> Iterator[tuple[Any, ...]]:
-        for one in batch:
-            run, *rest = astuple(one)
+    def _of_runs(
+        self, batch: Sequence[r.ValueRecord | r.LogRecord | r.StreamRowRecord | r.TaskLogRecord]
+    ) -> Iterator[tuple[Any, ...]]:
+        for record in batch:
+            run, *rest = astuple(record)
             yield (self._numbers[run], *rest)
 
     def _messages(self, batch: Sequence[r.MessageRecord]) -> Iterator[tuple[Any, ...]]:
-        found = self._connection.execute("SELECT nextval('inbox_positions')").fetchone()
-        assert found is not None
-        for place, one in enumerate(batch):
-            yield (birthplace(one.to, SOMEWHERE_SHARED), found[0] + place, one.to, one.at, one.body, int(one.is_word))
+        row = self._connection.execute("SELECT nextval('inbox_positions')").fetchone()
+        assert row is not None
+        for place, record in enumerate(batch):
+            yield (
+                birthplace(record.to, SOMEWHERE_SHARED),
+                row[0] + place,
+                record.to,
+                record.at,
+                record.body,
+                int(record.is_word),
+            )
 
 
 def storable_record(record: r.R) -> r.R:
@@ -118,6 +127,25 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
         _typed("key bytea, value bytea, created_at int8, expires_at int8"),
         RecordImport._memories,
     ),
+    r.AccessTokenRecord: (
+        "access_tokens",
+        _typed(
+            "name text, digest bytea, role text, namespaces text, pools text, created_at int8, created_by text,"
+            " expires_at int8, revoked_at int8"
+        ),
+        RecordImport._plain,
+    ),
+    r.AuditRecord: ("audit", _typed("id text, at int8, run text, body bytea, seal int8"), RecordImport._plain),
+    r.AuditSealRecord: (
+        "audit_seals",
+        _typed("number int8, server text, at int8, rows int8, previous bytea, hash bytea"),
+        RecordImport._plain,
+    ),
+    r.RequestKeyRecord: (
+        "request_keys",
+        _typed("who text, key text, digest bytea, at int8, status int8, answer bytea"),
+        RecordImport._plain,
+    ),
     r.ProgramRecord: ("programs", _typed("digest bytea, language text, text bytea"), RecordImport._plain),
     r.RunRecord: (
         "runs",
@@ -130,6 +158,12 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
     ),
     r.ValueRecord: ("large_values", _typed("run int8, digest bytea, text bytea"), RecordImport._of_runs),
     r.LogRecord: ("log", _typed("run int8, seq int8, body bytea"), RecordImport._of_runs),
+    r.StreamRowRecord: ("stream_rows", _typed("run int8, key bytea, body bytea"), RecordImport._of_runs),
+    r.TaskLogRecord: (
+        "task_logs",
+        _typed("run int8, task int8, attempt int8, delivery int8, path text, first_line int8, lines int8, body bytea"),
+        RecordImport._of_runs,
+    ),
     r.NameRecord: (
         "names",
         _typed("language text, namespace text, name text, run text, heir text"),

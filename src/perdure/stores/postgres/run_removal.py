@@ -38,7 +38,8 @@ _REMOVE = Statement(
     TEXTS,
 )
 _ERASE = "DELETE FROM {table} WHERE run = ANY({{}})"
-_OF_NUMBERS = [Statement(_ERASE.format(table=table), INTS) for table in ("log", "snapshots", "large_values")]
+_WITH_NUMBERS = ("log", "snapshots", "large_values", "stream_rows", "task_logs")
+_OF_NUMBERS = [Statement(_ERASE.format(table=table), INTS) for table in _WITH_NUMBERS]
 _OF_RUNS = [Statement(_ERASE.format(table=table), TEXTS) for table in ("permits", "tasks")]
 _MESSAGES = Statement("DELETE FROM inbox WHERE partition = ANY({}) AND run = ANY({})", INTS, TEXTS)
 _MARK = Statement(
@@ -61,36 +62,36 @@ def prune(session: Session, ended_before: Instant, limit: int, now: Instant) -> 
     """A run goes when it has ended and nothing that descends from it is left: leaves first."""
     with session.transaction():
         ripe = [id for (id,) in session.run(_RIPE, ended_before, limit)]
-        gone = [(number, id, home) for _, number, id, home in sorted(_deleted(session, ripe, ended_before))]
-        _erase(session, gone)
+        removed = [(number, id, home) for _, number, id, home in sorted(_deleted(session, ripe, ended_before))]
+        _erase(session, removed)
         if not ripe:  # the last call of a series: what nobody names any more
             session.run(_MARK, now)
             session.run(_SWEEP, now - UNUSED_FOR, now - MESSAGES_UP_TO)
         session.run(_FORGET, now, FORGOTTEN_AT_ONCE)
-    return [id for _, id, _ in gone]
+    return [id for _, id, _ in removed]
 
 
 def remove(session: Session, runs: Sequence[RunId]) -> list[RunId]:
     with session.transaction():
         session.run(_LOCK, runs)
         # One by one: a parent can go once its children have, and the order is the caller's.
-        gone = [row for run in runs for row in session.run(_REMOVE, [run])]
-        _erase(session, gone)
-    return [id for _, id, _ in gone]
+        removed = [row for run in runs for row in session.run(_REMOVE, [run])]
+        _erase(session, removed)
+    return [id for _, id, _ in removed]
 
 
 def _deleted(session: Session, ripe: Sequence[RunId], ended_before: Instant) -> list[tuple[Instant, int, RunId, int]]:
-    """Locked first: who sends a word is either seen by the next statement, or finds the run gone."""
+    """Locked first: a message is either seen by the next statement, or its sender finds no run."""
     if not ripe:
         return []
     session.run(_LOCK, ripe)
     return session.run(_PRUNE, ripe, ended_before)
 
 
-def _erase(session: Session, gone: Sequence[tuple[int, RunId, int]]) -> None:
-    if not gone:
+def _erase(session: Session, removed: Sequence[tuple[int, RunId, int]]) -> None:
+    if not removed:
         return
-    numbers, ids, homes = zip(*gone, strict=True)
+    numbers, ids, homes = zip(*removed, strict=True)
     for statement in _OF_NUMBERS:
         session.run(statement, numbers)
     for statement in _OF_RUNS:

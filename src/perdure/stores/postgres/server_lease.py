@@ -21,7 +21,7 @@ from perdure.stores.postgres.catalog import CATALOG
 from perdure.stores.postgres.clock_offset import EVERYONE, JUMP, SHIFT
 from perdure.stores.postgres.database import Database, microseconds
 from perdure.stores.postgres.session import ConnectionLost, Session
-from perdure.stores.postgres.wire import INT, INTS, Statement, rows_of
+from perdure.stores.postgres.wire import INT, INTS, Statement
 
 LONGEST_PAUSE = 1.0
 ANY: Instant = 1 << 62
@@ -51,11 +51,11 @@ def boot_time() -> float:
 
 
 class ServerLease:
-    def __init__(self, database: Database, server: int, until: float) -> None:
+    def __init__(self, database: Database, server: int, until: float, min_record_version: int) -> None:
         self.server = server
         self._database = database
         self._until = until
-        self.spoken = 0  # what all who live can read; told by every renewal, and nothing is taken for granted before
+        self.min_record_version = min_record_version  # what all who live can read; told again by every renewal
         self._is_lost = False
         self._is_ending = False
         self._silent_at = inf  # when the first of the others will have been silent for too long, unless it renews
@@ -77,26 +77,26 @@ class ServerLease:
         """Somebody has taken over."""
         self._is_lost = True
 
-    def tell_owners(self, partitions: set[int]) -> None:
+    def notify_owners(self, partitions: set[int]) -> None:
         """Hint to whoever owns these that messages have come; what is told in quick succession is told once."""
         self._for_owners |= partitions
-        self._stir()
+        self._wake_thread()
 
-    def tell_everyone(self) -> None:
+    def notify_everyone(self) -> None:
         """Hint that a partition is free, or that somebody has come."""
         self._for_everyone = True
-        self._stir()
+        self._wake_thread()
 
     def end(self) -> None:
         """Renew no more. What was to be told is told."""
         if not self._is_ending:
             self._is_ending = True
-            self._stir()
+            self._wake_thread()
             self._thread.join()
             os.close(self._woken)
             os.close(self._wake)
 
-    def _stir(self) -> None:
+    def _wake_thread(self) -> None:
         try:
             os.write(self._wake, b"!")
         except OSError:
@@ -110,80 +110,82 @@ class ServerLease:
                 if session is None:
                     session = self._database.connect("lease")
                     session.execute(f"LISTEN perdure_{self.server}; LISTEN {EVERYONE}; LISTEN {CATALOG}")
-                    self._heard(f"perdure_{self.server}", EVERYONE, CATALOG)  # perhaps, while nobody listened
-                self._live(session)
+                    self._on_notifications(
+                        f"perdure_{self.server}", EVERYONE, CATALOG
+                    )  # perhaps, while nobody listened
+                self._renew_and_listen(session)
                 pause = 0.02
             except (StoreError, ConnectionLost, psycopg.Error) as error:
                 self._database.warn(f"the lease cannot be renewed now: {' '.join(str(error).split())}")
                 if session is not None:
                     session.close()
                     session = None
-                self._doze(pause)
+                self._pause(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
         if session is not None:
             try:
-                self._pass_on(session)
+                self._send_notifications(session)
             except (ConnectionLost, psycopg.Error):
                 pass  # hints only hasten
             session.close()
 
-    def _live(self, session: Session) -> None:
+    def _renew_and_listen(self, session: Session) -> None:
         """Renew, then listen and pass hints on until the next renewal."""
         self._renew(session)
         again = time.monotonic() + self._database.settings.lease / 3
-        while not self._is_ending and (left := again - time.monotonic()) > 0:
-            left = min(left, max(0.0, self._silent_at - boot_time()))
-            if self._woken in _ready(left, session.socket, self._woken):
+        while not self._is_ending and (remaining := again - time.monotonic()) > 0:
+            remaining = min(remaining, max(0.0, self._silent_at - boot_time()))
+            if self._woken in _ready(remaining, session.socket, self._woken):
                 os.read(self._woken, 4_096)
-                self._pass_on(session)
-            heard = session.hints()
-            if heard:
-                self._heard(*heard)
-            if EVERYONE in heard:
+                self._send_notifications(session)
+            channels = session.notified_channels()
+            if channels:
+                self._on_notifications(*channels)
+            if EVERYONE in channels:
                 self._renew(session)  # who came may read less than we write
             if boot_time() >= self._silent_at:
                 self._silent_at = inf
-                self._heard(EVERYONE)
+                self._on_notifications(EVERYONE)
 
     def _renew(self, session: Session) -> None:
-        sent, count = boot_time(), self._database.clock
+        sent_at, count = boot_time(), self._database.clock
         rows = self._ask(session, count.now(), JUMP)
         if not rows:  # no row of ours, or a clock has jumped
             self._database.settle(session)
-            sent = boot_time()
+            sent_at = boot_time()
             rows = self._ask(session, count.now(), ANY)
         if not rows:
             self._is_lost = True
             return
-        at, shift, ours, lowest, silent, has_messages, catalog = rows[0]
-        if count.compare(at, shift, int(sent * SECOND)):
+        at, shift, own_version, lowest, silent, has_messages, catalog = rows[0]
+        if count.compare(at, shift, int(sent_at * SECOND)):
             self._database.settle(session)
-        self.spoken = ours if lowest is None else min(ours, lowest)
-        self._until = sent + self._database.settings.lease
-        self._silent_at = inf if silent is None else sent + max(0, silent - count.now()) / SECOND
+        self.min_record_version = own_version if lowest is None else min(own_version, lowest)
+        self._until = sent_at + self._database.settings.lease
+        self._silent_at = inf if silent is None else sent_at + max(0, silent - count.now()) / SECOND
         if has_messages:
-            self._heard(f"perdure_{self.server}")
+            self._on_notifications(f"perdure_{self.server}")
         if catalog != self._catalog:
             self._catalog = catalog
-            self._heard(CATALOG)
+            self._on_notifications(CATALOG)
 
     def _ask(self, session: Session, now: Instant, tolerance: Instant) -> list[tuple[Any, ...]]:
         lease = self._database.settings.lease
         session.send(_RENEW, now, microseconds(lease), self.server, tolerance)
-        return rows_of(session.receive(time.monotonic() + lease))
+        return session.receive_rows(time.monotonic() + lease)
 
-    def _heard(self, *channels: str) -> None:
+    def _on_notifications(self, *channels: str) -> None:
         for channel in channels:
             match channel:
                 case "perdure_everyone":
                     self.has_news.set()
                 case "perdure_catalog":
-                    self._database.news.catalog += 1
+                    self._database.notifications.catalog += 1
                 case _:
                     self.has_messages.set()
-        self._database.news.woken()
+        self._database.notifications.woken()
 
-    def _pass_on(self, session: Session) -> None:
+    def _send_notifications(self, session: Session) -> None:
         owners, self._for_owners = self._for_owners, set()
         if owners:
             session.run(NOTIFY_OWNERS, sorted(owners))
@@ -191,7 +193,7 @@ class ServerLease:
             self._for_everyone = False
             session.execute(f"NOTIFY {EVERYONE}")
 
-    def _doze(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         if _ready(seconds, self._woken):
             os.read(self._woken, 4_096)
 

@@ -37,7 +37,7 @@ class Session:
         self._pgconn.nonblocking = 1
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, select.POLLIN)
-        self._met: dict[bytes, bytes] = {}  # statement → the name it is prepared under; empty: met once
+        self._statement_names: dict[bytes, bytes] = {}  # statement → the name it is prepared under; empty: met once
         self._prepared = 0
         self.round_trips = 0
         self.until: float | None = None  # monotonic; an answer that comes later counts as none
@@ -53,7 +53,7 @@ class Session:
         return self._pgconn.status == pq.ConnStatus.OK
 
     def is_there(self) -> bool:
-        """Whether nothing speaks against using it. A server that says something unasked says farewell."""
+        """Whether it can be used. A server that sends something unasked is closing the connection."""
         return self.is_alive and not self._poll.poll(0)
 
     @property
@@ -74,14 +74,14 @@ class Session:
 
     def run(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
         self.send(statement, *values)
-        return rows_of(self.receive())
+        return self.receive_rows()
 
     def send(self, statement: Statement, *values: Any) -> None:
         """Begin a statement; `receive` waits for its end. What is met a second time is prepared."""
         packed = statement.pack(values)
-        name = self._met.get(statement.sql)
+        name = self._statement_names.get(statement.sql)
         if name is None:
-            self._met[statement.sql] = b""
+            self._statement_names[statement.sql] = b""
             with _sending():
                 self._pgconn.send_query_params(statement.sql, packed, None, statement.formats, 1)
             return
@@ -97,20 +97,20 @@ class Session:
 
         A transaction is begun and ended by statements of its own: it may need several trips.
         """
-        if len(self._met) + len(steps) > MOST_PREPARED:
+        if len(self._statement_names) + len(steps) > MOST_PREPARED:
             self._forget_prepared()
         self._pgconn.enter_pipeline_mode()
         counts: list[bool] = []  # by answer: whether anybody waits for it
         with _sending():
             for statement, values in steps:
-                name = self._met.get(statement.sql)
+                name = self._statement_names.get(statement.sql)
                 if name == b"":
                     name = self._next_name()
                     self._pgconn.send_prepare(name, statement.sql)
-                    self._met[statement.sql] = name
+                    self._statement_names[statement.sql] = name
                     counts.append(False)
                 if name is None:
-                    self._met[statement.sql] = b""
+                    self._statement_names[statement.sql] = b""
                     self._pgconn.send_query_params(statement.sql, statement.pack(values), None, statement.formats, 1)
                 else:
                     self._pgconn.send_query_prepared(name, statement.pack(values), statement.formats, 1)
@@ -121,7 +121,7 @@ class Session:
         for answer in answers:
             if answer.status == pq.ExecStatus.FATAL_ERROR:
                 for statement, _ in steps:  # what was to be prepared may not be
-                    self._met[statement.sql] = b""
+                    self._statement_names[statement.sql] = b""
                 raise error_from_result(answer)
         return [rows_of(answer) for answer, is_asked in zip(answers, counts, strict=True) if is_asked]
 
@@ -136,7 +136,7 @@ class Session:
                     raise ConnectionLost("the database did not answer in time")
                 answer = self._pgconn.get_result()
                 if not self.is_alive:
-                    raise ConnectionLost(self._complaint())
+                    raise ConnectionLost(self._error_text())
                 if answer is None:
                     continue  # the end of one statement
                 if answer.status == pq.ExecStatus.PIPELINE_SYNC:
@@ -147,16 +147,16 @@ class Session:
 
     def is_one_trip(self, statement: Statement) -> bool:
         """Whether `send` waits for nothing: a statement that is met the second time is prepared first."""
-        return self._met.get(statement.sql) != b""
+        return self._statement_names.get(statement.sql) != b""
 
     def _prepare(self, statement: Statement) -> bytes:
-        if len(self._met) > MOST_PREPARED:
+        if len(self._statement_names) > MOST_PREPARED:
             self._forget_prepared()
         name = self._next_name()
         with _sending():
             self._pgconn.send_prepare(name, statement.sql)
         self.receive()
-        self._met[statement.sql] = name
+        self._statement_names[statement.sql] = name
         return name
 
     def _next_name(self) -> bytes:
@@ -165,7 +165,7 @@ class Session:
 
     def _forget_prepared(self) -> None:
         self.execute("DEALLOCATE ALL")
-        self._met.clear()
+        self._statement_names.clear()
 
     def execute(self, script: str) -> list[tuple[Any, ...]]:
         """Statements without values; the rows of the last one, as text."""
@@ -179,6 +179,10 @@ class Session:
             )
             for row in range(result.ntuples)
         ]
+
+    def receive_rows(self, until: float | None = None) -> list[tuple[Any, ...]]:
+        """The rows that the statement sent last returns."""
+        return rows_of(self.receive(until))
 
     def receive(self, until: float | None = None) -> PGresult:
         """The end of what was sent. Past `until` (monotonic) the connection counts as lost."""
@@ -194,7 +198,7 @@ class Session:
         except psycopg.OperationalError as error:
             raise ConnectionLost(str(error)) from None
         if last is None or not self.is_alive:
-            raise ConnectionLost(self._complaint())
+            raise ConnectionLost(self._error_text())
         if last.status == pq.ExecStatus.FATAL_ERROR:
             raise error_from_result(last)
         return last
@@ -244,20 +248,20 @@ class Session:
             except (ConnectionLost, psycopg.Error):
                 self.close()
 
-    def hints(self) -> list[str]:
+    def notified_channels(self) -> list[str]:
         """Channels on which something was heard."""
         try:
             self._pgconn.consume_input()
         except psycopg.OperationalError as error:
             raise ConnectionLost(str(error)) from None
-        heard = []
+        channels = []
         while (notice := self._pgconn.notifies()) is not None:
-            heard.append(notice.relname.decode())
-        return heard
+            channels.append(notice.relname.decode())
+        return channels
 
-    def _complaint(self) -> str:
-        said = self._pgconn.get_error_message().strip() if self._pgconn.status != pq.ConnStatus.OK else ""
-        return said or "the connection was closed"
+    def _error_text(self) -> str:
+        text = self._pgconn.get_error_message().strip() if self._pgconn.status != pq.ConnStatus.OK else ""
+        return text or "the connection was closed"
 
 
 @contextmanager

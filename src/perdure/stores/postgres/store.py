@@ -5,27 +5,34 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.commit_types import DeliveredMessage, Message
+from perdure.stores.commit_types import (
+    LOG_BYTES_PER_ATTEMPT,
+    LOG_BYTES_PER_RUN,
+    DeliveredMessage,
+    Message,
+    TaskLogRow,
+)
 from perdure.stores.errors import BackupRefused, StoreError
 from perdure.stores.postgres import run_removal
+from perdure.stores.postgres.access import StoredAccess
 from perdure.stores.postgres.batch_writer import BatchWriter
-from perdure.stores.postgres.catalog import Catalog
+from perdure.stores.postgres.catalog import StoredCatalog
 from perdure.stores.postgres.clock_offset import begin
 from perdure.stores.postgres.commits import Commits
 from perdure.stores.postgres.connection_threads import ConnectionThread, ReadPool
 from perdure.stores.postgres.database import Database, PostgresSettings
 from perdure.stores.postgres.messages import send, send_all, send_together
 from perdure.stores.postgres.permits import allocate, lock
-from perdure.stores.postgres.reads import Reads
+from perdure.stores.postgres.reads import StoreReads
 from perdure.stores.postgres.server_lease import NOTIFY_OWNERS
 from perdure.stores.postgres.session import ConnectionLost, Session
 from perdure.stores.postgres.task_leases import TaskLeases
-from perdure.stores.postgres.wire import INT, INTS, TEXT, Statement
+from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Statement
 from perdure.stores.protocol import PollIntervals
 
 T = TypeVar("T")
 
-# What was sent to a run that is about to start elsewhere waits for it; see `entrusting`.
+# What was sent to a run that is about to start elsewhere waits for it; see `membership.transfer_runs`.
 _DISCARD = Statement(
     "DELETE FROM inbox WHERE partition = ANY({0}) AND position = ANY({1}) AND NOT EXISTS"
     " (SELECT 1 FROM inbox other WHERE other.run = inbox.run AND other.partition <> ALL({0}))",
@@ -38,7 +45,42 @@ _LIMIT = Statement(
 _NO_LIMIT = Statement("DELETE FROM limits WHERE scope = {}", TEXT)
 
 
-class PostgresStore(Commits, Reads, TaskLeases, Catalog):
+# What tasks print and log: written without waiting for the disk, bounded for each attempt and each run.
+
+_UNSYNCED = Statement("SELECT set_config('synchronous_commit', 'off', true)")
+# Locked, so that a run that is being removed leaves no rows behind.
+_LOG_NUMBERS = Statement("SELECT id, number FROM runs WHERE id = ANY({}) ORDER BY id FOR KEY SHARE", TEXTS)
+_INSERT_LOGS = Statement(
+    "INSERT INTO task_logs (run, task, attempt, delivery, path, first_line, lines, body)"
+    " SELECT * FROM unnest({}, {}, {}, {}, {}, {}, {}, {})",
+    INTS,
+    INTS,
+    INTS,
+    INTS,
+    TEXTS,
+    INTS,
+    INTS,
+    BLOBS,
+)
+_TRIM = (
+    "DELETE FROM task_logs WHERE {of_these} AND position <= (SELECT max(position) FROM"
+    " (SELECT position, sum(length(body)) OVER (ORDER BY position DESC) AS total FROM task_logs WHERE {of_these})"
+    " AS kept WHERE total > {limit})"
+)
+_TRIM_ATTEMPT = Statement(
+    _TRIM.format(of_these="run = {0} AND task = {1} AND attempt = {2}", limit=LOG_BYTES_PER_ATTEMPT), INT, INT, INT
+)
+_TRIM_RUN = Statement(_TRIM.format(of_these="run = {0}", limit=LOG_BYTES_PER_RUN), INT)
+
+_TASK_LOGS = Statement(
+    "SELECT position, task, attempt, delivery, path, first_line, lines, body FROM task_logs"
+    " WHERE run = (SELECT number FROM runs WHERE id = {}) AND position > {} ORDER BY position",
+    TEXT,
+    INT,
+)
+
+
+class PostgresStore(Commits, StoreReads, TaskLeases, StoredCatalog, StoredAccess):
     def __init__(
         self,
         url: str,
@@ -65,9 +107,9 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
         except BaseException as error:
             session.close()
             raise self._database.explain(error) if isinstance(error, Exception) else error from None
-        self._lane = ConnectionThread(self._database, "writer", self._reconnected)
+        self._write_thread = ConnectionThread(self._database, "writer", self._reconnected)
         if not must_exist:
-            self._lane.session = session
+            self._write_thread.session = session
         self._readers = ReadPool(self._database, session if must_exist else None)
         self._writer = BatchWriter()
         self._looked_at = 0.0
@@ -77,8 +119,8 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
     async def reopen(self) -> None:
         async with self._turn:
             self._writer.forget()
-            await self._lane.hand(self._lane.drop)
-            await self._lane.run(lambda session, again: None)
+            await self._write_thread.call(self._write_thread.drop)
+            await self._write_thread.run(lambda session, again: None)
 
     def limit_patience(self, patience: float = 0.0) -> None:
         self._database.patience = min(patience, self._database.patience)
@@ -89,20 +131,20 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
             if self._lease is not None:
                 if not self._lease.is_over:
                     try:
-                        await self._lane.hand(lambda: self._leave(self._lane.connected()))
-                        self._lease.tell_everyone()
+                        await self._write_thread.call(lambda: self._leave(self._write_thread.connected()))
+                        self._lease.notify_everyone()
                     except (StoreError, ConnectionLost):
                         pass  # our lease ends by itself
                 self._lease.end()
-            self._lane.close()
+            self._write_thread.close()
             self._readers.close()
 
     def abandon(self) -> None:
-        """Let go of everything without a word, as a dying process does: our lease runs out by itself."""
+        """Close without leaving in order, as a process that dies does: the lease expires by itself."""
         self.limit_patience()
         if self._lease is not None:
             self._lease.end()
-        self._lane.close()
+        self._write_thread.close()
         self._readers.close()
 
     async def backup(self, target: str) -> None:
@@ -114,16 +156,16 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
     # Writing.
 
     async def send(self, message: Message) -> DeliveredMessage | None:
-        sent = await self._write(lambda session, again: send(session, message, stamps=self._stamps))
-        if sent is not None:
-            await self._tell([sent])
-        return sent
+        delivered = await self._write(lambda session, again: send(session, message, stamps=self._stamps))
+        if delivered is not None:
+            await self._tell([delivered])
+        return delivered
 
     async def send_together(self, messages: Sequence[Message]) -> list[DeliveredMessage]:
-        sent = await self._write(lambda session, again: send_together(session, messages, stamps=self._stamps))
-        if sent:
-            await self._tell(sent)
-        return sent
+        delivered = await self._write(lambda session, again: send_together(session, messages, stamps=self._stamps))
+        if delivered:
+            await self._tell(delivered)
+        return delivered
 
     async def discard(self, positions: Sequence[int]) -> None:
         await self._write(lambda session, again: session.run(_DISCARD, sorted(self._owned), positions))
@@ -140,24 +182,31 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
 
         await self._tell(await self._write(work))
 
+    async def write_task_logs(self, rows: Sequence[TaskLogRow]) -> None:
+        await self._write(lambda session, again: _write_task_logs(session, rows))
+
+    async def task_logs(self, run: RunId, after: int = 0) -> list[TaskLogRow]:
+        rows = await self._read(_TASK_LOGS, run, after)
+        return [TaskLogRow(run, *rest, position=position) for position, *rest in rows]  # type: ignore[misc]
+
     async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
-        gone = await self._write(lambda session, again: run_removal.prune(session, ended_before, limit, self._now()))
+        removed = await self._write(lambda session, again: run_removal.prune(session, ended_before, limit, self._now()))
         self._writer.forget()
-        return gone
+        return removed
 
     async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
-        gone = await self._write(lambda session, again: run_removal.remove(session, runs))
+        removed = await self._write(lambda session, again: run_removal.remove(session, runs))
         self._writer.forget()
-        return gone
+        return removed
 
     async def _write(self, work: Callable[[Session, bool], T]) -> T:
         async with self._turn:
-            return await self._lane.run(work)
+            return await self._write_thread.run(work)
 
-    # Reading: see `Reads`.
+    # Reading: see `StoreReads`.
 
     async def _look(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
-        return await self._readers.look(statement, *values)
+        return await self._readers.query(statement, *values)
 
     async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
         return await self._readers.run(lambda session, again: session.run(statement, *values))
@@ -168,9 +217,9 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
     # Hints.
 
     async def _tell(self, delivered: Sequence[DeliveredMessage]) -> None:
-        partitions = {one.partition for one in delivered} - self._owned
+        partitions = {message.partition for message in delivered} - self._owned
         if partitions and self._lease is not None:
-            self._lease.tell_owners(partitions)
+            self._lease.notify_owners(partitions)
         elif partitions:
             await self._write(lambda session, again: session.run(NOTIFY_OWNERS, sorted(partitions)))
 
@@ -186,7 +235,31 @@ class PostgresStore(Commits, Reads, TaskLeases, Catalog):
         return True
 
     def catalog_mark(self) -> int:
-        return int(time.monotonic()) if self._lease is None else self._database.news.catalog
+        return int(time.monotonic()) if self._lease is None else self._database.notifications.catalog
 
     def listen(self, woken: Callable[[], None]) -> None:
-        self._database.news.woken = woken
+        self._database.notifications.woken = woken
+
+
+def _write_task_logs(session: Session, rows: Sequence[TaskLogRow]) -> None:
+    with session.transaction():
+        session.run(_UNSYNCED)
+        numbers: dict[RunId, int] = dict(session.run(_LOG_NUMBERS, sorted({row.run for row in rows})))
+        kept = [(numbers[row.run], row) for row in rows if row.run in numbers]
+        if not kept:
+            return
+        session.run(
+            _INSERT_LOGS,
+            [number for number, _ in kept],
+            [row.task for _, row in kept],
+            [row.attempt for _, row in kept],
+            [row.delivery for _, row in kept],
+            [row.path for _, row in kept],
+            [row.first_line for _, row in kept],
+            [row.lines for _, row in kept],
+            [row.body for _, row in kept],
+        )
+        for attempt in dict.fromkeys((number, row.task, row.attempt) for number, row in kept):
+            session.run(_TRIM_ATTEMPT, *attempt)
+        for number in dict.fromkeys(number for number, _ in kept):
+            session.run(_TRIM_RUN, number)

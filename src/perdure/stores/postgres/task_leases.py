@@ -96,14 +96,14 @@ class TaskLeases(ABC):
         self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
     ) -> list[LeasedTask]:
         def work(session: Session, again: bool) -> list[LeasedTask]:
-            taken = session.run(_LEASED_BEFORE, until, worker) if again else []
-            if not taken:
-                taken = (
+            rows = session.run(_LEASED_BEFORE, until, worker) if again else []
+            if not rows:
+                rows = (
                     session.run(_LEASE_ANY, worker, until, pool, count)
                     if providers is None
                     else session.run(_LEASE_SOME, worker, until, pool, providers, count)
                 )
-            return [LeasedTask(*row) for row in sorted(taken)]
+            return [LeasedTask(*row) for row in sorted(rows)]
 
         # Looking first costs an idle worker no write transaction.
         if not await self._read(_ANY_READY, pool):
@@ -115,13 +115,15 @@ class TaskLeases(ABC):
 
     async def renew(self, worker: str, leases: Sequence[LeasedTask], until: Instant) -> LeaseRenewal:
         def work(session: Session, again: bool) -> LeaseRenewal:
-            runs, tasks, deliveries = zip(*[(one.run, one.task, one.delivery) for one in leases], strict=True)
-            kept = {
+            runs, tasks, deliveries = zip(
+                *[(leased.run, leased.task, leased.delivery) for leased in leases], strict=True
+            )
+            renewed = {
                 (run, task): recalled
                 for run, task, recalled in session.run(_RENEW, until, runs, tasks, deliveries, worker)
             }
-            lost = {(one.run, one.task) for one in leases if (one.run, one.task) not in kept}
-            return LeaseRenewal(frozenset(lost), frozenset(key for key, recalled in kept.items() if recalled))
+            lost = {(lease.run, lease.task) for lease in leases if (lease.run, lease.task) not in renewed}
+            return LeaseRenewal(frozenset(lost), frozenset(key for key, recalled in renewed.items() if recalled))
 
         return await self._write(work) if leases else LeaseRenewal(frozenset(), frozenset())
 
@@ -130,14 +132,14 @@ class TaskLeases(ABC):
             if again and message is not None and session.run(_WAS_SENT, message.to, message.body):
                 return []
             with session.transaction():
-                ours = session.run(_BEGIN, place, clocks.machine(), lease.run, lease.task, lease.delivery, worker)
-                if not ours:
+                rows = session.run(_BEGIN, place, clocks.machine(), lease.run, lease.task, lease.delivery, worker)
+                if not rows:
                     return None
                 return [] if message is None else self._sent(session, message)
 
-        sent = await self._write(work)
-        await self._tell(sent or ())
-        return sent is not None
+        delivered = await self._write(work)
+        await self._tell(delivered or ())
+        return delivered is not None
 
     async def report(self, worker: str, lease: LeasedTask, message: Message) -> bool:
         def work(session: Session, again: bool) -> list[DeliveredMessage] | None:
@@ -148,13 +150,13 @@ class TaskLeases(ABC):
                     return None
                 return self._sent(session, message)
 
-        sent = await self._write(work)
-        await self._tell(sent or ())
-        return sent is not None
+        delivered = await self._write(work)
+        await self._tell(delivered or ())
+        return delivered is not None
 
     def _sent(self, session: Session, message: Message) -> list[DeliveredMessage]:
-        sent = send(session, message, stamps=self._stamps)
-        return [] if sent is None else [sent]
+        delivered = send(session, message, stamps=self._stamps)
+        return [] if delivered is None else [delivered]
 
     async def expire(self, now: Instant) -> int:
         if not await self._read(_ANY_OVER, now):
@@ -172,6 +174,6 @@ class TaskLeases(ABC):
                     messages.append((Message(run, now, inputs.encode(lost)), 0))
                 return send_all(session, messages)
 
-        sent = await self._write(work)
-        await self._tell(sent)
-        return len(sent)
+        delivered = await self._write(work)
+        await self._tell(delivered)
+        return len(delivered)

@@ -86,6 +86,16 @@ CASTS: dict[Kind, str] = {
 }
 
 
+_ADAPTERS: dict[Kind, Callable[[Any], Any]] = {
+    INT: int,
+    TEXT: storable,
+    BLOB: bytes,
+    INTS: lambda values: [None if value is None else int(value) for value in values],
+    TEXTS: lambda values: [None if value is None else storable(value) for value in values],
+    BLOBS: list,
+}
+
+
 class Statement:
     """SQL with `{}` for each value, whose kinds are told in the same order."""
 
@@ -98,6 +108,12 @@ class Statement:
 
     def pack(self, values: Sequence[Any]) -> list[Buffer | None]:
         return [None if value is None else kind(value) for kind, value in zip(self._kinds, values, strict=True)]
+
+    def adapt(self, values: Sequence[Any]) -> list[Any]:
+        """The values as a cursor of psycopg takes them."""
+        return [
+            None if value is None else _ADAPTERS[kind](value) for kind, value in zip(self._kinds, values, strict=True)
+        ]
 
 
 def rows_of(result: PGresult) -> list[tuple[Any, ...]]:

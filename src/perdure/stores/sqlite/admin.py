@@ -1,4 +1,4 @@
-"""Looking after one SQLite file: its schema, how it stands, all of it at one moment, and filling a new one."""
+"""Administration of one SQLite file: its schema, its figures, a snapshot of it, and import into a new one."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -112,7 +112,7 @@ class SqliteAdmin:
     def snapshot(self) -> Iterator[StoreSnapshot]:
         with explained(self.path), _closing(self._open()) as connection:
             connection.execute("BEGIN")
-            yield _Moment(connection)
+            yield _Snapshot(connection)
 
     @contextmanager
     def exclusive(self) -> Iterator[StoreSnapshot]:
@@ -121,7 +121,7 @@ class SqliteAdmin:
             connection.pragma("query_only", False)  # which would take no lock
             connection.execute("BEGIN IMMEDIATE")  # on a file that may only be read this takes none, and needs none
             self._refuse_live(connection)
-            yield _Moment(connection)
+            yield _Snapshot(connection)
 
     @contextmanager
     def import_into(self) -> Iterator[StoreImport]:
@@ -131,8 +131,8 @@ class SqliteAdmin:
             self._refuse_live(connection)
             for table in FILLED:
                 if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").get is not None:
-                    raise StoreNotEmpty(f"{self.path} has something in it already (table {table})")
-            yield _Vessel(connection)
+                    raise StoreNotEmpty(f"{self.path} is not empty: it has the table {table}")
+            yield _Import(connection)
             connection.execute("COMMIT")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -150,7 +150,7 @@ class SqliteAdmin:
             raise StoreInUse(f"{self.path} is in use: a live engine owns runs in it", partitions=owned)
 
 
-class _Moment(RecordExport):
+class _Snapshot(RecordExport):
     last_version = "SELECT last FROM catalog_version"
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -160,19 +160,19 @@ class _Moment(RecordExport):
         return iter(self._connection.execute(query))
 
     def program(self, digest: bytes) -> tuple[str, bytes] | None:
-        found: tuple[str, bytes] | None = self._connection.execute(
+        row: tuple[str, bytes] | None = self._connection.execute(
             "SELECT language, text FROM programs WHERE digest = ?", (digest,)
         ).get
-        return found
+        return row
 
     def orphan_rows(self, limit: int) -> Iterator[OrphanRow]:
-        for (said,) in self._connection.execute(f"PRAGMA integrity_check({limit})"):
-            if said != "ok":
-                yield OrphanRow("store", None, said)
+        for (message,) in self._connection.execute(f"PRAGMA integrity_check({limit})"):
+            if message != "ok":
+                yield OrphanRow("store", None, message)
         yield from super().orphan_rows(limit)
 
 
-class _Vessel(_Moment):
+class _Import(_Snapshot):
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__(connection)
         self.import_batch = RecordImport(connection).import_batch
@@ -193,10 +193,10 @@ def _tables(connection: apsw.Connection) -> list[TableSize]:
     for name, size in connection.execute("SELECT name, pgsize FROM dbstat WHERE aggregate = TRUE"):
         table = of_table.get(name, name)
         sizes[table] = sizes.get(table, 0) + size
-    ours = [table for table in sizes if not table.startswith("sqlite_")]
+    tables = [table for table in sizes if not table.startswith("sqlite_")]
     return sorted(
-        (TableSize(table, connection.execute(f"SELECT count(*) FROM {table}").get, sizes[table]) for table in ours),
-        key=lambda one: -one.bytes,
+        (TableSize(table, connection.execute(f"SELECT count(*) FROM {table}").get, sizes[table]) for table in tables),
+        key=lambda table: -table.bytes,
     )
 
 

@@ -9,7 +9,7 @@ from perdure.kernel.ids import RunName, is_family
 from perdure.kernel.permits import PermitRequest, grant
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Committed, DeliveredMessage, Message, RequestedPermit, Transition
-from perdure.stores.rows import HAS_NO_NAME, elders, may_take, written_labels
+from perdure.stores.rows import HAS_NO_NAME, elders, encode_labels, may_take
 
 MOST_NUMBERS_KEPT = 100_000
 FORGOTTEN_AT_ONCE = 100
@@ -24,6 +24,16 @@ _KEEP_NAMES = (
     "UPDATE names SET run = ?1, heir = ?2 WHERE run >= ?1 AND run < ?1 || '/' AND (run = ?1 OR run >= ?1 || '.')"
     " AND namespace IS NOT NULL"
 )
+
+
+_LOG = (  # only behind the row that it was decided after
+    "INSERT INTO log (run, seq, body) SELECT ?1, ?2, ?3"
+    " WHERE ?4 IS NULL OR NOT EXISTS (SELECT 1 FROM log WHERE run = ?1 AND seq > ?4)"
+)
+
+
+class NotTheEnd(LookupError):
+    """A transition was decided after an event that is not the last one of its log."""
 
 
 class BatchWriter:
@@ -43,12 +53,12 @@ class BatchWriter:
         refused: set[RunId] = set()
         delivered: list[DeliveredMessage] = []
         scopes: set[str] = set()
-        log_rows: list[tuple[int, int, bytes]] = []
+        log_rows: list[tuple[int, int, bytes, int | None]] = []
         consumed: list[tuple[int]] = []
         rivals: dict[RunId, dict[tuple[RunName, RunId], RunId]] = {}
         for change in batch:
-            if change.name_claims and (found := self._rivals(change)):
-                rivals[change.run] = found
+            if change.name_claims and (rivals_of_run := self._rivals(change)):
+                rivals[change.run] = rivals_of_run
                 continue
             if change.programs:
                 self._executemany("INSERT INTO programs VALUES (?, ?, ?) ON CONFLICT DO NOTHING", change.programs)
@@ -59,9 +69,9 @@ class BatchWriter:
                 consumed.extend((position,) for position in change.consumes)
             number = self._number(change.run)
             if change.inherited_log:
-                log_rows.extend((number, seq, row) for seq, row in change.inherited_log)
+                log_rows.extend((number, seq, row, None) for seq, row in change.inherited_log)
             if change.row is not None:
-                log_rows.append((number, change.seq, change.row))
+                log_rows.append((number, change.seq, change.row, change.base))
             if change.snapshot is not None:
                 self._execute(
                     "INSERT INTO snapshots VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET seq = ?2, body = ?3",
@@ -76,13 +86,15 @@ class BatchWriter:
                     "INSERT INTO large_values (run, digest, text) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
                     (number, digest, text),
                 )
-            for source, wanted in change.borrowed_values:
+            for source, value_digest in change.borrowed_values:
                 self._execute(
                     "INSERT INTO large_values (run, digest, text) SELECT ?1, digest, text FROM large_values"
                     " WHERE run = (SELECT number FROM runs WHERE id = ?2) AND (?3 IS NULL OR digest = ?3)"
                     " ON CONFLICT DO NOTHING",
-                    (number, source, wanted),
+                    (number, source, value_digest),
                 )
+            if change.stream_rows:
+                self._keep_stream_rows(number, change)
             for message in change.messages:
                 delivered.append(self.send(message, change.partition))
             if change.permits_asked or change.permits_released or change.ended:
@@ -94,7 +106,10 @@ class BatchWriter:
             if change.offers or change.withdrawn or change.recalled or change.ended:
                 self._tasks(change, delivered, now)
         if log_rows:
-            self._executemany("INSERT INTO log (run, seq, body) VALUES (?, ?, ?)", log_rows)
+            before = self._connection.total_changes()
+            self._executemany(_LOG, log_rows)
+            if self._connection.total_changes() - before != len(log_rows):
+                raise NotTheEnd("a run was written to by another process since it was read here")
         if consumed:
             self._executemany("DELETE FROM inbox WHERE position = ?", consumed)
         for scope in sorted(scopes):
@@ -115,7 +130,7 @@ class BatchWriter:
                 new.name,
                 new.program,
                 new.parent,
-                written_labels(new.labels),
+                encode_labels(new.labels),
                 new.key,
                 summary.status.value,
                 summary.has_work,
@@ -156,10 +171,10 @@ class BatchWriter:
 
     def _rival(self, name: RunName, run: RunId, disowned: Iterable[RunId] = ()) -> RunId | None:
         """Who has the name, if this run may not; of those who are disowned in this moment it may."""
-        found = self._execute("SELECT run, heir FROM names WHERE language = ? AND namespace = ? AND name = ?", name).get
-        if found is None or may_take(run, *found) or any(is_family(found[0], one) for one in disowned):
+        row = self._execute("SELECT run, heir FROM names WHERE language = ? AND namespace = ? AND name = ?", name).get
+        if row is None or may_take(run, *row) or any(is_family(row[0], other) for other in disowned):
             return None
-        holder, heir = found
+        holder, heir = row
         return RunId(heir or holder)
 
     def _rivals(self, change: Transition) -> dict[tuple[RunName, RunId], RunId]:
@@ -203,13 +218,23 @@ class BatchWriter:
 
     def send(self, message: Message, sender: int) -> DeliveredMessage:
         """A run that does not exist yet (a child about to start) lives where its sender does."""
-        found = self._execute("SELECT partition FROM runs WHERE id = ?", (message.to,)).get
-        partition = sender if found is None else found
+        home = self._execute("SELECT partition FROM runs WHERE id = ?", (message.to,)).get
+        partition = sender if home is None else home
         self._execute(
             "INSERT INTO inbox (partition, run, at, body, is_word) VALUES (?, ?, ?, ?, ?)",
             (partition, message.to, message.at, message.body, message.is_control),
         )
         return DeliveredMessage(self._connection.last_insert_rowid(), partition, message)
+
+    def _keep_stream_rows(self, number: int, change: Transition) -> None:
+        gone = [(number, key) for key, body in change.stream_rows if body is None]
+        kept = [(number, key, body) for key, body in change.stream_rows if body is not None]
+        if gone:
+            self._executemany("DELETE FROM stream_rows WHERE run = ? AND key = ?", gone)
+        if kept:
+            self._executemany(
+                "INSERT INTO stream_rows VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET body = excluded.body", kept
+            )
 
     def _remember(self, change: Transition, now: Instant) -> None:
         """Whoever adds to what is remembered also clears some of what has expired."""
@@ -220,7 +245,7 @@ class BatchWriter:
         self._executemany(
             "INSERT INTO memories VALUES (?1, ?2, ?3, ?4)"
             " ON CONFLICT DO UPDATE SET value = ?2, created_at = ?3, expires_at = ?4",
-            [(key, one.value, one.created_at, one.expires_at) for key, one in change.memories],
+            [(key, memory.value, memory.created_at, memory.expires_at) for key, memory in change.memories],
         )
 
     # Permits.
@@ -235,23 +260,31 @@ class BatchWriter:
         if change.ended:
             for (scope,) in self._execute("DELETE FROM permits WHERE run = ? RETURNING scope", (change.run,)):
                 touched.add(scope)
-        for asked in change.permits_asked:
-            capacity = self._capacity(asked)
+        for request in change.permits_asked:
+            capacity = self._capacity(request)
             if capacity is None:
-                body = inputs.encode(inputs.PermitGrant(asked.permit))
-                delivered.append(self.send(Message(change.run, asked.asked_at, body), change.partition))
+                body = inputs.encode(inputs.PermitGrant(request.permit))
+                delivered.append(self.send(Message(change.run, request.asked_at, body), change.partition))
             else:
                 self._execute(
                     "INSERT INTO permits VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
-                    (asked.scope, change.run, asked.permit, asked.priority, capacity, asked.asked_at, asked.ageing),
+                    (
+                        request.scope,
+                        change.run,
+                        request.permit,
+                        request.priority,
+                        capacity,
+                        request.asked_at,
+                        request.ageing,
+                    ),
                 )
-                touched.add(asked.scope)
+                touched.add(request.scope)
         return touched
 
-    def _capacity(self, asked: RequestedPermit) -> int | None:
-        configured: int | None = self._execute("SELECT capacity FROM limits WHERE scope = ?", (asked.scope,)).get
-        known = [limit for limit in (configured, asked.limit) if limit is not None]
-        return min(known) if known else None
+    def _capacity(self, request: RequestedPermit) -> int | None:
+        configured: int | None = self._execute("SELECT capacity FROM limits WHERE scope = ?", (request.scope,)).get
+        limits = [limit for limit in (configured, request.limit) if limit is not None]
+        return min(limits) if limits else None
 
     def allocate(self, scope: str, now: Instant) -> list[DeliveredMessage]:
         """Give the free places of a scope away. The write transaction is the lock."""
@@ -271,15 +304,15 @@ class BatchWriter:
             f" ORDER BY {place or 'priority'} DESC, asked_at, run, permit LIMIT ?2",
             (scope, max(0, capacity - held), now) if place else (scope, max(0, capacity - held)),
         )
-        sent = []
+        delivered = []
         for request in grant(capacity, held, [PermitRequest(*row) for row in waiting], now):
             self._execute(
                 "UPDATE permits SET granted = 1 WHERE scope = ? AND run = ? AND permit = ?",
                 (scope, request.run, request.permit),
             )
             body = inputs.encode(inputs.PermitGrant(request.permit))
-            sent.append(self.send(Message(request.run, max(now, request.asked_at), body), 0))
-        return sent
+            delivered.append(self.send(Message(request.run, max(now, request.asked_at), body), 0))
+        return delivered
 
     # Tasks for other processes.
 

@@ -10,7 +10,7 @@ from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.permits import UNLIMITED, resource_scope
 from perdure.kernel.values import Instant
 from perdure.stores.protocol import CatalogConflict, Edition, ResourceRemoval, ResourceRow, ResourceWrite
-from perdure.stores.rows import RESOURCE_COLUMNS, resource_row, written_labels
+from perdure.stores.rows import RESOURCE_COLUMNS, encode_labels, resource_row
 from perdure.stores.sqlite.batch_writer import BatchWriter
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ _ROW = f"SELECT {RESOURCE_COLUMNS} FROM resources "
 _IS = "WHERE kind = ? AND namespace = ? AND name = ?"
 
 
-class Catalog(ABC):
+class StoredCatalog(ABC):
     """The catalog's verbs of a store that can read and run a transaction."""
 
     _now: Callable[[], Instant]
@@ -40,9 +40,9 @@ class Catalog(ABC):
 
     async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> CatalogConflict | None:
         def work() -> CatalogConflict | None:
-            late = [change.key for change in changes if self._version(change.key) != change.seen]
-            if late:
-                return CatalogConflict(late)
+            outdated = [change.key for change in changes if self._version(change.key) != change.seen]
+            if outdated:
+                return CatalogConflict(outdated)
             now = self._now()
             for change in changes:
                 if isinstance(change, ResourceRemoval):
@@ -54,8 +54,8 @@ class Catalog(ABC):
         return await self._explained_transaction(work)
 
     def _version(self, key: ResourceKey) -> int:
-        found: int | None = self._connection.execute(f"SELECT version FROM resources {_IS}", _bound(key)).get
-        return found or 0
+        version: int | None = self._connection.execute(f"SELECT version FROM resources {_IS}", _bound(key)).get
+        return version or 0
 
     def _put(self, change: ResourceWrite, now: Instant) -> None:
         execute = self._connection.execute
@@ -71,7 +71,7 @@ class Catalog(ABC):
                 version,
                 change.body,
                 change.source,
-                written_labels(change.labels),
+                encode_labels(change.labels),
                 change.status,
                 now,
             ),
@@ -97,7 +97,7 @@ class Catalog(ABC):
 
     async def resources(self, keys: Sequence[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
         rows = [row for key in keys for row in self._read(_ROW + _IS, _bound(key))]
-        return {found.key: found for found in map(resource_row, rows)}
+        return {row.key: row for row in map(resource_row, rows)}
 
     async def list_resources(
         self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None

@@ -23,7 +23,7 @@ from perdure.stores.errors import (
     StoreNewer,
     StoreReadOnly,
 )
-from perdure.stores.sqlite.file_permissions import make_private
+from perdure.stores.sqlite.file_permissions import make_private, refuse_planted_store
 
 # Room behind the end of the write-ahead log, made before it is needed; and behind the end of the file on a small
 # disk.
@@ -78,12 +78,12 @@ class WalPreallocation:
         """
         if not self.is_small:
             return True
-        wanted = self.folded_at + SPARE_PAGES - connection.pragma("freelist_count")
-        if wanted <= 0:
+        pages = self.folded_at + SPARE_PAGES - connection.pragma("freelist_count")
+        if pages <= 0:
             return True
-        if wanted * _PAGE.value > _writable(self._folder):  # a part of it would help nobody
+        if pages * _PAGE.value > _writable(self._folder):  # a part of it would help nobody
             return False
-        end = ctypes.c_int64((connection.pragma("page_count") + wanted) * _PAGE.value)
+        end = ctypes.c_int64((connection.pragma("page_count") + pages) * _PAGE.value)
         connection.file_control("main", apsw.SQLITE_FCNTL_CHUNK_SIZE, ctypes.addressof(_PAGE))
         try:
             connection.file_control("main", apsw.SQLITE_FCNTL_SIZE_HINT, ctypes.addressof(end))
@@ -104,11 +104,11 @@ class WalPreallocation:
     def _make_room(self) -> None:
         log = apsw.VFSFile(self._vfs, self._log, [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE, 0])
         try:
-            end, wanted = log.xFileSize(), self.pages * FRAME_BYTES
-            if end < wanted:
+            end, size = log.xFileSize(), self.pages * FRAME_BYTES
+            if end < size:
                 try:
-                    for place in range(end, wanted, PIECE_BYTES):
-                        log.xWrite(bytes(min(PIECE_BYTES, wanted - place)), place)
+                    for place in range(end, size, PIECE_BYTES):
+                        log.xWrite(bytes(min(PIECE_BYTES, size - place)), place)
                     log.xSync(apsw.SQLITE_SYNC_NORMAL)
                 except apsw.Error:
                     log.xTruncate(end)  # the disk is full: what was made is given back to those who need it
@@ -157,13 +157,13 @@ def last_recorded(connection: apsw.Connection) -> Instant:
         "SELECT (SELECT max(created_at) FROM runs), (SELECT max(ended_at) FROM runs WHERE ended_at IS NOT NULL),"
         " (SELECT at FROM inbox ORDER BY position DESC LIMIT 1)"
     )
-    found = [at for at in instants if at is not None]
+    recorded = [at for at in instants if at is not None]
     for (body,) in connection.execute("SELECT body FROM log ORDER BY position DESC LIMIT ?", (LOOKED_AT,)):
         try:
-            found += [at for at, _ in _turns.decode(body)]
+            recorded += [at for at, _ in _turns.decode(body)]
         except msgspec.DecodeError:
             continue  # what is damaged is found by who reads it
-    return max(found, default=0)
+    return max(recorded, default=0)
 
 
 APPLICATION_ID = 0x50455244  # "PERD": tells our files from other people's
@@ -174,7 +174,9 @@ def path_of(url: str) -> Path:
     """The file that `sqlite:///relative.db` or `sqlite:////absolute.db` names."""
     scheme, separator, rest = url.partition("://")
     if scheme != "sqlite" or not separator or not rest.startswith("/") or len(rest) < 2:
-        raise BadStoreUrl(f"{url!r} is not the address of a SQLite store")
+        from perdure.stores.store_urls import without_password
+
+        raise BadStoreUrl(f"{without_password(url)!r} is not the address of a SQLite store")
     return Path(rest[1:])
 
 
@@ -194,6 +196,7 @@ def open_for_writing(path: Path, vfs: str | None = None) -> apsw.Connection:
         connection.pragma("fullfsync", True)  # on macOS a plain fsync does not reach the disk
         connection.pragma("wal_autocheckpoint", 0)  # the store does it, off the event loop
         _migrate(connection, path)
+        refuse_planted_store(path)  # the log is there only now
         return connection
 
 
@@ -202,6 +205,7 @@ def open_for_reading(path: Path, vfs: str | None = None) -> apsw.Connection:
         if not path.exists():
             raise StoreMissing(f"there is no file {path}")
         _refuse_folder(path)
+        refuse_planted_store(path)
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
         connection.set_busy_timeout(BUSY_MILLISECONDS)
         try:
@@ -236,12 +240,12 @@ def needs_migration(connection: apsw.Connection) -> bool:
 
 def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
     version = connection.pragma("user_version")
-    ours = connection.pragma("application_id") == APPLICATION_ID
+    is_store = connection.pragma("application_id") == APPLICATION_ID
     is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
-    if not ours and not is_empty:
+    if not is_store and not is_empty:
         raise StoreCorrupt(f"{path} is a SQLite file, but not a Perdure store")
     newest = len(_migrations())
-    if ours and version > newest:
+    if is_store and version > newest:
         raise StoreNewer(f"{path} has schema {version}; this Perdure knows schemas up to {newest}")
 
 
@@ -249,6 +253,13 @@ def _mark(connection: apsw.Connection) -> None:
     """Before the log exists: whoever looks at the file, and not at its log, must see at once that it is ours."""
     if connection.pragma("application_id") != APPLICATION_ID:
         connection.pragma("application_id", APPLICATION_ID)
+
+
+def foreign_triggers(connection: apsw.Connection) -> list[str]:
+    """The names of triggers that no migration has made: they would change what is written, unseen."""
+    ours = "".join(_migrations())
+    made = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' ORDER BY name")
+    return [name for name, sql in made if sql not in ours]
 
 
 def _migrate(connection: apsw.Connection, path: Path) -> None:

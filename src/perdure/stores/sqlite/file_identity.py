@@ -28,25 +28,25 @@ class FileIdentity:
         self._path = path.absolute()
         self._log = self._path.with_name(f"{path.name}-wal")
         self._vfs = vfs or ""
-        found = self._stat()
-        self.identity = _identity(found)
-        self._changed_at = found.st_mtime_ns
+        status = self._stat()
+        self.identity = _identity(status)
+        self._changed_at = status.st_mtime_ns
         self._header = self._read_header()
         self._log_identity = self._identity_of_log()
         if has_moved(connection):
             self._refuse("was replaced while it was being opened")
 
     def check(self) -> None:
-        found = self._stat()
-        if _identity(found) != self.identity:
+        status = self._stat()
+        if _identity(status) != self.identity:
             self._refuse("was replaced by another file")
         log = self._identity_of_log()
         if self._log_identity is None:
             self._log_identity = log
         elif log != self._log_identity:
             self._refuse(f"has lost its log {self._log}: it was {'deleted' if log is None else 'replaced'}")
-        if found.st_mtime_ns != self._changed_at:
-            self._look_inside(found.st_mtime_ns)
+        if status.st_mtime_ns != self._changed_at:
+            self._look_inside(status.st_mtime_ns)
 
     def _look_inside(self, changed_at: int) -> None:
         """Somebody has written to the file: SQLite, which folds the log into it, or a program that does not know it."""
@@ -77,8 +77,8 @@ class FileIdentity:
         finally:
             file.xClose()
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise StoreMoved(f"{self._path} {what} while it was in use")
+    def _refuse(self, event: str) -> NoReturn:
+        raise StoreMoved(f"{self._path} {event} while it was in use")
 
 
 def has_moved(connection: apsw.Connection) -> bool:
@@ -87,8 +87,8 @@ def has_moved(connection: apsw.Connection) -> bool:
     return bool(moved.value)
 
 
-def _identity(found: os.stat_result) -> Identity:
-    return found.st_dev, found.st_ino
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
 
 
 def _follows(new: bytes, old: bytes) -> bool:

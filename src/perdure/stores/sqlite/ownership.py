@@ -23,6 +23,7 @@ from perdure.kernel.versions import RECORDS
 from perdure.stores import clocks
 from perdure.stores.protocol import AdoptedRuns, Server, Share
 from perdure.stores.sqlite.batch_writer import BatchWriter
+from perdure.stores.sqlite.fence import EPOCH, fence_off, fenced_partitions, raise_epoch
 from perdure.stores.sqlite.partition_locks import PartitionLock, boot_id, is_locked, try_lock
 
 # What can be said of the end of a dead owner, from the lock file that it left beside the store (invariant 27).
@@ -70,7 +71,7 @@ _IS_USED = (
 _FAMILY = "(id = ?3 OR id >= ?4 AND id < ?5)"
 
 
-class Ownership(ABC):
+class PartitionOwnership(ABC):
     """The owning verbs of a store that can read and run a transaction."""
 
     path: Path
@@ -97,41 +98,40 @@ class Ownership(ABC):
     # One's own.
 
     async def claim(self) -> int:
-        held: list[PartitionLock] = []
+        locks: list[PartitionLock] = []
 
         def work() -> tuple[int, int]:
-            home = self._lock_new(held)
-            row = "INSERT INTO partitions VALUES (?, 1) ON CONFLICT DO UPDATE SET epoch = epoch + 1 RETURNING epoch"
-            epoch: int = self._connection.execute(row, (home,)).get
-            self._clear_away(home, held)
+            home = self._lock_new(locks)
+            epoch = raise_epoch(self._connection, home)
+            self._clear_away(home, locks)
             return home, epoch
 
-        with _releasing(held):
+        with _releasing(locks):
             home, epoch = await self._explained_transaction(work)
-            self._locks[home], self._epochs[home] = held.pop(0), epoch
+            self._locks[home], self._epochs[home] = locks.pop(0), epoch
         self._locks[home].sign()
         return home
 
-    def _lock_new(self, held: list[PartitionLock]) -> int:
+    def _lock_new(self, locks: list[PartitionLock]) -> int:
         while True:
             number: int = self._connection.execute("UPDATE partition_numbers SET last = last + 1 RETURNING last").get
             # An engine of the version before takes numbers as it finds them free.
             if not self._is_used(number) and (lock := try_lock(self.path, number)) is not None:
-                held.append(lock)
+                locks.append(lock)
                 return number
 
     def _is_used(self, partition: int) -> bool:
         return bool(self._connection.execute(_IS_USED, (partition,)).get)
 
-    def _clear_away(self, home: int, held: list[PartitionLock]) -> None:
+    def _clear_away(self, home: int, locks: list[PartitionLock]) -> None:
         """Whoever comes removes some of what processes that were killed have left: a row and a file, and no runs."""
         execute = self._connection.execute
-        others = "SELECT id FROM partitions WHERE id <> ? ORDER BY id DESC LIMIT ?"
-        for (partition,) in list(execute(others, (home, CLEARED_AT_ONCE))):
+        query = "SELECT id FROM partitions WHERE id <> ? ORDER BY id DESC LIMIT ?"
+        for (partition,) in list(execute(query, (home, CLEARED_AT_ONCE))):
             if self._is_owned(partition) or self._is_used(partition):
                 continue
             if (lock := try_lock(self.path, partition)) is not None:
-                held.append(lock)
+                locks.append(lock)
                 execute("DELETE FROM partitions WHERE id = ?", (partition,))
 
     async def give_up(self, partitions: Collection[int]) -> None:
@@ -147,12 +147,12 @@ class Ownership(ABC):
         try:
             connection.pragma("synchronous", "off")
             try:
-                ours = [(partition,) for partition in partitions if partition in self._locks]
-                connection.executemany("DELETE FROM partitions WHERE id = ?", ours)
+                rows = [(partition,) for partition in partitions if partition in self._locks]
+                connection.executemany("DELETE FROM partitions WHERE id = ?", rows)
             finally:
                 connection.pragma("synchronous", "full")
         except apsw.Error as error:
-            _log.debug("%s: the row of a partition stays behind: %s", self.path, error)
+            _log.debug("%s: the row of a partition was not removed: %s", self.path, error)
 
     def _release(self, partitions: Collection[int]) -> None:
         for partition in partitions:
@@ -171,14 +171,14 @@ class Ownership(ABC):
         lock = try_lock(self.path, partition)
         if lock is None:
             return False
-        rows = self._read("SELECT epoch FROM partitions WHERE id = ?", (partition,))
+        rows = self._read(EPOCH, (partition,))
         if rows != [(self._epochs[partition],)]:
             lock.release()
             return False
         self._locks[partition].abandon()
         self._locks[partition] = lock
         lock.sign()
-        _log.warning("%s was removed while its process lives; it is there again", lock.path)
+        _log.warning("%s was removed while its process was running; it was created again", lock.path)
         return True
 
     # What has no owner.
@@ -195,10 +195,10 @@ class Ownership(ABC):
 
     async def move(self, families: Sequence[RunId] | None, home: int) -> list[AdoptedRuns]:
         partitions = await self.orphaned_partitions() if families is None else self._homes_of(families)
-        left: list[AdoptedRuns] = []
+        adopted: list[AdoptedRuns] = []
         for first in range(0, len(partitions), LOCKED_AT_ONCE):
-            left += await self._move(partitions[first : first + LOCKED_AT_ONCE], families, home)
-        return left
+            adopted += await self._move(partitions[first : first + LOCKED_AT_ONCE], families, home)
+        return adopted
 
     def _homes_of(self, families: Sequence[RunId]) -> list[int]:
         query = "SELECT DISTINCT partition FROM runs WHERE id = ?1 OR id >= ?2 AND id < ?3"
@@ -206,29 +206,28 @@ class Ownership(ABC):
         return [partition for partition in sorted(homes) if not self._is_owned(partition)]
 
     async def _move(self, partitions: Sequence[int], families: Sequence[RunId] | None, home: int) -> list[AdoptedRuns]:
-        held: list[PartitionLock] = []
+        locks: list[PartitionLock] = []
         free: list[int] = []
-        with _releasing(held):
+        with _releasing(locks):
             for partition in partitions:
                 if (lock := try_lock(self.path, partition)) is not None:
-                    held.append(lock)
+                    locks.append(lock)
                     free.append(partition)
                     self._losses.look(lock, partition)
 
             def work() -> list[AdoptedRuns]:
-                epoch = self._connection.execute("SELECT epoch FROM partitions WHERE id = ?", (home,)).get
-                if epoch is None or epoch != self._epochs.get(home):
+                if fenced_partitions(self._connection, [home], self._epochs):
                     return []  # we were taken over ourselves
-                return [AdoptedRuns(one, self._move_out_of(one, families, home)) for one in free]
+                return [AdoptedRuns(partition, self._move_out_of(partition, families, home)) for partition in free]
 
             return await self._explained_transaction(work) if free else []
 
     def _move_out_of(self, partition: int, families: Sequence[RunId] | None, home: int) -> list[RunId]:
         """Which of the runs have open work. Its owner, should it live and not know, is fenced by this."""
         execute = self._connection.execute
-        execute("DELETE FROM partitions WHERE id = ?", (partition,))
+        fence_off(self._connection, partition)
         if families is None:
-            found = list(
+            runs = list(
                 execute("SELECT id FROM runs WHERE has_work = 1 AND partition = ? ORDER BY number", (partition,))
             )
             # One that has ended may be reopened by its message, or be told by a relative that goes on.
@@ -240,7 +239,7 @@ class Ownership(ABC):
             every = [(home, partition, *_bounds(root)) for root in roots]
             self._connection.executemany(f"UPDATE runs SET partition = ?1 WHERE partition = ?2 AND {_FAMILY}", every)
             execute("UPDATE inbox SET partition = ?1 WHERE partition = ?2", (home, partition))
-            return [id for (id,) in found]
+            return [id for (id,) in runs]
         moved: list[RunId] = []
         for family in families:
             bindings = (home, partition, *_bounds(family))
@@ -258,19 +257,19 @@ class Ownership(ABC):
         return LossKind.PROCESS if machine in ("", clocks.machine()) else LossKind.STOPPED  # a file has one machine
 
     async def families(self, partitions: Sequence[int]) -> list[RunId]:
-        found: dict[RunId, None] = {}
+        roots: dict[RunId, None] = {}
         for partition in partitions:
             for query in (
                 "SELECT id FROM runs WHERE partition = ? AND ended_at IS NULL ORDER BY number",
                 "SELECT run FROM inbox WHERE partition = ? ORDER BY position",
             ):
-                found |= dict.fromkeys(root_of(id) for (id,) in self._read(query, (partition,)))
-        return list(found)
+                roots |= dict.fromkeys(root_of(id) for (id,) in self._read(query, (partition,)))
+        return list(roots)
 
     async def disown_families(self, families: Sequence[RunId], home: int) -> None:
         def work() -> None:
             execute = self._connection.execute
-            if execute("SELECT epoch FROM partitions WHERE id = ?", (home,)).get != self._epochs.get(home, -1):
+            if fenced_partitions(self._connection, [home], self._epochs):
                 return  # it is not ours any more
             nobodys = execute("UPDATE partition_numbers SET last = last + 1 RETURNING last").get
             for family in families:
@@ -288,9 +287,11 @@ class Ownership(ABC):
 
     async def share(self) -> Share:
         """A partition of our own, and into it all that has no owner. Nobody has too much: who owns does the work."""
-        taken = [] if self._locks else [await self.claim()]
-        left = await self.move(None, next(iter(self._locks)))
-        return Share(taken, ended=[f"the owner of partition {one.partition}" for one in left], adopted=left)
+        claimed = [] if self._locks else [await self.claim()]
+        adopted = await self.move(None, next(iter(self._locks)))
+        return Share(
+            claimed, ended=[f"the owner of partition {adoption.partition}" for adoption in adopted], adopted=adopted
+        )
 
     def should_share(self) -> bool:
         return False  # looking from time to time is cheap
@@ -319,10 +320,10 @@ def _bounds(family: RunId) -> tuple[str, str, str]:
 
 
 @contextmanager
-def _releasing(held: list[PartitionLock]) -> Iterator[None]:
+def _releasing(locks: list[PartitionLock]) -> Iterator[None]:
     """These locks are needed only until the transaction is over; what is taken out of the list stays."""
     try:
         yield
     finally:
-        for lock in held:
+        for lock in locks:
             lock.release()

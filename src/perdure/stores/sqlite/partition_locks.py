@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from perdure.stores.errors import StoreFull
-from perdure.stores.sqlite.file_permissions import file_mode
+from perdure.stores.sqlite.file_permissions import file_mode, refuse_planted
 
 _MOST_READ = 200  # bytes; such a name has less
 
@@ -65,6 +65,7 @@ def lock_path(store: Path, partition: int) -> Path:
 
 def try_lock(store: Path, partition: int) -> PartitionLock | None:
     path = lock_path(store, partition)
+    refuse_planted(path)  # whoever made it could keep it locked
     for _ in range(3):
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_mode())

@@ -1,4 +1,4 @@
-"""Short reads, made directly on the event loop: they touch the page cache, not the disk's patience."""
+"""Short reads, made directly on the event loop: they are served from the page cache."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from perdure.stores.sqlite.file_permissions import make_private
 _ROW = f"SELECT {RUN_COLUMNS} FROM runs "
 
 
-class Reads(ABC):
+class StoreReads(ABC):
     """The reading verbs of a store that can answer a query."""
 
     path: Path
@@ -51,7 +51,7 @@ class Reads(ABC):
         return [id for (id,) in self._read(query, (literal(prefix), len(prefix) + 1))]
 
     async def load(self, runs: Sequence[RunId]) -> list[StoredRun]:
-        found = []
+        stored = []
         for run in runs:
             rows = self._read(_ROW + "WHERE id = ?", (run,))
             if not rows:
@@ -63,8 +63,8 @@ class Reads(ABC):
                 "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = ?) AND seq > ? ORDER BY seq",
                 (run, snapshot[0][0] if snapshot else 0),
             )
-            found.append(StoredRun(run_row(rows[0]), snapshot[0] if snapshot else None, tail))
-        return found
+            stored.append(StoredRun(run_row(rows[0]), snapshot[0] if snapshot else None, tail))
+        return stored
 
     async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
         return self._read(
@@ -77,14 +77,21 @@ class Reads(ABC):
         return (rows[0][0], rows[0][1]) if rows else None
 
     async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]:
-        found = {}
+        texts = {}
         for digest in digests:
             for (text,) in self._read(
                 "SELECT text FROM large_values WHERE run = (SELECT number FROM runs WHERE id = ?) AND digest = ?",
                 (run, digest),
             ):
-                found[digest] = text
-        return found
+                texts[digest] = text
+        return texts
+
+    async def stream_rows(self, run: RunId, prefix: bytes = b"") -> list[tuple[bytes, bytes]]:
+        return self._read(
+            "SELECT key, body FROM stream_rows WHERE run = (SELECT number FROM runs WHERE id = ?1)"
+            " AND key >= ?2 AND substr(key, 1, ?3) = ?2 ORDER BY key",
+            (run, prefix, len(prefix)),
+        )
 
     async def search(self, filter: RunFilter) -> list[RunRow]:
         conditions, bindings = ["TRUE"], list[Any]()
@@ -106,7 +113,12 @@ class Reads(ABC):
         for name, text in filter.labels.items():
             conditions.append("number IN (SELECT run FROM run_labels WHERE name = ? AND value = ?)")
             bindings.extend((name, text))
-        query = _ROW + f"WHERE {' AND '.join(conditions)} ORDER BY created_at DESC, number DESC"
+        tie = "number"
+        if filter.behind is not None:
+            tie = "id"
+            conditions.append("(created_at, id) < (?, ?)")
+            bindings.extend(filter.behind)
+        query = _ROW + f"WHERE {' AND '.join(conditions)} ORDER BY created_at DESC, {tie} DESC"
         if filter.limit is not None:
             query += " LIMIT ?"
             bindings.append(filter.limit)
@@ -142,7 +154,7 @@ class Reads(ABC):
         return list(dict.fromkeys(id for _, id in sorted(rows)))[:limit]
 
     async def next_due(self, partitions: Sequence[int], after: Instant, ahead: Instant = 0) -> Instant | None:
-        found = [
+        due_times = [
             due - clock
             for partition in partitions
             for column, clock in (("due", 0), ("on_wall", ahead))
@@ -152,7 +164,7 @@ class Reads(ABC):
                 (partition, after + clock),
             )
         ]
-        return min(found, default=None)
+        return min(due_times, default=None)
 
     async def waiting_permits(self, prefix: str, partitions: Sequence[int]) -> list[tuple[RunId, int, str]]:
         rows = self._read(

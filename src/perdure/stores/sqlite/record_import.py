@@ -27,24 +27,26 @@ class RecordImport:
         return map(astuple, batch)
 
     def _entries(self, batch: Sequence[r.EntryRecord]) -> Iterator[tuple[Any, ...]]:
-        for one in batch:
-            *head, labels, status, created_at, updated_at = astuple(one)
+        for record in batch:
+            *head, labels, status, created_at, updated_at = astuple(record)
             yield (*head, _labels(labels), status, created_at, updated_at)
 
     def _runs(self, batch: Sequence[r.RunRecord]) -> Iterator[tuple[Any, ...]]:
-        self._numbers = {one.id: number for number, one in enumerate(batch, start=self._last + 1)}
+        self._numbers = {run.id: number for number, run in enumerate(batch, start=self._last + 1)}
         self._last += len(batch)
-        for one in batch:
-            id, language, name, program, parent, labels, *rest = astuple(one)
-            yield (self._numbers[one.id], id, HOME, language, name, program, parent, _labels(labels), *rest)
+        for record in batch:
+            id, language, name, program, parent, labels, *rest = astuple(record)
+            yield (self._numbers[record.id], id, HOME, language, name, program, parent, _labels(labels), *rest)
 
-    def _of_runs(self, batch: Sequence[r.ValueRecord | r.LogRecord]) -> Iterator[tuple[Any, ...]]:
-        for one in batch:
-            run, *rest = astuple(one)
+    def _of_runs(
+        self, batch: Sequence[r.ValueRecord | r.LogRecord | r.StreamRowRecord | r.TaskLogRecord]
+    ) -> Iterator[tuple[Any, ...]]:
+        for record in batch:
+            run, *rest = astuple(record)
             yield (self._numbers[run], *rest)
 
     def _messages(self, batch: Sequence[r.MessageRecord]) -> Iterator[tuple[Any, ...]]:
-        return ((HOME, *astuple(one)) for one in batch)
+        return ((HOME, *astuple(record)) for record in batch)
 
 
 def _labels(labels: dict[str, str]) -> str | None:
@@ -69,6 +71,16 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
     r.CatalogVersionRecord: ("UPDATE catalog_version SET last = ?", RecordImport._plain),
     r.LimitRecord: (_insert("limits", "scope, capacity"), RecordImport._plain),
     r.MemoryRecord: (_insert("memories", "key, value, created_at, expires_at"), RecordImport._plain),
+    r.AccessTokenRecord: (
+        _insert(
+            "access_tokens",
+            "name, digest, role, namespaces, pools, created_at, created_by, expires_at, revoked_at",
+        ),
+        RecordImport._plain,
+    ),
+    r.AuditRecord: (_insert("audit", "id, at, run, body, seal"), RecordImport._plain),
+    r.AuditSealRecord: (_insert("audit_seals", "number, server, at, rows, previous, hash"), RecordImport._plain),
+    r.RequestKeyRecord: (_insert("request_keys", "who, key, digest, at, status, answer"), RecordImport._plain),
     r.ProgramRecord: (_insert("programs", "digest, language, text"), RecordImport._plain),
     r.RunRecord: (
         _insert(
@@ -80,6 +92,11 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
     ),
     r.ValueRecord: (_insert("large_values", "run, digest, text"), RecordImport._of_runs),
     r.LogRecord: (_insert("log", "run, seq, body"), RecordImport._of_runs),
+    r.StreamRowRecord: (_insert("stream_rows", "run, key, body"), RecordImport._of_runs),
+    r.TaskLogRecord: (
+        _insert("task_logs", "run, task, attempt, delivery, path, first_line, lines, body"),
+        RecordImport._of_runs,
+    ),
     r.NameRecord: (_insert("names", "language, namespace, name, run, heir"), RecordImport._plain),
     r.MessageRecord: (_insert("inbox", "partition, run, at, body, is_word"), RecordImport._messages),
     r.PermitRecord: (

@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 
 from perdure.stores.errors import BadStoreUrl, StoreCorrupt, StoreInUse, StoreMissing
-from perdure.stores.sqlite.database import APPLICATION_ID, explained, open_for_reading
+from perdure.stores.sqlite.database import APPLICATION_ID, explained, foreign_triggers, open_for_reading
 from perdure.stores.sqlite.file_permissions import make_private
 from perdure.stores.sqlite.partition_locks import is_locked
 
@@ -47,6 +47,11 @@ def _copy(backup: Path, partial: Path) -> None:
             if source.pragma("application_id") != APPLICATION_ID:
                 raise StoreCorrupt(
                     f"{backup} is not a Perdure store", hint="Name a file that `perdure backup` has made."
+                )
+            if triggers := foreign_triggers(source):
+                raise StoreCorrupt(
+                    f"{backup} has triggers that are not Perdure's: {', '.join(triggers)}",
+                    hint="They would go on changing the store. Restore another backup, or drop them if they are yours.",
                 )
             make_private(partial)
             destination = apsw.Connection(str(partial))
@@ -82,7 +87,7 @@ def _standing_still(target: Path) -> Iterator[None]:
 
 
 def _alone(target: Path) -> apsw.Connection | None:
-    """The file, with nobody else in it; None when it is no database any more."""
+    """The file, opened exclusively; None if it is not a database any more."""
     connection = apsw.Connection(str(target), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(WAIT_MILLISECONDS)
     try:

@@ -55,7 +55,7 @@ class StoredRunRemoval(ABC):
         def work() -> list[RunId]:
             execute = self._connection.execute
             # A run goes when it has ended and nothing that descends from it is left: leaves first.
-            gone = list(
+            removed = list(
                 execute(
                     "SELECT number, id FROM runs r WHERE ended_at < ?1 AND NOT EXISTS"
                     " (SELECT 1 FROM runs c WHERE c.parent = r.id) AND (parent IS NULL OR NOT EXISTS"
@@ -65,15 +65,15 @@ class StoredRunRemoval(ABC):
                     (ended_before, limit),
                 )
             )
-            for number, id in gone:
+            for number, id in removed:
                 self._erase(number, id)
-            if not gone:
+            if not removed:
                 self._erase_programs()
             execute(
                 "DELETE FROM memories WHERE key IN (SELECT key FROM memories WHERE expires_at <= ? LIMIT ?)",
                 (self._now(), FORGOTTEN_AT_ONCE),
             )
-            return [id for _, id in gone]
+            return [id for _, id in removed]
 
         removed = await self._explained_transaction(work, removes=True)
         self._writer.forget()
@@ -81,7 +81,7 @@ class StoredRunRemoval(ABC):
 
     async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
         def work() -> list[RunId]:
-            gone = []
+            removed = []
             for id in runs:
                 number = self._connection.execute(
                     "SELECT number FROM runs r WHERE id = ? AND ended_at IS NOT NULL"
@@ -91,8 +91,8 @@ class StoredRunRemoval(ABC):
                 ).get
                 if number is not None:
                     self._erase(number, id)
-                    gone.append(id)
-            return gone
+                    removed.append(id)
+            return removed
 
         removed = await self._explained_transaction(work, removes=True)
         self._writer.forget()
@@ -108,7 +108,7 @@ class StoredRunRemoval(ABC):
 
     def _erase(self, number: int, id: RunId) -> None:
         execute = self._connection.execute
-        for table in ("log", "snapshots", "large_values"):
+        for table in ("log", "snapshots", "large_values", "stream_rows", "task_logs"):
             execute(f"DELETE FROM {table} WHERE run = ?", (number,))
         for table in ("inbox", "permits", "tasks"):
             execute(f"DELETE FROM {table} WHERE run = ?", (id,))

@@ -22,11 +22,13 @@ from perdure.stores.commit_types import (
     Fenced,
     Message,
     Transition,
+    is_large,
 )
 from perdure.stores.errors import StoreMoved
 from perdure.stores.protocol import PollIntervals
+from perdure.stores.sqlite.access import StoredAccess
 from perdure.stores.sqlite.batch_writer import BatchWriter
-from perdure.stores.sqlite.catalog import Catalog
+from perdure.stores.sqlite.catalog import StoredCatalog
 from perdure.stores.sqlite.database import (
     BUSY_MILLISECONDS,
     WalPreallocation,
@@ -37,11 +39,12 @@ from perdure.stores.sqlite.database import (
     open_for_writing,
     set_count,
 )
+from perdure.stores.sqlite.fence import fenced_partitions
 from perdure.stores.sqlite.file_identity import FileIdentity
-from perdure.stores.sqlite.ownership import Ownership
-from perdure.stores.sqlite.reads import Reads
+from perdure.stores.sqlite.ownership import PartitionOwnership
+from perdure.stores.sqlite.reads import StoreReads
 from perdure.stores.sqlite.run_removal import StoredRunRemoval
-from perdure.stores.sqlite.task_leases import TaskLeases
+from perdure.stores.sqlite.task_leases import StoredTaskLogs, TaskLeases
 from perdure.stores.sync_thread import SyncThread
 
 _log = logging.getLogger("perdure.store")
@@ -55,7 +58,9 @@ SAY_EVERY = 10.0  # seconds between two lines about it
 _YES = ctypes.c_int(1)
 
 
-class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
+class SqliteStore(
+    PartitionOwnership, StoredRunRemoval, StoredTaskLogs, StoreReads, TaskLeases, StoredCatalog, StoredAccess
+):
     poll_intervals = PollIntervals(share=1.0, sweep=1.0)  # a look costs microseconds, and nobody tells
 
     def __init__(
@@ -79,7 +84,7 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
         self._now = now or self.clock.now
         self._vfs = vfs
         self._patience = patience
-        self._presence: FileIdentity | None = None
+        self._file_identity: FileIdentity | None = None
         self._is_lost = False  # the file was taken away under us
         self._is_full = False  # there is no room but to remove something
         self._turn = asyncio.Lock()  # one write transaction at a time
@@ -109,12 +114,12 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
             self._must_count = not writes
 
     def _open_for_writing(self) -> tuple[apsw.Connection, BatchWriter]:
-        if self._presence is not None and not self.path.exists():
+        if self._file_identity is not None and not self.path.exists():
             raise StoreMoved(f"{self.path} was deleted while it was in use")  # a new one would be another store
         connection = open_for_writing(self.path, self._vfs)
         try:
             self._set_count(connection, writes=True)
-            self._presence = self._found(connection)
+            self._file_identity = self._identify_file(connection)
         except BaseException:
             connection.close(True)
             raise
@@ -122,19 +127,19 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
         connection.set_wal_hook(self._count_pages)
         self._sync_cost = 0.0  # seconds, a moving average
         self._wal_pages = 0
-        self._runway = WalPreallocation(self.path, self._vfs)
+        self._wal_preallocation = WalPreallocation(self.path, self._vfs)
         self._writing = (connection, BatchWriter(connection))
-        if self._runway.is_small:
+        if self._wal_preallocation.is_small:
             with suppress(apsw.Error):  # whoever writes is told
                 self._checkpoint()
         return self._writing
 
-    def _found(self, connection: apsw.Connection) -> FileIdentity:
+    def _identify_file(self, connection: apsw.Connection) -> FileIdentity:
         with explained(self.path):
-            found = FileIdentity(connection, self.path, self._vfs)
-        if self._presence is not None and found.identity != self._presence.identity:
+            identity = FileIdentity(connection, self.path, self._vfs)
+        if self._file_identity is not None and identity.identity != self._file_identity.identity:
             raise StoreMoved(f"{self.path} was replaced by another file while it was in use")
-        return found
+        return identity
 
     @property
     def _connection(self) -> apsw.Connection:
@@ -149,7 +154,7 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
             self._look_at_file()
             self._close_connections()
             self._open(must_exist=True)
-            if self._presence is not None and self._writing is None:
+            if self._file_identity is not None and self._writing is None:
                 self._open_for_writing()
 
     def limit_patience(self, patience: float = 0.0) -> None:
@@ -163,7 +168,7 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
             self._thread.close()
 
     def abandon(self) -> None:
-        """Let go of everything without a word, as a dying process does."""
+        """Close without leaving in order, as a process that dies does."""
         for lock in self._locks.values():
             lock.abandon()
         self._locks.clear()
@@ -184,13 +189,14 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
 
     async def commit(self, batch: Sequence[Transition]) -> CommitAnswer:
         try:
-            return await self._transaction(lambda: self._write(batch))
+            return await self._transaction(lambda: self._write(batch), in_thread=is_large(batch))
         except (apsw.Error, LookupError) as error:
             return CommitUnknown(explain(self.path, error))
 
     def commit_at_once(self, batch: Sequence[Transition]) -> CommitAnswer | None:
         if (
             self._turn.locked()
+            or is_large(batch)
             or self._is_full
             or self._sync_cost > QUICK_SYNC
             or self._wal_pages > self._pages_at_hand
@@ -209,12 +215,7 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
         return answer
 
     def _write(self, batch: Sequence[Transition]) -> Committed | Fenced:
-        lost = [
-            partition
-            for partition in {change.partition for change in batch}
-            if self._connection.execute("SELECT epoch FROM partitions WHERE id = ?", (partition,)).get
-            != self._epochs.get(partition, -1)
-        ]
+        lost = fenced_partitions(self._connection, {change.partition for change in batch}, self._epochs)
         return Fenced(sorted(lost)) if lost else self._writer.write(batch, self._epochs, self._now())
 
     async def send(self, message: Message) -> DeliveredMessage | None:
@@ -227,16 +228,16 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
 
     async def send_together(self, messages: Sequence[Message]) -> list[DeliveredMessage]:
         def work() -> list[DeliveredMessage]:
-            sent = []
+            delivered = []
             for message in messages:
-                where = self._connection.execute(
+                partition = self._connection.execute(
                     "SELECT coalesce((SELECT partition FROM runs WHERE id = ?1),"
                     " (SELECT partition FROM inbox WHERE run = ?1 ORDER BY position LIMIT 1))",
                     (message.to,),
                 ).get
-                if where is not None:
-                    sent.append(self._writer.send(message, where))
-            return sent
+                if partition is not None:
+                    delivered.append(self._writer.send(message, partition))
+            return delivered
 
         return await self._explained_transaction(work)
 
@@ -256,10 +257,14 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
         try:
             return await self._transaction(work, removes=removes)
         except apsw.Error as error:
-            raise explain(self.path, error) from error
+            raise self._explained(error) from error
 
-    async def _transaction(self, work: Callable[[], T], *, removes: bool = False) -> T:
-        """Statements run here, on the event loop: they only touch memory. Waiting for the disk is the thread's part.
+    def _explained(self, error: apsw.Error) -> Exception:
+        return explain(self.path, error)
+
+    async def _transaction(self, work: Callable[[], T], *, removes: bool = False, in_thread: bool = False) -> T:
+        """Statements run here, on the event loop: they only touch memory. Waiting for the disk is the thread's part,
+        and so are large values: SQLite copies each several times.
 
         On a full disk only what removes something is begun.
         """
@@ -270,7 +275,7 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
                 if self._is_full and not removes:
                     self._look_for_room()
                 await self._begin()
-                result = work()
+                result = await self._thread.run(work) if in_thread else work()
                 await self._thread.run(self._commit)
             except BaseException:
                 self._roll_back()
@@ -278,9 +283,9 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
             return result
 
     async def _begin(self) -> None:
-        if self._wal_pages > self._runway.folded_at:
+        if self._wal_pages > self._wal_preallocation.folded_at:
             await self._thread.run(self._checkpoint)
-        elif self._wal_pages > self._runway.pages:
+        elif self._wal_pages > self._wal_preallocation.pages:
             await self._patiently(self._lengthen)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -320,26 +325,26 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
         self._look_at_file()  # after the sync, and before anyone is told
 
     def _look_at_file(self) -> None:
-        if self._presence is not None:
+        if self._file_identity is not None:
             try:
-                self._presence.check()
+                self._file_identity.check()
             except StoreMoved:
                 self._is_lost = True
                 raise
 
     def _checkpoint(self) -> None:
         """Fold the log into the file. Between two commits, so that it can begin anew from its start."""
-        self._is_full = self._runway.is_small
+        self._is_full = self._wal_preallocation.is_small
         self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
         self._wal_pages = 0
-        self._runway.look_around()
-        self._is_full = not self._runway.is_ready(self._connection)
+        self._wal_preallocation.look_around()
+        self._is_full = not self._wal_preallocation.is_ready(self._connection)
 
     def _look_for_room(self) -> None:
         """Before anything is added while the disk is full: it may not be any more."""
         self._checkpoint()
         if self._is_full:
-            raise apsw.FullError("the file has no room for what the log would have to be folded into it")
+            raise apsw.FullError("the file cannot grow by what a checkpoint of the log needs")
 
     async def _begin_log_anew(self) -> None:
         """Where it stands, with the room that it has: somebody needs some to remove something."""
@@ -348,21 +353,21 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
             try:
                 await self._thread.run(lambda: self._connection.execute("PRAGMA wal_checkpoint(RESTART)"))
             except apsw.Error as error:
-                _log.debug("%s: its log cannot begin anew: %s", self.path, error)
+                _log.debug("%s: its write-ahead log cannot be restarted: %s", self.path, error)
             finally:
                 self._connection.set_busy_timeout(0)
 
     def _lengthen(self, given_up: threading.Event) -> None:
         self._begin_patiently(given_up)
         try:
-            self._runway.lengthen(self._wal_pages)
+            self._wal_preallocation.lengthen(self._wal_pages)
         finally:
             self._connection.execute("ROLLBACK")
 
     @property
     def _pages_at_hand(self) -> int:
         """How long the log may be for a commit that takes no more time than its own sync."""
-        return min(self._runway.pages, self._runway.folded_at)
+        return min(self._wal_preallocation.pages, self._wal_preallocation.folded_at)
 
     def _count_pages(self, connection: apsw.Connection, database: str, pages: int) -> int:
         self._wal_pages = pages
@@ -373,7 +378,7 @@ class SqliteStore(Ownership, StoredRunRemoval, Reads, TaskLeases, Catalog):
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    # Reading: see `Reads`.
+    # Reading: see `StoreReads`.
 
     def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         try:

@@ -13,7 +13,7 @@ from perdure.kernel.turn import MissingValues, Turn
 from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
 from perdure.kernel.values import Payload
 from perdure.testing.drill import body as b
-from perdure.testing.drill import moves
+from perdure.testing.drill import folding, moves
 from perdure.testing.drill.program import Program, load, read
 
 
@@ -92,7 +92,7 @@ class Drill(Dialect):
                 return f"the run has already {execution.state.status}"
         return None
 
-    evolve = staticmethod(b.evolve)
+    evolve = staticmethod(folding.evolve)
     freeze = staticmethod(b.freeze)
     thaw = staticmethod(b.thaw)
 

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from perdure.kernel import jsontext
-from perdure.kernel.inputs import WORD_RANK
+from perdure.kernel.inputs import CONTROL_WAIT_RANK
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status, Succeeded
 from perdure.kernel.permits import resource_scope
 from perdure.kernel.retry import Backoff, delay
@@ -197,7 +197,7 @@ def _signal(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
         turn.emit(b.Heard(number, step.about))
         return
     if "timeout" in step.fields and not thread.timer:
-        timer = turn.set_timer(turn.now + duration(step.fields["timeout"]), WORD_RANK)
+        timer = turn.set_timer(turn.now + duration(step.fields["timeout"]), CONTROL_WAIT_RANK)
         turn.emit(b.Waited(number, timer, is_timer=True))
     turn.emit(b.Listened(number, step.about))
 

@@ -1,11 +1,11 @@
-"""Stories from the command line: what `check` says, with what stands around, and that bad ones are not run."""
+"""Stories from the command line: what `check` reports, also with files beside it; invalid ones are not run."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commandline import CommandLine
-from tests.dialects.story.document.reading import HEAD, steps
+from tests.dialects.story.document.resource_texts import HEAD, steps
 
 ENGRAM = "apiVersion: bubustack.io/v1alpha1\nkind: Engram\nmetadata: {name: e}\nspec: {templateRef: {name: greeter}}\n"
 GREET = "{name: a, ref: e, with: {name: '{{ inputs.who }}'}}"
@@ -51,7 +51,7 @@ def test_missing_engrams_are_only_warnings(perdure: CommandLine) -> None:
 def test_what_stands_around_is_looked_at(perdure: CommandLine, around: tuple[str, ...]) -> None:
     """STY-041: a file beside it, or one that is applied; the template comes with the code."""
     assert perdure("check", "good.yaml", *around).out == ""
-    assert "the template's input schema refuses it" in perdure("check", "bad.yaml", *around, code=7).out
+    assert "the template's input schema does not accept this value" in perdure("check", "bad.yaml", *around, code=7).out
 
 
 def test_a_bad_story_is_not_run(perdure: CommandLine) -> None:

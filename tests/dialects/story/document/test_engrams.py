@@ -7,7 +7,7 @@ import yaml
 
 from perdure.dialects.story.plan.settings import Settings
 from perdure.dialects.story.resources.resource import Resource
-from tests.dialects.story.document.reading import engram, errors, resource, shelf, template, warnings
+from tests.dialects.story.document.resource_texts import engram, errors, resource, shelf, template, warnings
 
 INVALID = "ValidationFailed"
 
@@ -42,11 +42,15 @@ GOOD: dict[str, Any] = {"with": {"url": "http://x"}, "secrets": {"token": "my-se
         ),
         ({"mode": "pod"}, "spec.mode", 'unsupported value "pod" (expected job, deployment or statefulset)'),
         ({"with": [1]}, "spec.with", "spec.with must be a JSON object"),
-        ({"with": {}}, "spec.with", 'the template\'s config schema refuses it: "url" is a required property'),
+        (
+            {"with": {}},
+            "spec.with",
+            'the template\'s config schema does not accept this value: "url" is a required property',
+        ),
         (
             {"with": {"url": 3}},
             "spec.with.url",
-            'the template\'s config schema refuses it: url: 3 is not of type "string"',
+            'the template\'s config schema does not accept this value: url: 3 is not of type "string"',
         ),
         ({"secrets": {}}, "spec", 'secret "token" is required by the template'),
         (
@@ -202,19 +206,19 @@ def impulse(**spec: Any) -> str:
         (
             {"deliveryPolicy": {"dedupe": {"mode": "key"}}},
             "spec.deliveryPolicy.dedupe",
-            "keyTemplate is required when mode is key",
+            "spec.deliveryPolicy.dedupe.keyTemplate is required when mode is key",
             INVALID,
         ),
         (
             {"deliveryPolicy": {"dedupe": {"mode": "token", "keyTemplate": "x"}}},
             "spec.deliveryPolicy.dedupe.keyTemplate",
-            "keyTemplate is only allowed when mode is key",
+            "spec.deliveryPolicy.dedupe.keyTemplate is only allowed when mode is key",
             INVALID,
         ),
         (
             {"deliveryPolicy": {"dedupe": {"keyTemplate": "x"}}},
             "spec.deliveryPolicy.dedupe.keyTemplate",
-            "keyTemplate is only allowed when mode is key",
+            "spec.deliveryPolicy.dedupe.keyTemplate is only allowed when mode is key",
             INVALID,
         ),
         (
@@ -289,5 +293,5 @@ def test_delivery_of_an_impulse_template_is_judged_as_well() -> None:
     spec = {"version": "1", "supportedModes": ["deployment"], "deliveryPolicy": {"dedupe": {"mode": "key"}}}
 
     assert errors(text(resource("ImpulseTemplate", "x", spec))) == [
-        ("spec.deliveryPolicy.dedupe", "keyTemplate is required when mode is key", INVALID)
+        ("spec.deliveryPolicy.dedupe", "spec.deliveryPolicy.dedupe.keyTemplate is required when mode is key", INVALID)
     ]

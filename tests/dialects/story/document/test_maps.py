@@ -1,7 +1,7 @@
 """Stories that a map runs, named or written in place: judged where the map is (STY-271, STY-042, STY-079)."""
 
 from perdure.dialects.story.document import validate
-from tests.dialects.story.document.reading import errors, resource, shelf, steps, warnings
+from tests.dialects.story.document.resource_texts import errors, resource, shelf, steps, warnings
 
 ADAPTER = resource("Engram", "m", {"templateRef": {"name": "map-reduce-adapter"}})
 TEMPLATE = resource("EngramTemplate", "map-reduce-adapter", {"version": "1.0.0", "supportedModes": ["job"]})
@@ -37,7 +37,7 @@ def test_its_names_and_templates_are_its_own() -> None:
 def test_a_story_inside_is_batch() -> None:
     text = mapping("{story: {pattern: streaming, steps: [{name: a, ref: e}]}}")
 
-    assert [message for _, message, _ in errors(text, KNOWN)] == ["a Story inside of a step must be a batch story"]
+    assert [message for _, message, _ in errors(text, KNOWN)] == ["a Story inside a step must be a batch story"]
 
 
 def test_what_another_engram_calls_a_story_is_its_own_business() -> None:

@@ -5,7 +5,7 @@
 import pytest
 
 from perdure.dialects.story.document import validate
-from tests.dialects.story.document.reading import HEAD, errors, resource, shelf, steps, story, warnings
+from tests.dialects.story.document.resource_texts import HEAD, errors, resource, shelf, steps, story, warnings
 
 INVALID = "ValidationFailed"
 NO_DURATION = "is not a duration (expected e.g. 1h30m or -1.5s)"
@@ -42,7 +42,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("{name: w, type: wait}", "", "step 'w' of type 'wait' requires a 'with' block"),
     ("{name: w, type: wait, with: {}}", ".with", "step 'w' of type 'wait' requires 'with.until' to be set"),
     ("{name: w, type: wait, with: {until: ' '}}", ".with", "step 'w' of type 'wait' requires 'with.until' to be set"),
-    ("{name: w, type: wait, with: {until: true}}", ".with.until", "must be a text or a template, not true"),
+    ("{name: w, type: wait, with: {until: true}}", ".with.until", "must be a string or a template, not true"),
     (
         "{name: w, type: wait, with: {until: x, timeout: later}}",
         ".with.timeout",
@@ -331,7 +331,7 @@ def test_what_only_engrams_have_is_told(member: str) -> None:
     said = [message for _, message, _ in warnings(steps(f"{{name: x, type: condition, {member}}}"))]
 
     path = f"execution.{word}" if member.startswith("execution") else word
-    assert said == [f"step 'x' of type 'condition': {path} has no effect here, only on Engrams"]
+    assert said == [f"step 'x' of type 'condition': {path} has no effect here; it only applies to Engrams"]
 
 
 def test_a_stop_is_verified_by_nobody() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.dialects.story.plan.settings import Settings
 from perdure.dialects.story.resources.resource import Resource, ResourceIndex
-from tests.dialects.story.document.reading import engram, errors, resource, shelf, steps, template, warnings
+from tests.dialects.story.document.resource_texts import engram, errors, resource, shelf, steps, template, warnings
 
 INVALID = "ValidationFailed"
 STEP = steps("{name: a, ref: e}")
@@ -75,9 +75,9 @@ SCHEMA: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("given", "path", "message"),
     [
-        ("{}", "with", 'refuses it: "n" is a required property'),
-        ("{n: x}", "with.n", 'refuses it: n: "x" is not of type "integer"'),
-        ("{n: 1, o: {p: 3}}", "with.o.p", 'refuses it: o.p: 3 is not of type "boolean"'),
+        ("{}", "with", 'does not accept this value: "n" is a required property'),
+        ("{n: x}", "with.n", 'does not accept this value: n: "x" is not of type "integer"'),
+        ("{n: 1, o: {p: 3}}", "with.o.p", 'does not accept this value: o.p: 3 is not of type "boolean"'),
         ("{n: 'about {{ inputs.n }}'}", "with.n", 'is not of type "integer"'),
         ("{n: 1, q: 2}", "with", "('q' was unexpected)"),
     ],
@@ -141,7 +141,7 @@ def test_a_template_without_code_is_a_warning() -> None:
     assert warnings(STEP, Bare([engram(), template()])) == [
         (
             "spec.steps[0].ref",
-            "step 'a': nothing here implements the template 't': the step will wait",
+            "step 'a': no loaded code implements the template 't': the step will wait",
             "TemplateNotFound",
         )
     ]

@@ -8,7 +8,7 @@ from perdure.dialects.story.document import validate_resource
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.resources.names import claim_name, input_hash, run_name, trigger_name
 from perdure.dialects.story.resources.resource import KnownResources, Resource
-from tests.dialects.story.document.reading import engram, resource, shelf, template
+from tests.dialects.story.document.resource_texts import engram, resource, shelf, template
 
 INVALID = "ValidationFailed"
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}, "d": {"default": 1}}, "required": ["n", "d"]}
@@ -176,9 +176,9 @@ def test_a_token_cannot_be_changed() -> None:
         (
             {"cancelRequested": True},
             {"cancelRequested": False},
-            "spec.cancelRequested cannot be taken back once it is true",
+            "spec.cancelRequested cannot be reset once it is true",
         ),
-        ({"cancelRequested": True}, {}, "spec.cancelRequested cannot be taken back once it is true"),
+        ({"cancelRequested": True}, {}, "spec.cancelRequested cannot be reset once it is true"),
         ({}, {"cancelRequested": True}, None),
         ({"cancelRequested": False}, {"cancelRequested": True}, None),
         ({"cancelRequested": True}, {"cancelRequested": True}, None),
@@ -288,7 +288,7 @@ def test_step_runs_in_order() -> None:
 
 def test_a_name_is_held_by_one_step_of_one_run() -> None:
     """STY-014"""
-    held = "the name is held by step 'a' of run 'default/r'"
+    held = "the name is already used by step 'a' of run 'default/r'"
 
     assert [one[1] for one in said(step_run({"stepId": "b"}), stored=step_run())] == [held]
     assert [one[1] for one in said(step_run({"storyRunRef": "s"}), stored=step_run())] == [held]

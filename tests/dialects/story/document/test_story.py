@@ -9,7 +9,7 @@ import pytest
 
 from perdure.dialects.story.document import validate
 from perdure.dialects.story.plan.settings import Settings
-from tests.dialects.story.document.reading import HEAD, errors, problems, steps, story, warnings
+from tests.dialects.story.document.resource_texts import HEAD, errors, problems, steps, story, warnings
 
 STEP = "{name: a, ref: {name: e}}"
 INVALID = "ValidationFailed"
@@ -294,7 +294,7 @@ REFUSED: list[tuple[str, str, str]] = [
         "spec.steps[0].allowFailure",
         'must be true or false, not "yes"',
     ),
-    (story("steps: [{name: a, ref: e, if: true}]"), "spec.steps[0].if", "must be a text, not true"),
+    (story("steps: [{name: a, ref: e, if: true}]"), "spec.steps[0].if", "must be a string, not true"),
     (story("steps: [{name: a, ref: e, needs: b}]"), "spec.steps[0].needs", 'must be a list, not "b"'),
     (story("steps: [{name: a, ref: [e]}]"), "spec.steps[0].ref", 'must be a name or an object with one, not ["e"]'),
     (story("steps: [{name: a, ref: E_1}]"), "spec.steps[0].ref", f"'E_1' is not a valid name: it must match {PATTERN}"),
@@ -439,7 +439,7 @@ def test_kubernetes_fields_are_one_warning_for_the_whole_resource() -> None:
     assert [one for one in warnings(text) if one[2] == "KubernetesOnly"] == [
         (
             "spec.steps[0].id",
-            "only Kubernetes gives these a meaning, here they are ignored: spec.steps[0].id, "
+            "these fields only apply to Kubernetes and are ignored: spec.steps[0].id, "
             "spec.steps[0].execution.resources, spec.steps[0].execution.serviceAccountName, "
             "spec.steps[0].execution.job.backoffLimit",
             "KubernetesOnly",
@@ -475,7 +475,7 @@ def test_durations_that_a_run_passes_over_are_warnings() -> None:
     text = story("steps: [{name: a, ref: e, execution: {timeout: soon, retry: {delay: '5'}}}]")
 
     assert errors(text) == []
-    assert [path for path, message, _ in warnings(text) if "passed over" in message] == [
+    assert [path for path, message, _ in warnings(text) if "it is ignored" in message] == [
         "spec.steps[0].execution.timeout",
         "spec.steps[0].execution.retry.delay",
     ]

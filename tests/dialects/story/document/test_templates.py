@@ -5,7 +5,7 @@
 import pytest
 
 from perdure.dialects.story.plan.settings import Settings
-from tests.dialects.story.document.reading import errors, steps, story, warnings
+from tests.dialects.story.document.resource_texts import errors, steps, story, warnings
 
 INVALID = "ValidationFailed"
 
@@ -153,7 +153,7 @@ def test_time_and_chance_are_absent_in_deterministic_places(function: str) -> No
 
 def test_a_template_says_where_it_is_wrong() -> None:
     """STY-035: place in the document, and in the template."""
-    from tests.dialects.story.document.reading import problems
+    from tests.dialects.story.document.resource_texts import problems
 
     (found,) = (one for one in problems(with_("{{ inputs.x }} {{ nope 3 }}")) if one.severity == "error")
 
@@ -228,7 +228,7 @@ DOUBTS = [
     (
         steps("{name: a, ref: e}", "{name: b, ref: e, postExecution: {condition: '{{ steps.a.output.x }}'}}"),
         "spec.steps[1].postExecution.condition",
-        "step 'b' reads step 'a' after execution, where only its own output is to be seen",
+        "step 'b' reads step 'a' after execution, but only its own output is available there",
     ),
 ]
 

@@ -4,7 +4,7 @@
 
 import pytest
 
-from tests.dialects.story.document.reading import errors, story
+from tests.dialects.story.document.resource_texts import errors, story
 
 INVALID = "ValidationFailed"
 
@@ -275,7 +275,7 @@ ONE = "supportedBinary: [application/json]"
         (
             "driver: grpc\nsupportedBinary: [json]",
             "spec.supportedBinary[0]",
-            '"json" is no MIME type such as type/subtype',
+            '"json" is not a MIME type (expected type/subtype)',
         ),
         ("driver: grpc\nsupportedBinary: [a/b, A/B]", "spec.supportedBinary[1]", 'duplicate MIME type "A/B"'),
         (

@@ -8,17 +8,17 @@ from perdure.cli.console import Console
 from perdure.cli.main import EXIT_CODES, Formatter
 
 ACTIONS: dict[str, str] = {
-    "status": "how the store stands: schema, owners, runs, backlog, sizes",
+    "status": "print figures: schema, owners, runs, backlog, sizes",
     "migrate": "bring the schema up to date",
-    "validate": "read everything and tell what does not hold together",
-    "copy": "move everything into another store, open runs too",
+    "validate": "read everything and report inconsistencies",
+    "copy": "copy everything into another store, open runs included",
 }
 """Name of the module → what it does in one line."""
 
 EXAMPLES = """\
 examples:
-  perdure db status                                       how the store stands
-  perdure db validate --db postgresql://db.example/runs   reads everything; exit 7 when something is wrong
+  perdure db status                                       figures of the store
+  perdure db validate --db postgresql://db.example/runs   reads everything; exit code 7 if something is wrong
   perdure db copy sqlite:///runs.db postgresql://db.example/runs
   perdure db migrate --dry-run                            what an upgrade would change
 
@@ -37,8 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
             formatter_class=Formatter,
             allow_abbrev=False,
         )
-        found = import_module(f"{__name__}.{name}")
-        found.configure(action)
+        action_module = import_module(f"{__name__}.{name}")
+        action_module.configure(action)
         add_shared_again(action)
         action.epilog = f"{action.epilog}\n{EXIT_CODES}"
 

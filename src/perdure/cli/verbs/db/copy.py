@@ -9,20 +9,19 @@ from perdure.cli.log_output import log_to
 from perdure.cli.stdout import give_json
 from perdure.cli.throttle import Throttle
 from perdure.engine.clock import SystemClock
-from perdure.stores.admin import copy_store
-from perdure.stores.records import RecordDigest
+from perdure.views.store_json import copy_json
 from perdure.wiring import open_admin
 
 EXAMPLES = """\
 examples:
   perdure db copy sqlite:///runs.db postgresql://db.example/runs
   perdure db copy postgresql://db.example/runs sqlite:///runs.db
-  perdure serve --db postgresql://db.example/runs       and the open runs go on there
+  perdure serve --db postgresql://db.example/runs       continues the open runs there
 
-Copies the catalog, runs with their history, open ones too, what they wait for and what is on its way between them. The
-target must be empty, and no engine may be at work on either side: the source cannot be written until the copy is done.
-What has arrived is compared with what was sent before it can be seen; a copy that is broken off leaves the target empty
-and can be repeated. Afterwards both stores have the open runs: let engines work on one of them only.
+Copies the catalog and all runs with their history, including open runs, what they wait for, and messages between them.
+The target must be empty, and no engine may use either store: the source cannot be written until the copy is done. What
+arrived is compared with what was sent before it becomes visible; an interrupted copy leaves the target empty and can be
+repeated. Afterwards both stores contain the open runs: use engines on one of them only.
 """
 
 
@@ -30,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("source", metavar="SOURCE", help="the address of the store to copy")
     parser.add_argument(
-        "target", metavar="TARGET", help="the address of an empty one, or of a file that is not there yet"
+        "target", metavar="TARGET", help="the address of an empty store, or of a file that does not exist yet"
     )
 
 
@@ -40,23 +39,16 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     source, target = open_admin(asked.source, clock), open_admin(asked.target, clock)
     if source.identity == target.identity:
         raise BadUsage(f"{source.address} cannot be copied into itself")
-    pace = Throttle(talk)
-
-    def heard(stage: str, tally: RecordDigest) -> None:
-        runs, rows = tally.counts["runs"], tally.counts["log rows"]
-        pace.say(f"{stage}: {runs:,} runs, {rows:,} log rows, {tally.bytes / 1e6:,.1f} MB")
-
-    copied = copy_store(source, target, heard)
-    pace.done()
-    counts = copied.tally.counts
+    throttle = Throttle(talk)
+    result = copy_json(source, target, throttle.say)
+    throttle.done()
     if asked.json:
-        told = {"source": source.address, "target": target.address, "open_runs": copied.open_runs}
-        named = {name.replace(" ", "_"): count for name, count in counts.items() if name != "catalog version"}
-        give_json(told | {"copied": named, "bytes": copied.tally.bytes, "digest": copied.tally.digest})
+        give_json(result)
+    copied = result["copied"]
     talk.say(
-        f"copied {counts['runs']:,} runs ({copied.open_runs:,} open), {counts['log rows']:,} log rows and"
-        f" {counts['resources']:,} resources, {copied.tally.bytes / 1e6:,.1f} MB; compared and equal"
+        f"copied {copied['runs']:,} runs ({result['open_runs']:,} open), {copied['log_rows']:,} log rows and"
+        f" {copied['resources']:,} resources, {result['bytes'] / 1e6:,.1f} MB; compared and equal"
     )
-    if copied.open_runs:
+    if result["open_runs"]:
         talk.say(f"the open runs are in both stores now: let no engine work on {source.address} any more")
     return Exit.OK

@@ -11,35 +11,35 @@ from perdure.wiring import open_admin
 
 EXAMPLES = """\
 examples:
-  perdure db migrate --dry-run                              what would be applied; nothing is touched
+  perdure db migrate --dry-run                              list what would be applied; nothing is changed
   perdure db migrate --db postgresql://owner@db.example/runs
 
-A SQLite file is brought up to date by whoever opens it first. On PostgreSQL engines do the same if their role may
-create tables; where it may not, run this as the owner of the database before the engines are upgraded. Migrations only
-add: engines of the version before go on beside it.
+A SQLite file is migrated by the first process that opens it. On PostgreSQL engines do the same if their role may create
+tables; otherwise run this command as the owner of the database before you upgrade the engines. Migrations only add:
+engines of the previous version can continue to work.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("--dry-run", action="store_true", help="apply nothing, only say what is missing")
+    parser.add_argument("--dry-run", action="store_true", help="only list what would be applied")
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
     log_to(talk, asked.verbose)
-    caretaker = open_admin(asked.db, SystemClock())
-    before = caretaker.schema()
+    admin = open_admin(asked.db, SystemClock())
+    before = admin.schema()
     if before.missing and not asked.dry_run:
-        caretaker.migrate()
-    after = caretaker.schema() if before.missing and not asked.dry_run else before
+        admin.migrate()
+    after = admin.schema() if before.missing and not asked.dry_run else before
     missing = list(before.missing)
     if asked.json:
-        told = {"store": caretaker.address, "from": before.version, "to": after.version, "newest": after.newest}
-        give_json(told | {"migrations": missing, "applied": bool(missing) and not asked.dry_run})
+        result = {"store": admin.address, "from": before.version, "to": after.version, "newest": after.newest}
+        give_json(result | {"migrations": missing, "applied": bool(missing) and not asked.dry_run})
     if not missing:
-        talk.say(f"{caretaker.address} has schema {before.version}; there is nothing to do")
+        talk.say(f"{admin.address} has schema {before.version}; there is nothing to do")
     elif asked.dry_run:
-        talk.say(f"{caretaker.address} has schema {before.version}; would apply {', '.join(missing)}")
+        talk.say(f"{admin.address} has schema {before.version}; would apply {', '.join(missing)}")
     else:
-        talk.say(f"{caretaker.address}: schema {before.version} is now {after.version} ({', '.join(missing)})")
+        talk.say(f"{admin.address}: schema {before.version} is now {after.version} ({', '.join(missing)})")
     return Exit.OK

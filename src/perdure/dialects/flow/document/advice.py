@@ -7,31 +7,44 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.dialects.flow.document.cursor import warning
+from perdure.dialects.flow.document.expression_advice import advise_expressions
 from perdure.dialects.flow.plan.instants import as_datetime
-from perdure.dialects.flow.plan.program import Call, Entry, Field, Flow, Predicate, Program, Step
+from perdure.dialects.flow.plan.program import (
+    Field,
+    Flow,
+    MiddlewareEntry,
+    PlannedCall,
+    Predicate,
+    Program,
+    Step,
+    pointer,
+)
 from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog
+from perdure.dialects.flow.plan.schemas import InvalidSchema, Parameters
 from perdure.dialects.flow.state.failures import Fault, code_matches
-from perdure.documents.cursor import Finding
+from perdure.documents.cursor import DocumentFinding
 from perdure.documents.paths import Path
 from perdure.expressions import mwl
 from perdure.expressions.mwl import ClockPin, Expression, find_expression
-from perdure.kernel.problems import Severity
+from perdure.kernel.problems import Severity, guess
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
 
 _CLOCK = ClockPin(as_datetime(0), as_datetime(0))
 _BUDGET, _BUDGET_OF_ONE, _PRICE_OF_TRYING = 1_000_000, 20_000, 100  # for evaluating expressions while checking
 
 
-def advise(program: Program, document: dict[str, Any], catalog: ProviderCatalog) -> list[Finding]:
-    findings: list[Finding] = []
+def advise(program: Program, document: dict[str, Any], catalog: ProviderCatalog) -> list[DocumentFinding]:
+    findings: list[DocumentFinding] = []
     budget = TurnBudget(_BUDGET)
     for field in program.fields():
         findings += _expressions(field, budget)
+    findings += advise_expressions(program)
     for flow in program.flows.values():
         findings += _unreachable(flow)
         for step in flow.steps.values():
             findings += _unreachable_clauses(step)
             findings += step.action.advise(step.fields)
+            findings += step.action.advise_place(step, flow)
         findings += _nested_reruns(flow)
     for call in program.calls.values():
         findings += _arguments(call)
@@ -52,7 +65,7 @@ def _path_in(document: Any, path: Path) -> Path:
     return tuple(steps)
 
 
-def _expressions(field: Field | Predicate, budget: TurnBudget) -> Iterator[Finding]:
+def _expressions(field: Field | Predicate, budget: TurnBudget) -> Iterator[DocumentFinding]:
     if isinstance(field, Field):
         expressions = field.template.expressions
     else:
@@ -86,7 +99,7 @@ def _always_fails(expression: Expression, is_predicate: bool, budget: TurnBudget
     return None
 
 
-def _unreachable(flow: Flow) -> Iterator[Finding]:
+def _unreachable(flow: Flow) -> Iterator[DocumentFinding]:
     reached: set[str] = set()
     pending = [flow.entrypoint]
     while pending:
@@ -106,8 +119,13 @@ def _successors(step: Step) -> list[str]:
     return [*names, step.next] if step.next else names
 
 
-def _unreachable_clauses(step: Step) -> Iterator[Finding]:
+def _unreachable_clauses(step: Step) -> Iterator[DocumentFinding]:
     for index, clause in enumerate(step.catch):
+        for number, pattern in enumerate((clause.match or {}).get("codes", ())):
+            if "*" in pattern.removesuffix(".*") and pattern != "*":
+                message = f"{pattern!r} matches only this text: `*` stands for codes alone, or at the end, after a dot"
+                site = f"{step.site}/catch/{index}/match/codes/{number}"
+                yield warning("MWL-503", message, site, "Write `Prefix.*` for all codes that begin with `Prefix.`.")
         for earlier in step.catch[:index]:
             if _covers(earlier.match or {}, clause.match or {}):
                 message = "this clause can never match: an earlier clause matches everything that it would"
@@ -132,16 +150,18 @@ def _has_pattern(patterns: list[str], narrow: str) -> bool:
     return any(code_matches(pattern, code) for pattern in patterns)
 
 
-def _nested_reruns(flow: Flow) -> Iterator[Finding]:
+def _nested_reruns(flow: Flow) -> Iterator[DocumentFinding]:
     """Re-runs multiply within a stack, and where a Step's stack is nested in that of its Flow."""
     around = yield from _stack_reruns(flow.outermost, None)
     for step in flow.steps.values():
         yield from _stack_reruns(step.action.stack(step.fields), around)
 
 
-def _stack_reruns(outermost: Entry | None, around: Entry | None) -> Generator[Finding, None, Entry | None]:
-    entry: Entry | Call | None = outermost
-    while isinstance(entry, Entry):
+def _stack_reruns(
+    outermost: MiddlewareEntry | None, around: MiddlewareEntry | None
+) -> Generator[DocumentFinding, None, MiddlewareEntry | None]:
+    entry: MiddlewareEntry | PlannedCall | None = outermost
+    while isinstance(entry, MiddlewareEntry):
         if entry.provider.reruns:
             if around is not None:
                 message = f"this re-runs inside {around.site}, which re-runs too: the numbers of runs multiply"
@@ -151,33 +171,61 @@ def _stack_reruns(outermost: Entry | None, around: Entry | None) -> Generator[Fi
     return around
 
 
-def _arguments(call: Call) -> Iterator[Finding]:
-    """A mismatch that is visible in the document (MWL-045): only for arguments without any expression."""
-    site = f"{call.site}/with"
+def _arguments(call: PlannedCall) -> Iterator[DocumentFinding]:
+    """A mismatch that is visible in the document (MWL-045)."""
     parameters = call.provider.parameters if call.provider is not None else call.flow.parameters if call.flow else None
-    if parameters is None or (call.arguments is not None and not call.arguments.template.is_literal):
-        return
-    arguments = {} if call.arguments is None else call.arguments.template.document
-    try:
-        parameters.validate(arguments, "the arguments")
-    except Fault as fault:
-        at = site if call.arguments is not None else call.site
-        yield warning("MWL-045", f"this will fail at run time: {fault.envelope['message']}", at)
+    if parameters is not None:
+        at = f"{call.site}/with" if call.arguments is not None else call.site
+        yield from _mismatches(parameters, call.arguments, "the arguments", at)
 
 
-def _phase_arguments(entry: Entry) -> Iterator[Finding]:
+def _phase_arguments(entry: MiddlewareEntry) -> Iterator[DocumentFinding]:
     for name in ("onEntry", "onSuccess", "onFailure", "onAlways"):
-        field = entry.phase(name).arguments
-        if (entry.provider.dispatches and name == "onAlways") or (field is not None and not field.template.is_literal):
-            continue
-        try:
-            entry.provider.parameters_of(name).validate({} if field is None else field.template.document, name)
-        except Fault as fault:
-            message = f"this will fail at run time: {fault.envelope['message']}"
-            yield warning("MWL-045", message, f"{entry.site}/{name}" if name in entry.phases else entry.site)
+        if not (entry.provider.dispatches and name == "onAlways"):
+            field = entry.phase(name).arguments
+            at = entry.site if name not in entry.phases else f"{entry.site}/{name}"
+            yield from _mismatches(
+                entry.provider.parameters_of(name), field, name, at if field is None else f"{at}/with"
+            )
 
 
-def _defaults(flow: Any, path: Path) -> Iterator[Finding]:
+def _mismatches(parameters: Parameters, field: Field | None, subject: str, site: str) -> Iterator[DocumentFinding]:
+    """Names that do not fit, and literal values that do not; what an expression gives is left to the run."""
+    arguments = {} if field is None else field.template.document
+    if not isinstance(arguments, dict):
+        return  # one expression gives all of them
+    schema = parameters.schema
+    properties = schema.get("properties", {})
+    is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    unknown = [name for name in arguments if name not in properties] if is_closed else []
+    failing = "this will fail at run time"
+    is_literal = field is None or field.template.is_literal
+    for name in unknown:
+        message = f"{failing}: {subject}: there is no parameter {name!r}{guess(name, list(properties))}"
+        known = f"There are: {', '.join(properties)}." if properties else "There are no parameters."
+        yield warning("MWL-045", message, site if is_literal else pointer(site, name), known)
+    if is_literal and unknown:
+        return
+    try:
+        if field is None or field.template.is_literal:
+            parameters.validate(arguments, subject)
+            return
+        for name in schema.get("required", ()):
+            if name not in arguments:
+                yield warning("MWL-045", f"{failing}: {subject}: {name!r} is missing", site)
+        computed = {inside.split("/")[1] for inside in field.template.expressions}
+        definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+        for name in properties.keys() & arguments.keys():
+            if name.replace("~", "~0").replace("/", "~1") not in computed:
+                alone = Parameters({"type": "object", "properties": {name: properties[name]}, **definitions})
+                alone.validate({name: arguments[name]}, subject)
+    except Fault as fault:
+        yield warning("MWL-045", f"{failing}: {fault.envelope['message']}", site)
+    except InvalidSchema:
+        return  # the part refers to the rest of its schema
+
+
+def _defaults(flow: Any, path: Path) -> Iterator[DocumentFinding]:
     """A `default` that looks like an expression is bound literally (MWL-111)."""
     pending: list[tuple[Any, Path]] = [(flow, path)]
     while pending:
@@ -188,8 +236,8 @@ def _defaults(flow: Any, path: Path) -> Iterator[Finding]:
                 default = member.get("default") if isinstance(member, dict) else None
                 if isinstance(default, str) and find_expression(default) is not None:
                     message = "a default is never evaluated: this one is used literally"
-                    where = (*at, "parameters", "properties", name, "default")
-                    yield Finding("MWL-111", message, where, "", Severity.WARNING)
+                    default_path = (*at, "parameters", "properties", name, "default")
+                    yield DocumentFinding("MWL-111", message, default_path, "", Severity.WARNING)
             pending += [(item, (*at, step)) for step, item in raw.items() if step != "parameters"]
         elif isinstance(raw, list):
             pending += [(item, (*at, step)) for step, item in enumerate(raw)]

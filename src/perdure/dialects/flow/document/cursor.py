@@ -7,7 +7,7 @@ import msgspec
 
 from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog
 from perdure.documents import cursor as documents
-from perdure.documents.cursor import Finding
+from perdure.documents.cursor import DocumentFinding
 from perdure.documents.paths import Path
 from perdure.expressions.mwl import find_expression
 from perdure.kernel.problems import Severity, guess
@@ -34,9 +34,9 @@ class Cursor(documents.Cursor[Report], frozen=True):
     enclosing: EnclosingFlow | None = None
     level: str = "step"
 
-    def guess(self, word: str, known: Sequence[str]) -> str:
+    def guess(self, name: str, candidates: Sequence[str]) -> str:
         """`; did you mean 'x'?` for the first problems; guessing is slow, and nobody fixes more at a time."""
-        return guess(word, known[:2_000]) if len(self.report.findings) < 50 else ""
+        return guess(name, candidates[:2_000]) if len(self.report.findings) < 50 else ""
 
     @property
     def is_expression(self) -> bool:
@@ -59,7 +59,7 @@ class Cursor(documents.Cursor[Report], frozen=True):
         members: Mapping[str, Rule],
         required: Sequence[str] = (),
         code: str = "MWL-022",
-        what: str = "this object",
+        subject: str = "this object",
         foreign: Mapping[str, str] | None = None,
     ) -> bool:
         """Whether it is an object; reports members that are missing or not allowed. `foreign`: their codes."""
@@ -67,14 +67,14 @@ class Cursor(documents.Cursor[Report], frozen=True):
             return False
         for name in required:
             if name not in self.value:
-                self.problem(code, f"{what} is missing {name!r}")
+                self.problem(code, f"{subject} is missing {name!r}")
         for name in self.value:
             if name in members:
                 members[name](self.at(name))
             else:
-                known = tuple(members)
-                message = f"{what} has no member {name!r}{self.guess(name, known)}"
-                hint = f"Allowed are: {', '.join(known)}."
+                allowed = tuple(members)
+                message = f"{subject} has no member {name!r}{self.guess(name, allowed)}"
+                hint = f"Allowed are: {', '.join(allowed)}."
                 self.problem((foreign or {}).get(name, "MWL-022"), message, name, hint=hint)
         return True
 
@@ -93,7 +93,7 @@ def comment(cursor: Cursor) -> None:
     cursor.is_literal("a string")
 
 
-def warning(code: str, message: str, site: str, hint: str = "") -> Finding:
+def warning(code: str, message: str, site: str, hint: str = "") -> DocumentFinding:
     """A warning about a compiled part of the document, located by the part's site."""
     steps = (step.replace("~1", "/").replace("~0", "~") for step in site.split("/")[1:])
-    return Finding(code, message, tuple(steps), hint, Severity.WARNING)
+    return DocumentFinding(code, message, tuple(steps), hint, Severity.WARNING)

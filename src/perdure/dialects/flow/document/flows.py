@@ -28,11 +28,11 @@ def flow(cursor: Cursor, is_root: bool) -> None:
         "comment": comment,
     }
     if is_root:
-        cursor.closed({"$schema": _schema, **members}, ("entrypoint", "steps"), what="a Flow")
+        cursor.closed({"$schema": _schema, **members}, ("entrypoint", "steps"), subject="a Flow")
         if "$schema" not in cursor.value:
             cursor.problem("MWL-021", "the root Flow is missing '$schema'", hint=f'Write "$schema": "{FLOW_SCHEMA}".')
     else:
-        cursor.closed(members, ("entrypoint", "steps"), what="a Flow", foreign={"$schema": "MWL-021"})
+        cursor.closed(members, ("entrypoint", "steps"), subject="a Flow", foreign={"$schema": "MWL-021"})
 
 
 def _schema(cursor: Cursor) -> None:
@@ -68,9 +68,9 @@ def _steps(cursor: Cursor) -> None:
         _step(cursor.at(name))
 
 
-def _plain_name(cursor: Cursor, name: str, what: str) -> None:
+def _plain_name(cursor: Cursor, name: str, subject: str) -> None:
     if find_expression(name) is not None:
-        cursor.problem("MWL-042", f"the name of {what} cannot be an expression", name)
+        cursor.problem("MWL-042", f"the name of {subject} cannot be an expression", name)
 
 
 def _step(cursor: Cursor) -> None:
@@ -93,15 +93,15 @@ def _step(cursor: Cursor) -> None:
 
 def _members(cursor: Cursor, action: Action) -> None:
     """The members of a Step; those of other actions are named as such (MWL-027)."""
-    what = f"a {action.name} Step"
+    subject = f"a {action.name} Step"
     for name in action.required:
         if name not in cursor.value:
-            cursor.problem("MWL-025" if name == "next" else action.code_of_missing, f"{what} is missing {name!r}")
+            cursor.problem("MWL-025" if name == "next" else action.code_of_missing, f"{subject} is missing {name!r}")
     foreign = {name: "MWL-027" for other in ACTIONS.values() for name in other.members}
     if action.is_terminal:
         foreign["next"] = "MWL-025"
     everywhere: dict[str, Rule] = {"action": lambda _: None, "comment": comment}
-    cursor.closed({**everywhere, **action.members}, (), action.code_of_missing, what, foreign)
+    cursor.closed({**everywhere, **action.members}, (), action.code_of_missing, subject, foreign)
 
 
 def _parameters(cursor: Cursor) -> None:

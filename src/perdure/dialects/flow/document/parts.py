@@ -69,12 +69,12 @@ def catch(cursor: Cursor) -> None:
 
 def _catch_clause(cursor: Cursor) -> None:
     members = {"match": matcher, "output": anything, "assign": assign, "next": next_step, "comment": comment}
-    cursor.closed(members, ("match", "next"), what="a catch clause")
+    cursor.closed(members, ("match", "next"), subject="a catch clause")
 
 
 def matcher(cursor: Cursor) -> None:
     if not cursor.closed(
-        {"codes": _patterns, "types": _types, "retryable": _retryable}, code="MWL-041", what="a failure matcher"
+        {"codes": _patterns, "types": _types, "retryable": _retryable}, code="MWL-041", subject="a failure matcher"
     ):
         return
     if not cursor.value:
@@ -118,7 +118,7 @@ def call(cursor: Cursor) -> None:
         "onFailure": _failure_arm,
         "comment": comment,
     }
-    if cursor.closed(members, what="a call"):
+    if cursor.closed(members, subject="a call"):
         cursor.exactly_one("provider", "flow", code="MWL-028")
         provider = cursor.value.get("provider")
         target = cursor.report.catalog.call(provider) if isinstance(provider, str) else None
@@ -138,11 +138,11 @@ def refuse_secrets(cursor: Cursor) -> None:
 
 
 def _success_arm(cursor: Cursor) -> None:
-    cursor.closed({"value": anything, "assign": assign}, what="'onSuccess' of a call")
+    cursor.closed({"value": anything, "assign": assign}, subject="'onSuccess' of a call")
 
 
 def _failure_arm(cursor: Cursor) -> None:
-    cursor.closed({"assign": assign}, what="'onFailure' of a call")
+    cursor.closed({"assign": assign}, subject="'onFailure' of a call")
 
 
 def _call_provider(cursor: Cursor) -> None:
@@ -218,7 +218,7 @@ flow_stack = step_stack
 
 def _middleware_entry(cursor: Cursor) -> None:
     blocks: dict[str, Rule] = {"provider": _middleware, "comment": comment, **dict.fromkeys(PHASES, anything)}
-    if not cursor.closed(blocks, ("provider",), what="a middleware entry"):
+    if not cursor.closed(blocks, ("provider",), subject="a middleware entry"):
         return
     uri = cursor.value.get("provider")
     provider = cursor.report.catalog.middleware.get(uri) if isinstance(uri, str) else None
@@ -238,10 +238,12 @@ def _middleware_entry(cursor: Cursor) -> None:
 def _middleware(cursor: Cursor) -> None:
     if not _is_uri(cursor, "provider.middleware"):
         return
-    known = cursor.report.catalog.middleware
-    provider = known.get(cursor.value)
+    middleware = cursor.report.catalog.middleware
+    provider = middleware.get(cursor.value)
     if provider is None:
-        cursor.problem("MWL-031", f"there is no middleware {cursor.value!r}{cursor.guess(cursor.value, list(known))}")
+        cursor.problem(
+            "MWL-031", f"there is no middleware {cursor.value!r}{cursor.guess(cursor.value, list(middleware))}"
+        )
     elif cursor.level not in provider.attachment:
         cursor.problem("MWL-032", f"{cursor.value!r} cannot be attached at the {cursor.level} level")
 
@@ -259,7 +261,7 @@ def _phase(cursor: Cursor, name: str, is_structural: bool) -> None:
             members["with"] = anything
         case _:
             pass
-    if cursor.closed(members, what=f"'{name}'") and name == "onFailure":
+    if cursor.closed(members, subject=f"'{name}'") and name == "onFailure":
         refuse_success(cursor)
 
 

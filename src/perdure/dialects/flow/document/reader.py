@@ -11,7 +11,7 @@ from perdure.dialects.flow.document.flows import FLOW_SCHEMA, flow, report_cycle
 from perdure.dialects.flow.plan.compiler import compile_program
 from perdure.dialects.flow.plan.program import Program
 from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog
-from perdure.documents.cursor import Finding
+from perdure.documents.cursor import DocumentFinding
 from perdure.documents.paths import Path
 from perdure.kernel import jsontext
 from perdure.kernel.json_positions import line_and_column, place_of, repeated_member
@@ -51,7 +51,7 @@ def read(text: bytes, catalog: ProviderCatalog) -> tuple[Program | None, list[Pr
     return program, _problems_of(text.decode(), advise(program, document, catalog))
 
 
-def _problems_of(text: str, findings: list[Finding]) -> list[Problem]:
+def _problems_of(text: str, findings: list[DocumentFinding]) -> list[Problem]:
     problems = []
     for index, finding in enumerate(findings):
         line, column = (place_of(text, finding.path) or (1, 1)) if index < MAX_LOCATED else (None, None)

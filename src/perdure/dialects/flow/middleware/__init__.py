@@ -15,12 +15,12 @@ KNOWN: dict[str, Middleware] = {middleware.uri: middleware for middleware in _OU
 
 def register(middleware: Middleware) -> Middleware:
     """Register a custom middleware for every Flow of this process."""
-    taken = KNOWN.get(middleware.uri)
+    registered = KNOWN.get(middleware.uri)
     if not middleware.uri.startswith("mwl:provider.middleware/") or "/mwl/" in middleware.uri:
         expected = "mwl:provider.middleware/NAMESPACE/NAME/v1"
         raise ValueError(f"{middleware.uri!r} is not a URI for a custom middleware (expected e.g. {expected})")
-    if taken is not None and type(taken) is not type(middleware):
-        raise ValueError(f"{middleware.uri!r} is already registered, by {type(taken).__qualname__}")
+    if registered is not None and type(registered) is not type(middleware):
+        raise ValueError(f"{middleware.uri!r} is already registered, by {type(registered).__qualname__}")
     KNOWN[middleware.uri] = middleware
     return middleware
 

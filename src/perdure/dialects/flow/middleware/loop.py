@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Pass, PhaseContext
+from perdure.dialects.flow.middleware.protocol import Again, Emit, Middleware, MiddlewareDirective, Pass, PhaseContext
 
 
 class Loop(Middleware):
@@ -11,10 +11,10 @@ class Loop(Middleware):
     reruns = True
     required = (("onSuccess", "when"),)
 
-    def on_entry(self, context: PhaseContext) -> Directive:
+    def on_entry(self, context: PhaseContext) -> MiddlewareDirective:
         return Emit() if context.arguments is None else Pass(becomes={"iteration": 1})
 
-    def on_success(self, context: PhaseContext) -> Directive:
+    def on_success(self, context: PhaseContext) -> MiddlewareDirective:
         if context.arguments is None:
             return Pass()
         return Again(becomes={"iteration": context.metadata["iteration"] + 1})

@@ -1,7 +1,8 @@
 """What a middleware is: a contract, and for each phase a pure action that returns what is to happen.
 
-The engine owns the rest: evaluation order, shaping, `assign`, establishment, unwinding. An action only reads
-its `PhaseContext` and returns a directive; what it has to remember is part of the directive, as JSON data.
+The engine does the rest: evaluation order, shaping, `assign`, establishment, unwinding. An action only reads its
+`PhaseContext` and returns a directive; what it has to remember is part of the directive, as JSON data.
+
 To write a middleware, derive from `Middleware` and register it with `middleware.register`.
 """
 
@@ -30,7 +31,7 @@ class PhaseContext(msgspec.Struct, frozen=True):
     draw: Callable[[], float]  # a number in [0, 1) from the run's recorded seed
 
 
-class Directive(msgspec.Struct, frozen=True, kw_only=True):
+class MiddlewareDirective(msgspec.Struct, frozen=True, kw_only=True):
     """`reveals`: metadata readable from this phase's shaping on; `becomes`: metadata of the next run."""
 
     config: Any = None
@@ -39,31 +40,31 @@ class Directive(msgspec.Struct, frozen=True, kw_only=True):
     becomes: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Pass(Directive, frozen=True, kw_only=True):
+class Pass(MiddlewareDirective, frozen=True, kw_only=True):
     """Change nothing."""
 
 
-class Emit(Directive, frozen=True, kw_only=True):
+class Emit(MiddlewareDirective, frozen=True, kw_only=True):
     """Substitute a whole Result. On entry nothing inside runs; None there means the onEntry product, as a success."""
 
     result: dict[str, Any] | None = None
 
 
-class Again(Directive, frozen=True, kw_only=True):
+class Again(MiddlewareDirective, frozen=True, kw_only=True):
     """Run the inner scope once more, after `delay`; `restore` puts the variables back as they were at entry."""
 
     delay: Instant = 0
     restore: bool = False
 
 
-class Bound(Directive, frozen=True, kw_only=True):
+class SetBound(MiddlewareDirective, frozen=True, kw_only=True):
     """Interrupt the inner scope at `deadline`, explained by `failure`, unless a Result has arrived by then."""
 
     deadline: Instant
     failure: Envelope
 
 
-class Cleanup(Directive, frozen=True, kw_only=True):
+class Cleanup(MiddlewareDirective, frozen=True, kw_only=True):
     """Dispatch the call that the document writes in this phase's `with.call`."""
 
 
@@ -78,6 +79,7 @@ class Middleware:
     restores: ClassVar[bool] = False
     dispatches: ClassVar[bool] = False  # `onAlways.with` holds a structural `call` and `middleware`
     required: ClassVar[tuple[tuple[str, str], ...]] = ()  # (phase, key) that an entry must have
+    renews: ClassVar[bool] = False  # a redrive runs `on_entry` again: its bound or its memory begins anew
 
     @property
     def is_ours(self) -> bool:
@@ -91,14 +93,14 @@ class Middleware:
     def parameters_of(self, phase: str) -> Parameters:
         return self.parameters.get(phase, NO_PARAMETERS)
 
-    def on_entry(self, context: PhaseContext) -> Directive:
+    def on_entry(self, context: PhaseContext) -> MiddlewareDirective:
         return Pass()
 
-    def on_success(self, context: PhaseContext) -> Directive:
+    def on_success(self, context: PhaseContext) -> MiddlewareDirective:
         return Pass()
 
-    def on_failure(self, context: PhaseContext) -> Directive:
+    def on_failure(self, context: PhaseContext) -> MiddlewareDirective:
         return Pass()
 
-    def on_always(self, context: PhaseContext) -> Directive:
+    def on_always(self, context: PhaseContext) -> MiddlewareDirective:
         return Pass()

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from perdure.dialects.flow.middleware.protocol import Again, Directive, Emit, Middleware, Pass, PhaseContext
+from perdure.dialects.flow.middleware.protocol import Again, Emit, Middleware, MiddlewareDirective, Pass, PhaseContext
 from perdure.dialects.flow.plan.instants import LAST, parse_duration
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.state.failures import failure, matches
@@ -58,15 +58,16 @@ class Retry(Middleware):
     metadata: ClassVar = {"attempt": 0}
     reruns = True
     restores = True
+    renews = True
 
-    def on_entry(self, context: PhaseContext) -> Directive:
+    def on_entry(self, context: PhaseContext) -> MiddlewareDirective:
         if context.arguments is None:
             return Pass(becomes={"attempt": 1})
         policies = context.arguments["policies"]
         memory = {"handled": [0] * len(policies), "drawn": [None] * len(policies)}
         return Pass(config=policies, memory=memory, becomes={"attempt": 1})
 
-    def on_failure(self, context: PhaseContext) -> Directive:
+    def on_failure(self, context: PhaseContext) -> MiddlewareDirective:
         if context.arguments is None or context.config is None:
             return Pass()
         risen = context.result

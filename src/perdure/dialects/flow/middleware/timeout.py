@@ -2,7 +2,14 @@
 
 from typing import ClassVar
 
-from perdure.dialects.flow.middleware.protocol import Bound, Directive, Emit, Middleware, Pass, PhaseContext
+from perdure.dialects.flow.middleware.protocol import (
+    Emit,
+    Middleware,
+    MiddlewareDirective,
+    Pass,
+    PhaseContext,
+    SetBound,
+)
 from perdure.dialects.flow.plan.instants import clamp, parse_duration, write_timestamp
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.state.failures import failure
@@ -22,7 +29,9 @@ class Timeout(Middleware):
         )
     }
 
-    def on_entry(self, context: PhaseContext) -> Directive:
+    renews = True
+
+    def on_entry(self, context: PhaseContext) -> MiddlewareDirective:
         if context.arguments is None:
             return Pass()
         text = context.arguments["duration"]
@@ -32,4 +41,4 @@ class Timeout(Middleware):
         exceeded = failure(EXCEEDED, f"no Result within {text}", type="timeout")
         if duration <= 0:
             return Emit(result=exceeded, reveals=metadata)
-        return Bound(deadline=deadline, failure=exceeded, reveals=metadata)
+        return SetBound(deadline=deadline, failure=exceeded, reveals=metadata)

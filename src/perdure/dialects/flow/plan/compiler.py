@@ -9,19 +9,20 @@ from perdure.dialects.flow.plan.program import (
     AMBIENT,
     Arm,
     Assign,
-    Call,
+    CallProvider,
     Clause,
-    Entry,
     Field,
     Flow,
-    Phase,
+    MiddlewareEntry,
+    MiddlewarePhase,
+    PlannedCall,
     Predicate,
     Program,
     Roots,
     Step,
     pointer,
 )
-from perdure.dialects.flow.plan.provider_catalog import OURS, CallProvider, ProviderCatalog
+from perdure.dialects.flow.plan.provider_catalog import OURS, ProviderCatalog
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.plan.secrets import secret_places, without_secrets
 from perdure.dialects.flow.steps import ACTIONS
@@ -51,11 +52,11 @@ class Compiler:
         return program
 
     def _flow(self, raw: dict[str, Any], site: str, around: Lexical) -> Flow:
-        known = self._program.flows.get(site)
-        if known is None:
-            known = self._program.flows[site] = Flow(site)
-            self._pending.append((known, raw, ((site, raw), *around)))
-        return known
+        flow = self._program.flows.get(site)
+        if flow is None:
+            flow = self._program.flows[site] = Flow(site)
+            self._pending.append((flow, raw, ((site, raw), *around)))
+        return flow
 
     def _compile_flow(self, flow: Flow, raw: dict[str, Any], lexical: Lexical) -> None:
         flow.entrypoint = raw["entrypoint"]
@@ -91,13 +92,13 @@ class Compiler:
         output = self.field(raw, "output", roots, site)
         return Clause(raw["next"], output, self.assign(raw, roots, site), raw.get("match"), when)
 
-    def call(self, raw: dict[str, Any], site: str, roots: Roots, lexical: Lexical) -> Call:
+    def call(self, raw: dict[str, Any], site: str, roots: Roots, lexical: Lexical) -> PlannedCall:
         fields = roots | {"call"}
         secrets = tuple(secret_places(raw["with"])) if "provider" in raw and "with" in raw else ()
         if secrets:
             raw = {**raw, "with": without_secrets(raw["with"])}
         arms = fields | {"provider" if "provider" in raw else "flow"}
-        call = self._program.calls[site] = Call(
+        call = self._program.calls[site] = PlannedCall(
             site,
             self._call_provider(raw["provider"]) if "provider" in raw else None,
             self._target(raw["flow"], site, lexical) if "flow" in raw else None,
@@ -137,25 +138,30 @@ class Compiler:
         raise LookupError(f"no Flow is called {reference!r}")
 
     def stack(
-        self, raw: list[dict[str, Any]], site: str, roots: Roots, lexical: Lexical, operation: Call | None
-    ) -> Entry | None:
+        self, raw: list[dict[str, Any]], site: str, roots: Roots, lexical: Lexical, operation: PlannedCall | None
+    ) -> MiddlewareEntry | None:
         """The outermost entry of a stack around `operation`, or None for an empty stack."""
         if operation is not None and _holds_effects(raw):
             operation.holds_effects = True
-        inner: Entry | Call | None = operation
-        outermost: Entry | None = None
+        inner: MiddlewareEntry | PlannedCall | None = operation
+        outermost: MiddlewareEntry | None = None
         for index in reversed(range(len(raw))):
             outermost = self._entry(raw[index], pointer(site, index), roots, lexical, inner)
             inner = outermost
         return outermost
 
     def _entry(
-        self, raw: dict[str, Any], site: str, roots: Roots, lexical: Lexical, inner: Entry | Call | None
-    ) -> Entry:
+        self,
+        raw: dict[str, Any],
+        site: str,
+        roots: Roots,
+        lexical: Lexical,
+        inner: MiddlewareEntry | PlannedCall | None,
+    ) -> MiddlewareEntry:
         inside = roots | {"middleware"}
         provider = self._catalog.middleware.get(raw["provider"]) or _MissingMiddleware(raw["provider"])
         phases = {name: self._phase(raw[name], inside, pointer(site, name), provider) for name in PHASES if name in raw}
-        entry = self._program.entries[site] = Entry(site, provider, phases, inner)
+        entry = self._program.entries[site] = MiddlewareEntry(site, provider, phases, inner)
         if provider.dispatches:
             arguments, at = raw["onAlways"]["with"], pointer(site, "onAlways", "with")
             call = self.call(arguments["call"], pointer(at, "call"), inside, lexical)
@@ -163,9 +169,9 @@ class Compiler:
             entry.cleanup = wrapped or call
         return entry
 
-    def _phase(self, raw: dict[str, Any], roots: Roots, site: str, provider: Middleware) -> Phase:
+    def _phase(self, raw: dict[str, Any], roots: Roots, site: str, provider: Middleware) -> MiddlewarePhase:
         is_structural = provider.dispatches and site.endswith("/onAlways")
-        return Phase(
+        return MiddlewarePhase(
             Predicate(raw["when"], roots, pointer(site, "when")) if "when" in raw else None,
             None if is_structural else self.field(raw, "with", roots, site),
             self.field(raw, "output" if site.endswith("/onEntry") else "value", roots, site),

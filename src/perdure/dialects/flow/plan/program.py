@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.dialects.flow.middleware.protocol import Middleware
-from perdure.dialects.flow.plan.provider_catalog import CallProvider
 from perdure.dialects.flow.plan.schemas import NO_PARAMETERS, Parameters
 from perdure.dialects.flow.plan.secrets import Place
 from perdure.expressions.mwl import Expression, Growth, Template, compile_expression, find_expression, find_growth
@@ -92,7 +91,7 @@ class Predicate:
 Assign = dict[str, Field]
 
 
-class Phase(msgspec.Struct, frozen=True):
+class MiddlewarePhase(msgspec.Struct, frozen=True):
     when: Predicate | None = None
     arguments: Field | None = None
     shape: Field | None = None  # `output` of onEntry, `value` of onSuccess
@@ -104,19 +103,19 @@ class Phase(msgspec.Struct, frozen=True):
         return not (self.when or self.arguments or self.shape or self.envelope or self.assign)
 
 
-BLANK_PHASE = Phase()
+BLANK_PHASE = MiddlewarePhase()
 
 
-class Entry(msgspec.Struct):
+class MiddlewareEntry(msgspec.Struct):
     """One middleware of a stack. `inner` is what it wraps: the next entry, a call, or None for the Step graph."""
 
     site: str
     provider: Middleware
-    phases: dict[str, Phase]
-    inner: "Entry | Call | None" = None
-    cleanup: "Entry | Call | None" = None
+    phases: dict[str, MiddlewarePhase]
+    inner: "MiddlewareEntry | PlannedCall | None" = None
+    cleanup: "MiddlewareEntry | PlannedCall | None" = None
 
-    def phase(self, name: str) -> Phase:
+    def phase(self, name: str) -> MiddlewarePhase:
         return self.phases.get(name, BLANK_PHASE)
 
 
@@ -125,7 +124,15 @@ class Arm(msgspec.Struct, frozen=True):
     assign: Assign
 
 
-class Call(msgspec.Struct):
+class CallProvider(msgspec.Struct, frozen=True):
+    """What a Flow must know of a provider it can call."""
+
+    uri: str
+    name: str  # the provider's name in tasks; empty for the mock, which needs no task
+    parameters: Parameters
+
+
+class PlannedCall(msgspec.Struct):
     site: str
     provider: CallProvider | None
     flow: "Flow | None"
@@ -174,7 +181,7 @@ class Flow(msgspec.Struct):
     site: str
     entrypoint: str = ""
     steps: dict[str, Step] = msgspec.field(default_factory=dict)
-    outermost: Entry | None = None
+    outermost: MiddlewareEntry | None = None
     parameters: Parameters = NO_PARAMETERS
 
 
@@ -182,8 +189,8 @@ class Program(msgspec.Struct, dict=True):
     root: Flow
     name: str
     flows: dict[str, Flow] = msgspec.field(default_factory=dict)
-    entries: dict[str, Entry] = msgspec.field(default_factory=dict)
-    calls: dict[str, Call] = msgspec.field(default_factory=dict)
+    entries: dict[str, MiddlewareEntry] = msgspec.field(default_factory=dict)
+    calls: dict[str, PlannedCall] = msgspec.field(default_factory=dict)
 
     @cached_property
     def secret_names(self) -> tuple[str, ...]:
@@ -193,33 +200,33 @@ class Program(msgspec.Struct, dict=True):
         """Everything that can hold an expression; for `check`."""
         for flow in self.flows.values():
             for step in flow.steps.values():
-                yield from _fields_of(step)
+                yield from fields_of(step)
         for part in (*self.entries.values(), *self.calls.values()):
-            yield from _fields_of(part)
+            yield from fields_of(part)
 
 
-def _fields_of(part: Any) -> Iterator[Field | Predicate]:
+def fields_of(part: Any) -> Iterator[Field | Predicate]:
     """The fields of one part; its sub-parts with a site of their own are listed by the program."""
     match part:
         case Field() | Predicate():
             yield part
         case dict():
             for item in part.values():
-                yield from _fields_of(item)
+                yield from fields_of(item)
         case tuple() | list():
             for item in part:
-                yield from _fields_of(item)
+                yield from fields_of(item)
         case Step():
-            yield from _fields_of((part.output, part.assign, part.catch, part.fields))
-        case Entry():
-            yield from _fields_of(part.phases)
-        case Phase():
-            yield from _fields_of((part.when, part.arguments, part.shape, part.envelope, part.assign))
-        case Call():
-            yield from _fields_of((part.input, part.arguments, part.on_success, part.on_failure))
+            yield from fields_of((part.output, part.assign, part.catch, part.fields))
+        case MiddlewareEntry():
+            yield from fields_of(part.phases)
+        case MiddlewarePhase():
+            yield from fields_of((part.when, part.arguments, part.shape, part.envelope, part.assign))
+        case PlannedCall():
+            yield from fields_of((part.input, part.arguments, part.on_success, part.on_failure))
         case Arm():
-            yield from _fields_of((part.value, part.assign))
+            yield from fields_of((part.value, part.assign))
         case Clause():
-            yield from _fields_of((part.when, part.output, part.assign))
+            yield from fields_of((part.when, part.output, part.assign))
         case _ if hasattr(part, "all_fields"):
-            yield from _fields_of(part.all_fields())
+            yield from fields_of(part.all_fields())

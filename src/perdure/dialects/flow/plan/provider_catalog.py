@@ -7,6 +7,7 @@ import msgspec
 
 from perdure.dialects.flow.middleware import KNOWN
 from perdure.dialects.flow.middleware.protocol import Middleware
+from perdure.dialects.flow.plan.program import CallProvider
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.run import mock, subrun
 from perdure.kernel.lazy_regex import lazy_regex
@@ -23,14 +24,6 @@ def uri_type(uri: str) -> str | None:
     if match is None or any(part in (".", "..") for part in match["rest"].split("/")):
         return None
     return match["type"]
-
-
-class CallProvider(msgspec.Struct, frozen=True):
-    """What a Flow must know of a provider it can call."""
-
-    uri: str
-    name: str  # the provider's name in tasks; empty for the mock, which needs no task
-    parameters: Parameters
 
 
 class ProviderDescription(Protocol):
@@ -50,10 +43,10 @@ class ProviderCatalog(msgspec.Struct):
     _calls: dict[str, CallProvider] = msgspec.field(default_factory=dict)
 
     def call(self, uri: str) -> CallProvider | None:
-        known = self._calls.get(uri)
-        if known is None and (known := self._look_up(uri)) is not None:
-            self._calls[uri] = known
-        return known
+        provider = self._calls.get(uri)
+        if provider is None and (provider := self._look_up(uri)) is not None:
+            self._calls[uri] = provider
+        return provider
 
     def _look_up(self, uri: str) -> CallProvider | None:
         if uri == MOCK:

@@ -58,18 +58,18 @@ class Parameters:
         except (ValueError, RecursionError) as error:
             raise InvalidSchema(str(error) or "the schema is nested too deeply") from None
 
-    def validate(self, arguments: Any, what: str) -> None:
+    def validate(self, arguments: Any, subject: str) -> None:
         """Raises the `Fault` of a failed validation, naming schema path and observed value (MWL-520)."""
         if self._takes_nothing and arguments == {}:
             return
         if self._validator is None:
             self.compile()
         if refusal := self._size.refusal(arguments, in_parts=self._parts.can_split):
-            raise invalid(f"{what}: {refusal}", "", None)
+            raise invalid(f"{subject}: {refusal}", "", None)
         if self._parts.is_valid(arguments):
             return
         error = next(self._validator.iter_errors(arguments))
-        message = f"{what}: {_sentence(error)}"
+        message = f"{subject}: {_sentence(error)}"
         fault = invalid(message, "/".join(str(step) for step in ("", *error.schema_path)), error.instance)
         fault.envelope["details"]["argument"] = ".".join(str(step) for step in error.instance_path)
         raise fault

@@ -7,8 +7,8 @@ entered ──▶ target started ──▶ settled ──▶ arm ──▶ left 
 from typing import Any
 
 from perdure.dialects.flow.plan.instants import clamp
-from perdure.dialects.flow.plan.program import Call as CallProgram
 from perdure.dialects.flow.plan.program import Flow
+from perdure.dialects.flow.plan.program import PlannedCall as CallProgram
 from perdure.dialects.flow.run import subrun
 from perdure.dialects.flow.run.expression_roots import call_record, element, settled_call_record, window_record
 from perdure.dialects.flow.run.interruption import boundary_of
@@ -61,27 +61,27 @@ def enter(move: Move, call: CallProgram, index: int = SINGLE) -> None:
 
 
 class _Dispatch:
-    """Starts the target of an evaluated call. `given` is its input; None if the call passes on what it received."""
+    """Starts the target of an evaluated call. `input` is None if the call passes on what it received."""
 
-    __slots__ = ("call", "given", "index", "move")
+    __slots__ = ("call", "index", "input", "move")
 
     def __init__(self, move: Move, call: CallProgram, index: int) -> None:
         self.move = move
         self.call = call
         self.index = index
-        self.given: Carried | None = None
+        self.input: Carried | None = None
 
     def evaluate(self) -> dict[str, Any]:
         """The validated arguments; arguments without expressions are validated once for all runs."""
         move, call = self.move, self.call
         if call.fixed is None:
             scope = move.call_scope(move.now, {"call": lambda: call_record(self.received(), self.index, move.now)})
-            self.given = scope.evaluate_to_carry(call.input)
+            self.input = scope.evaluate_to_carry(call.input)
             arguments = scope.arguments(call.arguments)
         else:
             arguments = call.fixed
             if call.input is not None:
-                self.given = move.turn.keep(call.input.text or NULL)
+                self.input = move.turn.keep(call.input.text or NULL)
         if call.provider is not None and not call.is_proven:
             call.provider.parameters.validate(arguments, call.provider.uri)
             call.is_proven = call.fixed is not None
@@ -99,8 +99,8 @@ class _Dispatch:
 
     def to_flow(self, flow: Flow, arguments: dict[str, Any]) -> None:
         move = self.move
-        if self.is_element and self.given is None:
-            self.given = move.encode(self.received())
+        if self.is_element and self.input is None:
+            self.input = move.encode(self.received())
         target = move.body.opened + 1
         bound, failure = bind_parameters(move, flow, arguments)
         path = self._path
@@ -114,7 +114,7 @@ class _Dispatch:
             content = move.encode(result.failure)
         elif result.has_value:
             content = move.encode(result.value)
-        elif self.is_element and self.given is None:
+        elif self.is_element and self.input is None:
             content = move.encode(self.received())
         metadata = move.encode(result.metadata) if result.metadata else None
         timer = move.turn.set_timer(clamp(move.now + result.delay)) if result.delay > 0 else 0
@@ -127,11 +127,11 @@ class _Dispatch:
             text = field.text
         else:
             text = jsontext.encode(arguments) if arguments else b"{}"
-        held, secrets = self.call.holds_effects, self.call.secrets
+        holds_effects, secrets = self.call.holds_effects, self.call.secrets
         if secrets:
             text = seal_by_place(arguments, secrets)
         task = turn.schedule_task(
-            provider, self._path, text, self._payload(), hold_effects_in_doubt=held, sealed=bool(secrets)
+            provider, self._path, text, self._payload(), hold_effects_in_doubt=holds_effects, sealed=bool(secrets)
         )
         self._entered(_TASK, task)
 
@@ -149,8 +149,8 @@ class _Dispatch:
 
     def _payload(self) -> Payload:
         frame = self.move.frame
-        if self.given is not None:
-            return self.move.body.cell(frame, self.given).to_payload(self.move.turn)
+        if self.input is not None:
+            return self.move.body.cell(frame, self.input).to_payload(self.move.turn)
         if self.index == SINGLE:
             return frame.value.to_payload(self.move.turn)
         if self.is_element:
@@ -168,7 +168,7 @@ class _Dispatch:
         move = self.move
         move.emit(
             f.CallEntered(
-                move.number, self.index, self.call.site, move.now, self.given, kind, target, ok, content, metadata
+                move.number, self.index, self.call.site, move.now, self.input, kind, target, ok, content, metadata
             )
         )
 

@@ -3,7 +3,7 @@
 from perdure.dialects.flow.run.interruption import boundary_of
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
-from perdure.dialects.flow.state.body import Call, Entry
+from perdure.dialects.flow.state.body import Call, MiddlewareScope
 from perdure.dialects.flow.state.failures import cancellation
 from perdure.kernel.turn import Turn
 
@@ -14,7 +14,7 @@ def on_deadline(turn: Turn, number: int, depth: int) -> None:
     if boundary_of(move.frame, below=depth) is not None:
         return
     owner = move.frame.stack[depth]
-    assert isinstance(owner, Entry) and owner.explanation is not None
+    assert isinstance(owner, MiddlewareScope) and owner.explanation is not None
     if owner is move.top and move.frame.rising is not None:
         return  # a Result has already arrived here: it is accepted (MWL-421)
     imposed = cancellation(previous=owner.explanation.read(turn))
@@ -36,7 +36,7 @@ def fire_overdue(move: Move) -> bool:
         frame = move.body.frames[number]
         for depth in range(len(frame.stack) - 1, -1, -1):
             scope = frame.stack[depth]
-            if isinstance(scope, Entry) and scope.timer in move.body.bounds:
+            if isinstance(scope, MiddlewareScope) and scope.timer in move.body.bounds:
                 timer = move.turn.state.timers.get(scope.timer)
                 if timer is not None and timer.due < move.now:
                     overdue = (number, depth)  # the outermost wins (O-23)

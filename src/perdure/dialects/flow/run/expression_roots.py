@@ -6,7 +6,7 @@ Exactly the members that the language lists; a member that is not available at a
 from typing import TYPE_CHECKING, Any
 
 from perdure.dialects.flow.plan.instants import write_timestamp
-from perdure.dialects.flow.state.body import SINGLE, Call, Entry, FanOut, Frame, Kind, Step
+from perdure.dialects.flow.state.body import SINGLE, Call, FanOut, Frame, Kind, MiddlewareScope, Step
 from perdure.dialects.flow.state.failures import SKIPPED
 from perdure.dialects.flow.state.values import Result
 from perdure.kernel.turn import Turn
@@ -62,7 +62,7 @@ def match_record(turn: Turn, step: Step, exited: Instant | None = None) -> Recor
     return {"input": (step.shaped or step.input).read(turn), "metadata": metadata}
 
 
-def entry_record(turn: Turn, entry: Entry, at: Instant, result: Result | None = None) -> Record:
+def entry_record(turn: Turn, entry: MiddlewareScope, at: Instant, result: Result | None = None) -> Record:
     metadata = entry.metadata.read(turn) or {}
     record = {"input": entry.input.read(turn), "metadata": {**metadata, "enteredAt": write_timestamp(at)}}
     if result is not None:

@@ -4,7 +4,7 @@ A bound that fired owns what is above it in the stack; an interruption of the wh
 An entry whose `onAlways` has begun shields what is above it: that runs to its end first.
 """
 
-from perdure.dialects.flow.state.body import Entry, Frame, Position
+from perdure.dialects.flow.state.body import Frame, MiddlewareScope, ScopePosition
 from perdure.dialects.flow.state.values import Cell, Result
 
 BOTTOM = -1  # the boundary of an interruption of the whole frame
@@ -17,10 +17,10 @@ def boundary_of(frame: Frame, below: int | None = None) -> int | None:
     while depth:
         depth -= 1
         scope = stack[depth]
-        if isinstance(scope, Entry):
-            if scope.position is Position.CLEANING:
+        if isinstance(scope, MiddlewareScope):
+            if scope.position is ScopePosition.CLEANING:
                 return None
-            if scope.fired is not None and scope.position is Position.INSIDE:
+            if scope.fired is not None and scope.position is ScopePosition.INSIDE:
                 return depth
     return None if frame.interrupted is None else BOTTOM
 
@@ -31,30 +31,30 @@ def cancellation_at(frame: Frame, boundary: int) -> Cell:
         assert frame.interrupted is not None
         return frame.interrupted
     owner = frame.stack[boundary]
-    assert isinstance(owner, Entry) and owner.fired is not None
+    assert isinstance(owner, MiddlewareScope) and owner.fired is not None
     return owner.fired
 
 
 def set_rising_cancellation(frame: Frame, boundary: int, imposed: Cell) -> bool:
     """Make the cancellation the Result in flight; whether the frame has to move now.
 
-    Inside a cleanup nothing changes but what the cleanup will emit afterwards. An unwind that is under way goes on:
-    the outer interrupter takes over at the inner one's position.
+    Inside a cleanup only the Result that the cleanup will emit changes. An unwind in progress continues: the outer
+    interrupter takes over at the inner one's position.
     """
     stack = frame.stack
     shield = len(stack)
     for depth in range(boundary + 1, len(stack)):
         scope = stack[depth]
-        if isinstance(scope, Entry):
-            if scope.fired is not None and scope.position is Position.INSIDE:
+        if isinstance(scope, MiddlewareScope):
+            if scope.fired is not None and scope.position is ScopePosition.INSIDE:
                 return False
-            if scope.position is Position.CLEANING:
+            if scope.position is ScopePosition.CLEANING:
                 shield = depth
                 break
     result = Result(False, imposed)
     if shield < len(stack):
         cleaning = stack[shield]
-        assert isinstance(cleaning, Entry)
+        assert isinstance(cleaning, MiddlewareScope)
         cleaning.pending = result
         return False
     frame.rising = result

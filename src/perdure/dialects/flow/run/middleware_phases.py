@@ -8,14 +8,22 @@ onEntry ──▶ INSIDE ──Result rises──▶ onSuccess | onFailure ─�
 from collections.abc import Callable
 from typing import Any
 
-from perdure.dialects.flow.middleware.protocol import Again, Bound, Cleanup, Directive, Emit, Middleware, PhaseContext
+from perdure.dialects.flow.middleware.protocol import (
+    Again,
+    Cleanup,
+    Emit,
+    Middleware,
+    MiddlewareDirective,
+    PhaseContext,
+    SetBound,
+)
 from perdure.dialects.flow.plan.instants import clamp
-from perdure.dialects.flow.plan.program import Entry as EntryProgram
-from perdure.dialects.flow.plan.program import Phase
+from perdure.dialects.flow.plan.program import MiddlewareEntry as EntryProgram
+from perdure.dialects.flow.plan.program import MiddlewarePhase
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.run.scope import Scope
 from perdure.dialects.flow.state import events as f
-from perdure.dialects.flow.state.body import Entry, Position
+from perdure.dialects.flow.state.body import Frame, MiddlewareScope, ScopePosition
 from perdure.dialects.flow.state.failures import Envelope, Fault, checked_member, failure
 from perdure.dialects.flow.state.values import NOTHING, RISING, Carried, Cell, Result
 from perdure.kernel import jsontext
@@ -27,7 +35,7 @@ FIRST_BOUND_RANK = 1  # ends of waits have rank 0; bounds follow, the outermost 
 def open_entry(move: Move, program: EntryProgram) -> None:
     """Run `onEntry`; afterwards the entry is established, or its failure rises from its position."""
     frame, now = move.frame, move.now
-    trial = Entry(program.site, now, frame.value, frame.value)
+    trial = MiddlewareScope(program.site, now, frame.value, frame.value)
     trial.metadata = _metadata(dict(program.provider.metadata))
     phase = program.phase("onEntry")
     try:
@@ -49,9 +57,8 @@ def open_entry(move: Move, program: EntryProgram) -> None:
         "metadata": _encoded(metadata or None),
     }
     match directive:
-        case Bound(deadline=deadline, failure=explanation):
-            rank = FIRST_BOUND_RANK + frame.depth + len(frame.stack)
-            facts["timer"] = move.turn.set_timer(deadline, rank)
+        case SetBound(deadline=deadline, failure=explanation):
+            facts["timer"] = move.turn.set_timer(deadline, bound_rank(frame, len(frame.stack)))
             facts["explanation"] = move.encode(explanation)
         case Emit(result=result):
             facts["emits"] = True
@@ -63,21 +70,40 @@ def open_entry(move: Move, program: EntryProgram) -> None:
     move.emit(f.EntryOpened(move.number, program.site, now, output, bound, **facts))
 
 
-def rise(move: Move, entry: Entry) -> None:
+def bound_rank(frame: Frame, depth: int) -> int:
+    return FIRST_BOUND_RANK + frame.depth + depth
+
+
+def begin_anew(move: Move, entry: MiddlewareScope) -> MiddlewareDirective | None:
+    """What `onEntry` says now of an entry around a step that is redriven; None where nothing begins anew."""
+    program = move.program.entries[entry.site]
+    if not program.provider.renews:
+        return None
+    trial = MiddlewareScope(program.site, move.now, entry.input, entry.output)
+    trial.metadata = _metadata(dict(program.provider.metadata))
+    try:
+        scope = move.phase_scope(trial, move.now, None)
+        context = _phase_context(move, program, "onEntry", program.phase("onEntry"), scope, trial, None)
+        return _run_action(program.provider, program.provider.on_entry, context)
+    except Fault:
+        return None  # it was accepted before; what it said then stays
+
+
+def rise(move: Move, entry: MiddlewareScope) -> None:
     """A Result has reached the entry."""
     program = move.program.entries[entry.site]
-    if entry.position is Position.INSIDE:
+    if entry.position is ScopePosition.INSIDE:
         if entry.timer:
             move.turn.drop_timer(entry.timer)  # accepted: the bound can no longer fire (MWL-421)
         else:
             _ascend(move, entry, program)
-    elif entry.position is Position.LEAVING:
+    elif entry.position is ScopePosition.LEAVING:
         leave(move, entry)
     else:
         _finish_cleanup(move, entry, program)
 
 
-def _ascend(move: Move, entry: Entry, program: EntryProgram) -> None:
+def _ascend(move: Move, entry: MiddlewareScope, program: EntryProgram) -> None:
     risen = move.frame.rising
     assert risen is not None
     name = "onSuccess" if risen.ok else "onFailure"
@@ -114,12 +140,17 @@ def _supersede(move: Move, risen: Result, fault: Fault) -> Carried:
 
 
 def _emit(
-    move: Move, entry: Entry, phase: Phase, risen: Result, directive: Directive, new: Carried | None = None
+    move: Move,
+    entry: MiddlewareScope,
+    phase: MiddlewarePhase,
+    risen: Result,
+    directive: MiddlewareDirective,
+    new: Carried | None = None,
 ) -> None:
     """Shape what the entry emits, then `assign`; `new` carries a Result that the action put in place of what rose."""
     revealed = entry
     if directive.reveals:
-        revealed = Entry(entry.site, entry.at, entry.input, entry.output)
+        revealed = MiddlewareScope(entry.site, entry.at, entry.input, entry.output)
         revealed.metadata = _metadata({**(entry.metadata.read(move.turn) or {}), **directive.reveals})
     scope = move.phase_scope(revealed, move.now, risen)
     try:
@@ -139,14 +170,16 @@ def _emit(
     move.emit(f.PhaseRan(move.number, move.now, risen.ok, content, bound))
 
 
-def _transform_failure(scope: Scope, phase: Phase, superseded: Envelope) -> Envelope:
+def _transform_failure(scope: Scope, phase: MiddlewarePhase, superseded: Envelope) -> Envelope:
     """A new failure: written members as evaluated, the others inherited, the old one linked (MWL-365)."""
     evaluated = {name: checked_member(name, scope.member(field), field.site) for name, field in phase.envelope.items()}
     inherited = {name: value for name, value in superseded.items() if name != "previous"}
     return {**inherited, "previous": superseded, **evaluated}
 
 
-def _run_again(move: Move, entry: Entry, phase: Phase, scope: Scope, directive: Again, risen: Result) -> None:
+def _run_again(
+    move: Move, entry: MiddlewareScope, phase: MiddlewarePhase, scope: Scope, directive: Again, risen: Result
+) -> None:
     """Consume the Result: the shaping key has a destination only after a success (MWL-383)."""
     carried = None
     if risen.ok:
@@ -164,7 +197,7 @@ def _run_again(move: Move, entry: Entry, phase: Phase, scope: Scope, directive: 
         move.emit(f.RunAgain(move.number, move.now, carried, *facts))
 
 
-def leave(move: Move, entry: Entry) -> None:
+def leave(move: Move, entry: MiddlewareScope) -> None:
     """Run `onAlways` with the Result in flight, on a normal ascent as in an unwind."""
     program = move.program.entries[entry.site]
     risen = move.frame.rising
@@ -185,7 +218,7 @@ def leave(move: Move, entry: Entry) -> None:
     move.emit(event)
 
 
-def _finish_cleanup(move: Move, entry: Entry, program: EntryProgram) -> None:
+def _finish_cleanup(move: Move, entry: MiddlewareScope, program: EntryProgram) -> None:
     """The cleanup's Result is discarded, unless it is a failure: then the phase has failed (MWL-443)."""
     cleaned, pending = move.frame.rising, entry.pending
     assert cleaned is not None and pending is not None
@@ -200,7 +233,13 @@ def _finish_cleanup(move: Move, entry: Entry, program: EntryProgram) -> None:
 
 
 def _phase_context(
-    move: Move, program: EntryProgram, name: str, phase: Phase, scope: Scope, entry: Entry, risen: Result | None
+    move: Move,
+    program: EntryProgram,
+    name: str,
+    phase: MiddlewarePhase,
+    scope: Scope,
+    entry: MiddlewareScope,
+    risen: Result | None,
 ) -> PhaseContext:
     """Check `when`, evaluate and validate: (1) and (2) of MWL-360."""
     arguments: dict[str, Any] | None = None
@@ -220,7 +259,9 @@ def _phase_context(
     )
 
 
-def _run_action(provider: Middleware, act: Callable[[PhaseContext], Directive], context: PhaseContext) -> Directive:
+def _run_action(
+    provider: Middleware, act: Callable[[PhaseContext], MiddlewareDirective], context: PhaseContext
+) -> MiddlewareDirective:
     """Run the action. Built-in ones do not fail; an exception of a custom one is a failure of its phase."""
     if provider.is_ours:
         return act(context)
@@ -234,7 +275,7 @@ def _run_action(provider: Middleware, act: Callable[[PhaseContext], Directive], 
     return directive
 
 
-def _random_source(move: Move, entry: Entry) -> Callable[[], float]:
+def _random_source(move: Move, entry: MiddlewareScope) -> Callable[[], float]:
     counter = iter(range(1, 1_000_000))
     return lambda: move.turn.draw(f"{move.path}{entry.site}/{move.turn.state.seq}", next(counter))
 

@@ -8,7 +8,7 @@ from perdure.dialects.flow.plan.program import Step as StepProgram
 from perdure.dialects.flow.run.expression_roots import entry_record, step_record
 from perdure.dialects.flow.run.scope import GROWTH_SINCE, RootBuilder, Scope
 from perdure.dialects.flow.state import events as f
-from perdure.dialects.flow.state.body import Body, Call, Entry, Frame, Position, Step
+from perdure.dialects.flow.state.body import Body, Call, Frame, MiddlewareScope, ScopePosition, Step
 from perdure.dialects.flow.state.failure_chains import (
     LARGE,
     LONGEST,
@@ -101,8 +101,8 @@ class Move:
             at = None if cell is None else next((at for at, link in enumerate(links) if cell.holds(link)), None)
             if at and (isinstance(cell, FailureChain) or at == len(links) - 1):
                 return Place(follows=place, links=self._encode_links(links[:at]))
-        shown = links[: LONGEST + 1]  # one more than is shown, so that the truncation is visible
-        return Place(links=self._encode_links(shown, is_all=len(shown) == len(links)))
+        newest = links[: LONGEST + 1]  # one more than is shown, so that the truncation is visible
+        return Place(links=self._encode_links(newest, is_all=len(newest) == len(links)))
 
     @property
     def _rising_failure(self) -> Result | None:
@@ -114,7 +114,7 @@ class Move:
         return self.program.flows[self.frame.flow]
 
     @property
-    def top(self) -> Step | Entry | Call:
+    def top(self) -> Step | MiddlewareScope | Call:
         return self.frame.stack[-1]
 
     def step_program(self, step: Step) -> StepProgram:
@@ -131,7 +131,7 @@ class Move:
         for scope in self.frame.stack:
             if isinstance(scope, Step):
                 path += f"/{scope.place}:{scope.name}"
-            elif isinstance(scope, Entry) and scope.rounds:
+            elif isinstance(scope, MiddlewareScope) and scope.rounds:
                 path += f"@{scope.rounds}"
         return path
 
@@ -142,7 +142,7 @@ class Move:
         makers = {"step": lambda: step_record(turn, step, self.step_program(step).action, exited, result)}
         return Scope(turn, self.frame, step.at, makers)
 
-    def phase_scope(self, entry: Entry, at: Instant, result: Result | None) -> Scope:
+    def phase_scope(self, entry: MiddlewareScope, at: Instant, result: Result | None) -> Scope:
         """The roots of a phase of this entry; `step` is among them at the Step level."""
         return Scope(
             self.turn, self.frame, at, {**self.enclosing_roots(), "middleware": self.middleware_root(entry, at, result)}
@@ -151,7 +151,7 @@ class Move:
     def call_scope(self, at: Instant, makers: Mapping[str, RootBuilder]) -> Scope:
         return Scope(self.turn, self.frame, at, {**self.enclosing_roots(), **makers})
 
-    def middleware_root(self, entry: Entry, at: Instant, result: Result | None) -> RootBuilder:
+    def middleware_root(self, entry: MiddlewareScope, at: Instant, result: Result | None) -> RootBuilder:
         return lambda: entry_record(self.turn, entry, at, result)
 
     def enclosing_roots(self) -> dict[str, RootBuilder]:
@@ -161,7 +161,7 @@ class Move:
         if step is not None:
             makers["step"] = lambda: step_record(self.turn, step, self.step_program(step).action)
         for scope in reversed(self.frame.stack):
-            if isinstance(scope, Entry) and scope.position is Position.CLEANING:
+            if isinstance(scope, MiddlewareScope) and scope.position is ScopePosition.CLEANING:
                 makers["middleware"] = self.middleware_root(scope, scope.at, scope.pending)
                 break
         return makers

@@ -7,14 +7,14 @@ otherwise       descend: the next entry, the Step, its action, its call
 
 from typing import Any
 
-from perdure.dialects.flow.plan.program import Call as CallProgram
-from perdure.dialects.flow.plan.program import Entry as EntryProgram
+from perdure.dialects.flow.plan.program import MiddlewareEntry as EntryProgram
+from perdure.dialects.flow.plan.program import PlannedCall as CallProgram
 from perdure.dialects.flow.plan.program import Program
-from perdure.dialects.flow.run import calls, deadlines, middleware_phases
+from perdure.dialects.flow.run import calls, deadlines, middleware_phases, redrive
 from perdure.dialects.flow.run.interruption import boundary_of, cancellation_at
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
-from perdure.dialects.flow.state.body import Body, Call, Entry, Position, Step
+from perdure.dialects.flow.state.body import Body, Call, MiddlewareScope, ScopePosition, Step
 from perdure.dialects.flow.state.failures import Envelope, Fault, cancellation, invalid, matches
 from perdure.dialects.flow.state.values import FAILURE, RISING, Result
 from perdure.kernel import jsontext
@@ -52,11 +52,11 @@ def unwind(move: Move, boundary: int) -> None:
     """One move outward, up to the owner of the interruption."""
     top = move.top
     if len(move.frame.stack) - 1 == boundary:
-        assert isinstance(top, Entry)
+        assert isinstance(top, MiddlewareScope)
         _end_unwinding(move, top, boundary)
         return
     match top:
-        case Entry():
+        case MiddlewareScope():
             middleware_phases.leave(move, top)
         case Call():
             _leave_call(move, top)
@@ -64,7 +64,7 @@ def unwind(move: Move, boundary: int) -> None:
             _leave_step(move, top)
 
 
-def _end_unwinding(move: Move, owner: Entry, boundary: int) -> None:
+def _end_unwinding(move: Move, owner: MiddlewareScope, boundary: int) -> None:
     """Conversion (MWL-555): the bound's own cancellation, if unchanged, becomes the failure that explains it.
 
     If something further out interrupts too, it takes over here, and nothing is converted (MWL-712).
@@ -134,6 +134,9 @@ def advance(turn: Turn) -> bool:
     if not body.opened:
         _open_root(turn)
         return True
+    if body.reopened:
+        redrive.renew(Move(turn, next(iter(body.reopened))))
+        return True
     number = next(reversed(body.agenda), None)
     if number is None:
         return False
@@ -176,7 +179,7 @@ def _descend(move: Move, inner: EntryProgram | CallProgram | None) -> None:
 def _rise(move: Move) -> None:
     top = move.top
     match top:
-        case Entry():
+        case MiddlewareScope():
             middleware_phases.rise(move, top)
         case Step():
             move.step_program(top).action.resolve(move, top)
@@ -187,12 +190,12 @@ def _rise(move: Move) -> None:
 def _continue(move: Move) -> None:
     top = move.top
     match top:
-        case Entry():
+        case MiddlewareScope():
             program = move.program.entries[top.site]
-            if top.position is Position.WAITING:
+            if top.position is ScopePosition.WAITING:
                 move.emit(f.GapEnded(move.number, move.now))
             else:
-                _descend(move, program.cleanup if top.position is Position.CLEANING else program.inner)
+                _descend(move, program.cleanup if top.position is ScopePosition.CLEANING else program.inner)
         case Step() if top.failed is not None:
             catch(move, top)
         case Step():

@@ -1,6 +1,6 @@
 """The provider `run`: another document, of any language, as a child run. It occupies no worker while it runs.
 
-The call's input is the child's; a Flow also gets `arguments`. The Result is the child's: a Playbook gives its
+The call's input is the child's; a Flow also gets `arguments`. The Result is the child's: a Playbook returns its
 envelope, a failure comes with the chain of failures behind it.
 """
 
@@ -56,7 +56,7 @@ def callee(turn: Turn, arguments: dict[str, Any]) -> Callee:
 
 
 def envelope_of(outcome: Outcome, status: Status | None = None) -> Envelope:
-    """The failure envelope that stands for the end of a task or a child run that did not succeed."""
+    """The failure envelope for the end of a task or a child run that did not succeed."""
     match outcome:
         case Failed(code, message, retryable, details):
             kind = {Status.TIMED_OUT: "timeout", Status.CANCELLED: "cancellation"}.get(status or Status.FAILED, "error")

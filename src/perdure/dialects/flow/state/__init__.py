@@ -1,0 +1,1 @@
+"""The state of a Flow's run, its events, and how events change it (`folding`). Nothing is decided or evaluated here."""

@@ -1,6 +1,6 @@
 """The state of a Flow's run: frames, each with the stack of its open scopes. Changed by events only.
 
-    Frame.stack, innermost last:   Entry…  Step  Entry…  Call          (Flow level, the Step, its own level)
+    Frame.stack, innermost last:   MiddlewareScope…  Step  MiddlewareScope…  Call  (of the Flow, the Step, of the Step)
 
 A frame is strictly serial: a value descends (`value`) or a Result rises (`rising`), one move at a time. The
 concurrent dispatches of a Gather are in the `FanOut` of its Step.
@@ -68,7 +68,7 @@ class Kind(IntEnum):
     CHILD = 3
 
 
-class Position(IntEnum):
+class ScopePosition(IntEnum):
     """The state of an established entry."""
 
     INSIDE = 0  # its inner scope runs
@@ -101,6 +101,8 @@ class Call(msgspec.Struct, gc=False, array_like=True, tag=1):
     window: Window | None = None
     imposed: Cell | None = None  # it was interrupted, with this cancellation
     settled: bool = True  # False when the target never ran: then there is no arm (MWL-267)
+    answer: Result | None = None  # a success that came after the interruption, for a redrive
+    fallen: "Frame | None" = None  # the target as it was before it began to fail, for a redrive
 
 
 class FanOut(msgspec.Struct, gc=False, array_like=True):
@@ -120,10 +122,16 @@ class FanOut(msgspec.Struct, gc=False, array_like=True):
     arm: int = 0  # the next one whose arm is to run
     running: dict[int, None] = msgspec.field(default_factory=dict)  # in flight and not interrupted
     calls: dict[int, Call] = msgspec.field(default_factory=dict)
+    again: dict[int, None] = msgspec.field(default_factory=dict)  # dispatches that a redrive starts once more
 
     @property
     def active(self) -> int:
-        return self.started - self.resolved
+        return self.started - len(self.again) - self.resolved
+
+    @property
+    def next(self) -> int:
+        """The dispatch that starts next."""
+        return next(iter(self.again), self.started)
 
     @property
     def is_determined(self) -> bool:
@@ -132,11 +140,11 @@ class FanOut(msgspec.Struct, gc=False, array_like=True):
 
     @property
     def is_over(self) -> bool:
-        return self.active == 0 and (self.decided or self.started == self.total)
+        return self.active == 0 and (self.decided or (self.started == self.total and not self.again))
 
     @property
     def can_start(self) -> bool:
-        return not self.decided and self.started < self.total and self.active < self.limit
+        return not self.decided and (self.started < self.total or bool(self.again)) and self.active < self.limit
 
     @property
     def can_move(self) -> bool:
@@ -161,12 +169,12 @@ class Step(msgspec.Struct, gc=False, array_like=True, tag=2):
     fan: FanOut | None = None
 
 
-class Entry(msgspec.Struct, gc=False, array_like=True, tag=3):
+class MiddlewareScope(msgspec.Struct, gc=False, array_like=True, tag=3):
     site: str
     at: Instant  # of the current phase
     input: Cell
     output: Cell  # what every attempt receives
-    position: Position = Position.INSIDE
+    position: ScopePosition = ScopePosition.INSIDE
     config: Cell | None = None
     memory: Cell | None = None
     metadata: Cell = NOTHING
@@ -182,7 +190,7 @@ class Entry(msgspec.Struct, gc=False, array_like=True, tag=3):
     bound: dict[str, Cell] = msgspec.field(default_factory=dict)  # to be applied when the gap ends
 
 
-Scope = Step | Entry | Call
+Scope = Step | MiddlewareScope | Call
 
 
 class Frame(msgspec.Struct, gc=False, array_like=True):
@@ -200,6 +208,7 @@ class Frame(msgspec.Struct, gc=False, array_like=True):
     interrupted: Cell | None = None
     passes: int = 0
     stack: list[Scope] = msgspec.field(default_factory=list)
+    checkpoint: "Checkpoint | None" = None  # while a failure or an interruption is on its way out
 
     @property
     def step(self) -> Step | None:
@@ -216,6 +225,17 @@ class Frame(msgspec.Struct, gc=False, array_like=True):
         return step
 
 
+class Checkpoint(msgspec.Struct, gc=False, array_like=True):
+    """A frame as it was before the failure or the interruption that it ends with; see `folding.checkpoints`."""
+
+    stack: list[Scope]
+    vars: Vars
+    value: Cell
+    rising: Result | None
+    failure: Cell | None
+    passes: int
+
+
 class Arrival(msgspec.Struct, gc=False):
     """What a frame waited for has ended: the call `index`, or the time of the bound at that depth."""
 
@@ -224,7 +244,7 @@ class Arrival(msgspec.Struct, gc=False):
     outcome: Outcome | None = None
     status: Status | None = None
     is_bound: bool = False
-    cell: Cell | None = None  # what it gave, if it succeeded
+    cell: Cell | None = None  # its value, if it succeeded
 
 
 class Body(msgspec.Struct, gc=False):
@@ -238,6 +258,8 @@ class Body(msgspec.Struct, gc=False):
     input: Cell = NOTHING
     result: Result | None = None
     arrival: "Arrival | None" = None  # what has just ended, until the same turn has reacted to it
+    fallen: Frame | None = None  # the root frame as it was before it began to fail, for a redrive
+    reopened: dict[int, None] = msgspec.field(default_factory=dict)  # frames that were put back, and not renewed yet
 
     def enqueue(self, frame: int) -> None:
         self.agenda.pop(frame, None)
@@ -307,6 +329,8 @@ class _Frozen(msgspec.Struct, gc=False, array_like=True):
     steps: int
     input: Cell
     result: Result | None
+    fallen: Frame | None = None
+    reopened: list[int] = []
 
 
 _encode = msgspec.msgpack.Encoder(enc_hook=encode_hook).encode
@@ -324,6 +348,8 @@ def freeze(body: Body) -> bytes:
             body.steps,
             body.input,
             body.result,
+            body.fallen,
+            list(body.reopened),
         )
     )
 
@@ -340,4 +366,6 @@ def thaw(program: Any, frozen: bytes) -> Body:
         snapshot.steps,
         snapshot.input,
         snapshot.result,
+        fallen=snapshot.fallen,
+        reopened=dict.fromkeys(snapshot.reopened),
     )

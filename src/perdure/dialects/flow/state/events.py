@@ -1,10 +1,10 @@
-"""What a Flow decides. Every instant and every evaluated value is inside; folding evaluates nothing (MWL-700).
+"""The events of a Flow. Every instant and every evaluated value is inside; folding evaluates nothing (MWL-700).
 
-`frame` is the number of the frame it happens in. Values are `Carried`: text, a reference, or a place of the frame
-that holds the value already. A Result is a pair: `ok`, and the value or the failure envelope.
+`frame` is the number of the frame it happens in. Values are `Carried`: text, a reference, or a place of the frame that
+already holds the value. A Result is a pair: `ok`, and the value or the failure envelope.
 """
 
-from msgspec import field
+from msgspec import Struct, field
 
 from perdure.dialects.flow.state.values import Carried
 from perdure.kernel.events import Event
@@ -26,11 +26,11 @@ class FrameOpened(Event, frozen=True, tag=100):
     owner: int = -1  # the calling frame; -1 for the root
     index: int = -1  # the dispatch of a Gather; -1 for a single call
     bound: dict[str, Payload] = field(default_factory=dict)
-    failure: Payload | None = None  # the arguments were refused: nothing of the Flow runs
+    failure: Payload | None = None  # the arguments were invalid: nothing of the Flow runs
 
 
 class FrameClosed(Event, frozen=True, tag=101):
-    """The Result that rose to the bottom is the frame's, and is handed to the call that opened it."""
+    """The Result that rose to the bottom is the frame's, and is passed to the call that opened it."""
 
     frame: int
     at: Instant
@@ -61,7 +61,7 @@ class StepShaped(Event, frozen=True, tag=111):
 
 
 class StepLeft(Event, frozen=True, tag=112):
-    """The Step succeeded and hands `output` (None: what it received) on; a failure context ends here."""
+    """The Step succeeded and passes on `output` (None: what it received); a failure context ends here."""
 
     frame: int
     next: str
@@ -90,7 +90,7 @@ class StepCaught(Event, frozen=True, tag=114):
 
 
 class StepEnded(Event, frozen=True, tag=115):
-    """The graph ends with this Step: a Return, a Raise, a failure nobody caught."""
+    """The graph ends with this Step: a Return, a Raise, a failure that no clause caught."""
 
     frame: int
     ok: bool
@@ -103,14 +103,14 @@ class StepSlept(Event, frozen=True, tag=116):
 
 
 class StepDropped(Event, frozen=True, tag=117):
-    """An unwinding frame leaves the Step; `content` is a cleanup failure that goes on upward instead."""
+    """An unwinding frame leaves the Step; `content` is a cleanup failure that rises instead."""
 
     frame: int
     content: Carried | None = None
 
 
 class StepAnswered(Event, frozen=True, tag=118):
-    """A call that nothing wraps has succeeded and has no arm: accepted then, it is over, and the Step is left."""
+    """A call without middleware and arm has succeeded: its Result was accepted, and the call and the Step are left."""
 
     frame: int
     accepted: Instant
@@ -125,7 +125,7 @@ class StepAnswered(Event, frozen=True, tag=118):
 
 
 class EntryOpened(Event, frozen=True, tag=120):
-    """`onEntry` has completed: the entry is established, and will see its `onAlways`."""
+    """`onEntry` has completed: the entry is established, and its `onAlways` will run."""
 
     frame: int
     entry: str
@@ -197,7 +197,7 @@ class CleanupBegan(Event, frozen=True, tag=126):
 
 
 class EntryLeft(Event, frozen=True, tag=127):
-    """`onAlways` is over. A failure of it supersedes what was in flight."""
+    """`onAlways` has ended. A failure of it supersedes what was in flight."""
 
     frame: int
     failure: Carried | None = None
@@ -205,7 +205,7 @@ class EntryLeft(Event, frozen=True, tag=127):
 
 
 class BoundReached(Event, frozen=True, tag=128):
-    """The deadline of the entry at this depth of the stack has come: its inner scope is to unwind."""
+    """The deadline of the entry at this depth of the stack was reached: its inner scope is to unwind."""
 
     frame: int
     depth: int
@@ -213,7 +213,7 @@ class BoundReached(Event, frozen=True, tag=128):
 
 
 class BoundConverted(Event, frozen=True, tag=129):
-    """The unwind has arrived at its owner, which emits this."""
+    """The unwind has reached its owner, which emits this."""
 
     frame: int
     content: Carried
@@ -223,7 +223,7 @@ class BoundConverted(Event, frozen=True, tag=129):
 
 
 class CallEntered(Event, frozen=True, tag=140):
-    """A call's fields are evaluated and its target is asked. `target` is a frame, task, timer or child, or 0."""
+    """A call's fields are evaluated and its target is started. `target` is a frame, task, timer or child, or 0."""
 
     frame: int
     index: int
@@ -232,7 +232,7 @@ class CallEntered(Event, frozen=True, tag=140):
     given: Carried | None  # None: what the call received
     kind: int
     target: int = 0
-    ok: bool = True  # what a mock will say
+    ok: bool = True  # the Result that a mock will return
     content: Carried | None = None
     metadata: Payload | None = None
 
@@ -255,7 +255,7 @@ class CallSettled(Event, frozen=True, tag=142):
     at: Instant
     ok: bool = True
     content: Carried | None = None
-    is_left: bool = False  # there is no arm for it: the call is over, and the Result rises
+    is_left: bool = False  # there is no arm for it: the call has ended, and the Result rises
 
 
 class CallLeft(Event, frozen=True, tag=143):
@@ -269,7 +269,7 @@ class CallLeft(Event, frozen=True, tag=143):
 
 
 class CallInterrupted(Event, frozen=True, tag=144):
-    """The target is asked to stop; whatever it says now, its Result is what was imposed."""
+    """The target is asked to stop; whatever it returns now, its Result is the imposed one."""
 
     frame: int
     index: int
@@ -296,15 +296,39 @@ class GatherBegan(Event, frozen=True, tag=150):
 
 
 class GatherDecided(Event, frozen=True, tag=151):
-    """No dispatch starts any more: those that never did are skipped, those in flight will be cancelled."""
+    """No further dispatch starts: those that never started are skipped, those in flight will be cancelled."""
 
     frame: int
 
 
 class FanInterrupted(Event, frozen=True, tag=152):
-    """An unwinding frame begins to interrupt the dispatches of its Gather."""
+    """An unwinding frame starts to interrupt the dispatches of its Gather."""
 
     frame: int
+
+
+# Redrive.
+
+
+class DispatchReopened(Event, frozen=True, tag=153):
+    """The Flow that a dispatch of a Gather had called goes on where it failed, or was stopped."""
+
+    frame: int
+    index: int
+
+
+class RenewedEntry(Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    depth: int
+    timer: int = 0
+    memory: Payload | None = None
+    metadata: Payload | None = None
+
+
+class FrameRenewed(Event, frozen=True, tag=103):
+    """A frame was put back: bounds around the step that failed have their whole time, retries all their attempts."""
+
+    frame: int
+    entries: list[RenewedEntry]
 
 
 OWN_EVENTS: tuple[type[Event], ...] = (
@@ -339,4 +363,6 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     GatherBegan,
     GatherDecided,
     FanInterrupted,
+    DispatchReopened,
+    FrameRenewed,
 )

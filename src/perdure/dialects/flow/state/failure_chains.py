@@ -25,8 +25,8 @@ class FailureChain(Cell):
         size = _size(links) if size is None else size
         longest = LONGEST_OF_LARGE if size > LARGE else LONGEST
         if len(links) + is_cut > longest:  # the marker counts as a link
-            gone, links, is_cut = links[: 1 - longest], links[1 - longest :], True
-            size -= _size(gone)
+            dropped, links, is_cut = links[: 1 - longest], links[1 - longest :], True
+            size -= _size(dropped)
         self.links = links
         self.is_cut = is_cut
         self.data = UNREAD

@@ -1,8 +1,8 @@
 """Values inside a run: encoded once, decoded at most once per process, shared by reference and never changed.
 
-An event carries a value as JSON text, as a reference to large text beside the log, or as the *name of a place*
-that holds it already (`step.input`, `vars.x`), so that a value passing through many Steps is written once. A list or
-a text that has grown is carried as the place of what it was before, and what was added; so is the history of a failure.
+An event carries a value as JSON text, as a reference to large text beside the log, or as the *name of a place* that
+already holds it (`step.input`, `vars.x`), so that a value passing through many Steps is written once. A list or a text
+that has grown is carried as the place of its previous value and the addition; so is the history of a failure.
 """
 
 from typing import Any, TypedDict
@@ -39,20 +39,20 @@ Carried = bytes | Ref | Place
 RISING = Place(place="rising")  # the Result in flight
 FAILURE = Place(place="failure")  # the failure context
 STEP_INPUT = Place(place="step.input")
-SHAPED = Place(place="step.shaped")  # what a Step's `input` gave
+SHAPED = Place(place="step.shaped")  # the value of a Step's `input`
 FRAME_INPUT = Place(place="frame.input")
-ARRIVAL = Place(place="landed")  # what the task or child run that has just ended gave
+ARRIVAL = Place(place="landed")  # the result of the task or child run that has just ended
 
 UNREAD: Any = msgspec.UNSET
 
-BYTES_PER_READ_UNIT = 16  # bytes of a large value that was read before, for a unit of work
+BYTES_PER_READ_UNIT = 16  # bytes of a large value that was read before, per unit of work
 
 Measure = tuple[bool, int, int]
 """Whether it is a text, how many elements it has, and how many characters the texts among them."""
 
 
 class Cell:
-    """One value of the state. `data` is the decoded form, kept once somebody has read it."""
+    """One value of the state. `data` is the decoded form, kept after the first read."""
 
     __slots__ = ("data", "payload")
 
@@ -66,7 +66,7 @@ class Cell:
                 self.data = jsontext.decode(turn.text(self.payload))
             except RecursionError:
                 raise _too_deep() from None
-        elif type(self.payload) is Ref:  # whoever reads it may record it again
+        elif type(self.payload) is Ref:  # the reader may record it again
             pay(self.payload.size // BYTES_PER_READ_UNIT)
         return self.data
 
@@ -118,7 +118,7 @@ class GrowingValue(Cell):
     def __init__(self, buffer: Buffer, count: int) -> None:
         self._buffer = buffer
         self.count = count
-        self.data = UNREAD  # its own copy, once it is not the latest value any more
+        self.data = UNREAD  # its own copy, once it is no longer the latest value
 
     @property
     def buffer(self) -> Buffer:
@@ -179,7 +179,7 @@ class Vars:
         self.cells = {} if cells is None else cells
         self._data: dict[str, Any] = {}
         self._names: dict[int, str] = {}  # identity of data → a variable that (perhaps still) holds them
-        self._stale = dict.fromkeys(self.cells)  # ordered: what an expression makes of `vars` must not depend on hashes
+        self._stale = dict.fromkeys(self.cells)  # ordered: results over `vars` must not depend on hashes
         self._grown = {name: None for name, cell in self.cells.items() if isinstance(cell, GrowingValue)}
 
     def bind(self, name: str, cell: Cell | None) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.plan.program import AMBIENT, Call, Entry, Field, pointer
+from perdure.dialects.flow.plan.program import AMBIENT, Field, MiddlewareEntry, PlannedCall, pointer
 from perdure.dialects.flow.run import calls, middleware_phases
 from perdure.dialects.flow.run.calls import evaluate_tail
 from perdure.dialects.flow.run.move import Move
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 class CallFields(msgspec.Struct, frozen=True):
     input: Field | None
-    outermost: Entry | None
-    call: Call
+    outermost: MiddlewareEntry | None
+    call: PlannedCall
 
     def all_fields(self) -> Any:
         return self.input
@@ -42,6 +42,7 @@ class CallAction(Action):
         "next": parts.next_step,
     }
     required = ("call", "next")
+    results = ("result",)
 
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> CallFields:
         roots = AMBIENT | {"step"}
@@ -81,10 +82,10 @@ class CallAction(Action):
     def show_results(self, turn: Turn, step: Step, result: Result | None) -> dict[str, Any]:
         return {} if result is None else {"result": result.read(turn)}
 
-    def calls(self, fields: CallFields) -> tuple[Call, ...]:
+    def calls(self, fields: CallFields) -> tuple[PlannedCall, ...]:
         return (fields.call,)
 
-    def stack(self, fields: CallFields) -> Entry | None:
+    def stack(self, fields: CallFields) -> MiddlewareEntry | None:
         return fields.outermost
 
 

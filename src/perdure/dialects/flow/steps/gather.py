@@ -11,7 +11,7 @@ import msgspec
 from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.document.cursor import Cursor
 from perdure.dialects.flow.plan.program import AMBIENT, Field, pointer
-from perdure.dialects.flow.plan.program import Call as CallProgram
+from perdure.dialects.flow.plan.program import PlannedCall as CallProgram
 from perdure.dialects.flow.run import calls
 from perdure.dialects.flow.run.expression_roots import results_of
 from perdure.dialects.flow.run.move import Move
@@ -46,7 +46,10 @@ def _scatter(cursor: Cursor) -> None:
 
 
 def _completion(cursor: Cursor) -> None:
-    if cursor.closed({"successes": _successes, "wait": _wait}, what="'completion'") and "successes" not in cursor.value:
+    if (
+        cursor.closed({"successes": _successes, "wait": _wait}, subject="'completion'")
+        and "successes" not in cursor.value
+    ):
         cursor.problem("MWL-037", "'completion' is missing 'successes'")
 
 
@@ -87,6 +90,7 @@ class GatherFields(msgspec.Struct, frozen=True):
 class GatherAction(Action):
     name = "Gather"
 
+    fans_out = True
     members: ClassVar = {
         "over": parts.array,
         "call": parts.call,
@@ -99,6 +103,8 @@ class GatherAction(Action):
         "next": parts.next_step,
     }
     required = ("next",)
+    results = ("results",)
+    call_members = ("index",)
 
     def check(self, cursor: Cursor) -> None:
         """`over` with `call`, or `calls` (MWL-034)."""
@@ -133,7 +139,11 @@ class GatherAction(Action):
         elif not fan.decided and not fan.wait and fan.is_determined:
             move.emit(f.GatherDecided(move.number))
         elif fan.can_start:
-            calls.enter(move, fields.call(fan.started), fan.started)
+            index = fan.next
+            if index in fan.calls:
+                move.emit(f.DispatchReopened(move.number, index))
+            else:
+                calls.enter(move, fields.call(index), index)
         elif fan.running and fan.decided:
             calls.interrupt(move, fan.calls[next(reversed(fan.running))], _CANCELLED)
         elif (call := _next_arm(move, fan)) is not None:
@@ -171,7 +181,8 @@ class GatherAction(Action):
     def _finish(self, move: Move, step: Step, fan: FanOut) -> None:
         """The decision uses the final Results: a fault in an arm may have turned a success into a failure (MWL-323)."""
         program = move.step_program(step)
-        succeeded = [call for index in range(fan.started) if (call := fan.calls[index]).result and call.result.ok]
+        started = [fan.calls[index] for index in range(fan.started) if index in fan.calls]
+        succeeded = [call for call in started if call.result is not None and call.result.ok]
         try:
             if len(succeeded) < fan.need:
                 raise Fault(_unmet(move, fan))
@@ -206,9 +217,11 @@ def _needed(move: Move, step: Step, field: Field, total: int) -> int:
 def _next_arm(move: Move, fan: FanOut) -> Call | None:
     """The next settled dispatch that has an arm to run; cancelled and skipped ones run no arm (MWL-320)."""
     for index in range(fan.arm, fan.started):
-        call = fan.calls[index]
+        call = fan.calls.get(index)
+        if call is None or call.result is None:
+            continue  # a redrive was about to start it once more
         program = move.program.calls[call.site]
-        arm = program.on_success if call.result is not None and call.result.ok else program.on_failure
+        arm = program.on_success if call.result.ok else program.on_failure
         if arm is not None and call.settled and call.imposed is None:
             return call
     return None

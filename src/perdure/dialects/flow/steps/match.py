@@ -15,6 +15,7 @@ from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import Fault
 from perdure.dialects.flow.state.values import SHAPED, Carried
 from perdure.dialects.flow.steps.protocol import Action
+from perdure.kernel.graph import Role
 from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def _match_case(cursor: Cursor) -> None:
         "next": parts.next_step,
         "comment": comment,
     }
-    if cursor.closed(members, ("next",), what="a Match case") and "when" not in cursor.value:
+    if cursor.closed(members, ("next",), subject="a Match case") and "when" not in cursor.value:
         cursor.problem("MWL-039", "a Match case is missing 'when'")
 
 
@@ -58,6 +59,7 @@ class MatchFields(msgspec.Struct, frozen=True):
 
 class MatchAction(Action):
     name = "Match"
+    role = Role.CHOICE
 
     members: ClassVar = {"input": parts.anything, "cases": _match_cases, "default": _match_default}
     required = ("cases", "default")
@@ -80,13 +82,13 @@ class MatchAction(Action):
             else:
                 predicates = self._scope(move, step)
                 clause = next((clause for clause in fields.cases if predicates.holds(clause.when)), fields.default)
-                event = self._take(move, step, clause)
+                event = self._follow(move, step, clause)
         except Fault as fault:
             move.resolve_failed(fault.envelope)
         else:
             move.emit(event)
 
-    def _take(self, move: Move, step: Step, clause: Clause) -> f.StepLeft:
+    def _follow(self, move: Move, step: Step, clause: Clause) -> f.StepLeft:
         output: Carried | None = SHAPED
         bound: dict[str, Carried] = {}
         if clause.output is not None or clause.assign:
@@ -104,7 +106,12 @@ class MatchAction(Action):
         return Scope(turn, move.frame, step.at, makers)
 
     def branches(self, fields: MatchFields) -> list[tuple[str, Clause]]:
-        return [*((f"case {index}", case) for index, case in enumerate(fields.cases, 1)), ("default", fields.default)]
+        return [*((_condition(case), case) for case in fields.cases), ("default", fields.default)]
+
+
+def _condition(case: Clause) -> str:
+    assert case.when is not None and case.when.expression is not None
+    return case.when.expression.body.strip()
 
 
 ACTION = MatchAction()

@@ -1,4 +1,4 @@
-"""Pass: emits a value, captures variables, goes on (MWL-215)."""
+"""Pass: emits a value, captures variables, and continues (MWL-215)."""
 
 from typing import TYPE_CHECKING, Any, ClassVar
 

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perdure.dialects.flow.document.cursor import Cursor, Rule
-from perdure.dialects.flow.plan.program import Call, Clause, Entry
+from perdure.dialects.flow.plan.program import Clause, Flow, MiddlewareEntry, PlannedCall
+from perdure.dialects.flow.plan.program import Step as PlannedStep
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.values import Result
-from perdure.documents.cursor import Finding
+from perdure.documents.cursor import DocumentFinding
+from perdure.kernel.graph import Role
 from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ class Action:
     required: ClassVar[Sequence[str]] = ()
     code_of_missing: ClassVar[str] = "MWL-022"  # if a required member is missing, apart from `next`
     is_terminal: ClassVar[bool] = False  # it ends its Flow, so `next` has no meaning (MWL-025)
+    fans_out: ClassVar[bool] = False  # it dispatches several calls at once
+    results: ClassVar[Sequence[str]] = ()  # members of `step` that exist from the Step's tail on
+    call_members: ClassVar[Sequence[str]] = ()  # members of `call` that only the calls of such a Step have
 
     # In the document.
 
@@ -36,8 +41,12 @@ class Action:
     def compile(self, compiler: "Compiler", raw: dict[str, Any], site: str, lexical: "Lexical") -> Any:
         """What the action needs to know of its own fields at run time; `Step.fields`."""
 
-    def advise(self, fields: Any) -> Iterator[Finding]:
+    def advise(self, fields: Any) -> Iterator[DocumentFinding]:
         """Warnings about a Step that is valid."""
+        yield from ()
+
+    def advise_place(self, step: PlannedStep, flow: Flow) -> Iterator[DocumentFinding]:
+        """Warnings about a valid Step at its place in a valid Flow."""
         yield from ()
 
     # In a run.
@@ -56,11 +65,13 @@ class Action:
 
     # In views.
 
-    def calls(self, fields: Any) -> Sequence[Call]:
+    role: ClassVar[Role] = Role.STEP
+
+    def calls(self, fields: Any) -> Sequence[PlannedCall]:
         """What the Step calls."""
         return ()
 
-    def stack(self, fields: Any) -> Entry | None:
+    def stack(self, fields: Any) -> MiddlewareEntry | None:
         """The outermost middleware of the Step."""
         return None
 

@@ -1,23 +1,27 @@
 """Raise: the frame's graph ends with a failure, constructed or re-emitted (MWL-230 to MWL-235)."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.document.cursor import Cursor
-from perdure.dialects.flow.plan.program import AMBIENT, Field, pointer
+from perdure.dialects.flow.document.cursor import Cursor, warning
+from perdure.dialects.flow.plan.program import AMBIENT, Field, Flow, pointer
+from perdure.dialects.flow.plan.program import Step as PlannedStep
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import EMPTY_RAISE, MEMBERS, Envelope, Fault, checked_member, failure
 from perdure.dialects.flow.state.values import FAILURE
 from perdure.dialects.flow.steps.protocol import Action
+from perdure.documents.cursor import DocumentFinding
+from perdure.kernel.graph import Role
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
 
 
 def _raised(cursor: Cursor) -> None:
-    if cursor.closed(parts.ENVELOPE, what="a Raise result"):
+    if cursor.closed(parts.ENVELOPE, subject="a Raise result"):
         if "code" not in cursor.value:
             cursor.problem("MWL-040", "a Raise result is missing 'code'")
         parts.refuse_success(cursor)
@@ -25,6 +29,7 @@ def _raised(cursor: Cursor) -> None:
 
 class RaiseAction(Action):
     name = "Raise"
+    role = Role.FAILURE
 
     members: ClassVar = {"result": _raised}
     is_terminal = True
@@ -37,6 +42,15 @@ class RaiseAction(Action):
         inside, roots = pointer(site, "result"), AMBIENT | {"step"}
         members = raw["result"]
         return {name: Field(members[name], roots, pointer(inside, name)) for name in MEMBERS if name in members}
+
+    def advise_place(self, step: PlannedStep, flow: Flow) -> Iterator[DocumentFinding]:
+        """Only a catch clause leads to a Step with the failure still active: every success clears it (MWL-510)."""
+        if step.fields is None and not any(
+            clause.next == step.name for other in flow.steps.values() for clause in other.catch
+        ):
+            message = f"this Raise can only end with {EMPTY_RAISE}: no catch clause leads directly to it"
+            hint = "Give it a `result`, or make it the `next` of a catch clause."
+            yield warning("MWL-234", message, step.site, hint)
 
     def advance(self, move: Move, step: Step) -> None:
         members: dict[str, Field] | None = move.step_program(step).fields

@@ -10,6 +10,7 @@ from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import Fault
 from perdure.dialects.flow.state.values import STEP_INPUT
 from perdure.dialects.flow.steps.protocol import Action
+from perdure.kernel.graph import Role
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 class ReturnAction(Action):
     name = "Return"
+    role = Role.END
 
     members: ClassVar = {"value": parts.anything}
     is_terminal = True

@@ -14,8 +14,9 @@ from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import Fault, invalid
 from perdure.dialects.flow.steps.protocol import Action
-from perdure.documents.cursor import Finding
+from perdure.documents.cursor import DocumentFinding
 from perdure.expressions.mwl import find_expression
+from perdure.kernel.graph import Role
 from perdure.kernel.inputs import CALENDAR_RANK
 from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.values import Instant
@@ -37,6 +38,7 @@ class SleepFields(msgspec.Struct, frozen=True):
 
 class SleepAction(Action):
     name = "Sleep"
+    role = Role.WAIT
 
     members: ClassVar = {"for": parts.string, "until": parts.string, "next": parts.next_step}
     required = ("next",)
@@ -48,7 +50,7 @@ class SleepAction(Action):
         roots = AMBIENT | {"step"}
         return SleepFields(compiler.field(raw, "for", roots, site), compiler.field(raw, "until", roots, site))
 
-    def advise(self, fields: SleepFields) -> Iterator[Finding]:
+    def advise(self, fields: SleepFields) -> Iterator[DocumentFinding]:
         field = fields.length or fields.until
         assert field is not None
         text = field.template.document

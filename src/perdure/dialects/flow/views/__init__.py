@@ -1,0 +1,1 @@
+"""What is shown of a Flow: its Result, its graph, and comparisons of Results. Nothing here changes a run."""

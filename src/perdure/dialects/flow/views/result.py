@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.dialects.flow.plan.instants import write_timestamp
-from perdure.dialects.flow.state.body import Body, Call, Entry, Frame, Step
+from perdure.dialects.flow.state.body import Body, Call, Frame, MiddlewareScope, Step
 from perdure.dialects.flow.state.failure_chains import FailureChain, join_links
 from perdure.dialects.flow.state.values import Cell, GrowingValue
 from perdure.kernel import jsontext
@@ -53,13 +53,13 @@ def _frame(number: int, frame: Frame) -> dict[str, Any]:
     return record
 
 
-def _scope(scope: Step | Entry | Call) -> str:
+def _scope(scope: Step | MiddlewareScope | Call) -> str:
     match scope:
         case Step(name=name, fan=fan) if fan is not None:
             return f"Step {name}: {fan.resolved} of {fan.total} dispatches resolved"
         case Step(name=name):
             return f"Step {name}"
-        case Entry(site=site, position=position):
+        case MiddlewareScope(site=site, position=position):
             return f"middleware {site}: {position.name.lower()}"
         case Call(site=site):
             return f"call {site}"

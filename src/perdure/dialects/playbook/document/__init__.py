@@ -1,1 +1,4 @@
-"""Documents: read, validated as a whole, and every problem reported with its place and its remedy."""
+"""Reading and validating Playbook documents: every problem is reported with its place and its remedy.
+
+The entry point is `reader`. Compiling a valid document is in `plan`.
+"""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perdure.dialects.playbook.document.cursor import Cursor
+from perdure.dialects.playbook.document.template_advice import advise_templates
 from perdure.dialects.playbook.plan.program import OnDeny, Program, Step
 
 FIXED = frozenset({"workload", "args", "event", "execution_id"})
@@ -12,6 +13,7 @@ FIXED = frozenset({"workload", "args", "event", "execution_id"})
 def advise(cursor: Cursor, program: Program) -> None:
     """`cursor` is at the workflow of a document without errors."""
     assigned = {name for step in program.steps.values() for name in _assigned_keys(step)}
+    advise_templates(cursor, program, assigned)
     reached = _reachable(program)
     targets = {arc.step for step in program.steps.values() if step.router is not None for arc in step.router.arcs}
     for item, step in zip(cursor.items(), program.steps.values(), strict=True):
@@ -70,8 +72,8 @@ def _check_gate(cursor: Cursor, step: Step, assigned: set[str]) -> None:
     if not gate.can_allow:
         at.warn("PBK-033", "no rule allows anything: the step can never run")
         return
-    read = gate.reads.members
-    unwritten = sorted((read.get("ctx") or frozenset()) - assigned)
+    members = gate.reads.members
+    unwritten = sorted((members.get("ctx") or frozenset()) - assigned)
     if unwritten:
         listed = ", ".join(f"ctx.{name}" for name in unwritten)
         at.warn("PBK-033", f"nothing in this document sets {listed}: the step waits for a patch from outside")
@@ -82,7 +84,7 @@ def _check_gate(cursor: Cursor, step: Step, assigned: set[str]) -> None:
         and "on_deny" not in at.value
     ):
         at.warn(
-            "PBK-033", "a denial is final here: nothing these rules read can change", hint="`on_deny: discard` says so."
+            "PBK-033", "a denial is final here: nothing these rules read can change", hint="Write `on_deny: discard`."
         )
 
 
@@ -101,6 +103,6 @@ def _check_arcs(cursor: Cursor, step: Step) -> None:
     arcs: list[Any] = cursor.value["next"]["arcs"]
     for index, arc in enumerate(router.arcs[:-1]):
         if arc.when is None or arcs[index].get("when") is True:
-            message = "this arc always matches: the arcs below it are never looked at"
+            message = "this arc always matches: the arcs below it are never evaluated"
             cursor.at("next").at("arcs").at(index).warn("PBK-033", message, hint="Put it last.")
             return

@@ -1,9 +1,9 @@
 """Playbook's cursor over a document: texts, numbers, members that are allowed or have moved."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from perdure.documents import cursor as documents
-from perdure.kernel.problems import guess
+from perdure.kernel.problems import Severity, guess
 
 Rule = Callable[["Cursor"], object]
 
@@ -38,16 +38,27 @@ class Cursor(documents.Cursor[Report], frozen=True):
             if name in self.value:
                 rule(self.at(name))
 
-    def closed(self, known: Sequence[str], code: str, what: str, remedies: Mapping[str, str] | None = None) -> None:
+    def warn_unread(self, allowed: Iterable[str]) -> None:
+        """Settings are extensible (PBK-009): one that nobody reads here is kept, and probably a typing error."""
+        names = tuple(allowed)
+        for name in self.value if isinstance(self.value, dict) else ():
+            if name not in names and not str(name).startswith("x-"):
+                hint = f"Settings that have an effect here: {', '.join(names)}."
+                message = f"the setting {name!r} has no effect here{guess(str(name), names)}"
+                self.problem_of_key("PBK-009", message, name, hint=hint, severity=Severity.WARNING)
+
+    def closed(
+        self, allowed: Sequence[str], code: str, subject: str, remedies: Mapping[str, str] | None = None
+    ) -> None:
         """No members but these. `remedies`: what to write instead of a member that is not one (any more)."""
         for name in self.value:
-            if name in known:
+            if name in allowed:
                 continue
             remedy = (remedies or {}).get(name, "")
-            hint = f"Use {remedy}." if remedy else f"Allowed are: {', '.join(known)}."
+            hint = f"Use {remedy}." if remedy else f"Allowed are: {', '.join(allowed)}."
             legacy = "PBK-032" if remedy else code
-            near = "" if remedy else guess(str(name), known)
-            self.problem_of_key(legacy, f"{what} has no member {name!r}{near}", name, hint=hint)
+            near = "" if remedy else guess(str(name), allowed)
+            self.problem_of_key(legacy, f"{subject} has no member {name!r}{near}", name, hint=hint)
 
 
 def anything(cursor: Cursor) -> None:

@@ -1,8 +1,8 @@
-"""Profile "io": translates the words `input`, `output` and `set` to canonical ones (PBK-158).
+"""Profile "io": translates `input`, `output` and `set` to the canonical vocabulary (PBK-158).
 
-Happens before the checks, on a copy; `moved` says where the author wrote what now stands elsewhere, so that a problem
-points to the author's text. Afterwards `set` stands only where the canonical language has no word: assignments to `ctx`
-on a step or an arc, and values of a step's own in a task rule. Names and `output` are looked up when a run needs them.
+Happens before the checks, on a copy; `moved` says where the author wrote what was moved, so that a problem points to
+the author's text. Afterwards `set` remains only where the canonical language has no equivalent: assignments to `ctx` on
+a step or an arc, and values of a step's own in a task rule. Names and `output` are looked up when a run needs them.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.playbook.document import words
+from perdure.dialects.playbook.document import vocabulary
 from perdure.dialects.playbook.document.cursor import Cursor, Report
-from perdure.dialects.playbook.document.root import workbook_entries
-from perdure.dialects.playbook.document.tool_forms import tasks_of
+from perdure.dialects.playbook.document.tool_forms import tasks_of, workbook_entries
 from perdure.documents.paths import Path
 
 CODE = "PBK-158"
@@ -40,7 +39,7 @@ class CanonicalDocument(msgspec.Struct):
 def canonical_form(data: Any, report: Report) -> CanonicalDocument:
     """The document itself, or its canonical form when it is written in profile "io"."""
     workbook = workbook_entries(data.get("workbook")) if isinstance(data, dict) else {}
-    if not words.is_io(data, workbook):
+    if not vocabulary.is_io(data, workbook):
         return CanonicalDocument(data)
     return _Translation(data, report).translate(workbook)
 
@@ -54,13 +53,15 @@ class _Translation:
     def translate(self, workbook: Mapping[str, tuple[Path, Any]]) -> CanonicalDocument:
         if isinstance(self.data.get("workflow"), list):
             self.data["workflow"] = list(self.data["workflow"])
-        for path, step in words.steps_of(self.cursor.value):
-            self._refuse_mixture(words.step_vocabulary(step, path), f"step {step.get('step')!r}")
+        for path, step in vocabulary.steps_of(self.cursor.value):
+            self._refuse_mixture(vocabulary.step_vocabulary(step, path), f"step {step.get('step')!r}")
             self.data["workflow"][path[-1]] = self._step(step, path)
         if workbook:
             self.data["workbook"] = _copied(self.data["workbook"])
             for name, (path, body) in workbook.items():
-                self._refuse_mixture(words.task_vocabulary(body, ("workbook", *path)), f"the workbook's task {name!r}")
+                self._refuse_mixture(
+                    vocabulary.task_vocabulary(body, ("workbook", *path)), f"the workbook's task {name!r}"
+                )
                 if isinstance(body, dict):
                     _put(self.data["workbook"], path, self._task(body, ("workbook", *path), {}, ()))
         return CanonicalDocument(self.data, True, self.moved)
@@ -68,11 +69,11 @@ class _Translation:
     def _problem(self, path: Path, message: str, hint: str = "") -> None:
         Cursor(self.cursor.report, None, path).problem(CODE, message, hint=hint)
 
-    def _refuse_mixture(self, vocabulary: words.Vocabulary, where: str) -> None:
+    def _refuse_mixture(self, vocabulary: vocabulary.Vocabulary, place: str) -> None:
         if vocabulary.is_mixed:
-            (word, path), (other, _) = vocabulary.io[0], vocabulary.canonical[0]
+            (io_member, path), (canonical_member, _) = vocabulary.io[0], vocabulary.canonical[0]
             hint = "Write a step in one of the two: input, output, set, or args, outcome, set_ctx, set_iter."
-            self._problem(path, f"{where} mixes two vocabularies: {word!r} and {other!r}", hint)
+            self._problem(path, f"{place} mixes two vocabularies: {io_member!r} and {canonical_member!r}", hint)
 
     def _map(self, value: Any, path: Path) -> dict[str, Any]:
         if isinstance(value, dict):
@@ -86,7 +87,7 @@ class _Translation:
         new = {name: value for name, value in step.items() if name != "input"}
         step_input = self._map(step["input"], (*path, "input")) if "input" in step else {}
         if "input" in step and "tool" not in step:
-            self._problem((*path, "input"), "'input' needs 'tool': there is no task to give it to")
+            self._problem((*path, "input"), "'input' needs 'tool': there is no task to receive it")
         if "tool" in step:
             new["tool"] = _copied(step["tool"])
             for task in tasks_of(str(step.get("step", "")), step["tool"]):
@@ -97,7 +98,7 @@ class _Translation:
         if isinstance(step.get("next"), dict):
             new["next"] = self._router(step["next"], (*path, "next"))
         for member in ("spec", "loop"):
-            if member in step and words.has_old_event(step[member]):
+            if member in step and vocabulary.has_old_event(step[member]):
                 new[member] = _renamed(step[member])
         return new
 
@@ -120,18 +121,18 @@ class _Translation:
 
     def _task(self, body: dict[str, Any], path: Path, step_input: dict[str, Any], origin: Path) -> dict[str, Any]:
         new = {name: value for name, value in body.items() if name != "input"}
-        own = self._map(body["input"], (*path, "input")) if "input" in body else {}
+        task_input = self._map(body["input"], (*path, "input")) if "input" in body else {}
         if ("input" in body or step_input) and "args" not in body:
-            new["args"] = {**step_input, **own}
+            new["args"] = {**step_input, **task_input}
             self.moved[(*path, "args")] = (*path, "input") if "input" in body else origin
-            self.moved |= {(*path, "args", name): (*origin, name) for name in step_input if name not in own}
-        if any("set" in then for _, _, then in words.rules_of(body, path)):
+            self.moved |= {(*path, "args", name): (*origin, name) for name in step_input if name not in task_input}
+        if any("set" in then for _, _, then in vocabulary.rules_of(body, path)):
             new["spec"] = self._spec(body["spec"], path)
         return new
 
     def _spec(self, spec: dict[str, Any], path: Path) -> dict[str, Any]:
         rules = _copied(spec["policy"]["rules"])
-        for at, _, then in words.rules_of({"spec": spec}, path):
+        for at, _, then in vocabulary.rules_of({"spec": spec}, path):
             if "set" in then:
                 _put(rules, at[len(path) + 3 :], self._then(then, at))
         return {**spec, "policy": {**spec["policy"], "rules": rules}}
@@ -181,19 +182,19 @@ def _copied(value: Any) -> Any:
     return [_copied(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _put(whole: Any, path: Path, value: Any) -> Any:
-    place = whole
+def _put(document: Any, path: Path, value: Any) -> Any:
+    place = document
     for part in path[:-1]:
         place = place[part]
     place[path[-1]] = value
-    return whole
+    return document
 
 
 def _renamed(value: Any) -> Any:
-    """Templates that compare the event's name, with the names that events have here."""
+    """Templates that compare the event's name, with the canonical names of events."""
     match value:
-        case str() if words.has_old_event(value):
-            return words.OLD_EVENT.sub(lambda old: f"{old['quote']}{EVENTS[old['end']]}{old['quote']}", value)
+        case str() if vocabulary.has_old_event(value):
+            return vocabulary.OLD_EVENT.sub(lambda old: f"{old['quote']}{EVENTS[old['end']]}{old['quote']}", value)
         case dict():
             return {name: _renamed(inner) for name, inner in value.items()}
         case list():

@@ -29,22 +29,22 @@ def entry_names(keychain: Any) -> frozenset[str]:
 def check_keychain(cursor: Cursor) -> None:
     if not cursor.has("a list", "PBK-010", "Write keychain: [{name: api, kind: bearer, …}]."):
         return
-    seen: list[str] = []
+    names: list[str] = []
     for item in cursor.items():
         if item.has("a map", "PBK-010"):
-            _entry(item, seen)
+            _entry(item, names)
             if isinstance(item.value.get("name"), str):
-                seen.append(item.value["name"])
+                names.append(item.value["name"])
 
 
-def _entry(cursor: Cursor, seen: Sequence[str]) -> None:
+def _entry(cursor: Cursor, names_before: Sequence[str]) -> None:
     entry = cursor.value
     name = entry.get("name")
     if "name" not in entry:
         cursor.problem("PBK-010", "a keychain entry lacks 'name'")
     elif not (isinstance(name, str) and name.isidentifier()):
         cursor.at("name").problem("PBK-010", f"'name' must be a name like api_token, not {name!r}")
-    elif name in seen:
+    elif name in names_before:
         cursor.at("name").problem("PBK-010", f"there are two keychain entries named {name!r}")
     if "kind" not in entry:
         cursor.problem("PBK-010", "a keychain entry lacks 'kind'", hint=f"One of: {', '.join(KINDS)}.")
@@ -62,14 +62,14 @@ def _entry(cursor: Cursor, seen: Sequence[str]) -> None:
         cursor.at("auth").is_text("PBK-181")
     for field in entry:
         if field not in ("name", "kind", "scope", "ttl_seconds", "auto_renew"):
-            _field(cursor.at(field), field, seen)
+            _field(cursor.at(field), field, names_before)
 
 
 def _scope(cursor: Cursor) -> None:
     meant = OLD_SCOPES.get(cursor.value) if isinstance(cursor.value, str) else None
     if meant is not None:
-        hint = f"Use `{meant}`: it is what {cursor.value!r} was called."
-        cursor.problem("PBK-182", f"there is no scope {cursor.value!r} any more", hint=hint)
+        hint = f"Write `{meant}` instead."
+        cursor.problem("PBK-182", f"the scope {cursor.value!r} was renamed", hint=hint)
     else:
         cursor.is_one_of(tuple(LIFETIMES), "PBK-182")
 
@@ -79,7 +79,7 @@ def _of_kind(cursor: Cursor, kind: str) -> None:
     for name in entry:
         if name not in COMMON and name not in KINDS[kind]:
             at = cursor.at(name)
-            at.warn("PBK-181", f"a {kind} entry does not know {name!r}", hint=f"It knows: {', '.join(KINDS[kind])}.")
+            at.warn("PBK-181", f"a {kind} entry has no field {name!r}", hint=f"Allowed are: {', '.join(KINDS[kind])}.")
     if kind in ("oauth2", "http") and not entry.get("endpoint") and not entry.get("url"):
         cursor.problem("PBK-181", f"a {kind} entry needs 'endpoint', the address to ask")
     if kind == "secret_manager":
@@ -89,18 +89,18 @@ def _of_kind(cursor: Cursor, kind: str) -> None:
             cursor.at("map").has("a map", "PBK-181", "Write map: {member: name of the secret}.")
     for name in SECRET_FIELDS:
         if isinstance(entry.get(name), str) and entry[name] and not has_template(entry[name]):
-            message = f"the secret {name!r} stands in the document, which is stored as it is"
+            message = f"the secret {name!r} is written in the document, which is stored unencrypted"
             hint = "Declare a secret_manager entry before it, and write {{ keychain.<name>.<member> }}."
             cursor.at(name).warn("PBK-185", message, hint=hint)
 
 
-def _field(cursor: Cursor, name: str, seen: Sequence[str]) -> None:
+def _field(cursor: Cursor, name: str, names_before: Sequence[str]) -> None:
     texts.check_data(cursor, READABLE)
     reads = Template(cursor.value).reads.members
     if "keychain" in reads:
-        for other in sorted((reads["keychain"] or frozenset()) - set(seen)):
+        for other in sorted((reads["keychain"] or frozenset()) - set(names_before)):
             message = f"keychain.{other} is not declared before this entry"
             cursor.problem("PBK-180", message, hint="Entries are resolved in order; one may use those above it.")
     if "workload" in reads and name in SECRET_FIELDS:
-        message = "what a request gives is recorded with the run, and so would this secret be"
+        message = "the input of a run is recorded, and so would this secret be"
         cursor.warn("PBK-185", message, hint="Let a secret_manager entry read it from the host.")

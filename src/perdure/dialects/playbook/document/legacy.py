@@ -1,8 +1,8 @@
-"""Words of older versions of the language and their replacements (PBK-032)."""
+"""Members of older versions of the language and their replacements (PBK-032)."""
 
-OTHER_WORDS = "; or, throughout, the words of profile io (`executor.spec.compat: io`)"
+IO_PROFILE_HINT = "; or, throughout, the words of profile io (`executor.spec.compat: io`)"
 FIELDS = {
-    "input": f"`args`{OTHER_WORDS}",
+    "input": f"`args`{IO_PROFILE_HINT}",
     "set": "`set_ctx` in `spec.policy.rules`; in profile io `set` of its `then`, or of the step",
     "output": "`outcome` (in profile io `output`) in `spec.policy.rules`",
     "timeout": "`spec.timeout`",
@@ -21,8 +21,8 @@ STEP = {
     "type": "`tool.kind`",
     "command": "`command` inside `tool`",
     "args": "`args` inside `tool`, or on the arc that leads here",
-    "input": f"`args` inside `tool`{OTHER_WORDS}",
-    "set": f"`set_ctx` in a task policy rule{OTHER_WORDS}",
+    "input": f"`args` inside `tool`{IO_PROFILE_HINT}",
+    "set": f"`set_ctx` in a task policy rule{IO_PROFILE_HINT}",
     "pagination": "`jump` and `break` in the pipeline",
 }
 
@@ -39,9 +39,9 @@ TASK = {
     "pagination": "`jump` and `break` in the pipeline",
 }
 
-THEN = {"set_vars": "`set_ctx` or `set_iter`", "set": f"`set_ctx` or `set_iter`{OTHER_WORDS}"}
+THEN = {"set_vars": "`set_ctx` or `set_iter`", "set": f"`set_ctx` or `set_iter`{IO_PROFILE_HINT}"}
 
-ARC = {"set": f"`set_ctx` in a task policy rule, or `args`{OTHER_WORDS}"}
+ARC = {"set": f"`set_ctx` in a task policy rule, or `args`{IO_PROFILE_HINT}"}
 
 LOOP = {
     "mode": "`loop.spec.mode`",

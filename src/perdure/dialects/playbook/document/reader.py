@@ -9,17 +9,18 @@ from perdure.dialects.playbook.document.advice import advise
 from perdure.dialects.playbook.document.cursor import Cursor, Report
 from perdure.dialects.playbook.document.io import CanonicalDocument, canonical_form
 from perdure.dialects.playbook.document.keychain import entry_names
-from perdure.dialects.playbook.document.root import check_document, workbook_entries
+from perdure.dialects.playbook.document.root import check_document
 from perdure.dialects.playbook.document.tasks import KnownNames
+from perdure.dialects.playbook.document.tool_forms import workbook_entries
 from perdure.dialects.playbook.plan.compiler import compile_program
 from perdure.dialects.playbook.plan.program import Program
 from perdure.documents import Document, UnreadableText, read_document
-from perdure.documents.cursor import Finding
+from perdure.documents.cursor import DocumentFinding
 from perdure.documents.paths import Path
 from perdure.kernel.problems import Problem
 from perdure.kernel.validation import DeclaredResource
 
-# Step names that other readers of YAML take for a boolean: `on`, `yes` and their like, without quotes (PBK-005).
+# Step names that other YAML readers take for a boolean: `on`, `yes` and the like, without quotes (PBK-005).
 
 SWITCHES = frozenset(form for word in ("yes", "no", "on", "off") for form in (word, word.title(), word.upper()))
 
@@ -39,7 +40,7 @@ def _is_plain(document: Document, path: tuple[str | int, ...], name: str) -> boo
     return document.text.split("\n")[line - 1][column - 1 :].startswith(name)
 
 
-# A playbook as a resource: what the catalog knows it by.
+# A playbook as a resource: its key in the catalog.
 
 
 def declares(text: bytes) -> list[DeclaredResource]:
@@ -58,7 +59,7 @@ def _playbook(text: bytes) -> dict[str, Any] | None:
     return data if is_playbook else None
 
 
-PLACED = 200  # problems that are reported; more are of no use at once
+PLACED = 200  # problems that are reported; more at once are of no use
 
 
 PRIVATE = "playbook."
@@ -108,11 +109,13 @@ def read(text: bytes, around: ToolCatalog) -> tuple[Program | None, list[Problem
 
 def load(text: bytes, around: ToolCatalog) -> Program:
     """A pinned document: it was validated when the run was started and is not validated again."""
-    seen = canonical_form(read_document(text).data, Report())
-    return compile_program(seen.data, around.known_names(seen.data).workbook, around.provides, is_io=seen.is_io)
+    canonical = canonical_form(read_document(text).data, Report())
+    return compile_program(
+        canonical.data, around.known_names(canonical.data).workbook, around.provides, is_io=canonical.is_io
+    )
 
 
-def _placed(document: Document, canonical: CanonicalDocument, findings: Sequence[Finding]) -> list[Problem]:
+def _placed(document: Document, canonical: CanonicalDocument, findings: Sequence[DocumentFinding]) -> list[Problem]:
     problems = []
     for finding in findings[:PLACED]:
         message = f"{_step(document.data, finding.path)}{finding.message}"

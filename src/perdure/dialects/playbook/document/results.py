@@ -22,6 +22,7 @@ def check_results(cursor: Cursor) -> None:
             "select": _select,
         }
     )
+    cursor.warn_unread(("inline_max_bytes", "preview_max_bytes", "store", "select"))
 
 
 def _store(cursor: Cursor) -> None:
@@ -29,11 +30,12 @@ def _store(cursor: Cursor) -> None:
         return
     cursor.check_members({"kind": _kind, "scope": lambda scope: scope.is_one_of(SCOPES, "PBK-177"), "ttl": _ttl})
     cursor.check_members({"compression": _compression})
+    cursor.warn_unread(("kind", "scope", "ttl", "compression"))
 
 
 def _compression(cursor: Cursor) -> None:
     if cursor.is_one_of(COMPRESSIONS, "PBK-171") and cursor.value != "none":
-        cursor.warn("PBK-171", "bodies are kept as they are: nothing is compressed here")
+        cursor.warn("PBK-171", "bodies are stored unchanged: compression is not supported")
 
 
 def _kind(cursor: Cursor) -> None:

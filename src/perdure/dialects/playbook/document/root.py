@@ -6,7 +6,8 @@ from typing import Any
 from perdure.dialects.playbook.document import keychain, legacy, steps, tasks, texts
 from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.document.results import check_results
-from perdure.dialects.playbook.document.words import PROFILES as PROFILES_OF_WORDS
+from perdure.dialects.playbook.document.tool_forms import workbook_entries
+from perdure.dialects.playbook.document.vocabulary import PROFILES as PROFILES_OF_WORDS
 from perdure.dialects.playbook.plan.durations import read_seconds
 from perdure.dialects.playbook.plan.program import OnFailure, OnFinalFailure, OnStranded
 from perdure.kernel.problems import guess
@@ -65,7 +66,7 @@ def _branches(cursor: Cursor, name: str, arcs: Mapping[str, Sequence[Any]]) -> N
             item.problem("PBK-130", "a step cannot join itself")
         elif name not in arcs[source]:
             hint = f"Give it an arc to {name!r}, or leave it out."
-            item.warn("PBK-130", f"no arc of step {source!r} leads here: it never delivers", hint=hint)
+            item.warn("PBK-130", f"no arc of step {source!r} leads here: it never delivers a token", hint=hint)
         elif source in cursor.value[:index]:
             item.problem("PBK-130", f"{source!r} is named twice")
 
@@ -82,10 +83,14 @@ def _count(cursor: Cursor) -> None:
 ROOT = ("apiVersion", "kind", "metadata", "keychain", "executor", "workload", "workflow", "workbook")
 REQUIRED = ("apiVersion", "kind", "metadata", "workflow")
 VERSIONS = ("noetl.io/v2", "noetl.io/v10")
+EXECUTOR_SETTINGS = (
+    *("entry_step", "final_step", "no_next_is_error", "loop_mode", "compat", "fanout", "policy", "pool"),
+    "queue_ttl_s",
+)
 PROFILES = {"local": "local", "distributed": "distributed", "auto": "auto", "hybrid": "auto"}
 
 
-def check_document(cursor: Cursor, known: tasks.KnownNames) -> None:
+def check_document(cursor: Cursor, known_names: tasks.KnownNames) -> None:
     if not cursor.has("a map", "PBK-001", "A playbook begins with apiVersion, kind and metadata."):
         return
     cursor.closed(ROOT, "PBK-001", "a playbook", legacy.ROOT)
@@ -99,12 +104,12 @@ def check_document(cursor: Cursor, known: tasks.KnownNames) -> None:
             "metadata": _metadata,
             "keychain": keychain.check_keychain,
             "workload": _workload,
-            "workbook": lambda workbook: _workbook(workbook, known),
+            "workbook": lambda workbook: _workbook(workbook, known_names),
         }
     )
     names = step_names(cursor.value.get("workflow"))
     if "workflow" in cursor.value:
-        _workflow(cursor.at("workflow"), known, names)
+        _workflow(cursor.at("workflow"), known_names, names)
     if "executor" in cursor.value:
         _executor(cursor.at("executor"), names)
 
@@ -128,9 +133,9 @@ def _metadata(cursor: Cursor) -> None:
     )
 
 
-def _is(cursor: Cursor, kinds: tuple[type, ...], what: str) -> None:
+def _is(cursor: Cursor, kinds: tuple[type, ...], expected: str) -> None:
     if not isinstance(cursor.value, kinds) or isinstance(cursor.value, bool):
-        cursor.problem("PBK-003", f"{cursor.name} must be {what}")
+        cursor.problem("PBK-003", f"{cursor.name} must be {expected}")
 
 
 def _workload(cursor: Cursor) -> None:
@@ -141,21 +146,7 @@ def _workload(cursor: Cursor) -> None:
 # The workbook.
 
 
-def workbook_entries(workbook: Any) -> dict[str, tuple[tuple[str | int, ...], Any]]:
-    """Its entries by name, each with its path: `tasks: {name: body}`, or a list of `{name, tool}` (PBK-013)."""
-    tools: dict[str, tuple[tuple[str | int, ...], Any]] = {}
-    if isinstance(workbook, list):
-        for index, item in enumerate(workbook):
-            if isinstance(item, dict) and isinstance(item.get("name"), str):
-                tools[item["name"]] = ((index, "tool"), item.get("tool"))
-        return tools
-    listed = workbook.get("tasks") if isinstance(workbook, dict) else None
-    if isinstance(listed, dict):
-        return {name: (("tasks", name), body) for name, body in listed.items()}
-    return tools
-
-
-def _workbook(cursor: Cursor, known: tasks.KnownNames) -> None:
+def _workbook(cursor: Cursor, known_names: tasks.KnownNames) -> None:
     if isinstance(cursor.value, dict):
         cursor.closed(("tasks",), "PBK-013", "the workbook")
     elif not isinstance(cursor.value, list):
@@ -169,20 +160,20 @@ def _workbook(cursor: Cursor, known: tasks.KnownNames) -> None:
             entry = entry.at(part)
         else:
             if entry.has("a map", "PBK-013"):
-                tasks.check_task(entry, known)
-                _refuse_circles(entry, name, known)
+                tasks.check_task(entry, known_names)
+                _refuse_circles(entry, name, known_names)
 
 
-def _refuse_circles(cursor: Cursor, name: str, known: tasks.KnownNames) -> None:
-    seen = {name}
+def _refuse_circles(cursor: Cursor, name: str, known_names: tasks.KnownNames) -> None:
+    visited = {name}
     body = cursor.value
     while isinstance(body, dict) and body.get("kind") == "workbook":
         name = str(body.get("task"))
-        if name in seen:
+        if name in visited:
             cursor.problem("PBK-099", f"the workbook's task {name!r} calls itself")
             return
-        seen.add(name)
-        body = known.workbook.get(name)
+        visited.add(name)
+        body = known_names.workbook.get(name)
 
 
 # The workflow.
@@ -193,12 +184,12 @@ def step_names(workflow: Any) -> tuple[str, ...]:
     return tuple(item["step"] for item in listed if isinstance(item, dict) and isinstance(item.get("step"), str))
 
 
-def _workflow(cursor: Cursor, known: tasks.KnownNames, names: tuple[str, ...]) -> None:
+def _workflow(cursor: Cursor, known_names: tasks.KnownNames, names: tuple[str, ...]) -> None:
     if not cursor.has("a list", "PBK-004"):
         return
     if not cursor.value:
         cursor.problem("PBK-004", "'workflow' needs at least one step")
-    seen: set[str] = set()
+    used_names: set[str] = set()
     for item in cursor.items():
         if not item.has("a map", "PBK-004", "A step begins with `step: name`."):
             continue
@@ -208,10 +199,10 @@ def _workflow(cursor: Cursor, known: tasks.KnownNames, names: tuple[str, ...]) -
         elif isinstance(name, bool):
             item.at("step").problem("PBK-005", f"the step's name is read as {name!r}", hint="Put it in quotes.")
         elif item.at("step").is_text("PBK-004"):
-            if name in seen:
+            if name in used_names:
                 item.at("step").problem("PBK-004", f"there are two steps named {name!r}")
-            seen.add(name)
-        steps.check_step(item, known, names)
+            used_names.add(name)
+        steps.check_step(item, known_names, names)
     check_joins(cursor)
 
 
@@ -229,7 +220,7 @@ def _executor(cursor: Cursor, names: tuple[str, ...]) -> None:
     if "profile" in executor and "kind" in executor:
         meant = {PROFILES.get(str(executor["profile"])), PROFILES.get(str(executor["kind"]))}
         if len(meant) > 1:
-            cursor.problem("PBK-006", "'profile' and 'kind' say different things", hint="Write `profile` alone.")
+            cursor.problem("PBK-006", "'profile' and 'kind' contradict each other", hint="Write `profile` alone.")
     if "requires" in executor and cursor.at("requires").has("a map", "PBK-008"):
         cursor.at("requires").check_members(
             {name: lambda listed: _are_texts(listed, "PBK-008") for name in ("tools", "features")}
@@ -262,6 +253,7 @@ def _executor_spec(cursor: Cursor, names: tuple[str, ...]) -> None:
         }
     )
     steps.refuse_directives(cursor)
+    cursor.warn_unread((*EXECUTOR_SETTINGS, *tasks.SETTINGS, *tasks.kind_names(cursor.value)))
 
 
 def _step_name(cursor: Cursor, names: tuple[str, ...]) -> None:
@@ -298,15 +290,16 @@ def _fanout(cursor: Cursor) -> None:
 def _policy(cursor: Cursor) -> None:
     if cursor.has("a map", "PBK-009"):
         cursor.check_members({"completion": _completion, "limits": _limits, "lifecycle": _lifecycle})
+        cursor.warn_unread(("completion", "limits", "lifecycle", "defaults", "results"))
 
 
 def _completion(cursor: Cursor) -> None:
     if not cursor.has("a map", "PBK-009"):
         return
     cursor.closed(("on_failure", "on_stranded", "on_final_failure", "wait_timeout_s"), "PBK-009", "'completion'")
-    for name, words in (("on_failure", OnFailure), ("on_stranded", OnStranded), ("on_final_failure", OnFinalFailure)):
+    for name, allowed in (("on_failure", OnFailure), ("on_stranded", OnStranded), ("on_final_failure", OnFinalFailure)):
         if name in cursor.value:
-            cursor.at(name).is_one_of(tuple(member.value for member in words), "PBK-009")
+            cursor.at(name).is_one_of(tuple(member.value for member in allowed), "PBK-009")
     if cursor.value.get("wait_timeout_s") is not None:
         _seconds(cursor.at("wait_timeout_s"), "PBK-230")
 
@@ -314,6 +307,7 @@ def _completion(cursor: Cursor) -> None:
 def _lifecycle(cursor: Cursor) -> None:
     if cursor.has("a map", "PBK-193"):
         cursor.check_members({"timeout_s": lambda time: _seconds(time, "PBK-193")})
+        cursor.warn_unread(("timeout_s",))
 
 
 def _seconds(cursor: Cursor, code: str) -> None:
@@ -323,6 +317,8 @@ def _seconds(cursor: Cursor, code: str) -> None:
 
 def _limits(cursor: Cursor) -> None:
     if cursor.has("a map", "PBK-009"):
-        for name in ("max_payload_bytes", "max_step_runs", "max_task_visits"):
+        names = ("max_payload_bytes", "max_step_runs", "max_task_visits")
+        for name in names:
             if name in cursor.value:
                 cursor.at(name).is_at_least(1, "PBK-009")
+        cursor.warn_unread(names)

@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document.cursor import Cursor
-from perdure.expressions.jinja import Guard, Reads, Template, TemplateError, has_template
+from perdure.expressions.jinja import Guard, Template, TemplateError, TemplateReads, has_template
 from perdure.kernel.problems import guess
 
 HINT = "Use it in the fields of a later task of this step."
@@ -16,7 +16,7 @@ def check_field(cursor: Cursor, kind: str, declared: frozenset[str]) -> None:
     reads = Template(cursor.value).reads.members
     if "keychain" in reads:
         if tools.kind_of(kind).provider is None and kind in tools.KINDS:
-            message = f"a secret may not be passed to a {kind} task: what it is given is recorded"
+            message = f"a secret may not be passed to a {kind} task: its input is recorded"
             cursor.problem(
                 "PBK-155", message, hint="A child declares its own keychain; `scope: shared` lends it an entry."
             )
@@ -28,7 +28,7 @@ def check_field(cursor: Cursor, kind: str, declared: frozenset[str]) -> None:
         return
     if has_template(name):
         if reads.keys() - {"workload", "keychain"}:
-            message = "data may not say which credential is used: a name counts only where this document has it"
+            message = "data cannot choose a credential: its name must be in this document"
             cursor.warn("PBK-186", message, hint="List the credentials that are meant in the keychain.")
     elif name not in declared:
         message = f"{name!r} is not in the keychain{guess(name, tuple(declared))}"
@@ -51,7 +51,7 @@ def _is_secret(cursor: Cursor) -> bool:
     return isinstance(kind, str) and tools.kind_of(kind).is_sensitive
 
 
-def _check_rule(cursor: Cursor, reads: Reads, secret: set[str], *, is_own: bool, is_after: bool) -> None:
+def _check_rule(cursor: Cursor, reads: TemplateReads, secret: set[str], *, is_own: bool, is_after: bool) -> None:
     members = reads.members
     named = [f"results.{label}" for label in sorted(secret) if label in (members.get("results") or ())]
     for scope, member in (("outcome", "result"), ("output", "data"), ("output", "ref")):
@@ -63,13 +63,13 @@ def _check_rule(cursor: Cursor, reads: Reads, secret: set[str], *, is_own: bool,
         cursor.problem("PBK-155", f"{name} is a secret: rules cannot read it, and it may not be kept", hint=HINT)
 
 
-def _reads(value: Any, is_guard: bool) -> Reads:
+def _reads(value: Any, is_guard: bool) -> TemplateReads:
     if not is_guard:
         return Template(value).reads
     try:
-        return Guard(value).reads if isinstance(value, str | bool) else Reads()
+        return Guard(value).reads if isinstance(value, str | bool) else TemplateReads()
     except TemplateError:
-        return Reads()  # reported where guards are checked
+        return TemplateReads()  # reported where guards are checked
 
 
 def _templates(cursor: Cursor) -> Iterator[tuple[Cursor, Any, bool]]:

@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 
 from perdure.dialects.playbook.document import legacy, tasks, texts
-from perdure.dialects.playbook.document.cursor import Cursor, anything
+from perdure.dialects.playbook.document.cursor import Cursor, Rule, anything
 from perdure.dialects.playbook.document.results import check_results
+from perdure.dialects.playbook.document.vocabulary import BOUND_NAMES
 from perdure.dialects.playbook.plan.durations import read_seconds
 from perdure.dialects.playbook.run.ctx_merge import REDUCERS
 from perdure.kernel.problems import guess
 
 STEP = ("step", "desc", "spec", "loop", "tool", "next")
 ROUTER_HINT = "Write next: {spec: {mode: exclusive}, arcs: [{step: name, when: …, args: {…}}]}."
-BOUND_NAMES = ("index", "count", "parent", "id")
+SETTINGS = ("policy", "pool", "queue_ttl_s", "loop_mode", "fanout", "join", *tasks.SETTINGS)
+LOOP_SETTINGS = ("mode", "max_in_flight", "policy", "reduce", *tasks.SETTINGS)
 
 
-def check_step(cursor: Cursor, known: tasks.KnownNames, names: Sequence[str]) -> None:
+def check_step(cursor: Cursor, known_names: tasks.KnownNames, names: Sequence[str]) -> None:
     body = cursor.value
     allowed = (*STEP, "set") if cursor.report.is_io else STEP
     cursor.closed(allowed, "PBK-014", "a step", legacy.STEP)
@@ -31,7 +33,7 @@ def check_step(cursor: Cursor, known: tasks.KnownNames, names: Sequence[str]) ->
         _loop(cursor.at("loop"))
         iterator = body["loop"].get("iterator", "") if isinstance(body["loop"], dict) else ""
     if "tool" in body:
-        tasks.check_pipeline(cursor.at("tool"), str(body.get("step", "")), known, iterator)
+        tasks.check_pipeline(cursor.at("tool"), str(body.get("step", "")), known_names, iterator)
     if "spec" in body and cursor.at("spec").has("a map", "PBK-014"):
         _spec(cursor.at("spec"))
     if "next" in body:
@@ -54,6 +56,7 @@ def _spec(cursor: Cursor) -> None:
     if "policy" in spec and cursor.at("policy").has("a map", "PBK-027"):
         _policy(cursor.at("policy"))
     refuse_directives(cursor, ("policy", "admit"))
+    cursor.warn_unread((*SETTINGS, *tasks.kind_names(cursor.value), *(name for name in spec if name == "next_mode")))
 
 
 def _seconds(cursor: Cursor) -> None:
@@ -62,23 +65,26 @@ def _seconds(cursor: Cursor) -> None:
 
 
 def _policy(cursor: Cursor) -> None:
-    cursor.check_members({"admit": check_admission, "lifecycle": _lifecycle, "failure": _failure, "emit": anything})
+    rules = {"admit": check_admission, "lifecycle": _lifecycle, "failure": _failure, "emit": anything}
+    cursor.check_members(rules)
+    cursor.warn_unread(rules)
 
 
 def _lifecycle(cursor: Cursor) -> None:
     if cursor.has("a map", "PBK-193"):
-        cursor.check_members(
-            {
-                "timeout_s": _seconds,
-                "deadline_s": _seconds,
-                "redelivery": lambda how: how.is_one_of(("resume", "restart"), "PBK-195"),
-            }
-        )
+        rules: dict[str, Rule] = {
+            "timeout_s": _seconds,
+            "deadline_s": _seconds,
+            "redelivery": lambda how: how.is_one_of(("resume", "restart"), "PBK-195"),
+        }
+        cursor.check_members(rules)
+        cursor.warn_unread(rules)
 
 
 def _failure(cursor: Cursor) -> None:
     if cursor.has("a map", "PBK-109"):
         cursor.check_members({"mode": lambda mode: mode.is_one_of(("fail_fast", "best_effort"), "PBK-109")})
+        cursor.warn_unread(("mode",))
 
 
 def check_admission(cursor: Cursor) -> None:
@@ -162,6 +168,7 @@ def _loop_spec(cursor: Cursor) -> None:
             "result": check_results,
         }
     )
+    cursor.warn_unread((*LOOP_SETTINGS, *tasks.kind_names(cursor.value)))
 
 
 def _in_flight(cursor: Cursor) -> None:
@@ -177,6 +184,7 @@ def _in_flight(cursor: Cursor) -> None:
 def _loop_policy(cursor: Cursor) -> None:
     if cursor.has("a map", "PBK-030"):
         cursor.check_members({"exec": lambda where: where.is_one_of(("local", "distributed"), "PBK-030")})
+        cursor.warn_unread(("exec",))
 
 
 def _reduce(cursor: Cursor) -> None:
@@ -196,6 +204,7 @@ def check_router(cursor: Cursor, names: Sequence[str]) -> None:
     if "spec" in cursor.value and cursor.at("spec").has("a map", "PBK-028"):
         refuse_directives(cursor.at("spec"))
         cursor.at("spec").check_members({"mode": lambda mode: mode.is_one_of(("exclusive", "inclusive"), "PBK-028")})
+        cursor.at("spec").warn_unread(("mode", *(("on_no_match",) if cursor.report.is_io else ())))
     if "arcs" not in cursor.value:
         cursor.problem("PBK-028", "'next' lacks 'arcs'", hint=ROUTER_HINT)
     elif cursor.at("arcs").has("a list", "PBK-028", ROUTER_HINT):

@@ -19,6 +19,7 @@ from perdure.kernel.problems import guess
 DIRECTIVES = tuple(task.value for task in Directive)
 RETRY_ONLY = ("attempts", "backoff", "delay")
 NEVER = ("loop", "next")
+SETTINGS = ("timeout", "result", "resources", "effects_in_doubt")  # of a task, and of all tasks of a step or a loop
 
 
 class KnownNames(msgspec.Struct, frozen=True):
@@ -34,7 +35,7 @@ class KnownNames(msgspec.Struct, frozen=True):
     refusal: Callable[[str], str | None] = lambda name: None  # why the operator does not allow a provider
 
 
-def check_pipeline(cursor: Cursor, step: str, known: KnownNames, iterator: str | None) -> None:
+def check_pipeline(cursor: Cursor, step: str, known_names: KnownNames, iterator: str | None) -> None:
     tool = cursor.value
     if isinstance(tool, list):
         _check_list(cursor)
@@ -48,9 +49,9 @@ def check_pipeline(cursor: Cursor, step: str, known: KnownNames, iterator: str |
             inner.problem("PBK-018", f"the label {task.label!r} is used twice in this step")
         if "name" in task.body and task.path[-1:] != (task.label,):
             inner.at("name").is_text("PBK-018")
-        check_task(inner, known)
-        _policy(_workbook_entry(inner, known), labels, index, iterator)
-    sensitive.check_rules([_workbook_entry(_at(cursor, task.path), known) for task in tasks], labels)
+        check_task(inner, known_names)
+        _policy(_workbook_entry(inner, known_names), labels, index, iterator)
+    sensitive.check_rules([_workbook_entry(_at(cursor, task.path), known_names) for task in tasks], labels)
 
 
 def _at(cursor: Cursor, path: Sequence[str | int]) -> Cursor:
@@ -59,15 +60,15 @@ def _at(cursor: Cursor, path: Sequence[str | int]) -> Cursor:
     return cursor
 
 
-def _workbook_entry(cursor: Cursor, known: KnownNames) -> Cursor:
+def _workbook_entry(cursor: Cursor, known_names: KnownNames) -> Cursor:
     """The body of the workbook entry that the task calls: its rules are checked where they are used."""
-    body, seen = cursor.value, 0
-    while isinstance(body, dict) and body.get("kind") == tools.WORKBOOK and seen <= len(known.workbook):
-        entry = known.workbook.get(str(body.get("task")))
+    body, depth = cursor.value, 0
+    while isinstance(body, dict) and body.get("kind") == tools.WORKBOOK and depth <= len(known_names.workbook):
+        entry = known_names.workbook.get(str(body.get("task")))
         if not isinstance(entry, dict):
             break
         body = overlay(entry, {name: body[name] for name in ("args", "spec") if name in body})
-        seen += 1
+        depth += 1
     return Cursor(cursor.report, body, cursor.path)
 
 
@@ -81,7 +82,7 @@ def _check_list(cursor: Cursor) -> None:
             item.problem("PBK-017", "a task is {name: label, kind: …} or {label: {kind: …}} with exactly one label")
 
 
-def check_task(cursor: Cursor, known: KnownNames) -> None:
+def check_task(cursor: Cursor, known_names: KnownNames) -> None:
     """A task body, in a pipeline or in the workbook."""
     body = cursor.value
     if "kind" not in body:
@@ -95,17 +96,17 @@ def check_task(cursor: Cursor, known: KnownNames) -> None:
         cursor.at("kind").problem("PBK-018", "'kind' must be a text")
         return
     if kind == tools.WORKBOOK:
-        _call_of_workbook(cursor, known)
+        _call_of_workbook(cursor, known_names)
     elif kind in tools.KINDS:
         _fields(cursor, kind, tools.KINDS[kind])
         tools.KINDS[kind].check(cursor)
-        missing = known.lacks(kind)
+        missing = known_names.lacks(kind)
         if missing is not None:
-            hint = f"Before it runs here: pip install '{missing}'."
-            cursor.at("kind").warn("PBK-101", f"the kind {kind!r} cannot work on this machine", hint=hint)
-    elif not known.provides(kind):
-        _unknown_kind(cursor.at("kind"), kind, known)
-    if (refusal := _refusal(kind, known)) is not None:
+            hint = f"To use it here: pip install '{missing}'."
+            cursor.at("kind").warn("PBK-101", f"the kind {kind!r} cannot be used on this machine", hint=hint)
+    elif not known_names.provides(kind):
+        _unknown_kind(cursor.at("kind"), kind, known_names)
+    if (refusal := _refusal(kind, known_names)) is not None:
         cursor.at("kind").problem("POLICY", refusal, hint="An operator can allow it; see docs/security.md.")
     if body.get("args") is not None and (
         texts.is_plain_text(cursor.at("args")) or not isinstance(body["args"], dict | str)
@@ -116,27 +117,35 @@ def check_task(cursor: Cursor, known: KnownNames) -> None:
     for name in body:
         if name not in ("kind", "name", "spec", *legacy.TASK) and not tools.kind_of(kind).is_text(name, body[name]):
             texts.check_data(cursor.at(name), texts.FIELDS)
-            sensitive.check_field(cursor.at(name), kind, known.keychain)
+            sensitive.check_field(cursor.at(name), kind, known_names.keychain)
     if "spec" in body and cursor.at("spec").has("a map", "PBK-020"):
         _spec(cursor.at("spec"))
+        cursor.at("spec").warn_unread(
+            ("policy", *SETTINGS, *tools.kind_of(kind).settings, *kind_names(cursor.at("spec").value))
+        )
 
 
-def _refusal(kind: str, known: KnownNames) -> str | None:
-    """Why the operator does not let documents use the kind, by its own name or by that of the provider behind it."""
-    if kind == tools.WORKBOOK or (kind not in tools.KINDS and not known.provides(kind)):
+def kind_names(spec: Mapping[str, Any]) -> list[str]:
+    """Members of `spec` that are named after a kind: settings for tasks of that kind (PBK-036)."""
+    return [name for name in spec if name in tools.KINDS]
+
+
+def _refusal(kind: str, known_names: KnownNames) -> str | None:
+    """Why the operator does not allow the kind, by its own name or by that of the provider behind it."""
+    if kind == tools.WORKBOOK or (kind not in tools.KINDS and not known_names.provides(kind)):
         return None
     provider = (tools.kind_of(kind).provider or kind).format(kind=kind)
-    refusal = known.refusal(provider)
-    return None if refusal is None or known.refusal(kind) is None else refusal
+    refusal = known_names.refusal(provider)
+    return None if refusal is None or known_names.refusal(kind) is None else refusal
 
 
-def _unknown_kind(cursor: Cursor, kind: str, known: KnownNames) -> None:
+def _unknown_kind(cursor: Cursor, kind: str, known_names: KnownNames) -> None:
     remedy = legacy.KINDS.get(kind)
     if remedy is not None:
         cursor.problem("PBK-032", f"{kind!r} is not a tool kind", hint=f"Use {remedy}.")
         return
-    names = (*tools.KINDS, tools.WORKBOOK, *known.kinds())
-    hint = f"There are: {', '.join(sorted(set(names)))}. Further kinds come with --load."
+    names = (*tools.KINDS, tools.WORKBOOK, *known_names.kinds())
+    hint = f"There are: {', '.join(sorted(set(names)))}. Load further kinds with --load."
     cursor.problem("PBK-019", f"there is no tool kind {kind!r}{guess(kind, names)}", hint=hint)
 
 
@@ -145,10 +154,10 @@ def _fields(cursor: Cursor, kind: str, rules: tools.ToolKind) -> None:
     for group in rules.required:
         if not any(body.get(name) is not None for name in group):
             cursor.problem("PBK-020", f"a {kind} task needs {' or '.join(repr(name) for name in group)}")
-    for name, words in rules.words.items():
+    for name, allowed_values in rules.choices.items():
         value = body.get(name)
         if value is not None and not (isinstance(value, str) and has_template(value)):
-            cursor.at(name).is_one_of(words, "PBK-020")
+            cursor.at(name).is_one_of(allowed_values, "PBK-020")
     if rules.fields is None:
         return
     allowed = ("kind", "name", "spec", *sorted(rules.fields))
@@ -160,13 +169,13 @@ def _fields(cursor: Cursor, kind: str, rules: tools.ToolKind) -> None:
             cursor.problem_of_key("PBK-020", f"a {kind} task has no field {name!r}{near}", name, hint=hint)
 
 
-def _call_of_workbook(cursor: Cursor, known: KnownNames) -> None:
+def _call_of_workbook(cursor: Cursor, known_names: KnownNames) -> None:
     body = cursor.value
     name = body.get("task")
     if not isinstance(name, str):
         cursor.problem("PBK-099", "a workbook task needs 'task', the name of an entry")
-    elif name not in known.workbook:
-        message = f"the workbook has no task {name!r}{guess(name, tuple(known.workbook))}"
+    elif name not in known_names.workbook:
+        message = f"the workbook has no task {name!r}{guess(name, tuple(known_names.workbook))}"
         cursor.at("task").problem("PBK-099", message)
 
 

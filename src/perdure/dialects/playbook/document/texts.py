@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.state.task_errors import template_message
-from perdure.expressions.jinja import Guard, Reads, Template, TemplateError, has_template
+from perdure.expressions.jinja import Guard, Template, TemplateError, TemplateReads, has_template
 from perdure.kernel.lazy_regex import lazy_regex
 
 CONTROL = frozenset({"workload", "ctx", "args", "execution_id", "event", "steps", "fanin"})
@@ -35,7 +35,7 @@ def check_guard(cursor: Cursor, scope: frozenset[str]) -> None:
         return
     try:
         _check_names(cursor, Guard(value).reads, scope)
-        _check_words(cursor)
+        _check_old_status(cursor)
     except TemplateError as fault:
         cursor.problem("PBK-029", f"{cursor.name}: {template_message(fault)}")
 
@@ -63,13 +63,13 @@ def _texts(cursor: Cursor) -> Iterator[Cursor]:
             yield from _texts(cursor.at(part))
 
 
-def _check_words(cursor: Cursor) -> None:
+def _check_old_status(cursor: Cursor) -> None:
     if OLD_STATUS.search(cursor.value):
         hint = "Write `outcome.status == 'ok'`."
         cursor.problem("PBK-032", "an outcome's status is 'ok' or 'error', never 'success'", hint=hint)
 
 
-def _check_names(cursor: Cursor, reads: Reads, scope: frozenset[str]) -> None:
+def _check_names(cursor: Cursor, reads: TemplateReads, scope: frozenset[str]) -> None:
     for name in sorted(reads.names - scope):
         if name == "keychain":
             cursor.problem("PBK-184", "keychain exists only in the fields of a task")
@@ -79,8 +79,8 @@ def _check_names(cursor: Cursor, reads: Reads, scope: frozenset[str]) -> None:
             cursor.problem(
                 "PBK-012", "the workload is fixed before there is a ctx", hint=f"Readable: {_listed(scope)}."
             )
-        elif not cursor.report.is_io:  # there a bare name is looked up when it is needed
-            cursor.warn("PBK-146", f"nothing is called {name!r} here", hint=f"Readable here: {_listed(scope)}.")
+        elif not cursor.report.is_io:  # in that profile a bare name is looked up when it is needed
+            cursor.warn("PBK-146", f"there is no {name!r} here", hint=f"Readable here: {_listed(scope)}.")
 
 
 def _listed(scope: Iterable[str]) -> str:

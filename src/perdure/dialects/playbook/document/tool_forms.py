@@ -1,4 +1,4 @@
-"""The three ways to write `tool`, as one list of labelled tasks (PBK-017)."""
+"""The ways to write `tool` (PBK-017) and `workbook` (PBK-013), each as one list of named entries."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -37,3 +37,17 @@ def lone_label(item: Mapping[str, Any]) -> str | None:
         return None
     ((label, body),) = item.items()
     return label if isinstance(body, dict) else None
+
+
+def workbook_entries(workbook: Any) -> dict[str, tuple[tuple[str | int, ...], Any]]:
+    """Its entries by name, each with its path: `tasks: {name: body}`, or a list of `{name, tool}` (PBK-013)."""
+    tools: dict[str, tuple[tuple[str | int, ...], Any]] = {}
+    if isinstance(workbook, list):
+        for index, item in enumerate(workbook):
+            if isinstance(item, dict) and isinstance(item.get("name"), str):
+                tools[item["name"]] = ((index, "tool"), item.get("tool"))
+        return tools
+    listed = workbook.get("tasks") if isinstance(workbook, dict) else None
+    if isinstance(listed, dict):
+        return {name: (("tasks", name), body) for name, body in listed.items()}
+    return tools

@@ -1,4 +1,4 @@
-"""From a checked document to its program: templates compiled, labels resolved, knobs layered. Judges nothing."""
+"""From a checked document to its program: templates compiled, labels resolved, settings layered. Validates nothing."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,9 +22,9 @@ FEATURES = frozenset(
 )
 QUEUE_TTL = 600  # seconds that a task waits for a worker of its pool, unless the document says otherwise
 SYSTEM = "system"  # path prefix of playbooks that only the pool of this name runs (PBK-197)
-NO_POOL = (None, "", "default", "local", "auto")  # whoever runs the execution does the work
+NO_POOL = (None, "", "default", "local", "auto")  # the process that runs the execution does the work
 KNOBS = ("timeout", "result", "resources", "effects_in_doubt")
-SECRETIVE = frozenset({"keychain", "_prev", "results"})  # scopes in which there may be secrets
+SECRETIVE = frozenset({"keychain", "_prev", "results"})  # scopes that may contain secrets
 
 
 def compile_program(
@@ -61,7 +61,7 @@ def compile_program(
 
 
 def _secret_names(keychain: Mapping[str, g.KeychainEntry], steps: Mapping[str, g.Step]) -> tuple[str, ...]:
-    """What keychain and tasks read from the host, as far as the names are written out."""
+    """What keychain and tasks read from the host, if the names are literal."""
     names = list(declared_secret_names(keychain))
     for task in (task for step in steps.values() for task in step.tasks):
         fields = {**task.fixed, **{name: template.document for name, template in task.fields.items()}}
@@ -141,7 +141,7 @@ class _Step:
         bare_names: g.BareNames | None,
         pool: str | None,
     ) -> None:
-        """`pool` comes before any that is written."""
+        """`pool` takes precedence over any in the document."""
         self.document = document
         self.bare_names = bare_names
         self.executor = executor
@@ -224,14 +224,14 @@ class _Step:
         )
 
     def _resolve_workbook(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A workbook's entry with the caller's `args` and `spec` laid over it (PBK-099)."""
+        """A workbook's entry with the caller's `args` and `spec` merged into it (PBK-099)."""
         while body["kind"] == tools.WORKBOOK:
             over = {name: body[name] for name in ("args", "spec") if name in body}
             body = overlay(self.workbook[body["task"]], over)
         return body
 
-    def _layered(self, kind: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Outer knobs under inner ones (PBK-035, 036). A step's `timeout` bounds the step-run, not each task."""
+    def _layered(self, kind: str, task_settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Inner settings override outer ones (PBK-035, 036). A step's `timeout` bounds the step-run, not each task."""
         defaults = (self.executor.get("policy") or {}).get("defaults") or {}
         outermost = {"timeout": defaults["timeout_s"]} if defaults.get("timeout_s") is not None else {}
         step = {name: value for name, value in self.spec.items() if name != "timeout"}
@@ -240,7 +240,7 @@ class _Step:
         for layer in (outermost, self.executor, step, loop):
             knobs = {name: layer[name] for name in (*KNOBS, kind) if name in layer}
             layered = overlay(layered, knobs)
-        layered = overlay(layered, {name: value for name, value in own.items() if name != "policy"})
+        layered = overlay(layered, {name: value for name, value in task_settings.items() if name != "policy"})
         if "timeout" in layered:
             layered["timeout"] = _timeout(layered["timeout"])
         return layered
@@ -329,7 +329,7 @@ def _then(then: Mapping[str, Any], labels: list[str], index: int) -> g.Then:
     to = then.get("to")
     position = None
     if to is not None:
-        position = labels.index(to) if to in labels else index - 1  # a real label `previous` comes first (PBK-025)
+        position = labels.index(to) if to in labels else index - 1  # a real label `previous` takes precedence (PBK-025)
     return g.Then(
         g.Directive(then["do"]),
         then.get("attempts", 3),

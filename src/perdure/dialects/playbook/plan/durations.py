@@ -1,4 +1,4 @@
-"""Spans of time as authors write them: a number of seconds, or a text like `30s`, `5m`, `2h`, `1d`."""
+"""Durations as authors write them: a number of seconds, or a text such as `30s`, `5m`, `2h`, `1d`."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.values import SECOND, Instant
 
 BOUND_RANK = 1
-"""Of timers that bound something: at one instant the end of a wait comes first."""
+"""The rank of timers that bound something: at one instant the end of a wait comes first."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _TEXT = lazy_regex(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*")

@@ -1,7 +1,7 @@
 """Declarations of the keychain: kinds, scopes and lifetimes (PBK-010, 181, 182), and which secrets they refer to.
 
 Secrets of the host are referred to by name. Others come with the request: members of `workload` that secret fields of
-the keychain read (PBK-185). The run is recorded with its input, since it needs it; what is shown of it omits them.
+the keychain read (PBK-185). The run is recorded with its input, since it needs it; views of it omit them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 
 from perdure.dialects.playbook.plan.program import SCOPES, KeychainEntry, Program
 from perdure.dialects.playbook.plan.workload import literals, overlay
-from perdure.expressions.jinja import Reads, Template
+from perdure.expressions.jinja import Template, TemplateReads
 from perdure.kernel.credentials import PUBLIC, secret_texts
 
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -27,7 +27,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     ),
     "credential_ref": ("ref", "credential", "credential_ref", "key"),
 }
-"""What each kind of entry may say besides the fields of all."""
+"""The fields of each kind of entry, besides those common to all."""
 
 COMMON = ("name", "kind", "scope", "ttl_seconds", "auto_renew", "auth", "description", "desc")
 MANAGERS = ("gcp", "aws", "azure", "env", "file")
@@ -56,11 +56,11 @@ def _compile_entry(entry: Mapping[str, Any]) -> KeychainEntry:
 # Secrets of the host, by name.
 
 CREDENTIAL_NAMES = ("ref", "credential", "credential_ref", "key", "auth")
-"""Fields of an entry that may name a credential which the host keeps."""
+"""Fields of an entry that may name a credential stored on the host."""
 
 
 def declared_secret_names(keychain: Mapping[str, KeychainEntry]) -> Iterator[str]:
-    """The names of secrets of the host that the entries read, as far as the names are written out."""
+    """The names of secrets of the host that the entries read, if the names are literal."""
     for declared in keychain.values():
         document = declared.fields.document
         fields: Mapping[str, Any] = document if isinstance(document, dict) else {}
@@ -82,7 +82,7 @@ def host_secret_names(fields: Mapping[str, Any], names: Any) -> Iterator[str]:
 # Secrets that came with the request.
 
 NAMING = frozenset({"secret_manager", "credential_ref"})
-"""Kinds whose fields name secrets, and are none."""
+"""Kinds whose fields name secrets, but do not contain them."""
 
 _NAMES = PUBLIC | frozenset(
     {
@@ -96,17 +96,17 @@ def has_secret_inputs(program: Program, options: Mapping[str, Any]) -> bool:
     return bool(program.keychain) or "shared" in options
 
 
-def secret_inputs(program: Program, given: Any, options: Mapping[str, Any]) -> Iterator[str]:
-    """`given`: what the run was given, or the part of its workload that goes with a task."""
-    if options.get("lent") and isinstance(given, dict):
-        given = given.get("workload")
-    yield from _in_workload(program, overlay(literals(program.workload.document), given or {}))
+def secret_inputs(program: Program, input: Any, options: Mapping[str, Any]) -> Iterator[str]:
+    """`given`: the input of the run, or the part of its workload that goes with a task."""
+    if options.get("lent") and isinstance(input, dict):
+        input = input.get("workload")
+    yield from _in_workload(program, overlay(literals(program.workload.document), input or {}))
     for shared in (options.get("shared") or {}).values():
         yield from secret_texts(shared.get("workload"))
 
 
 def _in_workload(program: Program, workload: Any) -> Iterator[str]:
-    reads = reduce(or_, (_secret_reads(declared) for declared in program.keychain.values()), Reads())
+    reads = reduce(or_, (_secret_reads(declared) for declared in program.keychain.values()), TemplateReads())
     members = reads.members.get("workload", frozenset())
     bare = reads.names - SCOPES if program.is_io else frozenset[str]()
     if not isinstance(workload, dict):
@@ -115,8 +115,10 @@ def _in_workload(program: Program, workload: Any) -> Iterator[str]:
         yield from secret_texts(workload.get(name))
 
 
-def _secret_reads(declared: KeychainEntry) -> Reads:
+def _secret_reads(declared: KeychainEntry) -> TemplateReads:
     if declared.kind in NAMING:
-        return Reads()
+        return TemplateReads()
     names = _NAMES if declared.kind == "api_key" else _NAMES | {"key"}
-    return reduce(or_, (Template(text).reads for text in secret_texts(declared.fields.document, names)), Reads())
+    return reduce(
+        or_, (Template(text).reads for text in secret_texts(declared.fields.document, names)), TemplateReads()
+    )

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.playbook.values.jsonpath import JsonPath
-from perdure.expressions.jinja import Guard, Reads, Template
+from perdure.expressions.jinja import Guard, Template, TemplateReads
 from perdure.kernel.values import Instant
 
 SCOPES = frozenset(
@@ -30,7 +30,7 @@ SCOPES = frozenset(
 
 
 class Directive(StrEnum):
-    """What a task's outcome makes of the pipeline (PBK-023)."""
+    """What a task's outcome does to the pipeline (PBK-023)."""
 
     CONTINUE = "continue"
     RETRY = "retry"
@@ -55,7 +55,7 @@ class OnFailure(StrEnum):
 
 
 class OnStranded(StrEnum):
-    """What becomes of tokens that are still denied when nothing else moves (PBK-126)."""
+    """What happens to tokens that are still denied when nothing else can move (PBK-126)."""
 
     AUTO = "auto"
     WAIT = "wait"
@@ -74,12 +74,14 @@ class BareNames(msgspec.Struct, frozen=True):
 
     steps: frozenset[str]
 
-    def resolved(self, reads: Reads) -> Reads:
+    def resolved(self, reads: TemplateReads) -> TemplateReads:
         bare = reads.names - SCOPES
-        result = Reads({name: read for name, read in reads.members.items() if name in SCOPES and name != "job"})
+        result = TemplateReads(
+            {name: members for name, members in reads.members.items() if name in SCOPES and name != "job"}
+        )
         if bare:
-            result |= Reads({"ctx": bare})
-        return result | Reads({"steps": bare & self.steps}) if bare & self.steps else result
+            result |= TemplateReads({"ctx": bare})
+        return result | TemplateReads({"steps": bare & self.steps}) if bare & self.steps else result
 
 
 class AdmitRule(msgspec.Struct, frozen=True):
@@ -93,13 +95,13 @@ class Admission(msgspec.Struct, frozen=True):
     bare_names: "BareNames | None" = None
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> TemplateReads:
         """What the guards read."""
-        return reduce(or_, (rule.when.reads for rule in self.rules if rule.when is not None), Reads())
+        return reduce(or_, (rule.when.reads for rule in self.rules if rule.when is not None), TemplateReads())
 
     @property
-    def watches(self) -> Reads:
-        """What may change the answer: as `reads`, with bare names as what they may mean."""
+    def watches(self) -> TemplateReads:
+        """What may change the answer: like `reads`, with bare names replaced by what they may mean."""
         return self.reads if self.bare_names is None else self.bare_names.resolved(self.reads)
 
     @property
@@ -131,7 +133,7 @@ class TaskPolicy(msgspec.Struct, frozen=True):
 
 
 class ResultPolicy(msgspec.Struct, frozen=True):
-    """When a result is held by reference, and what its reference contains (PBK-170, 171)."""
+    """When a result is kept by reference, and what its reference contains (PBK-170, 171)."""
 
     inline_max: int = 65_536
     preview_max: int = 1_024
@@ -146,14 +148,14 @@ class Task(msgspec.Struct, frozen=True):
     kind: str
     fields: Mapping[str, Template]  # what is rendered before each attempt
     fixed: Mapping[str, Any]  # what is not: program text
-    spec: Mapping[str, Any]  # runtime knobs, already layered (PBK-035)
-    pool: str = ""  # whose workers do it; empty: whoever runs the execution
+    spec: Mapping[str, Any]  # runtime settings, already layered (PBK-035)
+    pool: str = ""  # the pool whose workers run it; empty: the process that runs the execution
     queue_ttl: Instant = 0  # how long it may wait there for a worker
     policy: TaskPolicy | None = None
     result: ResultPolicy = ResultPolicy()
-    place: str = ""  # in references to what it gave
+    place: str = ""  # in references to its result
     timeout: float | None = None  # in seconds
-    may_be_sealed: bool = False  # what it needs may be secret
+    may_be_sealed: bool = False  # it may need a secret
 
     @property
     def holds_effects(self) -> bool:
@@ -162,14 +164,14 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class KeychainEntry(msgspec.Struct, frozen=True):
-    """An entry of the keychain: how a secret is made, never the secret (section 13)."""
+    """An entry of the keychain: how a secret is obtained, never the secret (section 13)."""
 
     name: str
     kind: str
     scope: str
     lifetime: float  # seconds
     renews: bool
-    fields: Template  # everything else that is written
+    fields: Template  # all other fields in the document
 
 
 class Fanout(msgspec.Struct, frozen=True):
@@ -211,7 +213,7 @@ class Router(msgspec.Struct, frozen=True):
 
 
 class Join(msgspec.Struct, frozen=True):
-    """Tokens that come from these steps leave as one, once `need` of them have come (PBK-130)."""
+    """Tokens from these steps leave as one, once `need` of them have arrived (PBK-130)."""
 
     branches: tuple[str, ...]
     need: int
@@ -226,9 +228,9 @@ class Step(msgspec.Struct, frozen=True):
     timeout: Instant | None = None  # of one step-run
     deadline: Instant | None = None  # counted from the token's creation
     join: Join | None = None
-    restarts: bool = False  # a lost worker's pipeline begins again, rather than going on at its open task (PBK-195)
+    restarts: bool = False  # a lost worker's pipeline starts again, not only its open task (PBK-195)
     set: Mapping[str, Template] = msgspec.field(default_factory=dict)  # profile "io": of ctx when it has succeeded
-    is_plain: bool = False  # there is work, and nothing has to be known before it begins
+    is_plain: bool = False  # there is work, and nothing has to be known before it starts
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -239,7 +241,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """The limits that keep a document from running away."""
+    """Limits on the work of a document."""
 
     max_payload_bytes: int = 1_048_576
     max_step_runs: int = 10_000
@@ -259,9 +261,9 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     timeout: Instant | None = None  # of the whole execution
     keychain: Mapping[str, KeychainEntry] = msgspec.field(default_factory=dict)  # in document order
     missing: tuple[str, ...] = ()  # what the document requires and this executor lacks (PBK-008)
-    is_io: bool = False  # bare names, `output`, `step` and `job` mean something (PBK-158)
+    is_io: bool = False  # bare names, `output`, `step` and `job` have a meaning (PBK-158)
     joins: Mapping[str, Mapping[str, frozenset[str]]] = msgspec.field(default_factory=dict)
     """Per join and step: which of the join's branches can be reached from the step, not passing the join itself."""
-    reads_references: bool = False  # some task may ask for the body of an earlier result
+    reads_references: bool = False  # some task may need the body of an earlier result
     literal_texts: frozenset[str] = frozenset()  # texts of the document, which may be names of secrets
     secret_names: tuple[str, ...] = ()  # secrets of the host that the document names

@@ -7,7 +7,7 @@ from perdure.expressions.jinja import Template, has_template
 
 def merge_workload(
     defaults: Template,
-    given: dict[str, Any],
+    request: dict[str, Any],
     execution_id: str,
     env: dict[str, Any] | None = None,
     *,
@@ -19,12 +19,12 @@ def merge_workload(
     """
     rendered: Any = defaults.document
     if not defaults.is_literal:
-        literal = overlay(literals(defaults.document), given)
+        literal = overlay(literals(defaults.document), request)
         scope = {"execution_id": execution_id, "workload": literal, "env": env or {}}
         if is_io:  # bare names and `job` (PBK-158)
             scope = {**literal, "job": {"uuid": execution_id}, **scope}
         rendered = defaults.render(scope)
-    result: dict[str, Any] = overlay(rendered, given)
+    result: dict[str, Any] = overlay(rendered, request)
     return result
 
 

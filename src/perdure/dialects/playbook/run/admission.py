@@ -20,7 +20,7 @@ def decide_admission(turn: Turn, number: int) -> None:
     program: Program = turn.program
     token = body.tokens[number]
     admission = program.steps[token.step].admission
-    if admission is None:  # a pinned document cannot lose its gate; a token without one is never asked
+    if admission is None:  # a pinned document cannot lose its gate; a token without one is never evaluated
         return
     decision = decide(turn, admission, token)
     if decision == token.decision:
@@ -53,12 +53,12 @@ def decide(turn: Turn, admission: Admission, token: b.Token) -> b.AdmissionDecis
 
 def reads_of(admission: Admission) -> tuple[str, ...]:
     """The names under which a pending token is indexed, so that a change finds it."""
-    read = admission.watches.members
+    read_members = admission.watches.members
     names: list[str] = []
-    if "ctx" in read:
-        members = read["ctx"]
+    if "ctx" in read_members:
+        members = read_members["ctx"]
         names += [b.ANY_NAME] if members is None else sorted(members)
-    if "steps" in read:
+    if "steps" in read_members:
         names.append(b.STEPS)
     return tuple(names)
 

@@ -15,7 +15,8 @@ from perdure.dialects.playbook.state.values import NOTHING, Value
 from perdure.dialects.playbook.values import lent_references
 from perdure.dialects.playbook.values.references import reference_of
 from perdure.kernel import jsontext
-from perdure.kernel.inputs import WORD_RANK
+from perdure.kernel.execution import Execution
+from perdure.kernel.inputs import CONTROL_WAIT_RANK
 from perdure.kernel.outcomes import Failed, Status, Succeeded
 from perdure.kernel.turn import Turn
 
@@ -37,7 +38,7 @@ def end_if_idle(turn: Turn) -> bool:
     if body.waiting:
         return False
     if body.pending:
-        _settle_pending(turn, body, program)
+        _end_pending(turn, body, program)
     elif program.final_step is not None and not body.finalizing and not _has_run(body, program.final_step):
         _finalize(turn, body, program, program.final_step)
     else:
@@ -46,13 +47,18 @@ def end_if_idle(turn: Turn) -> bool:
 
 
 def _has_run(body: b.Body, step: str) -> bool:
-    return step in body.tallies and body.tallies[step].runs > 0
+    return not body.finalizes_again and step in body.tallies and body.tallies[step].runs > 0
+
+
+def ended_steps(execution: Execution, turns: Any) -> frozenset[str]:
+    body: b.Body = execution.body
+    return frozenset(name for name, tally in body.tallies.items() if tally.finished)
 
 
 # Denied tokens.
 
 
-def _settle_pending(turn: Turn, body: b.Body, program: Program) -> None:
+def _end_pending(turn: Turn, body: b.Body, program: Program) -> None:
     policy = program.completion.on_stranded
     may_wait = policy in (OnStranded.AUTO, OnStranded.WAIT) and not body.wait_expired and body.stopped is None
     gates = {number: _gate(program, body.tokens[number]) for number in body.pending}
@@ -60,7 +66,7 @@ def _settle_pending(turn: Turn, body: b.Body, program: Program) -> None:
         is_lost = verdict(body, program)[0] == "failed"
         if policy is OnStranded.WAIT or not is_lost:
             patience = program.completion.wait_timeout
-            timer = 0 if patience is None else turn.set_timer(turn.now + patience, WORD_RANK)
+            timer = 0 if patience is None else turn.set_timer(turn.now + patience, CONTROL_WAIT_RANK)
             turn.emit(p.WorkflowWaiting(tuple((number, reads_of(gate)) for number, gate in gates.items()), timer))
             return
     for number, gate in gates.items():
@@ -93,7 +99,7 @@ def verdict(body: b.Body, program: Program) -> CompletionVerdict:
     verdicts = [
         ("failed" if body.stopped is not None else "success", body.stopped),
         ("failed" if body.unrouted else "success", NO_MATCH),
-        (_of_stranded(body, program), STRANDED),
+        (_status_of_stranded(body, program), STRANDED),
         (_of_failures(body, program), _first_failure(body)),
         (_of_finalization(body, program), FINAL_FAILED),
     ]
@@ -117,7 +123,7 @@ def _of_failures(body: b.Body, program: Program) -> str:
     return "partial" if is_partial else "failed"
 
 
-def _of_stranded(body: b.Body, program: Program) -> str:
+def _status_of_stranded(body: b.Body, program: Program) -> str:
     if not body.stranded:
         return "success"
     return "partial" if program.completion.on_stranded is OnStranded.PARTIAL else "failed"
@@ -206,16 +212,16 @@ def _finish(turn: Turn, body: b.Body, program: Program) -> None:
             retryable=False,
             previous=None if cause is None else _behind(cause),
         )
-        ended = Status.FAILED
+        end_status = Status.FAILED
     else:
         result = lent_references.wrap_result(turn, result_of(body, program, turn.state.options), body.ctx.data)
         envelope = {"execution_id": turn.execution.id, "status": status, **result}
         outcome = Succeeded(jsontext.encode_finite(envelope))  # all of it was read from JSON
-        ended = Status.PARTIAL if status == "partial" else Status.SUCCEEDED
+        end_status = Status.PARTIAL if status == "partial" else Status.SUCCEEDED
     for timer in body.bounds:
         turn.drop_timer(timer)
     turn.emit(p.WorkflowFinished(status, code))
-    turn.end(ended, outcome)
+    turn.end(end_status, outcome)
 
 
 def _behind(cause: Error) -> bytes:
@@ -247,5 +253,5 @@ def _message(body: b.Body, code: str) -> str:
     first = next((failure for failure in body.failures if not failure.handled), None)
     if first is None:
         return "" if body.stopped is None else body.stopped.message
-    where = f"step {first.step!r}: " if first.step else ""
-    return f"{where}{first.error.message}"
+    place = f"step {first.step!r}: " if first.step else ""
+    return f"{place}{first.error.message}"

@@ -36,7 +36,7 @@ Growths = dict[str, GrownPatch]
 
 
 def render(
-    assignments: Mapping[str, Template], scope: Mapping[str, Any], what: str, growths: Growths | None = None
+    assignments: Mapping[str, Template], scope: Mapping[str, Any], scope_name: str, growths: Growths | None = None
 ) -> Patch:
     """The values of all assignments. For a key that grows, only the addition is evaluated and listed in `growths`."""
     patch: list[tuple[str, bytes]] = []
@@ -48,36 +48,36 @@ def render(
         try:
             text = jsontext.encode(template.render(scope))
         except TemplateError as fault:
-            raise BadPatch(error("template", f"{what}.{key}: {template_message(fault)}")) from None
+            raise BadPatch(error("template", f"{scope_name}.{key}: {template_message(fault)}")) from None
         except jsontext.NotJson as problem:
-            raise BadPatch(error("serialization", f"{what}.{key}: {problem}")) from None
+            raise BadPatch(error("serialization", f"{scope_name}.{key}: {problem}")) from None
         patch.append((key, text))
-    check_values(patch, what)
+    check_values(patch, scope_name)
     return tuple(patch)
 
 
 def _grown(template: Template, scope: Mapping[str, Any], key: str) -> GrownPatch | None:
     """None if the whole value must be evaluated: it is short, or evaluating it will report an error."""
-    held = scope["ctx"].get(key)
-    if not isinstance(held, list | str):
+    current = scope["ctx"].get(key)
+    if not isinstance(current, list | str):
         return None
-    text = jsontext.encode_finite(held)
+    text = jsontext.encode_finite(current)
     if len(text) < WORTH_GROWING:
         return None
     try:
         addition = template.added(scope)
-        if type(addition) is not type(held):
+        if type(addition) is not type(current):
             return None
         added = jsontext.encode(addition)
     except (TemplateError, jsontext.NotJson):
         return None
-    return GrownPatch(held, joined([text, added]), added)
+    return GrownPatch(current, joined([text, added]), added)
 
 
-def check_values(patch: "list[tuple[str, bytes]] | Patch", what: str) -> None:
+def check_values(patch: "list[tuple[str, bytes]] | Patch", scope_name: str) -> None:
     for key, text in patch:
         if len(text) > LARGEST_VALUE:
-            message = f"{what}.{key} has {len(text)} bytes, {LARGEST_VALUE} are allowed; pass a reference instead"
+            message = f"{scope_name}.{key} has {len(text)} bytes, {LARGEST_VALUE} are allowed; pass a reference instead"
             raise BadPatch(error("limit", message, "CTX_VALUE_TOO_LARGE"))
 
 
@@ -105,22 +105,22 @@ def shortened(
     for key, text in patch:
         added = None
         if key in growing and once[key] == 1:
-            held, known = turn.body.ctx.data.get(key), (growths or {}).get(key)
-            is_known = known is not None and known.held is held and known.whole is text
-            added = known.added if known is not None and is_known else _added(held, text)
+            current, growth = turn.body.ctx.data.get(key), (growths or {}).get(key)
+            is_known = growth is not None and growth.held is current and growth.whole is text
+            added = growth.added if growth is not None and is_known else _added(current, text)
         short.append((key, text if added is None else added))
         if added is not None:
             grown.append(key)
     return tuple(short), tuple(grown)
 
 
-def _added(held: Any, text: bytes) -> bytes | None:
-    if not isinstance(held, list | str) or len(text) < WORTH_GROWING:
+def _added(current: Any, text: bytes) -> bytes | None:
+    if not isinstance(current, list | str) or len(text) < WORTH_GROWING:
         return None
     value = jsontext.decode(text)
-    if type(value) is not type(held) or len(value) <= len(held):
+    if type(value) is not type(current) or len(value) <= len(current):
         return None
-    return jsontext.encode_finite(value[len(held) :])
+    return jsontext.encode_finite(value[len(current) :])
 
 
 def measure(body: b.Body, patch: Patch, recorded: Patch | None = None) -> int:
@@ -136,11 +136,11 @@ def measure(body: b.Body, patch: Patch, recorded: Patch | None = None) -> int:
     return size
 
 
-def overlay(variables: Variables, patch: Patch, what: str) -> dict[str, Any]:
+def overlay(variables: Variables, patch: Patch, scope_name: str) -> dict[str, Any]:
     try:
         return variables.overlaid(patch)
     except BadKey as problem:
-        raise BadPatch(error("template", f"{what}: {problem}")) from None
+        raise BadPatch(error("template", f"{scope_name}: {problem}")) from None
 
 
 def conflicts(body: b.Body, run: int, patch: Patch) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Ends: boundary events of step-runs, time limits, stops and cancellation."""
 
-from perdure.dialects.playbook.plan.program import Loop, Program, Step
+from perdure.dialects.playbook.plan.program import Program, Step
 from perdure.dialects.playbook.run.ctx_merge import merge
 from perdure.dialects.playbook.run.ctx_patches import BadPatch, Growths, growing_keys, measure, render, shortened
+from perdure.dialects.playbook.run.loop import failure_of
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import Error, error
@@ -34,7 +35,7 @@ def close(turn: Turn, number: int) -> None:
     size = body.ctx_size
     if run.loop is not None and loop is not None:
         name = "loop.done"
-        failed = _loop_failure(loop, run.loop)
+        failed = failure_of(loop, run.loop)
         if loop.fanout is not None:
             fanin = "failed" if failed is not None else "partial" if run.loop.failed else "complete"
         if failed is None:
@@ -42,24 +43,26 @@ def close(turn: Turn, number: int) -> None:
                 patch, size = merge(body, loop, run.loop)
             except BadPatch as bad:
                 failed = bad.problem
-    left = results.step_result(turn, number, loop) if failed is None else results.NO_RESULT
+    result = results.step_result(turn, number, loop) if failed is None else results.NO_RESULT
     if failed is None and program.steps[run.step].set:
         boundary = b.Boundary(
-            name, run.step, number, True, left.value, None, run.args, run.attempt, turn.now, fanin, left.uri
+            name, run.step, number, True, result.value, None, run.args, run.attempt, turn.now, fanin, result.uri
         )
         try:
-            patch, size = _with_own(turn, boundary, run, patch, growths)
+            patch, size = _with_step_assignments(turn, boundary, run, patch, growths)
         except BadPatch as bad:
             failed, patch, size = bad.problem, (), body.ctx_size
     if failed is not None:
-        name, left = "step.failed", results.NO_RESULT
+        name, result = "step.failed", results.NO_RESULT
     for timer in run.timers:
         turn.drop_timer(timer)
     if patch:
         patch, grown = shortened(turn, patch, _growing(program.steps[run.step]), growths)
         if grown:
             turn.emit(p.CtxGrows(grown))
-    turn.emit(p.StepEnded(number, name, turn.now, failed, patch, size, fanin, left.uri, left.manifest, left.keeps))
+    turn.emit(
+        p.StepEnded(number, name, turn.now, failed, patch, size, fanin, result.uri, result.manifest, result.keeps)
+    )
 
 
 def _growing(step: Step) -> frozenset[str]:
@@ -68,7 +71,9 @@ def _growing(step: Step) -> frozenset[str]:
     return growing_keys(step.set) | frozenset(key for key, reducer in reducers.items() if reducer == "append")
 
 
-def _with_own(turn: Turn, boundary: b.Boundary, run: b.StepRun, merged: Patch, growths: Growths) -> tuple[Patch, int]:
+def _with_step_assignments(
+    turn: Turn, boundary: b.Boundary, run: b.StepRun, merged: Patch, growths: Growths
+) -> tuple[Patch, int]:
     """What the step itself assigns to `ctx` after success (PBK-158), on top of what its loop assigned."""
     body: b.Body = turn.body
     assigned = turn.program.steps[run.step].set
@@ -79,19 +84,12 @@ def _with_own(turn: Turn, boundary: b.Boundary, run: b.StepRun, merged: Patch, g
     return patch, measure(body, patch)
 
 
-def _loop_failure(loop: Loop, state: b.LoopState) -> Error | None:
-    if not state.failed:
-        return None
-    forgives = loop.fanout.allow_partial if loop.fanout is not None else loop.is_best_effort
-    return None if forgives else state.error
-
-
 def expire(turn: Turn, number: int) -> None:
     """The time limit of a step-run has passed (PBK-193)."""
     run = turn.body.runs.get(number)
     if run is None or run.boundary is not None:
         return  # its boundary came first
-    _release(turn, run, "the step-run's time is up")
+    _release(turn, run, "the time limit of the step-run has passed")
     failed = error("timeout", f"step {run.step!r} did not end in time", "STEP_TIMEOUT", source=run.step)
     turn.emit(p.StepEnded(number, "step.failed", turn.now, failed, (), turn.body.ctx_size))
 
@@ -101,11 +99,11 @@ def interrupt(turn: Turn, number: int) -> None:
     awaited = turn.body.threads[number].number
     failed = error("timeout", "the task did not end in time", "TASK_TIMEOUT")
     if awaited in turn.state.children:
-        turn.cancel_child(awaited, "the task's time is up")
+        turn.cancel_child(awaited, "the time limit of the task has passed")
     elif awaited in turn.state.tasks:
         task = turn.state.tasks[awaited]
         if not turn.is_task_queued(awaited):
-            return  # a worker has it: the bound was for the queue (PBK-101)
+            return  # a worker has it: the limit was for the queue (PBK-101)
         message = f"no worker of pool {task.pool!r} has taken the task ({task.provider}) in time"
         failed = error("timeout", message, "NO_CAPABLE_WORKER")
         turn.cancel_task(awaited, message)
@@ -163,13 +161,13 @@ def _withdraw(turn: Turn, number: int, reason: str) -> None:
 
 
 def time_out(turn: Turn) -> None:
-    """The time limit of the execution has passed: as `fail_fast`, and running work is stopped (PBK-193)."""
+    """The time limit of the execution has passed: like `fail_fast`, and running work is stopped (PBK-193)."""
     body: b.Body = turn.body
     if body.stopped is None:
         turn.emit(p.WorkflowStopped(error("timeout", "the execution did not end in time", "EXECUTION_TIMEOUT"), True))
     _drop_tokens(turn)
     for number in list(body.runs):
-        _withdraw(turn, number, "the execution's time is up")
+        _withdraw(turn, number, "the time limit of the execution has passed")
 
 
 def cancel(turn: Turn, reason: str) -> None:

@@ -1,5 +1,7 @@
-"""At the worker: an envelope is opened. Secrets are asked for, the fields that were left are rendered, and the tool
-makes its provider's arguments of them, by the same code that does it where no secret is needed.
+"""Opens an envelope at the worker.
+
+Secrets are looked up, the remaining fields are rendered, and the tool turns them into its provider's arguments, by the
+same code as for tasks without secrets.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +16,7 @@ from perdure.dialects.playbook.plan.program import SCOPES, Program, Task
 from perdure.dialects.playbook.run.keychain import ExecutionKeychain, as_map, check_name, check_names, rendered
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.values.template_scopes import Makers
-from perdure.expressions.jinja import Reads
+from perdure.expressions.jinja import TemplateReads
 from perdure.kernel import jsontext
 from perdure.kernel.sealed_arguments import (
     REDACTED,
@@ -109,20 +111,20 @@ class _OpenedEnvelope:
 
     def _fields(self, task: Task) -> SecretRequests[tuple[dict[str, Any], dict[str, Any]]]:
         """All fields with their values, and the scopes they came from."""
-        known: Mapping[str, Any] = self.body["fields"]
-        left = {name: template for name, template in task.fields.items() if name not in known}
-        reads = Reads()
-        for template in left.values():
+        rendered_fields: Mapping[str, Any] = self.body["fields"]
+        left_templates = {name: template for name, template in task.fields.items() if name not in rendered_fields}
+        reads = TemplateReads()
+        for template in left_templates.values():
             reads |= template.reads
         scope = yield from self._scope(reads)
-        fields = {**task.fixed, **known}
-        for name in sorted(left, key=lambda name: name != "args"):
-            fields[name] = rendered(name, left[name], scope)
+        fields = {**task.fixed, **rendered_fields}
+        for name in sorted(left_templates, key=lambda name: name != "args"):
+            fields[name] = rendered(name, left_templates[name], scope)
             if name == "args" and self.program.is_io and isinstance(fields[name], dict):
                 scope |= {arg: value for arg, value in fields[name].items() if arg not in SCOPES}
         return fields, scope
 
-    def _scope(self, reads: Reads) -> SecretRequests[dict[str, Any]]:
+    def _scope(self, reads: TemplateReads) -> SecretRequests[dict[str, Any]]:
         scope = dict(self.body["scopes"])
         secrets = self.body["secrets"]
         if "prev" in secrets:

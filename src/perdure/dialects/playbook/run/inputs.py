@@ -1,10 +1,11 @@
 """How a Playbook handles inputs: ends of tasks and child runs, timers, control messages, cancellation."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from perdure.dialects.playbook import tools
-from perdure.dialects.playbook.plan.program import Program, Step, Task
-from perdure.dialects.playbook.run import ctx_patches, ends, keychain_resolution
+from perdure.dialects.playbook.plan.program import Admission, Program, Step, Task
+from perdure.dialects.playbook.run import ctx_patches, ends, keychain_resolution, redrive
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import Error, error
@@ -12,16 +13,18 @@ from perdure.dialects.playbook.state.values import Patch
 from perdure.dialects.playbook.tools.playbook import wrap_result
 from perdure.dialects.playbook.values import lent_references, results
 from perdure.dialects.playbook.values.references import attempt_uri
+from perdure.expressions.jinja import Guard
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
-from perdure.kernel.input_recording import ended
+from perdure.kernel.input_recording import describe_end
 from perdure.kernel.outcomes import Code, Failed, Outcome, Status, Succeeded
+from perdure.kernel.problems import guess
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
-# The plain way: a task without rules went well. What that makes of its pipeline is decided at once, as one event.
+# The common case: a task without rules succeeded. What follows in its pipeline is decided at once, as one event.
 
 
 def pass_without_rules(turn: Turn, number: int, step: Step, task: Task) -> bool:
@@ -64,12 +67,14 @@ def accept(turn: Turn, entry: i.Input) -> None:
             _on_timer(turn, timer)
         case i.Steer(verb, body, _, by):
             _steer(turn, verb, jsontext.decode(turn.text(body)), by)
+        case i.Reopen():
+            redrive.reopen(turn)
         case i.TaskReport():
             turn.answer = i.Accepted(b"null")
 
 
 def end_exhausted(turn: Turn, reason: str, count: int) -> None:
-    failed = error("limit", f"{count} {reason} without anything from outside", Code.MOVES_EXHAUSTED)
+    failed = error("limit", f"{count} {reason} without outside input", Code.MOVES_EXHAUSTED)
     if turn.body.stopped is None:
         ends.stop(turn, failed, is_failure=True)
     else:
@@ -84,11 +89,11 @@ def _on_end(turn: Turn) -> None:
         keychain_resolution.on_result(turn, event.outcome)
         return
     if isinstance(event, e.TaskRedelivered):
-        _begin_again(turn, event)
+        _restart_pipeline(turn, event)
         return
     number = turn.body.ended_thread
     if not number or not isinstance(event, ENDS):
-        return  # delivered once more, or its step-run has ended meanwhile
+        return  # delivered again, or its step-run has ended meanwhile
     body: b.Body = turn.body
     program: Program = turn.program
     thread = body.threads[number]
@@ -102,28 +107,28 @@ def _on_end(turn: Turn) -> None:
         tool_result = tools.ToolResult(result=wrap_result(child, turn.text(event.outcome.value)))
     extras = jsontext.encode(tool_result.extras) if tool_result.extras else None
     if tool_result.error is not None and tool_result.error.code == Code.DELIVERIES_EXHAUSTED:
-        ended = results.attempt_failed(turn, number, _worn_out(thread, event.outcome), extras)
+        attempt = results.attempt_failed(turn, number, _lost_too_often(thread, event.outcome), extras)
     elif tool_result.error is not None:
-        ended = results.attempt_failed(turn, number, tool_result.error, extras)
+        attempt = results.attempt_failed(turn, number, tool_result.error, extras)
     elif tool_result.result is not None:
-        lent = lent_references.adopt(turn, tool_result.lent, tool_result.whole)
-        ended = results.attempt_ended(turn, number, "given", tool_result.result, extras, lent)
+        stored = lent_references.adopt(turn, tool_result.lent, tool_result.whole)
+        attempt = results.attempt_ended(turn, number, "given", tool_result.result, extras, stored)
     else:
         assert thread.outcome is not None
-        ended = results.attempt_ended(turn, number, "landed", thread.outcome.result.payload, extras)
+        attempt = results.attempt_ended(turn, number, "landed", thread.outcome.result.payload, extras)
     turn.drop_timer(thread.timer)
-    turn.emit(ended)
+    turn.emit(attempt)
 
 
-def _worn_out(thread: b.PipelineThread, outcome: Outcome) -> Error:
+def _lost_too_often(thread: b.PipelineThread, outcome: Outcome) -> Error:
     """The kernel counts lost deliveries per task; this is the sum over the pipeline."""
     reason = outcome.message.partition("; ")[2] if isinstance(outcome, Failed) else ""
-    message = f"its process was lost {thread.charges + 1} times while nothing else worked there; {reason}"
+    message = f"its process was lost {thread.charges + 1} times while nothing else was running there; {reason}"
     return error("lease_lost", message, Code.DELIVERIES_EXHAUSTED, source=thread.label)
 
 
-def _begin_again(turn: Turn, event: e.TaskRedelivered) -> None:
-    """A worker was lost: its task is delivered once more, or its whole pipeline starts again (PBK-195)."""
+def _restart_pipeline(turn: Turn, event: e.TaskRedelivered) -> None:
+    """A worker was lost: its task is delivered again, or its whole pipeline starts again (PBK-195)."""
     body: b.Body = turn.body
     program: Program = turn.program
     number = body.awaited.get(event.task)
@@ -132,7 +137,7 @@ def _begin_again(turn: Turn, event: e.TaskRedelivered) -> None:
     thread = body.threads[number]
     if not program.steps[body.runs[thread.run].step].restarts or thread.visits == 1:
         return
-    turn.cancel_task(event.task, "its pipeline begins again")
+    turn.cancel_task(event.task, "its pipeline starts again")
     turn.drop_timer(thread.timer)
     turn.emit(p.PipelineRestarted(number, event.reason))
 
@@ -173,25 +178,57 @@ def _patch(document: dict[str, Any]) -> Patch:
     return tuple((name, jsontext.encode(value)) for name, value in document["ctx"].items())
 
 
+def remarks(execution: Execution, verb: str, body: Any) -> list[str]:
+    """Names that a patch sets and no guard reads: nothing will be decided differently, so they may be misspelt."""
+    if verb != "patch":
+        return []
+    program: Program = execution.program
+    read: set[str] = set()
+    for guard in _guards(program):
+        members = guard.reads.members.get("ctx", frozenset())
+        if members is None:
+            return []
+        read |= members | guard.reads.names  # in profile "io" a bare name may be a key of ctx
+    names = dict.fromkeys(str(name).removeprefix("ctx.").partition(".")[0] for name in body.get("ctx") or {})
+    return [
+        f"warning: no guard of this document reads ctx.{name}{guess(name, sorted(read))}"
+        for name in names
+        if name not in read
+    ]
+
+
+def _guards(program: Program) -> Iterator[Admission | Guard]:
+    for step in program.steps.values():
+        if step.admission is not None:
+            yield step.admission
+        for arc in step.router.arcs if step.router is not None else ():
+            if arc.when is not None:
+                yield arc.when
+        for task in step.tasks:
+            for rule in task.policy.rules if task.policy is not None else ():
+                if rule.when is not None:
+                    yield rule.when
+
+
 def refusal(execution: Execution, message: i.Signal | i.Steer | i.Reopen) -> str | None:
     """Why a control message cannot be accepted now."""
     match message:
         case i.Signal():
-            return "a Playbook waits for no signals; patch its ctx instead"
+            return "a Playbook does not accept signals; patch its ctx instead"
         case i.Reopen():
-            return "a Playbook ends once; start it again instead"
+            return redrive.why_not_reopened(execution, message)
         case i.Steer(verb) if execution.state.status.is_final:
-            return ended(execution)
+            return describe_end(execution)
         case i.Steer("patch") if (stopped := execution.body.stopped) is not None and stopped.code == TIMED_OUT:
-            return f"{stopped.message}; nothing of it reads ctx any more"
+            return f"{stopped.message}; its ctx is not read any more"
         case i.Steer("patch", body):
             return _why_no_patch(execution.body, body)
         case i.Steer("pause"):
-            return "the run is paused already" if execution.body.paused else None
+            return "the run is already paused" if execution.body.paused else None
         case i.Steer("resume"):
             return None if execution.body.paused else "the run is not paused"
         case i.Steer(verb):
-            return f"a Playbook cannot be asked to {verb!r}"
+            return f"a Playbook does not support {verb!r}"
 
 
 def _why_no_patch(body: b.Body, body_text: Payload) -> str | None:
@@ -201,7 +238,7 @@ def _why_no_patch(body: b.Body, body_text: Payload) -> str | None:
     if not isinstance(document, dict) or not isinstance(document.get("ctx"), dict) or not document["ctx"]:
         return 'a patch is {"ctx": {"name": value, …}}'
     if not set(document) <= {"ctx", "reason"}:
-        return "a patch may touch ctx only"
+        return "a patch may change ctx only"
     if not all(all(name.split(".")) for name in document["ctx"]):
         return "a name in ctx must not be empty"
     patch = _patch(document)

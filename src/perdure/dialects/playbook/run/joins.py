@@ -1,12 +1,12 @@
-"""Joins: tokens that come from several branches of a fork leave as one (PBK-130, 232).
+"""Joins: tokens that arrive from several branches of a fork leave as one (PBK-130, 232).
 
     fork ──▶ a ──▶ ┐
          ──▶ b ──▶ ┴ tracker ──▶ join, with args {branches: {a: …, b: …}}
 
 A tracker belongs to the nearest step-run from whose tokens all the named steps could be reached, or to the execution
-where there is none. It counts rounds: the second token that a branch delivers belongs to the second round. A round
-whose token has left swallows what comes late. Once nothing that descends from its step-run is left, what it still holds
-fails.
+where there is none. It counts rounds: the second token that a branch delivers belongs to the second round. Tokens
+that arrive after the token of their round has left end there. Once its step-run has no descendants left, the tokens it
+still holds fail.
 """
 
 from perdure.dialects.playbook.plan.program import Join, Program, Step
@@ -51,7 +51,7 @@ def arrive(turn: Turn, number: int) -> None:
     if tracker.counts.get(token.branch, 0) < tracker.fired:
         turn.emit(p.JoinReached(number, fork, is_late=True))
         return
-    heads = {branch: next(iter(held)) for branch, held in tracker.held.items() if held}
+    heads = {branch: next(iter(tokens)) for branch, tokens in tracker.held.items() if tokens}
     heads.setdefault(token.branch, number)
     if len(heads) < join.need:
         turn.emit(p.JoinReached(number, fork))
@@ -74,8 +74,8 @@ def fail_join(turn: Turn, fork: int) -> None:
     join = _join(turn.program.steps[step])
     arrived = [branch for branch in join.branches if tracker.held.get(branch)]
     missing = [branch for branch in join.branches if branch not in arrived]
-    came, stayed_away = ", ".join(arrived), ", ".join(missing)
-    message = f"step {step!r} waits for {join.need} of its branches: {came} came, {stayed_away} cannot come any more"
+    present, absent = ", ".join(arrived), ", ".join(missing)
+    message = f"step {step!r} waits for {join.need} of its branches: {present} arrived, {absent} can no longer arrive"
     failed = error("policy_fail", message, INCOMPLETE, source=step, details={"arrived": arrived, "missing": missing})
     tokens = tuple(sorted(number for held in tracker.held.values() for number in held))
     turn.emit(p.JoinFailed(step, fork, tokens, failed))

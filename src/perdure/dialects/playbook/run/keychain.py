@@ -13,7 +13,7 @@ from perdure.dialects.playbook.plan.program import SCOPES, KeychainEntry, Progra
 from perdure.dialects.playbook.plan.workload import merge_workload
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.task_errors import template_message
-from perdure.expressions.jinja import Reads, Template, TemplateError
+from perdure.expressions.jinja import Template, TemplateError, TemplateReads
 from perdure.kernel import jsontext
 from perdure.kernel.sealed_arguments import (
     CredentialLookup,
@@ -32,7 +32,7 @@ AUTH_UNKNOWN = "AUTH_UNKNOWN"
 NAMED_BY_DATA = "SECRET_NAMED_BY_DATA"
 
 
-# Where it is decided: what goes with a task.
+# In the decision: what goes with a task.
 
 
 def envelope_keychain(
@@ -47,20 +47,22 @@ def envelope_keychain(
     envelope: dict[str, Any] = {"program": turn.state.program.hex(), "root": options.get("root", turn.execution.id)}
     own_names = None if by_name else names
     if program.keychain and own_names != frozenset():
-        envelope |= _own(turn, program, own_names, workload)
+        envelope |= _own_envelope(turn, program, own_names, workload)
     if "shared" in options and own_names != frozenset():
         envelope["shared"] = options["shared"]
     return envelope
 
 
-def _own(turn: Turn, program: Program, names: frozenset[str] | None, workload: Payload | None = None) -> dict[str, Any]:
+def _own_envelope(
+    turn: Turn, program: Program, names: frozenset[str] | None, workload: Payload | None = None
+) -> dict[str, Any]:
     body: b.Body = turn.body
-    reads = Reads()
+    reads = TemplateReads()
     for name in _with_earlier(program.keychain, names):
         reads |= program.keychain[name].fields.reads
     payload = body.workload.payload if workload is None else workload
     envelope: dict[str, Any] = {"dues": dict(body.dues)} if body.dues else {}
-    bare = _bare(program, reads)
+    bare = _bare_names(program, reads)
     if "workload" in reads.members or bare:
         value, members = jsontext.decode(turn.text(payload)), reads.members.get("workload", frozenset())
         members_sent = value if members is None else members | bare
@@ -68,7 +70,7 @@ def _own(turn: Turn, program: Program, names: frozenset[str] | None, workload: P
     return envelope
 
 
-def _bare(program: Program, reads: Reads) -> frozenset[str]:
+def _bare_names(program: Program, reads: TemplateReads) -> frozenset[str]:
     """Names that entries read without a scope: in profile "io" they are the workload's (PBK-158)."""
     return reads.names - SCOPES if program.is_io else frozenset()
 
@@ -77,26 +79,26 @@ def _with_earlier(keychain: Mapping[str, KeychainEntry], names: frozenset[str] |
     """The named entries and those they depend on, in order."""
     if names is None:
         return list(keychain)
-    wanted = set(names)
+    needed = set(names)
     for name in reversed(list(keychain)):
-        if name in wanted:
+        if name in needed:
             members = keychain[name].fields.reads.members.get("keychain", frozenset())
-            wanted |= set(keychain) if members is None else members
-            wanted |= {str(keychain[name].fields.document.get("auth", ""))}  # type: ignore[union-attr]
-    return [name for name in keychain if name in wanted]
+            needed |= set(keychain) if members is None else members
+            needed |= {str(keychain[name].fields.document.get("auth", ""))}  # type: ignore[union-attr]
+    return [name for name in keychain if name in needed]
 
 
 def child_keychain(turn: Turn) -> dict[str, Any]:
-    """What a child receives of the keychain: its root, and where the shared entries of its callers are declared."""
+    """What a child receives of the keychain: its root, and where its callers declare the shared entries."""
     options = jsontext.decode(turn.state.options)
     program: Program = turn.program
     root = options.get("root", turn.execution.id)
     shared = dict(options.get("shared", {}))
     names = frozenset(entry.name for entry in program.keychain.values() if entry.scope == "shared")
     if names:
-        own = {"program": turn.state.program.hex(), "run": turn.execution.id, "root": root}
-        own |= _own(turn, program, names)
-        shared |= dict.fromkeys(sorted(names), own)
+        declared = {"program": turn.state.program.hex(), "run": turn.execution.id, "root": root}
+        declared |= _own_envelope(turn, program, names)
+        shared |= dict.fromkeys(sorted(names), declared)
     return {"root": root, **({"shared": shared} if shared else {})}
 
 
@@ -179,9 +181,11 @@ class ExecutionKeychain(msgspec.Struct, frozen=True):
     def _fields(self, declared: KeychainEntry) -> SecretRequests[EntryFields]:
         """The declared fields, rendered with earlier entries; `auth` is replaced by the credential it names."""
         template = declared.fields
-        given = self.workload or {}
-        scope: dict[str, Any] = {name: given[name] for name in _bare(self.program, template.reads) if name in given}
-        scope |= {"workload": given, "execution_id": self.run}
+        workload = self.workload or {}
+        scope: dict[str, Any] = {
+            name: workload[name] for name in _bare_names(self.program, template.reads) if name in workload
+        }
+        scope |= {"workload": workload, "execution_id": self.run}
         if "keychain" in template.reads.members:
             earlier = list(self.program.keychain)[: list(self.program.keychain).index(declared.name)]
             members = template.reads.members["keychain"]
@@ -191,41 +195,43 @@ class ExecutionKeychain(msgspec.Struct, frozen=True):
         values = rendered(declared.name, template, scope)
         check_names(self.program, declared.name, declared.kind, template.document, values)
         if isinstance(values.get("auth"), str):
-            found = yield from self.credential(values["auth"])
-            values = {**values, "auth": as_map(found)}
+            credential = yield from self.credential(values["auth"])
+            values = {**values, "auth": as_map(credential)}
         return EntryFields(values)
+
+
+_WHEREABOUTS = ("project", "vault", "version", "endpoint")
+"""With the name they make the address that a manager is asked at: one of them could hold the name of another secret."""
 
 
 def naming_fields(kind: str) -> tuple[str, ...]:
     """The fields of an entry, or of a task that reads secrets, that name a stored secret."""
     match kind:
         case "secret_manager":
-            return ("auth", "map")
+            return ("auth", "map", *_WHEREABOUTS)
         case "secrets":
-            return ("auth", "map", "name", "key", "secret_name", "path")
+            return ("auth", "map", "name", "key", "secret_name", "path", *_WHEREABOUTS)
         case "api_key":  # its `key` is the key itself
             return ("auth", "ref", "credential", "credential_ref")
     return ("auth", "ref", "credential", "credential_ref", "key")
 
 
-def check_names(program: Program, what: str, kind: str, document: Any, values: Mapping[str, Any]) -> None:
+def check_names(program: Program, subject: str, kind: str, document: Any, values: Mapping[str, Any]) -> None:
     for field in naming_fields(kind):
         if isinstance(values.get(field), str) or field == "map":  # a credential itself is a map
-            check_name(program, f"{what}.{field}", document.get(field), values.get(field))
+            check_name(program, f"{subject}.{field}", document.get(field), values.get(field))
 
 
-def check_name(program: Program, what: str, document: Any, value: Any) -> None:
+def check_name(program: Program, subject: str, document: Any, value: Any) -> None:
     """Data must not choose a secret: a rendered name is accepted only if the document contains or defaults to it."""
     names = {name for name in _texts(value) if name not in program.literal_texts}
-    if names and names - set(_texts(_given_by_itself(program, Template(document)))):
-        message = (
-            f"{what}: data may not say which secret or credential is meant; write {min(names)!r} into the document"
-        )
+    if names and names - set(_texts(_default_value(program, Template(document)))):
+        message = f"{subject}: data cannot choose a secret or credential; write {min(names)!r} into the document"
         raise EnvelopeError("auth", message, NAMED_BY_DATA)
 
 
-def _given_by_itself(program: Program, template: Template) -> Any:
-    """What the template renders to with the document's own defaults, without any input."""
+def _default_value(program: Program, template: Template) -> Any:
+    """The result of the template with the document's own defaults, without any input."""
     try:
         workload = merge_workload(program.workload, {}, "", is_io=program.is_io)
         return template.render({**(workload if program.is_io else {}), "workload": workload})
@@ -247,8 +253,8 @@ def as_map(secret: Secret) -> Any:
     return {"type": secret.kind, **secret.value} if isinstance(secret.value, dict) else secret.value
 
 
-def rendered(what: str, template: Template, scope: Mapping[str, Any]) -> Any:
+def rendered(subject: str, template: Template, scope: Mapping[str, Any]) -> Any:
     try:
         return template.render(scope)
     except TemplateError as fault:
-        raise EnvelopeError("template", f"{what}: {template_message(fault)}") from None
+        raise EnvelopeError("template", f"{subject}: {template_message(fault)}") from None

@@ -30,8 +30,8 @@ def resolve(turn: Turn, workload: Payload) -> int:
 
 
 def is_awaited(turn: Turn, task: int) -> bool:
-    asked = turn.body.request
-    return asked is not None and not turn.body.begun and asked.task == task
+    request = turn.body.request
+    return request is not None and not turn.body.begun and request.task == task
 
 
 def on_result(turn: Turn, outcome: Outcome) -> None:

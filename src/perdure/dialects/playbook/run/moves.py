@@ -1,6 +1,6 @@
 """One internal move of a run: what is next, in a fixed order.
 
-Gates that may have opened come first, then what has ended, then what may begin: so a patch re-evaluates admission
+Gates that may have opened come first, then what has ended, then what may start: so a patch re-evaluates admission
 before anything else happens, and every order is the same after a crash.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.plan.program import OnFailure, Program, Task
-from perdure.dialects.playbook.run import admission, completion, ends, joins, routing, sealed_tasks, starts
+from perdure.dialects.playbook.run import admission, completion, ends, joins, loop, routing, sealed_tasks, starts
 from perdure.dialects.playbook.run.task_rules import RuleDecision
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.task_errors import error, template_message
@@ -17,9 +17,9 @@ from perdure.dialects.playbook.values.template_scopes import Makers, gather, pip
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel.turn import Turn
 
-_FAIL_FAST = OnFailure.FAIL_FAST  # members of an enumeration are found slowly, and every step asks
+_FAIL_FAST = OnFailure.FAIL_FAST  # access to members of an enumeration is slow, and every step needs these
 
-# One pass through a step's tasks: start an attempt, take its outcome in, let the task's rules decide (section 5).
+# One pass through a step's tasks: start an attempt, accept its outcome, let the task's rules decide (section 5).
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -78,7 +78,7 @@ def advance(turn: Turn) -> bool:
     elif body.admitted and not body.paused:
         starts.start_step(turn, _first(body.admitted))
     elif body.looping:
-        starts.start_iteration(turn, _first(body.looping))
+        loop.start_iteration(turn, _first(body.looping))
     elif body.ready_threads:
         move(turn, _first(body.ready_threads))
     elif body.runs or body.paused:

@@ -31,18 +31,18 @@ def route(turn: Turn, number: int) -> None:
         _leave(turn, number, run, step)
         return
     fired = _FiredArcs(turn, program, step.router, run)
-    own = fired.failures
-    no_match = not fired.tokens and not own and program.no_next_is_error
+    own_failures = fired.failures
+    no_match = not fired.tokens and not own_failures and program.no_next_is_error
     if no_match:
-        own.append(error("policy_fail", f"no arc of step {run.step!r} matched", "NO_MATCHING_ARC"))
+        own_failures.append(error("policy_fail", f"no arc of step {run.step!r} matched", "NO_MATCHING_ARC"))
     handled = run.error is not None and fired.is_handled
-    failures = own if run.error is None else [run.error, *own]
-    if own:
+    failures = own_failures if run.error is None else [run.error, *own_failures]
+    if own_failures:
         ending: str = b.BranchEnding.FAILED
     else:
         ending = "" if fired.tokens else _ending(run.error)
     if not failures and not fired.patch and _are_next(body, program, fired.tokens):
-        fired.tokens = [_begun(program, new, body.runs_made + at) for at, new in enumerate(fired.tokens, 1)]
+        fired.tokens = [_with_run(program, new, body.runs_made + at) for at, new in enumerate(fired.tokens, 1)]
     if run.error is not None and fired.tokens:
         turn.caught += 1
     mode = "inclusive" if step.router.is_inclusive else "exclusive"
@@ -83,7 +83,7 @@ def _are_next(body: b.Body, program: Program, tokens: list[p.NewToken]) -> bool:
     return all(program.steps[new.step].is_plain and not (new.gated or new.branch) for new in tokens)
 
 
-def _begun(program: Program, new: p.NewToken, run: int) -> p.NewToken:
+def _with_run(program: Program, new: p.NewToken, run: int) -> p.NewToken:
     return msgspec.structs.replace(new, run=run, tasks=len(program.steps[new.step].tasks))
 
 
@@ -116,12 +116,12 @@ class _FiredArcs:
         self.growing: set[str] = set()  # keys among those that only grow
         self.growths: ctx_patches.Growths = {}
         self.size = turn.body.ctx_size
-        self.is_handled = False  # an arc with a guard of its own has taken the failure up (PBK-122)
+        self.is_handled = False  # an arc with a guard of its own has handled the failure (PBK-122)
         guard_errors: list[str] = []
         is_taken = False
         for index, arc in enumerate(router.arcs):
             if is_taken and not router.is_inclusive:
-                break  # later guards are not even asked (PBK-116)
+                break  # later guards are not evaluated (PBK-116)
             try:
                 matches = arc.when is None or arc.when.holds(gather(self.makers, arc.when.reads))
             except TemplateError as fault:
@@ -131,11 +131,11 @@ class _FiredArcs:
             is_taken = is_taken or matches
             self.looked.append((arc.step, matches, ""))
             if matches:
-                self._take(index, arc)
+                self._fire(index, arc)
         if guard_errors and not is_taken:
             self.failures.append(error("template", "; ".join(guard_errors), "GUARD_ERROR", source=run.step))
 
-    def _take(self, index: int, arc: Arc) -> None:
+    def _fire(self, index: int, arc: Arc) -> None:
         try:
             args = self._args(index, arc)
             self._set(index, arc)
@@ -151,20 +151,20 @@ class _FiredArcs:
     def _args(self, index: int, arc: Arc) -> Payload:
         if arc.args is None:
             return NO_ARGS
-        where = f"arcs[{index}].args"
+        place = f"arcs[{index}].args"
         try:
             value = arc.args.render(gather(self.makers, arc.args.reads))
             text = jsontext.encode(value)
         except TemplateError as fault:
             raise _BadArgs(
-                error("template", f"{where}: {template_message(fault)}", "GUARD_ERROR", source=self.run.step)
+                error("template", f"{place}: {template_message(fault)}", "GUARD_ERROR", source=self.run.step)
             ) from None
         except jsontext.NotJson as problem:
-            raise _BadArgs(error("template", f"{where}: {problem}", "GUARD_ERROR", source=self.run.step)) from None
+            raise _BadArgs(error("template", f"{place}: {problem}", "GUARD_ERROR", source=self.run.step)) from None
         limit = self.program.bounds.max_payload_bytes
         if len(text) > limit:
             message = (
-                f"{where} ({_largest(value)}, to {arc.step!r}) has {len(text)} bytes, {limit} are allowed; "
+                f"{place} ({_largest(value)}, to {arc.step!r}) has {len(text)} bytes, {limit} are allowed; "
                 "pass a reference instead"
             )
             raise _BadArgs(error("limit", message, "ARGS_TOO_LARGE", source=self.run.step))

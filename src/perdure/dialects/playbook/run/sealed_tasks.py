@@ -1,7 +1,7 @@
 """Tasks that need secrets: which fields are left to the worker, and how the worker completes them (section 13).
 
-A field is *left* when its template reads `keychain`, or the result of a task that gave a secret. Everything else is
-rendered where it is decided, as always. What the left templates read besides goes with the task, in its envelope.
+A field is *left* when its template reads `keychain`, or the result of a task that read a secret. Everything else is
+rendered in the decision, as always. What else the left templates read goes with the task, in its envelope.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.tools.kind import ToolCall
 from perdure.dialects.playbook.values.template_scopes import Makers, gather, task_key, task_path
-from perdure.expressions.jinja import Reads
+from perdure.expressions.jinja import TemplateReads
 from perdure.kernel import jsontext
 from perdure.kernel.sealed_arguments import Envelope
 from perdure.kernel.turn import Turn
@@ -35,7 +35,7 @@ def left_fields(program: Program, task: Task, thread: b.PipelineThread) -> froze
     return left
 
 
-def touches(reads: Reads, thread: b.PipelineThread) -> bool:
+def touches(reads: TemplateReads, thread: b.PipelineThread) -> bool:
     """Whether these reads include a secret."""
     members = reads.members
     if KEYCHAIN in members or ("_prev" in members and thread.prev_recipe is not None):
@@ -101,10 +101,12 @@ def envelope(call: ToolCall, body: dict[str, Any]) -> bytes | None:
         return None
 
 
-def _scopes(makers: Makers, reads: Reads, thread: b.PipelineThread) -> dict[str, Any]:
+def _scopes(makers: Makers, reads: TemplateReads, thread: b.PipelineThread) -> dict[str, Any]:
     """What the remaining templates read, except secrets; of each scope only the members that they name."""
     hidden = {KEYCHAIN} if thread.prev_recipe is None else {KEYCHAIN, "_prev"}
-    values = gather(makers, Reads({name: read for name, read in reads.members.items() if name not in hidden}))
+    values = gather(
+        makers, TemplateReads({name: members for name, members in reads.members.items() if name not in hidden})
+    )
     if "results" in values:
         values["results"] = {label: value for label, value in values["results"].items() if label not in thread.recipes}
     return {name: narrowed(value, reads.members[name]) for name, value in values.items()}
@@ -116,7 +118,7 @@ def narrowed(value: Any, members: Iterable[str] | None) -> Any:
     return {name: value[name] for name in members if name in value}
 
 
-def _recipes(turn: Turn, reads: Reads, thread: b.PipelineThread) -> dict[str, Any]:
+def _recipes(turn: Turn, reads: TemplateReads, thread: b.PipelineThread) -> dict[str, Any]:
     """How to read the secrets again that earlier tasks of the pipeline have read."""
     recipes: dict[str, Any] = {}
     if "_prev" in reads.members and thread.prev_recipe is not None:

@@ -1,25 +1,19 @@
-"""Starts: of the execution with its one token (section 3), of a step-run, of an iteration of its loop (section 6)."""
-
-from typing import Any
+"""Starts: of the execution with its one token (section 3), and of a step-run."""
 
 from perdure.dialects.playbook.plan.durations import BOUND_RANK
-from perdure.dialects.playbook.plan.program import Loop, Program
+from perdure.dialects.playbook.plan.program import Program
 from perdure.dialects.playbook.plan.workload import merge_workload
-from perdure.dialects.playbook.run import ctx_patches, keychain_resolution
+from perdure.dialects.playbook.run import ctx_patches, keychain_resolution, loop
 from perdure.dialects.playbook.run.ends import end_at_once, stop
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import Error, error, template_message
 from perdure.dialects.playbook.state.values import Patch
 from perdure.dialects.playbook.values import lent_references
-from perdure.dialects.playbook.values.template_scopes import control_makers, gather
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, Payload
-
-IN_FLIGHT = 10  # of a parallel loop without `max_in_flight` (PBK-108)
-SHARDS_IN_FLIGHT = 100
 
 
 def begin(turn: Turn) -> None:
@@ -29,13 +23,13 @@ def begin(turn: Turn) -> None:
     workload_input = jsontext.decode(turn.text(turn.state.input))
     entry = options.get("entry_step", program.entry)
     seed = options.get("ctx", {})
-    lent: list[lent_references.Lent] = []
+    lent_bodies: list[lent_references.Lent] = []
     if options.get("lent"):
-        workload_input, lent = workload_input["workload"], workload_input["references"]
+        workload_input, lent_bodies = workload_input["workload"], workload_input["references"]
     if program.missing:
         return end_at_once(turn, "REQUIREMENTS_MISSING", f"this executor lacks: {', '.join(program.missing)}")
     if entry not in program.steps:
-        return end_at_once(turn, "UNKNOWN_STEP", f"there is no step {entry!r} to begin with")
+        return end_at_once(turn, "UNKNOWN_STEP", f"there is no step {entry!r} to start at")
     if options.get("return_step", entry) not in program.steps:
         return end_at_once(turn, "UNKNOWN_STEP", f"there is no step {options['return_step']!r} to return the result of")
     env = options.get("env", {})
@@ -53,22 +47,22 @@ def begin(turn: Turn) -> None:
     except (jsontext.NotJson, ctx_patches.BadPatch) as problem:
         return end_at_once(turn, "PAYLOAD_INVALID", str(problem))
     timer = 0 if program.timeout is None else turn.set_timer(turn.now + program.timeout, BOUND_RANK)
-    kept = turn.keep(workload)
-    stored = lent_references.adopt(turn, lent)
+    workload_payload = turn.keep(workload)
+    stored = lent_references.adopt(turn, lent_bodies)
     if program.keychain:
         task = keychain_resolution.resolve(turn, workload)
-        turn.emit(p.RequestEvaluated(entry, kept, ctx, size, turn.now, task, timer, stored))
+        turn.emit(p.RequestEvaluated(entry, workload_payload, ctx, size, turn.now, task, timer, stored))
     else:
-        _start(turn, entry, kept, ctx, size, timer, stored)
+        _start(turn, entry, workload_payload, ctx, size, timer, stored)
     return None
 
 
 def begin_workflow(turn: Turn) -> None:
     """The keychain is resolved: now there is a token (PBK-180)."""
     body: b.Body = turn.body
-    asked = body.request
-    assert asked is not None
-    _start(turn, asked.entry, asked.workload, (), body.ctx_size, asked.timer)
+    request = body.request
+    assert request is not None
+    _start(turn, request.entry, request.workload, (), body.ctx_size, request.timer)
 
 
 def _start(
@@ -104,65 +98,19 @@ def start_step(turn: Turn, number: int) -> None:
     failed: Error | None = None
     if step.loop is not None:
         try:
-            collection = _collection(turn, step.loop, token)
+            collection = loop.collection_of(turn, step.loop, token)
             items, total = jsontext.encode(collection), len(collection)
-            limit = _limit(turn, step.loop, token)
-        except _CannotLoop as problem:
+            limit = loop.limit_of(turn, step.loop, token)
+        except loop.CannotLoop as problem:
             items, failed = None, problem.problem
     dues = [due for due in (_plus(turn.now, step.timeout), _plus(token.at, step.deadline)) if due is not None]
-    kept = None if items is None else turn.keep(items)
+    items_payload = None if items is None else turn.keep(items)
     timers = tuple(turn.set_timer(due, BOUND_RANK) for due in dues)
     run = body.runs_made + 1
     turn.enumerated += total
     mode = "" if step.loop is None else step.loop.mode
-    turn.emit(p.StepStarted(run, number, len(step.tasks), turn.now, timers, kept, total, limit, failed, mode))
+    turn.emit(p.StepStarted(run, number, len(step.tasks), turn.now, timers, items_payload, total, limit, failed, mode))
 
 
 def _plus(at: Instant, span: Instant | None) -> Instant | None:
     return None if span is None else at + span
-
-
-class _CannotLoop(Exception):
-    def __init__(self, problem: Error) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
-
-
-def _collection(turn: Turn, loop: Loop, token: b.Token) -> list[Any]:
-    """Once per step-run; a map or a text is not silently taken for one element (PBK-103)."""
-    makers = control_makers(turn, token.args, token.event)
-    try:
-        collection = loop.over.render(gather(makers, loop.over.reads))
-    except TemplateError as fault:
-        raise _CannotLoop(error("loop_collection", f"loop.in: {template_message(fault)}", source=token.step)) from None
-    if not isinstance(collection, list):
-        kind = {dict: "a map", str: "a text", type(None): "null"}.get(type(collection), type(collection).__name__)
-        raise _CannotLoop(error("loop_collection", f"loop.in must give a list, not {kind}", source=token.step))
-    if loop.fanout is not None and len(collection) > loop.fanout.max_shards:
-        message = f"{len(collection)} shards, {loop.fanout.max_shards} are allowed"
-        raise _CannotLoop(error("limit", message, "MAX_SHARDS", source=token.step))
-    return collection
-
-
-def _limit(turn: Turn, loop: Loop, token: b.Token) -> int:
-    if not loop.is_parallel:
-        return 1
-    if loop.max_in_flight is None:
-        return IN_FLIGHT if loop.fanout is None else SHARDS_IN_FLIGHT
-    makers = control_makers(turn, token.args, token.event)
-    try:
-        limit = loop.max_in_flight.render(gather(makers, loop.max_in_flight.reads))
-    except TemplateError as fault:
-        raise _CannotLoop(error("template", f"max_in_flight: {template_message(fault)}", source=token.step)) from None
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        message = f"max_in_flight must be a whole number above 0, not {limit!r}"
-        raise _CannotLoop(error("template", message, source=token.step))
-    return limit
-
-
-def start_iteration(turn: Turn, number: int) -> None:
-    body: b.Body = turn.body
-    loop = body.runs[number].loop
-    assert loop is not None
-    index = loop.repeats[0] if loop.repeats else loop.next
-    turn.emit(p.IterationStarted(number, index, body.threads_made + 1))

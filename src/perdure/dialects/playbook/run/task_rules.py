@@ -37,7 +37,7 @@ class RuleDecision:
         self.step = step
         self.task = task
         self.failed = thread.outcome.error
-        self.makers = makers  # made for this move: the outcome is added
+        self.makers = makers  # made for this move, with the outcome added
         self.makers["outcome"] = lambda _: outcome_view(thread, turn.text)
         if turn.program.is_io:
             self.makers["output"] = lambda _: self._output()
@@ -77,7 +77,7 @@ class RuleDecision:
     def _choose(self) -> tuple[Then, Error | None]:
         policy: TaskPolicy | None = self.task.policy
         if self.failed is not None and self.failed.code == Code.DELIVERIES_EXHAUSTED:
-            return Then(Directive.FAIL), None  # the server ends what no worker can finish: rules have no say (PBK-195)
+            return Then(Directive.FAIL), None  # the server ends what no worker can finish: rules do not apply (PBK-195)
         if policy is None:
             return Then(Directive.CONTINUE if self.failed is None else Directive.FAIL), None
         for index, rule in enumerate(policy.rules):
@@ -105,9 +105,12 @@ class RuleDecision:
         return _folded(self.body, loop, patch)
 
     def _check(self, then: Then, set_ctx: Patch, set_iter: Patch, set_step: Patch) -> int:
-        for own, patch, what in ((self.thread.iter, set_iter, "iter"), (self.thread.local, set_step, "step")):
+        for variables, patch, scope_name in (
+            (self.thread.iter, set_iter, "iter"),
+            (self.thread.local, set_step, "step"),
+        ):
             if any("." in key for key, _ in patch):
-                ctx_patches.overlay(own, patch, what)
+                ctx_patches.overlay(variables, patch, scope_name)
         if self._keeps_back:
             if any("." in key for key, _ in set_ctx):
                 ctx_patches.overlay(self.body.ctx, (*self.thread.patch, *set_ctx), "ctx")
@@ -129,7 +132,7 @@ class RuleDecision:
         return self.step.loop is not None and self.step.loop.is_parallel
 
     def _wait(self, then: Then) -> Instant:
-        """How long until the next attempt, if the rule asks for one and it is still allowed (PBK-085, 087)."""
+        """The delay before the next attempt, if the rule requests one and it is still allowed (PBK-085, 087)."""
         if then.do is not Directive.RETRY or self.thread.attempt >= then.attempts:
             return 0
         seconds: Any = 0.0 if then.backoff == "none" else 1.0
@@ -143,7 +146,10 @@ class RuleDecision:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
             message = f"delay must be a number of seconds, not {seconds!r}"
             raise ctx_patches.BadPatch(error("template", message, source=self.task.label))
-        return delay(_BACKOFF[then.backoff], int(seconds * SECOND), self.thread.attempt, LONGEST_WAIT)
+        wait = delay(_BACKOFF[then.backoff], int(seconds * SECOND), self.thread.attempt, LONGEST_WAIT)
+        if then.delay is None and self.failed is not None and self.failed.retry_after:
+            wait = max(wait, min(int(self.failed.retry_after * SECOND), LONGEST_WAIT))
+        return wait
 
     def _act(
         self,
@@ -172,7 +178,7 @@ class RuleDecision:
                 fate = "failed"
         failed: Error | None = None
         if fate == "failed":
-            failed = problem or self.failed or error("policy_fail", f"a rule of task {self.task.label!r} says so")
+            failed = problem or self.failed or error("policy_fail", f"failed by a rule of task {self.task.label!r}")
         elif fate == "ready" and is_visit and self._is_exhausted():
             message = f"more than {self.turn.program.bounds.max_task_visits} task-runs in one pipeline"
             fate, failed = "failed", error("limit", message, "TASK_VISITS", source=self.task.label)
@@ -210,7 +216,7 @@ class RuleDecision:
         return bool(self.thread.visits >= self.turn.program.bounds.max_task_visits)
 
     def _after_failure(self) -> tuple[bool, bool]:
-        """What a failed iteration does to its loop: is it repeated, does it stop the others? (PBK-109, 135)"""
+        """What a failed iteration does to its loop: is it repeated, and does it stop the others? (PBK-109, 135)"""
         loop = self.step.loop
         state = self.body.runs[self.thread.run].loop
         if loop is None or state is None:
@@ -222,9 +228,9 @@ class RuleDecision:
 
 
 def _folded(body: b.Body, loop: Loop, patch: Patch) -> Patch:
-    known = body.ctx.data
+    data = body.ctx.data
     return tuple(
-        (key, jsontext.encode(fold(loop.reduce[key], known.get(key), jsontext.decode(text))))
+        (key, jsontext.encode(fold(loop.reduce[key], data.get(key), jsontext.decode(text))))
         if key in loop.reduce
         else (key, text)
         for key, text in patch

@@ -5,7 +5,7 @@
     thread   ready ─▶ working ─▶ judging ─▶ ready | resting | ended
 
 A thread is one pass through a pipeline: the only one of a plain step-run, or one iteration of a looped one.
-What can move stands in a queue, so that no result costs a search through everything that is open.
+What can move is in a queue, so that no result needs a search through everything that is open.
 """
 
 from collections import OrderedDict
@@ -30,7 +30,7 @@ Numbers = dict[int, None]
 """Numbers in order of arrival, each once."""
 
 Queue = OrderedDict[int, None]
-"""As `Numbers`, consumed from the front: finding the first item of a plain dict gets slower with each removal."""
+"""Like `Numbers`, consumed from the front: finding the first item of a plain dict gets slower with each removal."""
 
 
 class TokenState(IntEnum):
@@ -230,6 +230,9 @@ class StepRun(msgspec.Struct, gc=False, array_like=True):
     uri: str = ""  # of its result
     fork: int = WHOLE
     temporary_bodies: list[str] = msgspec.field(default_factory=list)  # uris of bodies that are dropped with this run
+    origin: Token | None = None  # the token it consumed, if it failed before its first task
+    stopped_threads: dict[int, PipelineThread] = msgspec.field(default_factory=dict)
+    """By index: threads that failed or were stopped, for a redrive."""
 
 
 class StepTally(msgspec.Struct, gc=False, array_like=True):
@@ -260,6 +263,28 @@ class StrandedToken(msgspec.Struct, gc=False, array_like=True, frozen=True):
     step: str
     token: int
     decision: AdmissionDecision | None
+
+
+Lineage = list[tuple[int, int, dict[str, int]]]
+"""The forks above something, the innermost first: number, parent, keys."""
+
+
+class UnfinishedToken(msgspec.Struct, gc=False, array_like=True):
+    """A token that a stop, a cancel or a failed join took away; a redrive puts it back."""
+
+    token: Token
+    ending: str
+    lineage: Lineage
+
+
+class UnfinishedRun(msgspec.Struct, gc=False, array_like=True):
+    """A step-run that failed, or was stopped, and led to nothing; a redrive puts it back."""
+
+    run: StepRun
+    ending: str
+    lineage: Lineage
+    is_counted: bool  # as a failure of its step
+    is_unrouted: bool = False
 
 
 class EvaluatedRequest(msgspec.Struct, gc=False, array_like=True, frozen=True):
@@ -333,6 +358,12 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     request: EvaluatedRequest | None = None  # evaluated, and waiting for its keychain
     dues: dict[str, Instant] = msgspec.field(default_factory=dict)  # entries of the keychain that are not renewed
     growing: tuple[str, ...] = ()  # keys for which the next patch holds only the addition
+
+    # For a redrive.
+    unfinished_tokens: dict[int, UnfinishedToken] = msgspec.field(default_factory=dict)
+    unfinished_runs: dict[int, UnfinishedRun] = msgspec.field(default_factory=dict)
+    finalizes_again: bool = False  # the final step has run at an earlier end
+    is_changed: bool = False  # a fork with another input, or a newer document
 
     @property
     def is_idle(self) -> bool:

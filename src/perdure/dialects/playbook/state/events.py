@@ -1,8 +1,7 @@
-"""What a Playbook's run has decided. Rendered values, matched rules and directives are inside.
+"""The events of a Playbook's run. Rendered values, matched rules and directives are inside.
 
-The canonical event names of the language are a view of these (see `views.history`). What always comes together in
-the plain
-case is one event, which the history expands into several.
+The canonical event names of the language are a view of these (see `views.history`). Events that always occur together
+in the common case are one composite event, which the history expands.
 """
 
 from perdure.dialects.playbook.state.task_errors import Error
@@ -12,20 +11,20 @@ from perdure.kernel.values import Instant, Payload
 
 
 class NewToken(Event, frozen=True):
-    """Part of the events that make tokens. `gated`: its step's admission is to be asked first."""
+    """Part of the events that create tokens. `gated`: its step's admission must be evaluated first."""
 
     token: int
     step: str
     gated: bool
     args: Payload
     arc: int = -1
-    branch: str = ""  # of the join it comes to; it is held there rather than asked in
+    branch: str = ""  # of the join it arrives at; it is held there instead of being evaluated for admission
     run: int = 0  # the step-run that consumes it at once
-    tasks: int = 0  # which that step has
+    tasks: int = 0  # the number of tasks of that step
 
 
 class Stored(Event, frozen=True):
-    """Part of the events that put a body where references find it. Without `payload` it is the event's own result."""
+    """Part of the events that store a body for references. Without `payload` it is the event's own result."""
 
     uri: str
     reference: bytes | None
@@ -42,22 +41,22 @@ class WorkflowStarted(Event, frozen=True, tag=100):
     at: Instant
     timer: int = 0  # bounds the execution
     stored: tuple[Stored, ...] = ()  # bodies that the calling execution lent
-    joins: bool = False  # the program has some
+    joins: bool = False  # the program has joins
 
 
 class AdmissionJudged(Event, frozen=True, tag=101):
-    """The first answer of a token's gate, or a changed one (PBK-066)."""
+    """The first decision of a token's gate, or a changed one (PBK-066)."""
 
     token: int
     fate: str  # admitted, pending, discarded
     allow: bool
     rule: int
     errors: tuple[str, ...] = ()
-    reads: tuple[str, ...] = ()  # what a change of would make the answer worth asking for again
+    reads: tuple[str, ...] = ()  # a change of these may change the decision
 
 
 class AdmissionUnchanged(Event, frozen=True, tag=102):
-    """A gate was asked again and answered as before."""
+    """A gate was evaluated again with the same result."""
 
     token: int
 
@@ -79,7 +78,7 @@ class StepStarted(Event, frozen=True, tag=104):
     items: Payload | None = None
     total: int = 0
     limit: int = 1
-    error: Error | None = None  # why its loop cannot begin
+    error: Error | None = None  # why its loop cannot start
     mode: str = ""  # of its loop: sequential, parallel, fanout
 
 
@@ -99,11 +98,11 @@ class AttemptStarted(Event, frozen=True, tag=106):
     at: Instant
     timer: int = 0
     language: str = ""  # of a child in another language
-    recipe: Payload | None = None  # how to get the result again, which is a secret and is not recorded
+    recipe: Payload | None = None  # how to obtain the result again, which is a secret and is not recorded
 
 
 class AttemptEnded(Event, frozen=True, tag=107):
-    """One outcome. `source`: an ok result is given here, landed with the kernel's event, or was passed through.
+    """One outcome. `source`: an ok result is inside, arrived with the kernel's event, or was passed through.
 
     With `reference` templates see that in place of the result, except in the pipeline of a task that `opens` it.
     """
@@ -117,7 +116,7 @@ class AttemptEnded(Event, frozen=True, tag=107):
     reference: bytes | None = None
     opens: bool = False
     stored: tuple[Stored, ...] = ()
-    label: str = ""  # of an attempt that begins here too, for its outcome is known at once
+    label: str = ""  # of an attempt that starts here too, because its outcome is known at once
     kind: str = ""
 
 
@@ -130,18 +129,18 @@ class OutcomeJudged(Event, frozen=True, tag=108):
     directive: str
     fate: str
     to: int  # the position of the next task
-    is_visit: bool  # the task is reached again, rather than retried
+    is_visit: bool  # the task is reached again, not retried
     set_ctx: Patch = ()
     set_iter: Patch = ()
     timer: int = 0
     error: Error | None = None
     errors: tuple[str, ...] = ()
     size: int = 0
-    conflicts: tuple[str, ...] = ()  # keys that a concurrent step-run had just set otherwise (PBK-154)
+    conflicts: tuple[str, ...] = ()  # keys that a concurrent step-run has just set to another value (PBK-154)
     keeps_back: bool = False  # a parallel loop merges its patches at the end (PBK-112)
-    repeats: bool = False  # the failed shard is run once more (PBK-135)
+    repeats: bool = False  # the failed shard is run again (PBK-135)
     stops: bool = False  # no further iteration starts (PBK-109)
-    set_step: Patch = ()  # values of this pass alone (PBK-158)
+    set_step: Patch = ()  # values of this pass only (PBK-158)
 
 
 class StepEnded(Event, frozen=True, tag=109):
@@ -160,7 +159,7 @@ class StepEnded(Event, frozen=True, tag=109):
 
 
 class NextEvaluated(Event, frozen=True, tag=110):
-    """The step-run has left. `ending` is empty when tokens were made; `failures` are those the branch adds."""
+    """The step-run has left. `ending` is empty when tokens were created; `failures` are those that the branch adds."""
 
     run: int
     mode: str
@@ -173,7 +172,7 @@ class NextEvaluated(Event, frozen=True, tag=110):
     at: Instant
     set_ctx: Patch = ()  # of the arcs that fired, before their tokens exist (PBK-158)
     size: int = 0
-    joins: tuple[str, ...] = ()  # those that this step-run is the common fork of
+    joins: tuple[str, ...] = ()  # those for which this step-run is the common fork
 
 
 class CtxPatched(Event, frozen=True, tag=111):
@@ -195,10 +194,10 @@ class WaitExpired(Event, frozen=True, tag=113):
 
 
 class WorkflowStopped(Event, frozen=True, tag=114):
-    """No token moves any more and nothing is routed; what a worker has begun may end (PBK-138)."""
+    """No token moves any more and nothing is routed; tasks that a worker has started may end (PBK-138)."""
 
     error: Error
-    is_failure: bool  # it is one of its own, rather than a step's
+    is_failure: bool  # it is the execution's own, not a step's
 
 
 class RunWithdrawn(Event, frozen=True, tag=115):
@@ -228,7 +227,7 @@ class Resumed(Event, frozen=True, tag=119):
 
 
 class JoinReached(Event, frozen=True, tag=120):
-    """A token came to a join: its fork's tracker holds it, or its round is over and it ends there."""
+    """A token arrived at a join: its fork's tracker holds it, or its round is complete and it ends there."""
 
     token: int
     fork: int
@@ -236,7 +235,7 @@ class JoinReached(Event, frozen=True, tag=120):
 
 
 class JoinCompleted(Event, frozen=True, tag=121):
-    """Enough branches have come: these tokens leave as one. `last` is the one that completed the round."""
+    """Enough branches have arrived: these tokens leave as one. `last` is the one that completed the round."""
 
     step: str
     fork: int
@@ -247,7 +246,7 @@ class JoinCompleted(Event, frozen=True, tag=121):
 
 
 class JoinFailed(Event, frozen=True, tag=122):
-    """Nothing is left that could deliver what is missing."""
+    """Nothing is left that could deliver the missing tokens."""
 
     step: str
     fork: int
@@ -269,20 +268,20 @@ class RequestEvaluated(Event, frozen=True, tag=123):
 
 
 class KeychainResolved(Event, frozen=True, tag=124):
-    """`dues`: when the entries end that are not renewed."""
+    """`dues`: when the entries that are not renewed expire."""
 
     dues: dict[str, Instant]
 
 
 class PipelineRestarted(Event, frozen=True, tag=125):
-    """Its worker was lost and its step asks to begin again rather than to go on (PBK-195)."""
+    """Its worker was lost, and its step is configured to start again instead of continuing (PBK-195)."""
 
     thread: int
     reason: str = ""
 
 
 class TaskPassed(Event, frozen=True, tag=126):
-    """A task without rules gave what landed with the kernel's event: the pipeline goes on `to` the next, or ends."""
+    """A task without rules succeeded with the result of the kernel's event: the pipeline continues at `to`, or ends."""
 
     thread: int
     label: str
@@ -292,7 +291,7 @@ class TaskPassed(Event, frozen=True, tag=126):
 
 
 class StepPassed(Event, frozen=True, tag=127):
-    """As `TaskPassed`, where nothing is left to be said before the boundary event of the step-run either."""
+    """Like `TaskPassed`, where the boundary event of the step-run follows immediately."""
 
     run: int
     thread: int
@@ -304,9 +303,18 @@ class StepPassed(Event, frozen=True, tag=127):
 
 
 class CtxGrows(Event, frozen=True, tag=128):
-    """The next patch has of these keys what is added at the end of their lists or texts, not the whole."""
+    """For these keys the next patch contains only what is added at the end of their lists or texts."""
 
     keys: tuple[str, ...]
+
+
+class WorkflowReopened(Event, frozen=True, tag=129):
+    """A redrive: what failed or was stopped is put back, and its time limits begin anew."""
+
+    at: Instant
+    timer: int = 0  # of the execution
+    timers: tuple[tuple[int, tuple[int, ...]], ...] = ()  # of step-runs
+    workload: Payload | None = None  # of a fork with another input, or a newer document
 
 
 OWN_EVENTS: tuple[type[Event], ...] = (
@@ -339,4 +347,5 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     TaskPassed,
     StepPassed,
     CtxGrows,
+    WorkflowReopened,
 )

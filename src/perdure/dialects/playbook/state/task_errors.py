@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.expressions.jinja import TemplateError
+from perdure.expressions.jinja.errors import TemplateError
 from perdure.kernel import jsontext
 
 RETRYABLE = frozenset(

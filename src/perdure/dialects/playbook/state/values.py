@@ -1,7 +1,7 @@
 """Values inside a run: encoded once, decoded at most once per process, and never copied from step to step.
 
-A result that a task gave stays where its event put it; the result of a loop is the list of its iterations' results,
-put together when somebody reads it.
+The result of a task stays where its event put it; the result of a loop is the list of its iterations' results,
+assembled when it is read.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,9 @@ _UNREAD: Any = msgspec.UNSET
 class Value:
     """One value of the state: a text, or the results of a loop's iterations in index order.
 
-    A value with a `reference` is held by it: templates see that object, never the body (PBK-172), unless it `is_open`,
-    which a task made it for the rest of its pipeline. For a loop the reference refers to the list of results.
+    A value with a `reference` is replaced by it: templates see that object, never the body (PBK-172), unless it
+    `is_open`, which a task made it for the rest of its pipeline. For a loop the reference refers to the list of
+    results.
     """
 
     __slots__ = ("_body", "_seen", "description", "failed", "is_open", "parts", "payload", "reference")
@@ -185,7 +186,7 @@ def _put(data: dict[str, Any], path: list[str], value: Any) -> None:
     data[path[-1]] = value
 
 
-# How the two stand in a snapshot.
+# Their form in a snapshot.
 
 
 def encode_hook(value: Any) -> Any:

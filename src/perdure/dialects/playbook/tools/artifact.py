@@ -1,8 +1,8 @@
 """`artifact`: the body behind a reference (`get`), or a value stored on purpose (`put`) (PBK-100, 174).
 
-What `get` gives is seen by the tasks that follow as the value itself, whatever its size; beyond the pipeline it is the
-reference again. What `put` gives is the reference, however small the body.
-Bodies live with the run, so no worker is involved.
+The tasks that follow see the result of `get` as the value itself, whatever its size; beyond the pipeline it is the
+reference again. The result of `put` is the reference, however small the body. Bodies live with the run, so no worker is
+involved.
 """
 
 from typing import Any
@@ -40,13 +40,13 @@ def _get(call: ToolCall, fields: dict[str, Any]) -> None:
     except UnresolvedReference as not_resolved:
         call.fail(not_resolved.problem)
         return
-    ended = results.attempt_ended(call.turn, call.thread, "given", resolved.payload)
-    if ended.reference is None or ended.error is not None:
-        call.end(ended)
+    attempt = results.attempt_ended(call.turn, call.thread, "given", resolved.payload)
+    if attempt.reference is None or attempt.error is not None:
+        call.end(attempt)
         return
-    stored = ended.stored if resolved.reference is None else ()
-    seen = resolved.reference or ended.reference
-    call.end(AttemptEnded(call.thread, ended.at, None, "given", ended.result, None, seen, True, stored))
+    stored = attempt.stored if resolved.reference is None else ()
+    reference = resolved.reference or attempt.reference
+    call.end(AttemptEnded(call.thread, attempt.at, None, "given", attempt.result, None, reference, True, stored))
 
 
 def _put(call: ToolCall, fields: dict[str, Any]) -> None:
@@ -68,8 +68,8 @@ def _put(call: ToolCall, fields: dict[str, Any]) -> None:
     except references.BadSelect as bad:
         call.fail(bad.problem)
         return
-    kept = turn.keep(text)
-    call.end(AttemptEnded(call.thread, turn.now, None, "given", kept, None, stored.reference, stored=(stored,)))
+    payload = turn.keep(text)
+    call.end(AttemptEnded(call.thread, turn.now, None, "given", payload, None, stored.reference, stored=(stored,)))
 
 
 def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
@@ -81,6 +81,6 @@ KIND = ToolKind(
     _on_result,
     required=(("result_ref", "uri", "args", *VALUES),),
     fields=frozenset({"action", "result_ref", "uri", "args", *VALUES}),
-    words={"action": ACTIONS},
+    choices={"action": ACTIONS},
     reads_references=True,
 )

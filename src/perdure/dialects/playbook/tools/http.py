@@ -1,4 +1,4 @@
-"""`http`: one request through the shared provider, its answer in the terms of the language (PBK-095)."""
+"""`http`: one request through the shared provider, its response in the terms of the language (PBK-095)."""
 
 from typing import Any
 

@@ -15,21 +15,22 @@ from perdure.dialects.playbook.state.task_errors import RETRYABLE, Error
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.values import results
 from perdure.dialects.playbook.values.template_scopes import Makers, task_key, task_path
-from perdure.expressions.jinja import Reads
+from perdure.expressions.jinja import TemplateReads
 from perdure.kernel import jsontext
+from perdure.kernel.graph import Role
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Payload
 
-NO_READS = Reads()
+NO_READS = TemplateReads()
 
 
-def reads_nothing(task: Task) -> Reads:
+def reads_nothing(task: Task) -> TemplateReads:
     return NO_READS
 
 
 def check_nothing(cursor: Cursor) -> None:
-    """For a kind whose fields are described completely by `required`, `fields` and `words`."""
+    """For a kind whose fields are described completely by `required`, `fields` and `choices`."""
 
 
 def credential_names(fields: Mapping[str, Any]) -> Iterator[str]:
@@ -64,16 +65,18 @@ class ToolKind(msgspec.Struct, frozen=True):
     on_result: OnResult
     required: tuple[tuple[str, ...], ...] = ()  # one field of each group is required
     fields: frozenset[str] | None = None  # None: any
+    settings: tuple[str, ...] = ()  # members of `spec` that only this kind reads
     text: frozenset[str] = msgspec.field(default_factory=frozenset)  # program text, never a template (PBK-092)
-    words: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # fields with a fixed set of values
+    choices: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # fields with a fixed set of values
     # The provider that always does its work, `{kind}` for one with the name of the kind: then fields may hold secrets.
     provider: str | None = None
-    reads: Callable[[Task], Reads] = reads_nothing  # what `start` itself reads from scopes
+    reads: Callable[[Task], TemplateReads] = reads_nothing  # what `start` itself reads from scopes
     credential: Callable[[str, Any], Any] = lambda kind, value: value  # what `auth: name` becomes
     is_sensitive: bool = False  # its result is a secret: not recorded, and read again where it is needed
     check: Callable[[Cursor], None] = check_nothing  # further rules for the fields, as written in the document
     secret_names: Callable[[Mapping[str, Any]], Iterator[str]] = credential_names  # secrets that the fields name
     reads_references: bool = False  # it may read the body of an earlier result
+    role: Role = Role.STEP  # in a drawing
 
     def is_text(self, name: str, value: Any) -> bool:
         """A map instead of a text says where the text is, and may be a template."""
@@ -135,9 +138,9 @@ class ToolCall:
         """End the attempt with a result that is known now."""
         self.end(results.attempt_ended(self.turn, self.thread, "given", result))
 
-    def end(self, ended: p.AttemptEnded) -> None:
+    def end(self, attempt: p.AttemptEnded) -> None:
         """Start and end the attempt in one event."""
-        self.turn.emit(msgspec.structs.replace(ended, label=self.task.label, kind=self.task.kind))
+        self.turn.emit(msgspec.structs.replace(attempt, label=self.task.label, kind=self.task.kind))
 
     def pass_through(self) -> None:
         """End the attempt with the result of the previous task."""

@@ -1,7 +1,7 @@
 """`playbook`: another document as a run of its own, which is awaited without occupying a worker (section 15).
 
-Most are playbooks; a document of any other language can be called as well. Its input is `args`, its result stands under
-`result`, in the same envelope; a Flow's own arguments are given as `arguments`.
+Most are playbooks; a document of any other language can be called as well. Its input is `args`, its result is under
+`result`, in the same envelope; a Flow's own arguments are passed as `arguments`.
 """
 
 from typing import Any
@@ -13,6 +13,7 @@ from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import UNCHANGED, ToolCall, ToolKind, ToolResult, shorten_details
 from perdure.dialects.playbook.values import lent_references
 from perdure.kernel import jsontext, subruns
+from perdure.kernel.graph import Role
 from perdure.kernel.lookups import Callee
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.values import SECOND
@@ -69,11 +70,11 @@ def _options(call: ToolCall, callee: Callee, arguments: dict[str, Any]) -> dict[
 
 def _with_bodies(call: ToolCall, workload: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """The child's workload with the bodies that it refers to."""
-    lent = lent_references.lend(call.turn, workload)
-    if not lent:
+    lent_bodies = lent_references.lend(call.turn, workload)
+    if not lent_bodies:
         return workload
     options["lent"] = True
-    return {"workload": workload, "references": lent}
+    return {"workload": workload, "references": lent_bodies}
 
 
 def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
@@ -82,8 +83,8 @@ def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
             envelope = jsontext.decode(text(value))
             if not lent_references.is_envelope(envelope):
                 return UNCHANGED
-            seen, lent = lent_references.unwrap_result(envelope)
-            return ToolResult(None, jsontext.encode(seen), lent=tuple(lent), whole=envelope["result"])
+            visible, lent_bodies = lent_references.unwrap_result(envelope)
+            return ToolResult(None, jsontext.encode(visible), lent=tuple(lent_bodies), whole=envelope["result"])
         case Failed(code, message):
             return ToolResult(Error("child_failed", message, code, False, "playbook", shorten_details(_chain(outcome))))
         case Cancelled(reason):
@@ -97,8 +98,8 @@ def _chain(failed: Failed) -> bytes | None:
     if failed.previous is None:
         return failed.details
     details = {} if failed.details is None else jsontext.decode(failed.details)
-    known = details if isinstance(details, dict) else {"details": details}
-    return jsontext.encode({**known, "previous": jsontext.decode(failed.previous)})
+    members = details if isinstance(details, dict) else {"details": details}
+    return jsontext.encode({**members, "previous": jsontext.decode(failed.previous)})
 
 
 def wrap_result(execution_id: str, result: bytes) -> bytes:
@@ -107,4 +108,4 @@ def wrap_result(execution_id: str, result: bytes) -> bytes:
     return head[:-1] + b',"result":' + result + b"}"
 
 
-KIND = ToolKind(_start, _on_result, required=(("path",),), fields=FIELDS)
+KIND = ToolKind(_start, _on_result, required=(("path",),), fields=FIELDS, settings=("detach",), role=Role.CALL)

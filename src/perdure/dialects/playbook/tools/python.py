@@ -18,7 +18,7 @@ from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import UNCHANGED, ToolCall, ToolKind, ToolResult, details_of, failure
 from perdure.dialects.playbook.tools.scripts import check_script, kind_of_failure, with_folder
 from perdure.dialects.playbook.values.template_scopes import gather
-from perdure.expressions.jinja import Reads
+from perdure.expressions.jinja import TemplateReads
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 
 PROVIDER = "playbook.python"
@@ -47,7 +47,9 @@ def _start(call: ToolCall) -> None:
         arguments["token_args"] = call.makers["args"](None)
     if reads.snapshot:
         outside_of_loops: dict[str, Any] = {"iter": {}} if "iter" in reads.snapshot else {}
-        arguments["snapshot"] = outside_of_loops | gather(call.makers, Reads(dict.fromkeys(reads.snapshot & SNAPSHOT)))
+        arguments["snapshot"] = outside_of_loops | gather(
+            call.makers, TemplateReads(dict.fromkeys(reads.snapshot & SNAPSHOT))
+        )
     call.perform(PROVIDER, arguments, timeout=call.task.timeout)
 
 
@@ -62,14 +64,14 @@ def source_of(fields: dict[str, Any]) -> str:
     return str(fields["code"])
 
 
-def _scopes_of(task: Task) -> Reads:
+def _scopes_of(task: Task) -> TemplateReads:
     """The scopes that the code reads by itself."""
     try:
         reads = EVERYTHING if "script" in task.fields else _reads(source_of(dict(task.fixed)))
     except ValueError:
-        return Reads()
+        return TemplateReads()
     names = (reads.snapshot & SNAPSHOT) | (frozenset({"args"}) & reads.names)
-    return Reads(dict.fromkeys(sorted(names)))
+    return TemplateReads(dict.fromkeys(sorted(names)))
 
 
 class _Reads:

@@ -60,8 +60,8 @@ def kind_of_failure(outcome: Outcome, kinds: dict[str, str]) -> str:
     if not isinstance(outcome, Failed):
         return "unknown"
     last = outcome.code.rpartition(".")[2]
-    known = _SOURCE_KINDS if outcome.code.startswith(PREFIX) else kinds
-    return known.get(last) or ("client_error" if known is _SOURCE_KINDS else error_kind(outcome.code))
+    table = _SOURCE_KINDS if outcome.code.startswith(PREFIX) else kinds
+    return table.get(last) or ("client_error" if table is _SOURCE_KINDS else error_kind(outcome.code))
 
 
 def failure_code(outcome: Outcome) -> str | None:

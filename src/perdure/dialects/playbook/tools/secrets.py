@@ -1,7 +1,7 @@
 """`secrets`: reads a secret into a value that lives in the worker's memory only (PBK-100).
 
 Its result is not recorded: rules and later steps see a mark in its place. The fields of later tasks of the same
-pipeline may use it; where it is not in memory any more, after a restart or on another machine, it is read again.
+pipeline may use it; if it is no longer in memory, after a restart or on another machine, it is read again.
 """
 
 from collections.abc import Iterator, Mapping

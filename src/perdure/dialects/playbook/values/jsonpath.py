@@ -1,7 +1,7 @@
-"""Paths into a value, as `select` writes them (PBK-173): `$.items[0].id`, `$['odd name']`, `$.items[*].id`, `$..id`.
+"""Paths into a value, as in `select` (PBK-173): `$.items[0].id`, `$['odd name']`, `$.items[*].id`, `$..id`.
 
-A path without wildcard, slice or `..` is definite: it gives the value it leads to, or null. Any other gives the list of
-all that it leads to. Filters and scripts are not part of it: what needs computing is a task's work.
+A path without wildcard, slice or `..` is definite: its result is one value, or null. The result of any other is the
+list of all matching values. Filters and scripts are not supported: computing is the work of tasks.
 """
 
 import re
@@ -62,7 +62,7 @@ class JsonPath:
         return _children
 
     def read(self, value: Any) -> Any:
-        """What the path leads to: one value, or null; a list of values where it may lead to several."""
+        """The value at the path, or null; a list of values where there may be several."""
         match: Iterable[Any] = (value,)
         for step in self._steps:
             match = [inner for outer in match for inner in step(outer)]

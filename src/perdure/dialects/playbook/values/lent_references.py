@@ -1,7 +1,7 @@
 """Bodies passed between executions of one tree: they are copied, since values belong to one run (PBK-177, 202).
 
-A caller lends what its arguments mention; a child takes along what its result and its `ctx` mention. What is of scope
-`execution` stays at home, except that a child's own result is always readable by the one who called it.
+A caller lends the bodies that its arguments refer to; a child passes on those that its result and its `ctx` refer to.
+Bodies of scope `execution` are not passed, except that a child's own result is always readable by its caller.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,26 +26,26 @@ def lend(turn: Turn, value: Any) -> list[Lent]:
     by_uri: dict[str, Lent] = {}
     for reference in references.references_in(value):
         uri = reference["ref"]
-        held = references.lookup(turn.body, uri)
-        if held is None or held.scope not in CROSSING or uri in by_uri:
+        stored = references.lookup(turn.body, uri)
+        if stored is None or stored.scope not in CROSSING or uri in by_uri:
             continue
-        whole = held.value.whole(turn.text)
-        if held.value.parts is not None and uri.endswith("/results"):
-            whole = whole["results"]
-        described = reference if held.reference is None else jsontext.decode(held.reference)
-        by_uri[uri] = {"reference": described, "expires": held.expires, "body": whole}
+        body = stored.value.whole(turn.text)
+        if stored.value.parts is not None and uri.endswith("/results"):
+            body = body["results"]
+        described = reference if stored.reference is None else jsontext.decode(stored.reference)
+        by_uri[uri] = {"reference": described, "expires": stored.expires, "body": body}
     return list(by_uri.values())
 
 
-def adopt(turn: Turn, lent: Iterable[Lent], result: Any = None) -> tuple[Stored, ...]:
-    return tuple(_adopted(turn, reference, result) for reference in lent)
+def adopt(turn: Turn, lent_bodies: Iterable[Lent], result: Any = None) -> tuple[Stored, ...]:
+    return tuple(_adopted(turn, reference, result) for reference in lent_bodies)
 
 
-def _adopted(turn: Turn, lent: Lent, result: Any) -> Stored:
-    reference = lent["reference"]
-    body = lent["body"] if "body" in lent else _at(result, lent["of"])
+def _adopted(turn: Turn, lent_body: Lent, result: Any) -> Stored:
+    reference = lent_body["reference"]
+    body = lent_body["body"] if "body" in lent_body else _at(result, lent_body["of"])
     text = turn.keep(jsontext.encode(body))
-    return Stored(reference["ref"], jsontext.encode(reference), text, reference["scope"], lent["expires"])
+    return Stored(reference["ref"], jsontext.encode(reference), text, reference["scope"], lent_body["expires"])
 
 
 def _at(value: Any, path: list[str | int]) -> Any:
@@ -59,20 +59,20 @@ def _at(value: Any, path: list[str | int]) -> Any:
 
 def wrap_result(turn: Turn, result: Value, ctx: dict[str, Any]) -> dict[str, Any]:
     """The result of an execution for its caller: the value itself, and `seen` if templates see less than that."""
-    seen = result.read(turn.text)
+    visible = result.read(turn.text)
     if result.weight > LARGEST_RESULT:
-        return {"result": seen, "ctx": ctx}
-    own = list(_own(turn, result))
-    lent = [*own, *lend(turn, [seen, ctx])]
-    envelope: dict[str, Any] = {"result": result.whole(turn.text) if own else seen, "ctx": ctx}
-    if own:
-        envelope["seen"] = seen
-    if lent:
-        envelope["references"] = lent
+        return {"result": visible, "ctx": ctx}
+    own_bodies = list(_own_bodies(turn, result))
+    lent_bodies = [*own_bodies, *lend(turn, [visible, ctx])]
+    envelope: dict[str, Any] = {"result": result.whole(turn.text) if own_bodies else visible, "ctx": ctx}
+    if own_bodies:
+        envelope["seen"] = visible
+    if lent_bodies:
+        envelope["references"] = lent_bodies
     return envelope
 
 
-def _own(turn: Turn, result: Value) -> Iterator[Lent]:
+def _own_bodies(turn: Turn, result: Value) -> Iterator[Lent]:
     if result.reference is not None:
         of = [] if result.parts is None else ["results"]
         yield {"reference": jsontext.decode(result.reference), "expires": 0, "of": of}
@@ -86,14 +86,14 @@ def unwrap_result(envelope: dict[str, Any]) -> tuple[dict[str, Any], list[Lent]]
     child = envelope["execution_id"]
     uri = references.ctx_uri(child)
     ctx = {**references.log_reference(uri, jsontext.encode(envelope["ctx"])), "scope": "workflow"}
-    lent: list[Lent] = [{"reference": ctx, "expires": 0, "body": envelope["ctx"]}]
-    seen = {
+    lent_bodies: list[Lent] = [{"reference": ctx, "expires": 0, "body": envelope["ctx"]}]
+    visible = {
         "execution_id": child,
         "status": envelope["status"],
         "result": envelope.get("seen", envelope["result"]),
         "ctx": ctx,
     }
-    return seen, [*lent, *envelope.get("references", ())]
+    return visible, [*lent_bodies, *envelope.get("references", ())]
 
 
 def is_envelope(value: Any) -> bool:

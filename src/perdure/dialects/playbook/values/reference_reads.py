@@ -28,7 +28,7 @@ class ResolvedReference(NamedTuple):
 def resolve(turn: Turn, reference: Any) -> ResolvedReference:
     """`reference` is a reference object, a manifest, or a uri."""
     match reference:
-        case {"kind": "manifest", "parts": list(parts)} if not _is_held(turn, reference.get("ref")):
+        case {"kind": "manifest", "parts": list(parts)} if not _is_available(turn, reference.get("ref")):
             return ResolvedReference(jsontext.encode(_assembled(turn, reference, parts)))
         case {"ref": str(uri)} if reference.get("kind", "result_ref") in KINDS:
             return _read(turn, uri, _digest(reference))
@@ -38,7 +38,7 @@ def resolve(turn: Turn, reference: Any) -> ResolvedReference:
     raise UnresolvedReference(error("schema", message, source="artifact"))
 
 
-def _is_held(turn: Turn, uri: Any) -> bool:
+def _is_available(turn: Turn, uri: Any) -> bool:
     return isinstance(uri, str) and references.lookup(turn.body, uri) is not None
 
 
@@ -56,19 +56,19 @@ def _read(turn: Turn, uri: str, expected: str | None) -> ResolvedReference:
     if not uri.startswith(references.SCHEME):
         message = f"{uri!r} is not readable here: references begin with {references.SCHEME}"
         raise UnresolvedReference(error("storage_access", message, "STORE_NOT_AVAILABLE", source="artifact"))
-    held = references.lookup(turn.body, uri)
-    if held is None:
+    stored = references.lookup(turn.body, uri)
+    if stored is None:
         raise UnresolvedReference(missing(uri))
-    value, read = held.value, reader(turn, uri)
+    value, read_text = stored.value, reader(turn, uri)
     if value.parts is not None:
-        whole = value.whole(read)
+        body = value.whole(read_text)
         return ResolvedReference(
-            jsontext.encode(whole["results"] if uri.endswith("/results") else whole), held.reference
+            jsontext.encode(body["results"] if uri.endswith("/results") else body), stored.reference
         )
-    text = read(value.payload)
+    text = read_text(value.payload)
     if expected is not None and digest(text).hex() != expected:
         raise UnresolvedReference(_mismatch(uri))
-    return ResolvedReference(value.payload, held.reference)
+    return ResolvedReference(value.payload, stored.reference)
 
 
 def reader(turn: Turn, uri: str) -> Reader:
@@ -84,7 +84,7 @@ def reader(turn: Turn, uri: str) -> Reader:
 
 
 def missing(uri: str) -> Error:
-    message = f"the body of {uri} is not available: its scope is over, or it belongs to another execution"
+    message = f"the body of {uri} is not available: its scope has ended, or it belongs to another execution"
     return error("missing_reference", message, "REFERENCE_NOT_AVAILABLE", source="artifact")
 
 
@@ -96,10 +96,10 @@ def _mismatch(uri: str) -> Error:
 def _assembled(turn: Turn, reference: dict[str, Any], parts: list[Any]) -> Any:
     """The parts of a manifest, put together as its strategy says (PBK-176)."""
     values: list[Any] = [_part(turn, part) if isinstance(part, dict) and part.get("ref") else None for part in parts]
-    where = reference.get("merge_path")
-    if where:
+    merge_path = reference.get("merge_path")
+    if merge_path:
         try:
-            path = JsonPath(str(where))
+            path = JsonPath(str(merge_path))
         except BadPath as problem:
             raise UnresolvedReference(error("schema", f"merge_path: {problem}", source="artifact")) from None
         values = [path.read(value) for value in values]
@@ -110,7 +110,7 @@ def _assembled(turn: Turn, reference: dict[str, Any], parts: list[Any]) -> Any:
         return values[-1] if values else None
     expected_type, name = (list, "lists") if strategy == "concat" else (dict, "maps")
     if strategy not in ("concat", "merge") or not all(isinstance(value, expected_type) for value in values):
-        message = f"a manifest that says {strategy!r} needs {name} as its parts"
+        message = f"a manifest with strategy {strategy!r} needs {name} as its parts"
         raise UnresolvedReference(error("schema", message, source="artifact"))
     if strategy == "concat":
         return [item for value in values for item in value]

@@ -1,7 +1,7 @@
 """Results by reference (section 12): the reference object of a body, and where the body is looked up.
 
-A reference holds what templates may want without the body: its size and digest, the values that `select` took out of
-it, and a sample. The body itself lives beside the log; only an `artifact` task reads it.
+A reference holds what templates may need without the body: its size and digest, the values that `select` extracted, and
+a sample. The body itself is kept beside the log; only an `artifact` task reads it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, Payload, Ref, digest
 
-LARGEST_IN_KV = 1024 * 1024  # PBK-171: above it a body is a file's rather than a row's
+LARGEST_IN_KV = 1024 * 1024  # PBK-171: above it a body belongs in a file, not in a row
 LARGEST_EXTRACT = 16 * 1024  # of one selected value
 SCHEME = "noetl://"
 CROSSING = ("workflow", "permanent")  # scopes whose bodies other executions of the tree may read
@@ -89,8 +89,8 @@ def _whereabouts(policy: ResultPolicy, size: int, expires: Instant) -> dict[str,
 
 def meta(payload: Payload) -> dict[str, Any]:
     name = payload.digest if isinstance(payload, Ref) else digest(payload)
-    kept = {"content_type": "application/json", "bytes": size_of(payload), "sha256": name.hex()}
-    return {**kept, "compression": "none"}
+    metadata = {"content_type": "application/json", "bytes": size_of(payload), "sha256": name.hex()}
+    return {**metadata, "compression": "none"}
 
 
 def log_reference(uri: str, payload: Payload) -> dict[str, Any]:
@@ -119,41 +119,41 @@ def _extracted(policy: ResultPolicy, value: Any) -> dict[str, Any]:
 
 def preview(value: Any, size: int, limit: int) -> dict[str, Any]:
     sample = _sampled(value, limit) if limit else None
-    shown = len(jsontext.encode(sample)) if limit else 0
-    return {"truncated": shown < size, "bytes": shown, "sample": sample}
+    sample_size = len(jsontext.encode(sample)) if limit else 0
+    return {"truncated": sample_size < size, "bytes": sample_size, "sample": sample}
 
 
-def _sampled(value: Any, room: int) -> Any:
+def _sampled(value: Any, limit: int) -> Any:
     """A prefix of a value with the same shape in about this many bytes; null if not even that fits."""
     match value:
         case str():
-            return _beginning(value, room)
+            return _beginning(value, limit)
         case list():
-            return list(_fitting(((1, item) for item in value), room - 1))
+            return list(_fitting(((1, item) for item in value), limit - 1))
         case dict():
             sized = ((len(jsontext.encode(name)) + 2, item) for name, item in value.items())
-            return dict(zip(value, _fitting(sized, room - 1), strict=False))
-    return value if len(jsontext.encode(value)) <= room else None
+            return dict(zip(value, _fitting(sized, limit - 1), strict=False))
+    return value if len(jsontext.encode(value)) <= limit else None
 
 
-def _fitting(sized: Iterable[tuple[int, Any]], room: int) -> Iterator[Any]:
-    """What fits of these items, each with what it costs beside itself; the last of them perhaps in part."""
+def _fitting(sized: Iterable[tuple[int, Any]], limit: int) -> Iterator[Any]:
+    """The part of these items that fits, each with its own overhead; the last of them perhaps in part."""
     for beside, item in sized:
-        room -= beside
-        if room < 3:
+        limit -= beside
+        if limit < 3:
             return
         size = len(jsontext.encode(item))
-        if size >= room:
-            yield _sampled(item, room - 2)
+        if size >= limit:
+            yield _sampled(item, limit - 2)
             return
         yield item
-        room -= size
+        limit -= size
 
 
-def _beginning(text: str, room: int) -> str:
-    cut = text[: max(0, room)]
-    while cut and (size := len(jsontext.encode(cut))) > room:
-        cut = cut[: len(cut) * room // size]
+def _beginning(text: str, limit: int) -> str:
+    cut = text[: max(0, limit)]
+    while cut and (size := len(jsontext.encode(cut))) > limit:
+        cut = cut[: len(cut) * limit // size]
     return cut
 
 
@@ -163,13 +163,13 @@ def _beginning(text: str, room: int) -> str:
 def manifest(uri: str, policy: ResultPolicy, state: b.LoopState, now: Instant) -> Stored:
     """The manifest that replaces the results of a loop if they are too large to be inlined (PBK-176).
 
-    Its list of parts is left out where that list itself would be too large; the whole is read by its own reference.
+    Its list of parts is left out if that list itself would be too large; the whole is read by its own reference.
     """
     expires = 0 if policy.ttl is None else now + policy.ttl
-    own = f"{uri}/results"
+    results_uri = f"{uri}/results"
     summary: dict[str, Any] = {
         "kind": "manifest",
-        "ref": own,
+        "ref": results_uri,
         "strategy": "append",
         "merge_path": None,
         "total_parts": state.total,
@@ -179,7 +179,7 @@ def manifest(uri: str, policy: ResultPolicy, state: b.LoopState, now: Instant) -
     parts = [{"ref": part_ref(uri, index, state.results.get(index))} for index in range(state.total)]
     text = jsontext.encode({**summary, "parts": parts})
     return Stored(
-        own, text if len(text) <= policy.inline_max else jsontext.encode(summary), None, policy.scope, expires
+        results_uri, text if len(text) <= policy.inline_max else jsontext.encode(summary), None, policy.scope, expires
     )
 
 
@@ -212,14 +212,14 @@ def reference_of(value: Value, uri: str, text: Reader) -> dict[str, Any] | None:
 def lookup(body: b.Body, uri: str) -> b.StoredBody | None:
     """What a reference of this run refers to; None if it is not (or no longer) available.
 
-    Its time may be over: whoever asks from within a live execution still refers to it (PBK-177).
+    It may have expired: a live execution that asks for it still refers to it (PBK-177).
     """
-    held = body.stored_bodies.get(uri)
-    if held is None:
-        held = next((b.StoredBody(tally.result) for tally in body.tallies.values() if _logs(tally, uri)), None)
-    if held is None:
-        held = _inside(body, uri)
-    return held
+    stored = body.stored_bodies.get(uri)
+    if stored is None:
+        stored = next((b.StoredBody(tally.result) for tally in body.tallies.values() if _logs(tally, uri)), None)
+    if stored is None:
+        stored = _inside(body, uri)
+    return stored
 
 
 def _logs(tally: b.StepTally, uri: str) -> bool:
@@ -232,12 +232,12 @@ def _inside(body: b.Body, uri: str) -> b.StoredBody | None:
     outer, _, index = uri.rpartition("/iteration/")
     if not outer or not index.isdecimal():
         return body.stored_bodies.get(f"{uri}/results")
-    whole = lookup(body, outer)
-    parts = None if whole is None else whole.value.parts
-    if whole is None or parts is None or int(index) >= len(parts):
+    loop_result = lookup(body, outer)
+    parts = None if loop_result is None else loop_result.value.parts
+    if loop_result is None or parts is None or int(index) >= len(parts):
         return None
     part = parts[int(index)]
-    return None if part is None else b.StoredBody(part, part.reference, whole.scope, whole.expires)
+    return None if part is None else b.StoredBody(part, part.reference, loop_result.scope, loop_result.expires)
 
 
 def references_in(value: Any) -> Iterator[dict[str, Any]]:

@@ -20,20 +20,20 @@ def attempt_ended(
     source: str,
     payload: Payload,
     extras: bytes | None = None,
-    lent: tuple[p.Stored, ...] = (),
+    lent_bodies: tuple[p.Stored, ...] = (),
 ) -> p.AttemptEnded:
     """The end of a successful attempt. May read a body to describe it; emits nothing."""
     task = task_of(turn, number)
-    stored: tuple[p.Stored, ...] = lent
+    stored: tuple[p.Stored, ...] = lent_bodies
     reference: bytes | None = None
     if references.size_of(payload) > task.result.inline_max:
         try:
-            own = store_result(turn, number, task, payload)
+            stored_result = store_result(turn, number, task, payload)
         except references.BadSelect as bad:
             return attempt_failed(turn, number, bad.problem, extras)
-        stored, reference = (*lent, own), own.reference
-    kept = turn.keep(payload) if source == "given" else b"null"
-    return p.AttemptEnded(number, turn.now, None, source, kept, extras, reference, False, stored)
+        stored, reference = (*lent_bodies, stored_result), stored_result.reference
+    inline_payload = turn.keep(payload) if source == "given" else b"null"
+    return p.AttemptEnded(number, turn.now, None, source, inline_payload, extras, reference, False, stored)
 
 
 def attempt_failed(turn: Turn, number: int, problem: Error, extras: bytes | None = None) -> p.AttemptEnded:

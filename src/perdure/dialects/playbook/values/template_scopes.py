@@ -12,7 +12,7 @@ from perdure.dialects.playbook.state.values import Reader, Value, Variables
 from perdure.dialects.playbook.values import io_names
 from perdure.dialects.playbook.values.references import part_ref, reference_of, task_run_id
 from perdure.dialects.playbook.values.results import shard_names
-from perdure.expressions.jinja import Reads, Template
+from perdure.expressions.jinja import Template, TemplateReads
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 
@@ -25,7 +25,7 @@ Makers = dict[str, Maker]
 BARE = ""  # under this name: the maker of what bare names mean, in profile "io"
 
 
-def gather(makers: Makers, reads: Reads) -> dict[str, Any]:
+def gather(makers: Makers, reads: TemplateReads) -> dict[str, Any]:
     """What a template reads, as far as it exists here; anything else is undefined to it."""
     if not reads.members:
         return {}
@@ -36,7 +36,7 @@ def gather(makers: Makers, reads: Reads) -> dict[str, Any]:
 
 
 def gather_all(makers: Makers, templates: Iterable[Template]) -> dict[str, Any]:
-    return gather(makers, reduce(or_, (template.reads for template in templates), Reads()))
+    return gather(makers, reduce(or_, (template.reads for template in templates), TemplateReads()))
 
 
 def execution_makers(turn: Turn) -> Makers:

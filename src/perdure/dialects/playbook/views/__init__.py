@@ -1,0 +1,1 @@
+"""What is shown of a Playbook: its execution, its history, its graph. Nothing here changes a run."""

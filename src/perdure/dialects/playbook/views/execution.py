@@ -22,10 +22,10 @@ def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
     program: Program = execution.program
 
     text = _reader(texts)
-    shown: dict[str, Any] = {"execution_id": execution.id, "status": status_of(execution, body)}
+    view: dict[str, Any] = {"execution_id": execution.id, "status": status_of(execution, body)}
     if body.code:
-        shown["code"] = body.code
-    shown |= {
+        view["code"] = body.code
+    view |= {
         "ctx": body.ctx.data,
         "steps": {name: _step(tally) for name, tally in body.tallies.items()},
         "branches": branch_counts(body),
@@ -35,8 +35,8 @@ def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
         "result": result_of(body, program, execution.state.options).read(text) if body.status else None,
     }
     if not execution.state.status.is_final:
-        shown |= _live(body, program)
-    return shown
+        view |= _live(body, program)
+    return view
 
 
 def _reader(texts: Mapping[bytes, bytes]) -> Reader:
@@ -55,10 +55,10 @@ def body_of(execution: Execution, texts: Mapping[bytes, bytes], ref: str, now: I
     """The value behind a reference of this run, or the run's own result, with all nested bodies (PBK-174)."""
     body: b.Body = execution.body
 
-    read = _reader(texts)
+    read_text = _reader(texts)
 
     def text(payload: Payload) -> bytes:
-        content = read(payload)
+        content = read_text(payload)
         if isinstance(payload, Ref) and digest(content) != payload.digest:
             raise ReferenceNotAvailable(f"the body of {ref or 'the result'} is not what was stored: its digest differs")
         return content
@@ -67,15 +67,15 @@ def body_of(execution: Execution, texts: Mapping[bytes, bytes], ref: str, now: I
         return result_of(body, execution.program, execution.state.options).whole(text)
     if ref == ctx_uri(execution.id):
         return body.ctx.data
-    held = lookup(body, ref)
-    if held is None or (execution.state.status.is_final and held.expires and now >= held.expires):
+    stored = lookup(body, ref)
+    if stored is None or (execution.state.status.is_final and stored.expires and now >= stored.expires):
         raise ReferenceNotAvailable(f"the body of {ref} is not available")
-    whole = held.value.whole(text)
-    return whole["results"] if held.value.parts is not None and ref.endswith("/results") else whole
+    body_value = stored.value.whole(text)
+    return body_value["results"] if stored.value.parts is not None and ref.endswith("/results") else body_value
 
 
 def brief(execution: Execution) -> dict[str, Any]:
-    """How a run stands: counts, failures, what runs and what waits for what; nothing it has produced (PBK-213)."""
+    """The state of a run: counts, failures, what runs and what waits for what; none of its results (PBK-213)."""
     body: b.Body = execution.body
     live: dict[str, Any] = {"current": [], "pending": []}
     if not execution.state.status.is_final:
@@ -91,24 +91,24 @@ def brief(execution: Execution) -> dict[str, Any]:
 
 
 def _live(body: b.Body, program: Program) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
-    shown["current"] = [_current(number, run) for number, run in body.runs.items()]
-    held = [(fork, step, one) for fork, node in body.forks.items() for step, one in node.trackers.items()]
-    joins = [_join(program, fork, step, one) for fork, step, one in held if any(one.held.values())]
+    view: dict[str, Any] = {}
+    view["current"] = [_current(number, run) for number, run in body.runs.items()]
+    trackers = [(fork, step, tracker) for fork, node in body.forks.items() for step, tracker in node.trackers.items()]
+    joins = [_join(program, fork, step, tracker) for fork, step, tracker in trackers if any(tracker.held.values())]
     if joins:
-        shown["joins"] = joins
-    shown["pending"] = [_pending(program, number, body.tokens[number]) for number in body.pending]
-    return shown
+        view["joins"] = joins
+    view["pending"] = [_pending(program, number, body.tokens[number]) for number in body.pending]
+    return view
 
 
 def awaited_gates(execution: Execution) -> list[str]:
-    """The gates that wait for a patch, each with what it reads and the command that releases it (PBK-230)."""
+    """The gates that wait for a patch, each with what it reads and the command that opens it (PBK-230)."""
     body: b.Body = execution.body
     gates = [_pending(execution.program, number, body.tokens[number]) for number in body.pending]
-    paused = ["somebody who lets it go on: it is paused"] if body.paused else []
+    paused = ["a resume: it is paused"] if body.paused and execution.state.pause is None else []
     return paused + [
         f"the gate of step {gate['step']!r} ({', '.join(gate['reads']) or 'ctx'});"
-        f" release it with: perdure patch {execution.id} --ctx JSON"
+        f" open it with: perdure patch {execution.id} --ctx JSON"
         for gate in gates[:GATES_NAMED]
     ]
 
@@ -117,7 +117,7 @@ GATES_NAMED = 5
 
 
 def status_of(execution: Execution, body: b.Body) -> str:
-    """In the language's words (PBK-137)."""
+    """In the language's terms (PBK-137)."""
     if body.status:
         return body.status
     if execution.state.status.is_final:
@@ -141,10 +141,10 @@ def _step(tally: b.StepTally) -> dict[str, Any]:
 
 
 def _current(number: int, run: b.StepRun) -> dict[str, Any]:
-    shown: dict[str, Any] = {"step": run.step, "step_run_id": run_id(number)}
+    view: dict[str, Any] = {"step": run.step, "step_run_id": run_id(number)}
     if run.loop is not None:
         loop = run.loop
-        shown["loop"] = {
+        view["loop"] = {
             "mode": loop.mode,
             "total": loop.total,
             "pending": loop.total - loop.next + len(loop.repeats),
@@ -153,7 +153,7 @@ def _current(number: int, run: b.StepRun) -> dict[str, Any]:
             "failed": loop.failed,
             "retries": sum(loop.retries.values()),
         }
-    return shown
+    return view
 
 
 def _stranded(token: b.StrandedToken) -> dict[str, Any]:
@@ -184,9 +184,9 @@ def _pending(program: Program, number: int, token: b.Token) -> dict[str, Any]:
 def _reason(decision: b.AdmissionDecision | None) -> str:
     """Why a token is not admitted, for people."""
     if decision is None:
-        return "its gate has not been asked yet"
+        return "its gate has not been evaluated yet"
     if decision.errors:
-        return "a guard of its gate cannot be answered: " + "; ".join(decision.errors)
+        return "a guard of its gate cannot be evaluated: " + "; ".join(decision.errors)
     rule = {b.ELSE: "`else` denies it", b.NO_RULE: "no rule of its gate matches"}
     return rule.get(decision.rule, f"rules[{decision.rule}] of its gate denies it")
 

@@ -1,12 +1,12 @@
-"""What words to a Playbook are about."""
+"""What control messages to a Playbook set."""
 
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 
-Word = i.Signal | i.Steer | i.Reopen
+ControlMessage = i.Signal | i.Steer | i.Reopen
 
 
-def subjects(message: Word) -> frozenset[str]:
+def subjects(message: ControlMessage) -> frozenset[str]:
     match message:
         case i.Steer("patch", body):
             return frozenset(f"ctx.{name}" for name in _members(body))
@@ -16,7 +16,7 @@ def subjects(message: Word) -> frozenset[str]:
             return frozenset()
 
 
-def phrase(message: Word) -> str:
+def phrase(message: ControlMessage) -> str:
     match message:
         case i.Steer("patch", body):
             return f"patch of {', '.join(sorted(subjects(message))[:5])}" if _members(body) else "patch"

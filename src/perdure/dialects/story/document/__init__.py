@@ -1,4 +1,4 @@
-"""Resources in texts: read, judged beside each other, and every problem named with its place and its remedy."""
+"""Resources in texts: parsing and validation. Every problem is reported with its position and a hint."""
 
 from perdure.dialects.story.document.validation import ValidatedResources, tidied, validate, validate_resource
 

@@ -1,11 +1,11 @@
-"""What a resource is checked in: the other resources that are known, and the operator's settings."""
+"""What a resource is checked against: the other known resources and the operator's settings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.document.cursor import NOT_FOUND, STORY_REFERENCE, Cursor
+from perdure.dialects.story.document.cursor import DOUBTFUL, NOT_FOUND, STORY_REFERENCE, Cursor
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.plan.step_graph import StepGraph
 from perdure.dialects.story.resources.reference_grants import refuse
@@ -18,12 +18,13 @@ from perdure.dialects.story.resources.resource import (
     namespace_of,
     read_reference,
 )
+from perdure.kernel.problems import guess
 
 
 class CheckContext(msgspec.Struct, frozen=True):
     known: KnownResources = NO_RESOURCES
     settings: Settings = DEFAULTS
-    uses: dict[Reference, Any] = msgspec.field(default_factory=dict)  # by `usage`: what was found out of an Engram
+    uses: dict[Reference, Any] = msgspec.field(default_factory=dict)  # filled by `usage`: what an Engram offers
 
     def may_name(self, cursor: Cursor, referrer: str, namespace: str, kind: str, target: Reference, code: str) -> bool:
         """Whether a reference into another namespace is allowed; reports if not (STY-042, STY-250)."""
@@ -38,7 +39,9 @@ class CheckContext(msgspec.Struct, frozen=True):
 
 
 class ResourceCase(msgspec.Struct, frozen=True):
-    """One resource before the judge: as it was written, and as it is kept. `stored` is what it would replace."""
+    """One resource being validated: its text (`root`) and its normalized form; `stored` is the version it would
+    replace.
+    """
 
     root: Cursor
     resource: Resource
@@ -59,7 +62,7 @@ class ResourceCase(msgspec.Struct, frozen=True):
 
 
 class StoryContext(msgspec.Struct, frozen=True):
-    """The Story that a step belongs to, as far as the checks of its steps need it."""
+    """The parts of a Story that the checks of its steps need."""
 
     name: str
     namespace: str
@@ -68,14 +71,29 @@ class StoryContext(msgspec.Struct, frozen=True):
     transports: tuple[str, ...]
     context: CheckContext
     validate_inline: Callable[[Cursor, str, "StoryContext"], None]
+    inputs_schema: Any = None
 
     def streams(self, block: str) -> bool:
-        """Cleanup is batch also in streaming Stories (STY-139)."""
+        """Cleanup blocks run as batch even in streaming Stories (STY-139)."""
         return self.is_streaming and block == "steps"
+
+    def check_inputs(self, cursor: Cursor, names: Iterable[str]) -> None:
+        """Warn of inputs that the Story's schema does not have; an open schema allows others, but not misspelt ones."""
+        schema = self.inputs_schema if isinstance(self.inputs_schema, dict) else {}
+        properties = schema.get("properties")
+        if not isinstance(properties, dict) or "patternProperties" in schema or "$ref" in schema:
+            return
+        for name in sorted(set(names) - properties.keys()):
+            near = guess(name, tuple(properties))
+            if near or schema.get("additionalProperties") is False:
+                hint = f"Inputs: {', '.join(properties)}."
+                cursor.warn(DOUBTFUL, f"inputsSchema has no input {name!r}{near}", hint=hint)
 
 
 def check_sub_story(target: Cursor, name: str, story: StoryContext, *, may_be_itself: bool = False) -> None:
-    """The Story that a step starts (STY-031, STY-042). A map may start its own: fewer items may be left each time."""
+    """Check the Story that a step starts (STY-031, STY-042). A map may start its own Story, with fewer items each
+    time.
+    """
     reference = read_reference(target.value, story.namespace)
     if reference is None:
         return

@@ -1,6 +1,6 @@
-"""Story's cursor over a resource: fields that do not exist, fields that only mean something to Kubernetes.
+"""Story's cursor over a resource. It reports unknown fields and records fields that only Kubernetes uses.
 
-The code of a problem is its reason, as the contract calls it: `INVALID` unless a rule says otherwise.
+The code of a problem is the reason in the contract: `INVALID` unless a rule says otherwise.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,12 +22,13 @@ INPUT_SCHEMA = "InputSchemaFailed"
 
 NOT_FOUND = "ReferenceNotFound"
 NO_TEMPLATE = "TemplateNotFound"
+REFUSED = "PolicyRefused"
 KUBERNETES_ONLY = "KubernetesOnly"
 DOUBTFUL = "Doubtful"
 
 
 class Report(documents.Report):
-    """Findings of one resource. `ignored` are its fields that only mean something to Kubernetes."""
+    """The findings of one resource. `ignored` holds the paths of fields that only Kubernetes uses."""
 
     settings: Settings = DEFAULTS
     ignored: list[Path] = msgspec.field(default_factory=list)
@@ -35,7 +36,7 @@ class Report(documents.Report):
 
 class Cursor(documents.Cursor[Report], frozen=True):
     def at(self, *steps: Step) -> Self:
-        """The cursor at a value further in; None if it does not exist."""
+        """The cursor at a nested value; its value is None if the path does not exist."""
         value = self.value
         for step in steps:
             try:
@@ -49,21 +50,23 @@ class Cursor(documents.Cursor[Report], frozen=True):
     def spelled(self) -> str:
         return spell(self.path)
 
-    def unknown(self, name: str, known: Sequence[str]) -> None:
-        """A member that does not exist (STY-003)."""
+    def unknown(self, name: str, allowed: Sequence[str]) -> None:
+        """Report a field that does not exist (STY-003)."""
         severity = Severity.WARNING if self.report.settings.is_lenient else Severity.ERROR
-        hint = f"Allowed are: {', '.join(known)}." if known else ""
-        self.problem_of_key(INVALID, f"unknown field {name!r}{guess(name, known)}", name, hint=hint, severity=severity)
+        hint = f"Allowed fields: {', '.join(allowed)}." if allowed else ""
+        self.problem_of_key(
+            INVALID, f"unknown field {name!r}{guess(name, allowed)}", name, hint=hint, severity=severity
+        )
 
-    def warn_unread(self, known: Sequence[str]) -> None:
-        """A step's `with` is free-form (STY-003), but members that its kind does not read have no effect."""
+    def warn_unread(self, allowed: Sequence[str]) -> None:
+        """Warn about members of a step's free-form `with` that its kind does not read (STY-003)."""
         for name, member in self.members():
-            if name not in known:
-                hint = f"Read are: {', '.join(known)}."
-                member.warn(DOUBTFUL, f"has no effect here{guess(name, known)}", hint=hint)
+            if name not in allowed:
+                hint = f"Allowed here: {', '.join(allowed)}."
+                member.warn(DOUBTFUL, f"has no effect here{guess(name, allowed)}", hint=hint)
 
     def ignore(self) -> None:
-        """A field for Kubernetes alone: checked, kept, without effect (STY-004)."""
+        """Record a field that only Kubernetes uses: it is checked and kept, but has no effect (STY-004)."""
         self.report.ignored.append(self.path)
 
     def is_object(self) -> bool:
@@ -75,5 +78,5 @@ class Cursor(documents.Cursor[Report], frozen=True):
 
 def listed(words: Iterable[str]) -> str:
     """`a, b or c`."""
-    *some, last = words
-    return f"{', '.join(some)} or {last}" if some else last
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last

@@ -1,11 +1,11 @@
-"""Engrams and their templates (STY-044), and what Impulses have in common with them."""
+"""Engrams and their templates (STY-044), and the checks that Impulses share with them."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from perdure.dialects.story.document import templates
 from perdure.dialects.story.document.context import CheckContext, ResourceCase
-from perdure.dialects.story.document.cursor import INVALID, Cursor
+from perdure.dialects.story.document.cursor import INVALID, REFUSED, Cursor
 from perdure.dialects.story.document.policies import MODES, OVERRIDES, POLICY, SECRETS, TEMPLATE_EXECUTION
 from perdure.dialects.story.document.shapes import (
     BooleanShape,
@@ -73,18 +73,23 @@ ENGRAM = FieldsShape(
 
 
 def validate_template(case: ResourceCase) -> None:
-    """STY-009: what its annotations say of its code."""
+    """Check the annotations that say where the template's code is (STY-009)."""
     for name, problem in engram_code.problems(case.resource):
         case.root.at("metadata", "annotations", f"{engram_code.PREFIX}{name}").problem(INVALID, problem)
-    if engram_code.place_of(case.resource) == engram_code.CONTAINER:
+    place = engram_code.place_of(case.resource)
+    if place is not None and (refusal := case.context.known.refusal(place, "default")) is not None:
+        case.root.at("metadata", "annotations").problem(
+            REFUSED, refusal, hint="An operator can allow it; see docs/security.md."
+        )
+    if place == engram_code.CONTAINER:
         report = case.root.report
         report.ignored[:] = [path for path in report.ignored if path != ("spec", "image")]
 
 
 def validate_engram(case: ResourceCase) -> None:
-    """STY-044"""
-    cursor, around = case.spec, case.context
-    template = find_template(cursor, "EngramTemplate", around)
+    """Validate an Engram against its template (STY-044)."""
+    cursor, context = case.spec, case.context
+    template = find_template(cursor, "EngramTemplate", context)
     templates.check(cursor.at("with"), template_roots.BATCH)
     templates.check(cursor.at("overrides", "cache", "key"), template_roots.CACHE_KEY)
     templates.check(cursor.at("executionPolicy", "cache", "key"), template_roots.CACHE_KEY)
@@ -92,63 +97,67 @@ def validate_engram(case: ResourceCase) -> None:
         return
     mode = cursor.at("mode")
     check_mode(mode if mode.value else cursor, mode.value or "job", template)
-    check_settings(cursor.at("with"), template, around)
+    check_settings(cursor.at("with"), template, context)
     check_secrets(cursor, template)
 
 
-def find_template(cursor: Cursor, kind: str, around: CheckContext) -> Resource | None:
-    """The template an Engram or Impulse is made from; reports when there is none, or another version of it."""
-    at = cursor.at("templateRef")
-    target = read_reference(at.value, "")
+def find_template(cursor: Cursor, kind: str, context: CheckContext) -> Resource | None:
+    """The template of an Engram or Impulse; reports a missing template or another version."""
+    reference = cursor.at("templateRef")
+    target = read_reference(reference.value, "")
     if target is None:
         cursor.problem(INVALID, "spec.templateRef.name is required")
         return None
-    found = around.find(kind, target)
-    if found is None:
-        at.problem(
-            INVALID, f"{kind} '{target.name}' not found", hint="Apply it with the others, or load what registers it."
+    template = context.find(kind, target)
+    if template is None:
+        reference.problem(
+            INVALID,
+            f"{kind} '{target.name}' not found",
+            hint="Apply it together with the others, or load the code that registers it.",
         )
-    elif (misfit := target.misfit(kind, found)) is not None:
-        at.problem(INVALID, misfit)
-    return found
+    elif (misfit := target.misfit(kind, template)) is not None:
+        reference.problem(INVALID, misfit)
+    return template
 
 
 def check_mode(cursor: Cursor, mode: Any, template: Resource) -> None:
     supported = spec_of(template).get("supportedModes")
     if isinstance(supported, list) and mode in MODES and mode not in supported:
-        known = ", ".join(map(str, supported))
-        cursor.problem(INVALID, f"workload mode {shown(mode)} is not supported by template (supportedModes: {known})")
+        names = ", ".join(map(str, supported))
+        cursor.problem(INVALID, f"workload mode {shown(mode)} is not supported by template (supportedModes: {names})")
 
 
-def check_settings(cursor: Cursor, template: Resource, around: CheckContext) -> None:
-    given = {} if cursor.value is None else cursor.value
-    if not isinstance(given, dict):
+def check_settings(cursor: Cursor, template: Resource, context: CheckContext) -> None:
+    config = {} if cursor.value is None else cursor.value
+    if not isinstance(config, dict):
         return
-    size, most = len(jsontext.encode(given)), around.settings.max_inline_size
+    size, most = len(jsontext.encode(config)), context.settings.max_inline_size
     if size > most:
         cursor.problem(INVALID, f"{cursor.spelled} too large ({size} bytes > {most})")
-    check_fit(cursor, given, spec_of(template).get("configSchema"), "config")
+    check_fit(cursor, config, spec_of(template).get("configSchema"), "config")
 
 
-def check_fit(cursor: Cursor, given: Mapping[str, Any], schema: Any, what: str, before: str = "") -> None:
-    """Whether some data can fit a schema of the template, whatever the templates in them will turn out to be."""
+def check_fit(cursor: Cursor, data: Mapping[str, Any], schema: Any, schema_name: str, prefix: str = "") -> None:
+    """Whether data can fit a schema of the template, whatever the templates in it will evaluate to."""
     if schema is None:
         return
     compiled = compiled_schema(schema)
     if isinstance(compiled, str):
-        return  # told where the schema stands
-    for misfit in compiled.static_misfits(compiled.complete(given)):
-        cursor.at(*misfit.path).problem(INVALID, f"{before}the template's {what} schema refuses it: {misfit}")
+        return  # reported at the schema itself
+    for misfit in compiled.static_misfits(compiled.complete(data)):
+        cursor.at(*misfit.path).problem(
+            INVALID, f"{prefix}the template's {schema_name} schema does not accept this value: {misfit}"
+        )
 
 
 def check_secrets(cursor: Cursor, template: Resource) -> None:
-    known = spec_of(template).get("secretSchema")
-    known = known if isinstance(known, dict) else {}
-    given = cursor.at("secrets").value
-    given = given if isinstance(given, dict) else {}
-    for name, definition in known.items():
-        if isinstance(definition, dict) and definition.get("required") is True and not given.get(name):
+    declared = spec_of(template).get("secretSchema")
+    declared = declared if isinstance(declared, dict) else {}
+    secrets = cursor.at("secrets").value
+    secrets = secrets if isinstance(secrets, dict) else {}
+    for name, definition in declared.items():
+        if isinstance(definition, dict) and definition.get("required") is True and not secrets.get(name):
             cursor.problem(INVALID, f"secret {shown(name)} is required by the template")
-    for name in given:
-        if name not in known:
+    for name in secrets:
+        if name not in declared:
             cursor.at("secrets", name).problem(INVALID, f"secret {shown(name)} is not in the template's secretSchema")

@@ -1,8 +1,15 @@
 """Impulses and their templates (STY-045)."""
 
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.context import CheckContext, ResourceCase
-from perdure.dialects.story.document.cursor import INVALID, NOT_FOUND, STORY_REFERENCE, Cursor
+from perdure.dialects.story.document.context import ResourceCase
+from perdure.dialects.story.document.cursor import INVALID, Cursor
+from perdure.dialects.story.document.document_references import (
+    DOCUMENT_REFERENCE,
+    ON_FAILURE,
+    check_failure_hook,
+    check_schedule_hooks,
+    check_target,
+)
 from perdure.dialects.story.document.engrams import (
     REQUIRED,
     TEMPLATE,
@@ -24,11 +31,11 @@ from perdure.dialects.story.document.shapes import (
     TextShape,
 )
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
-from perdure.dialects.story.resources.resource import read_reference, spec_of
-from perdure.dialects.story.triggers.cron import BadSchedule
+from perdure.dialects.story.resources.resource import spec_of
 from perdure.dialects.story.triggers.schedules import TEMPLATE as CRON
 from perdure.dialects.story.triggers.schedules import read_schedules
 from perdure.dialects.story.values import template_roots
+from perdure.expressions.cron import BadSchedule
 
 IMPULSE_TEMPLATE = FieldsShape(
     {**TEMPLATE, "contextSchema": JsonSchemaShape("context"), "deliveryPolicy": DELIVERY}, REQUIRED
@@ -39,6 +46,8 @@ IMPULSE = FieldsShape(
         "version": TextShape(most=64),
         "templateRef": ReferenceShape(),
         "storyRef": ReferenceShape(),
+        "documentRef": DOCUMENT_REFERENCE,
+        "onFailure": ON_FAILURE,
         "with": ObjectShape(),
         "secrets": SECRETS,
         "mapping": ObjectShape(),
@@ -66,10 +75,11 @@ def validate_impulse_template(case: ResourceCase) -> None:
 
 
 def validate_impulse(case: ResourceCase) -> None:
-    """STY-045"""
-    cursor, around = case.spec, case.context
-    template = find_template(cursor, "ImpulseTemplate", around)
-    _target(cursor, case.namespace, around)
+    """Validate an Impulse against its template (STY-045)."""
+    cursor, context = case.spec, case.context
+    template = find_template(cursor, "ImpulseTemplate", context)
+    check_target(cursor, case.namespace, context)
+    check_failure_hook(cursor.at("onFailure"), case.namespace, context)
     mode = cursor.at("workload", "mode")
     if mode.value == "job":
         mode.problem(INVALID, "spec.workload.mode must not be 'job' for Impulse (must be always-on)")
@@ -79,51 +89,37 @@ def validate_impulse(case: ResourceCase) -> None:
     refuse_secrets(cursor.at("mapping"))
     _delivery(cursor.at("deliveryPolicy"))
     if template is not None:
-        check_settings(cursor.at("with"), template, around)
+        check_settings(cursor.at("with"), template, context)
         check_secrets(cursor, template)
     if template is not None and spec_of(template) == spec_of(CRON):
         try:
             read_schedules(case.resource)
         except BadSchedule as refusal:
             cursor.at("with").problem(INVALID, str(refusal))
-
-
-def _target(cursor: Cursor, namespace: str, around: CheckContext) -> None:
-    at = cursor.at("storyRef")
-    target = read_reference(at.value, namespace)
-    if target is None:
-        cursor.problem(STORY_REFERENCE, "spec.storyRef.name is required")
-        return
-    if not around.may_name(at, "Impulse", namespace, "Story", target, STORY_REFERENCE):
-        return
-    found = around.find("Story", target)
-    if found is None:
-        at.warn(NOT_FOUND, f"there is no Story '{target.key}' yet: triggers will wait for it")
-    elif (misfit := target.misfit("Story", found)) is not None:
-        at.warn(STORY_REFERENCE, misfit)
+        check_schedule_hooks(cursor, case.namespace, context)
 
 
 def _delivery(cursor: Cursor) -> None:
-    """How triggers are told apart and tried again (STY-045)."""
+    """Check the rules for deduplicating and retrying triggers (STY-045)."""
     mode, key = cursor.at("dedupe", "mode").value, cursor.at("dedupe", "keyTemplate")
     has_key = isinstance(key.value, str) and bool(key.value.strip())
     if mode == "key" and not has_key:
-        cursor.at("dedupe").problem(INVALID, "keyTemplate is required when mode is key")
+        cursor.at("dedupe").problem(INVALID, f"{key.spelled} is required when mode is key")
     elif mode != "key" and has_key:
-        key.problem(INVALID, "keyTemplate is only allowed when mode is key")
+        key.problem(INVALID, f"{key.spelled} is only allowed when mode is key")
     if has_key:
         templates.check(key, template_roots.TRIGGER_KEY)
-    spans = {}
-    for word in ("baseDelay", "maxDelay"):
-        at = cursor.at("retry", word)
-        if at.value in (None, "") or not isinstance(at.value, str):
+    delays = {}
+    for member in ("baseDelay", "maxDelay"):
+        delay = cursor.at("retry", member)
+        if delay.value in (None, "") or not isinstance(delay.value, str):
             continue
         try:
-            spans[word] = read_duration(at.value)
+            delays[member] = read_duration(delay.value)
         except BadDuration as refusal:
-            at.problem(INVALID, f"invalid {word}: {refusal}")
+            delay.problem(INVALID, f"invalid {member}: {refusal}")
             continue
-        if spans[word] < 0:
-            at.problem(INVALID, f"{word} must not be negative")
-    if 0 < spans.get("maxDelay", 0) < spans.get("baseDelay", 0):
+        if delays[member] < 0:
+            delay.problem(INVALID, f"{member} must not be negative")
+    if 0 < delays.get("maxDelay", 0) < delays.get("baseDelay", 0):
         cursor.at("retry", "maxDelay").problem(INVALID, "maxDelay must not be smaller than baseDelay")

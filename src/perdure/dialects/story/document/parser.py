@@ -1,10 +1,10 @@
-"""The door for whoever has a text: what it declares, what is wrong with it, and what of it can be run.
+"""Parsing and validating the text of resources.
 
-What a text refers to is looked for in the text itself, then beside it and in the catalog, then among what the code
-that is loaded brings along.
+References are looked up in the text itself, then in the validation context (files beside it and the catalog), then
+in the resources that loaded code provides.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perdure.dialects.story.document.cursor import INVALID
@@ -24,13 +24,13 @@ from perdure.dialects.story.resources.resource import (
 )
 from perdure.documents import UnreadableText, read_documents
 from perdure.kernel.problems import Problem, guess
+from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
 
 Find = Callable[[str, str, str], Resource | None]
 Implements = Callable[[str, str], bool]
-
-
 Refusal = Callable[[str, str], str | None]
+DocumentKinds = Callable[[], Mapping[str, ResourceKind]]
 
 
 def _no_refusal(provider: str, namespace: str) -> str | None:
@@ -42,15 +42,21 @@ def _nothing(kind: str, namespace: str, name: str) -> Resource | None:
 
 
 class ContextResources:
-    """The resources known to a check: those of its context, and below them those that loaded code provides."""
+    """The resources known to a check: those of its validation context, then those that loaded code provides."""
 
     def __init__(
-        self, around: ValidationContext, provided: Find, implements: Implements | None, refusal: Refusal = _no_refusal
+        self,
+        around: ValidationContext,
+        provided: Find,
+        implements: Implements | None,
+        refusal: Refusal = _no_refusal,
+        document_kinds: DocumentKinds = dict,
     ) -> None:
         self._around = around
         self._provided = provided
         self._implements = implements
         self.refusal = refusal
+        self.document_kinds = document_kinds
 
     def find(self, kind: str, namespace: str, name: str) -> Resource | None:
         place = "" if RESOURCE_KINDS[kind].is_global else namespace
@@ -62,9 +68,12 @@ class ContextResources:
     def implements(self, template: str, version: str) -> bool | None:
         return None if self._implements is None else self._implements(template, version)
 
+    def find_document(self, kind: ResourceKind, name: str) -> Resource | None:
+        return self._around.find(kind.name, self._around.namespace if kind.has_namespace else "", name)
+
 
 class StoredResources(ResourceIndex):
-    """What requests would replace. Other kinds are judged anew whenever somebody looks at them."""
+    """The stored version of requests. Resources of other kinds are validated without it."""
 
     def __init__(self, around: ValidationContext) -> None:
         super().__init__()
@@ -82,49 +91,56 @@ def parse(
     implements: Implements | None = None,
     settings: Settings = DEFAULTS,
     refusal: Refusal = _no_refusal,
+    document_kinds: DocumentKinds = dict,
 ) -> Validated:
-    """Every problem, and if there are no errors the program `load` makes of the bundle of the Story that is meant."""
+    """Validate a text. If it has no errors, the result contains the program that `load` makes of the chosen Story's
+    bundle.
+    """
     around = around or ValidationContext()
-    known = ContextResources(around, provided, implements, refusal)
-    found = validate(
-        text, known, settings, stored=StoredResources(around), namespace=around.namespace, read=around.reading
+    known = ContextResources(around, provided, implements, refusal, document_kinds)
+    validated = validate(
+        text, known, settings, stored=StoredResources(around), namespace=around.namespace, parsed=around.reading
     )
-    problems = list(found.problems)
-    stories = [resource for resource in found.resources if resource["kind"] == "Story"]
+    problems = list(validated.problems)
+    stories = [resource for resource in validated.resources if resource["kind"] == "Story"]
     story = _chosen(stories, around.chosen)
     if around.chosen and story is None:
         problems.append(_absent(around.chosen, stories))
-    if story is None or found.has_errors:
+    if story is None or validated.has_errors:
         return Validated(None, problems)
-    pinned = bundle(story, ResourceIndex(found.resources, known), settings)
+    pinned = bundle(story, ResourceIndex(validated.resources, known), settings)
     return Validated(load(pinned), problems, pinned, _identity(story))
 
 
-def foresee(text: bytes, around: ValidationContext, provided: Find = _nothing) -> None:
-    """Look up what `parse` will: Engrams and Stories that the text's Stories name in their own namespace."""
+def foresee(text: bytes, context: ValidationContext, provided: Find = _nothing) -> None:
+    """Look up in advance what `parse` will need: Engrams and Stories in the same namespace that the text's Stories
+    name.
+    """
     try:
-        around.reading = read_documents(text)
+        context.reading = read_documents(text)
     except UnreadableText:
         return
-    documents = [one.data for one in around.reading if isinstance(one.data, dict)]
-    resources = [{**one, "metadata": {"namespace": around.namespace, **metadata_of(one)}} for one in documents]
-    shelf = ResourceIndex(resources, ContextResources(around, provided, None))
+    documents = [document.data for document in context.reading if isinstance(document.data, dict)]
+    resources = [
+        {**document, "metadata": {"namespace": context.namespace, **metadata_of(document)}} for document in documents
+    ]
+    index = ResourceIndex(resources, ContextResources(context, provided, None))
     for story in resources:
         if story.get("kind") == "Story":
-            named = {(kind, target.namespace, target.name) for kind, target in references(story)}
-            for kind, namespace, name in sorted(named):
-                found = shelf.find(kind, namespace, name) if namespace == namespace_of(story) else None
-                if found is not None and kind == "Engram":
-                    template_of(found, shelf)
+            targets = {(kind, target.namespace, target.name) for kind, target in references(story)}
+            for kind, namespace, name in sorted(targets):
+                resource = index.find(kind, namespace, name) if namespace == namespace_of(story) else None
+                if resource is not None and kind == "Engram":
+                    template_of(resource, index)
 
 
 def declares(text: bytes, file: str = "") -> list[DeclaredResource]:
-    """The resources of a text that can be told apart, right or wrong."""
+    """The resources that a text declares with kind and name, valid or not."""
     try:
         documents = read_documents(text)
     except UnreadableText:
         return []
-    found = []
+    declared = []
     for document in documents:
         data = document.data
         if (
@@ -134,19 +150,19 @@ def declares(text: bytes, file: str = "") -> list[DeclaredResource]:
             and _is_named(data)
         ):
             kind, namespace, name = key_of(data)
-            found.append(DeclaredResource(kind, namespace, name, tidied(data), line=document.place_of()[0]))
-    return found
+            declared.append(DeclaredResource(kind, namespace, name, tidied(data), line=document.place_of()[0]))
+    return declared
 
 
 def _is_named(data: Resource) -> bool:
-    """A StoryRun may leave it to the engine how its name ends."""
+    """Whether a resource has a name; for a StoryRun, generateName is enough."""
     return bool(name_of(data) or (data["kind"] == "StoryRun" and metadata_of(data).get("generateName")))
 
 
 def _chosen(stories: Sequence[Resource], name: str) -> Resource | None:
-    """The Story to run: the one that is named; else the one that no other in the text starts, or the first."""
+    """The Story to run: the named one; otherwise one that no other Story of the text starts, or the first."""
     if name:
-        return next((story for story in stories if name in (name_of(story), _called(story))), None)
+        return next((story for story in stories if name in (name_of(story), _full_name(story))), None)
     if len(stories) < 2:
         return next(iter(stories), None)
     started = {
@@ -157,15 +173,17 @@ def _chosen(stories: Sequence[Resource], name: str) -> Resource | None:
 
 
 def _absent(name: str, stories: Sequence[Resource]) -> Problem:
-    known = tuple(map(name_of, stories))
-    hint = f"There are: {', '.join(known)}." if known else "There is none."
-    return Problem(INVALID, f"there is no Story {name!r} in this text{guess(name, known)}", line=1, column=1, hint=hint)
+    names = tuple(map(name_of, stories))
+    hint = f"Its Stories: {', '.join(names)}." if names else "It has no Stories."
+    return Problem(INVALID, f"there is no Story {name!r} in this text{guess(name, names)}", line=1, column=1, hint=hint)
 
 
-def _called(story: Resource) -> str:
+def _full_name(story: Resource) -> str:
     return f"{namespace_of(story) or DEFAULT_NAMESPACE}/{name_of(story)}"
 
 
 def _identity(story: Resource) -> bytes:
-    """Starts under one token are the same when Story and version are (STY-148, STY-153), whatever they refer to."""
-    return f"{_called(story)}@{version_of(story)}".encode()
+    """What makes two starts under one token the same: Story and version, regardless of what they refer to (STY-148,
+    STY-153).
+    """
+    return f"{_full_name(story)}@{version_of(story)}".encode()

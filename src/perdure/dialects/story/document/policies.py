@@ -1,4 +1,4 @@
-"""Policies, as the tables of sections 1.4 to 1.6 have them: the same blocks stand in Stories, steps and Engrams."""
+"""Shapes of the policy blocks that Stories, steps and Engrams share (sections 1.4 to 1.6)."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from perdure.dialects.story.document.shapes import (
 )
 
 MODES = ("job", "deployment", "statefulset")
-IN_DOUBT = ("repeat", "hold")  # what becomes of an effect of which nobody knows whether it happened
+IN_DOUBT = ("repeat", "hold")  # what to do with an effect whose outcome is unknown
 BACKOFFS = ("exponential", "linear", "constant")
 
 RETRY = FieldsShape(
@@ -66,7 +66,7 @@ _STORAGE = FieldsShape(
 
 
 class StorageShape(msgspec.Struct, frozen=True):
-    """Where large values go. S3 only where there is a driver for it (STY-007)."""
+    """Where large values are stored. S3 is accepted only if a driver for it is configured (STY-007)."""
 
     def validate(self, cursor: Cursor) -> None:
         _STORAGE.validate(cursor)

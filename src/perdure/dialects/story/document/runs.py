@@ -1,4 +1,4 @@
-"""StoryRuns and StepRuns (STY-047 to 050). The first problem ends the validation: these are written by programs."""
+"""StoryRuns and StepRuns (STY-047 to 050). Programs write these, so validation stops at the first problem."""
 
 from perdure.dialects.story.document.context import ResourceCase
 from perdure.dialects.story.document.cursor import ENGRAM_REFERENCE, INPUT_SCHEMA, INVALID, STORY_REFERENCE, Cursor
@@ -32,7 +32,7 @@ from perdure.dialects.story.values.schemas import BadSchema, CompiledSchema
 from perdure.expressions.gotemplate import RUNTIME, BadStructure, Environment, Structure
 from perdure.kernel import jsontext
 
-# Functions no template may call, looked for where a template need not be right otherwise (STY-050, STY-100).
+# Finds functions that no template may call, in values that need not be valid templates otherwise (STY-050, STY-100).
 
 _ANYTHING = Environment(library=RUNTIME)
 
@@ -105,7 +105,7 @@ def validate_story_run(case: ResourceCase) -> None:
 
 
 def _update(case: ResourceCase, stored: Resource) -> None:
-    """STY-049, and the token of STY-048."""
+    """Check what may change in an existing StoryRun (STY-049), including its token (STY-048)."""
     token = annotations_of(stored).get(TOKEN)
     if token is not None and annotations_of(case.resource).get(TOKEN) != token:
         case.root.at("metadata", "annotations").problem(INVALID, f"annotation {TOKEN} is immutable once set")
@@ -115,11 +115,11 @@ def _update(case: ResourceCase, stored: Resource) -> None:
     if not same(old, new):
         case.spec.problem(INVALID, "spec of a StoryRun is immutable", hint="Only cancelRequested may change, to true.")
     elif was and not is_now:
-        case.spec.problem(INVALID, "spec.cancelRequested cannot be taken back once it is true")
+        case.spec.problem(INVALID, "spec.cancelRequested cannot be reset once it is true")
 
 
 def _token(case: ResourceCase, target: Reference) -> None:
-    """STY-048: what was started under a token is found by it, and only with the same inputs."""
+    """Check name and input hash of a StoryRun that is started under a token (STY-048)."""
     annotations = annotations_of(case.resource)
     token = annotations.get(TOKEN)
     if not isinstance(token, str) or not token:
@@ -127,21 +127,21 @@ def _token(case: ResourceCase, target: Reference) -> None:
     metadata = case.root.at("metadata")
     if metadata.at("generateName").value:
         metadata.at("generateName").problem(INVALID, f"metadata.generateName must be empty when {TOKEN} is set")
-    wanted = run_name(target.namespace, target.name, token)
-    if case.name != wanted:
-        metadata.problem(INVALID, f'metadata.name must be "{wanted}" when {TOKEN} is set, not "{case.name}"')
-    given = annotations.get(INPUT_HASH)
+    expected_name = run_name(target.namespace, target.name, token)
+    if case.name != expected_name:
+        metadata.problem(INVALID, f'metadata.name must be "{expected_name}" when {TOKEN} is set, not "{case.name}"')
+    recorded_hash = annotations.get(INPUT_HASH)
     inputs = case.spec.at("inputs").value
-    if not given:
+    if not recorded_hash:
         metadata.at("annotations").problem(INVALID, f"annotation {INPUT_HASH} is required when {TOKEN} is set")
-    elif isinstance(inputs, dict | None) and not _has_references(inputs) and given != input_hash(inputs):
+    elif isinstance(inputs, dict | None) and not _has_references(inputs) and recorded_hash != input_hash(inputs):
         metadata.at("annotations", INPUT_HASH).problem(
             INVALID, f"annotation {INPUT_HASH} must match the inputs of the StoryRun"
         )
 
 
 def check_beside(case: ResourceCase) -> None:
-    """What the engine notes beside the inputs: members of theirs with a `runID` in addition, and nothing else."""
+    """Check the annotation that the engine writes: some of the inputs, each with an additional `runID`."""
     noted = annotations_of(case.resource).get(BESIDE)
     if noted is None:
         return
@@ -157,19 +157,21 @@ def check_beside(case: ResourceCase) -> None:
     if not is_fit:
         at = case.root.at("metadata", "annotations", BESIDE)
         at.problem(
-            INVALID, f"annotation {BESIDE} is the engine's: an object of inputs with their runID", hint="Leave it out."
+            INVALID,
+            f"annotation {BESIDE} is reserved for the engine (an object of inputs with their runID)",
+            hint="Leave it out.",
         )
 
 
 def _has_references(value: object) -> bool:
-    """Whether part of it lies elsewhere; what it hashes to is only known when that is read (STY-146)."""
+    """Whether part of the value is stored elsewhere; its hash is known only after reading that (STY-146)."""
     if isinstance(value, dict):
         return is_reference(value) or any(map(_has_references, value.values()))
     return isinstance(value, list) and any(map(_has_references, value))
 
 
 def check_inputs(cursor: Cursor, case: ResourceCase, most: int) -> None:
-    """An object within the limit, whose references are well-formed (STY-047)."""
+    """Check the size limit of inputs and the form of references in them (STY-047)."""
     if not isinstance(cursor.value, dict):
         return
     size = len(jsontext.encode(cursor.value))
@@ -182,37 +184,39 @@ def check_inputs(cursor: Cursor, case: ResourceCase, most: int) -> None:
 
 
 def find_pinned(case: ResourceCase, kind: str, cursor: Cursor, target: Reference, code: str) -> Resource | None:
-    """The resource a run object names; reports when it may not, or there is none, or another version of it."""
+    """The resource that a run object names; reports a forbidden reference, a missing resource or another version."""
     referrer = str(case.resource.get("kind"))
     if not case.context.may_name(cursor, referrer, case.namespace, kind, target, code):
         return None
     word = kind.lower()
-    found = case.context.find(kind, target)
-    if found is None:
+    resource = case.context.find(kind, target)
+    if resource is None:
         cursor.problem(INVALID, f"referenced {word} '{target.key}' not found")
-    elif (misfit := target.misfit(f"referenced {word}", found)) is not None:
+    elif (misfit := target.misfit(f"referenced {word}", resource)) is not None:
         cursor.problem(INVALID, misfit)
-    return found
+    return resource
 
 
 def _fits(cursor: Cursor, story: Resource) -> None:
-    """STY-210: what the Story asks for, once its defaults are filled in. References are read later."""
+    """Check the inputs, with the Story's defaults filled in, against its schema (STY-210). References are checked
+    later.
+    """
     schema = spec_of(story).get("inputsSchema")
-    given = {} if cursor.value is None else cursor.value
-    if schema is None or not isinstance(given, dict):
+    inputs = {} if cursor.value is None else cursor.value
+    if schema is None or not isinstance(inputs, dict):
         return
     try:
         compiled = CompiledSchema(schema)
     except BadSchema:
-        return  # told where the schema stands
-    whole = compiled.complete(given)
-    misfits = compiled.static_misfits(whole) if _has_references(whole) else compiled.misfits(whole)
+        return  # reported at the schema itself
+    completed = compiled.complete(inputs)
+    misfits = compiled.static_misfits(completed) if _has_references(completed) else compiled.misfits(completed)
     for misfit in misfits:
         cursor.at(*misfit.path).problem(INPUT_SCHEMA, f"StoryRun inputs failed schema validation: {misfit}")
 
 
 def validate_step_run(case: ResourceCase) -> None:
-    """STY-050"""
+    """Validate a StepRun (STY-050)."""
     spec = case.spec
     size = len(jsontext.encode(case.resource))
     if size > LARGEST:
@@ -230,7 +234,7 @@ def validate_step_run(case: ResourceCase) -> None:
 def _work(case: ResourceCase, run: Reference | None) -> None:
     spec = case.spec
     if case.stored is not None:
-        _one_step(case, case.stored)
+        _same_step(case, case.stored)
     if run is not None:
         case.context.may_name(spec.at("storyRunRef"), "StepRun", case.namespace, "StoryRun", run, "ValidationFailed")
     engram = read_reference(spec.at("engramRef").value, case.namespace)
@@ -240,13 +244,13 @@ def _work(case: ResourceCase, run: Reference | None) -> None:
     check(spec.at("input"))
 
 
-def _one_step(case: ResourceCase, stored: Resource) -> None:
-    """STY-014: one name, one step of one run."""
+def _same_step(case: ResourceCase, stored: Resource) -> None:
+    """A StepRun's name stands for one step of one run (STY-014)."""
     old, new = spec_of(stored), spec_of(case.resource)
-    runs = [read_reference(one.get("storyRunRef"), case.namespace) for one in (old, new)]
+    runs = [read_reference(spec.get("storyRunRef"), case.namespace) for spec in (old, new)]
     if runs[0] != runs[1] or old.get("stepId") != new.get("stepId"):
-        held = runs[0].key if runs[0] is not None else ""
-        case.spec.problem(INVALID, f"the name is held by step '{old.get('stepId')}' of run '{held}'")
+        owner = runs[0].key if runs[0] is not None else ""
+        case.spec.problem(INVALID, f"the name is already used by step '{old.get('stepId')}' of run '{owner}'")
 
 
 def _status(case: ResourceCase) -> None:
@@ -260,7 +264,7 @@ def _status(case: ResourceCase) -> None:
 
 
 def check_generation(case: ResourceCase) -> None:
-    """Observed generations never decrease (STY-050)."""
+    """Check that the observed generation never decreases (STY-050)."""
     now = case.root.at("status", "observedGeneration")
     before = ((case.stored or {}).get("status") or {}).get("observedGeneration")
     if isinstance(before, int) and isinstance(now.value, int) and now.value < before:

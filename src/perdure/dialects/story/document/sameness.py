@@ -1,12 +1,12 @@
-"""Whether two specs mean the same (STY-020): order of members, nulls and the spelling of numbers do not count."""
+"""Whether two specs are equivalent (STY-020), ignoring the order of members, nulls and the spelling of numbers."""
 
 from typing import Any
 
 
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        names = {name for pair in (one, other) for name in pair if pair[name] is not None}
-        return all(same(one.get(name), other.get(name)) for name in names)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
+def same(first: Any, second: Any) -> bool:
+    if isinstance(first, dict) and isinstance(second, dict):
+        names = {name for pair in (first, second) for name in pair if pair[name] is not None}
+        return all(same(first.get(name), second.get(name)) for name in names)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(same, first, second))
+    return isinstance(first, bool) is isinstance(second, bool) and bool(first == second)

@@ -1,25 +1,36 @@
-"""References to secrets and config maps, where a document may not have them (STY-283)."""
+"""Checks for references to secrets and config maps where they are not allowed (STY-283)."""
 
 from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.values.references import CONFIG, SECRET, places
 from perdure.expressions.gotemplate import is_template
 from perdure.kernel import jsontext
 
-HINT = "They count in `with` of steps with a `ref`, of Engrams and of templates, as texts without templates."
+HINT = (
+    "They are allowed in `with` of steps with a `ref`, of Engrams and of templates, as plain strings without templates."
+)
 
 
-def refuse_secrets(cursor: Cursor, before: str = "") -> None:
-    """Where a reference would become data of a run: the value that it stands for would be recorded."""
+def refuse_secrets(cursor: Cursor, prefix: str = "") -> None:
+    """Report references in a place whose value becomes data of the run: the secret would be recorded."""
     for path in places(cursor.value, is_written=False):
-        at = cursor.at(*path)
-        name = CONFIG if CONFIG in at.value else SECRET
-        at.problem(INVALID, f"{before}{name} would become data here", hint=HINT)
+        reference = cursor.at(*path)
+        name = CONFIG if CONFIG in reference.value else SECRET
+        reference.problem(
+            INVALID, f"{prefix}{name} is not allowed here: its value would become data of the run", hint=HINT
+        )
 
 
-def refuse_computed(cursor: Cursor, before: str = "") -> None:
-    """A name that a template gives comes from data, and data name no secret."""
+def refuse_computed(cursor: Cursor, prefix: str = "") -> None:
+    """Report references inside templates: data must not choose a secret, and what a template reads becomes data."""
+    allowed = set(places(cursor.value))
     for path in places(cursor.value, is_written=False):
-        at = cursor.at(*path)
-        if is_template(jsontext.encode(at.value).decode()):
-            name = CONFIG if CONFIG in at.value else SECRET
-            at.problem(INVALID, f"{before}{name} must be written out: a template would let data name it", hint=HINT)
+        if path in allowed:
+            continue
+        reference = cursor.at(*path)
+        name = CONFIG if CONFIG in reference.value else SECRET
+        if is_template(jsontext.encode(reference.value).decode()):
+            reference.problem(
+                INVALID, f"{prefix}{name} must not be a template: data must not choose the name", hint=HINT
+            )
+        else:
+            reference.problem(INVALID, f"{prefix}{name} is not allowed here: templates cannot read secrets", hint=HINT)

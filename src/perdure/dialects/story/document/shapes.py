@@ -1,6 +1,7 @@
-"""The form of values: what each may be, told with its place when it is not, and the one way to keep it.
+"""Shapes of values: what a field may contain, and its normal form.
 
-`validate` reports, `tidy` gives the value as it is kept: null members are no members, a bare name is a reference.
+`validate` reports problems; `tidy` returns the value as it is stored: null members are dropped, and a bare name
+becomes a reference.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.problems import guess
 
 NAME = lazy_regex(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-NAME_RULE = "small letters, digits and dashes, with a letter or digit at both ends"
+NAME_RULE = "lowercase letters, digits and dashes, with a letter or digit at both ends"
 
 
 class Shape(Protocol):
@@ -26,7 +27,7 @@ class Shape(Protocol):
 
 
 class _Plain:
-    """Kept as it is."""
+    """A shape whose values are stored unchanged."""
 
     __slots__ = ()
 
@@ -40,7 +41,7 @@ class TextShape(_Plain, msgspec.Struct, frozen=True):
 
     def validate(self, cursor: Cursor) -> None:
         if not isinstance(cursor.value, str):
-            cursor.problem(INVALID, f"must be a text, not {shown(cursor.value)}")
+            cursor.problem(INVALID, f"must be a string, not {shown(cursor.value)}")
         elif len(cursor.value.strip()) < self.least:
             cursor.problem(INVALID, "must not be empty")
         elif self.most is not None and len(cursor.value) > self.most:
@@ -71,7 +72,7 @@ class IntegerShape(_Plain, msgspec.Struct, frozen=True):
     def validate(self, cursor: Cursor) -> None:
         value = cursor.value
         if isinstance(value, bool) or not isinstance(value, int):
-            cursor.problem(INVALID, f"must be a whole number, not {shown(value)}")
+            cursor.problem(INVALID, f"must be an integer, not {shown(value)}")
         elif self.least is not None and self.most is not None and not self.least <= value <= self.most:
             cursor.problem(INVALID, f"must be between {self.least} and {self.most}, not {value}")
         elif self.least is not None and value < self.least:
@@ -85,48 +86,48 @@ class BooleanShape(_Plain, msgspec.Struct, frozen=True):
 
 
 class ChoiceShape(_Plain, msgspec.Struct, frozen=True):
-    """A word of a few; `other` are further ones kept as the word they stand for. Blank is absent."""
+    """One of a few values. `other` maps accepted aliases to the stored value. Blank means absent."""
 
     words: tuple[str, ...]
     other: tuple[tuple[str, str], ...] = ()
 
     def validate(self, cursor: Cursor) -> None:
-        known = (*self.words, *(word for word, _ in self.other))
-        if cursor.value in known or cursor.value == "":
+        allowed = (*self.words, *(word for word, _ in self.other))
+        if cursor.value in allowed or cursor.value == "":
             return
-        near = guess(cursor.value, known) if isinstance(cursor.value, str) else ""
-        cursor.problem(INVALID, f"unsupported value {shown(cursor.value)} (expected {listed(known)}){near}")
+        near = guess(cursor.value, allowed) if isinstance(cursor.value, str) else ""
+        cursor.problem(INVALID, f"unsupported value {shown(cursor.value)} (expected {listed(allowed)}){near}")
 
     def tidy(self, value: Any) -> Any:
         return dict(self.other).get(value, value) if isinstance(value, str) else value
 
 
 class DurationShape(_Plain, msgspec.Struct, frozen=True):
-    """A duration that the run passes over when it is none (STY-127, STY-133): worth a warning."""
+    """A duration that a run ignores if it is invalid (STY-127, STY-133), so an invalid one is only a warning."""
 
     def validate(self, cursor: Cursor) -> None:
         if not isinstance(cursor.value, str):
-            cursor.problem(INVALID, f"must be a text such as 30s, not {shown(cursor.value)}")
+            cursor.problem(INVALID, f"must be a string such as 30s, not {shown(cursor.value)}")
             return
         try:
             read_duration(cursor.value)
         except BadDuration as refusal:
-            cursor.warn(DOUBTFUL, f"{refusal}: it is passed over")
+            cursor.warn(DOUBTFUL, f"{refusal}; it is ignored")
 
 
 class TimestampShape(_Plain, msgspec.Struct, frozen=True):
-    """An instant as RFC 3339 has it."""
+    """A timestamp in RFC 3339 format."""
 
     def validate(self, cursor: Cursor) -> None:
         if read_timestamp(cursor.value) is None:
             cursor.problem(INVALID, f"must be a time such as 2026-01-31T12:00:00Z, not {shown(cursor.value)}")
 
 
-def read_timestamp(written: Any) -> datetime | None:
-    if not isinstance(written, str) or not _MOMENT.fullmatch(written):
+def read_timestamp(text: Any) -> datetime | None:
+    if not isinstance(text, str) or not _MOMENT.fullmatch(text):
         return None
     try:
-        return datetime.fromisoformat(written)
+        return datetime.fromisoformat(text)
     except ValueError:
         return None
 
@@ -142,14 +143,14 @@ class AnyShape(_Plain, msgspec.Struct, frozen=True):
 
 
 class ObjectShape(_Plain, msgspec.Struct, frozen=True):
-    """Free-form, but an object."""
+    """A free-form object."""
 
     def validate(self, cursor: Cursor) -> None:
         cursor.is_object()
 
 
 class JsonSchemaShape(_Plain, msgspec.Struct, frozen=True):
-    """A schema; `what` it is of stands in the message (STY-039)."""
+    """A JSON schema (STY-039). `what` names it in messages."""
 
     what: str
 
@@ -173,11 +174,11 @@ class ListShape(msgspec.Struct, frozen=True):
         if count < self.least or (self.most is not None and count > self.most):
             bounds = f"between {self.least} and {self.most}" if self.most is not None else f"at least {self.least}"
             cursor.problem(INVALID, f"must have {bounds} items, not {count}")
-        for one in cursor.items():
-            self.item.validate(one)
+        for item in cursor.items():
+            self.item.validate(item)
 
     def tidy(self, value: Any) -> Any:
-        return [self.item.tidy(one) for one in value] if isinstance(value, list) else value
+        return [self.item.tidy(item) for item in value] if isinstance(value, list) else value
 
 
 class MapShape(msgspec.Struct, frozen=True):
@@ -185,15 +186,15 @@ class MapShape(msgspec.Struct, frozen=True):
 
     def validate(self, cursor: Cursor) -> None:
         if cursor.is_object():
-            for _, one in cursor.members():
-                self.member.validate(one)
+            for _, member in cursor.members():
+                self.member.validate(member)
 
     def tidy(self, value: Any) -> Any:
-        return {name: self.member.tidy(one) for name, one in value.items()} if isinstance(value, dict) else value
+        return {name: self.member.tidy(member) for name, member in value.items()} if isinstance(value, dict) else value
 
 
 class FieldsShape(msgspec.Struct, frozen=True):
-    """An object of known members. Null is absent, as everywhere in Kubernetes."""
+    """An object with known members. Null means absent, as everywhere in Kubernetes."""
 
     members: Mapping[str, Shape]
     required: Sequence[str] = ()
@@ -204,12 +205,12 @@ class FieldsShape(msgspec.Struct, frozen=True):
         for name in self.required:
             if cursor.value.get(name) is None:
                 cursor.problem(INVALID, f"{cursor.at(name).spelled} is required")
-        for name, one in cursor.members():
+        for name, member in cursor.members():
             shape = self.members.get(name)
             if shape is None:
                 cursor.unknown(name, tuple(self.members))
-            elif one.value is not None:
-                shape.validate(one)
+            elif member.value is not None:
+                shape.validate(member)
 
     def tidy(self, value: Any) -> Any:
         if not isinstance(value, dict):
@@ -222,7 +223,7 @@ class FieldsShape(msgspec.Struct, frozen=True):
 
 
 class KubernetesShape(msgspec.Struct, frozen=True):
-    """A field that only means something to Kubernetes (STY-004)."""
+    """A field that only Kubernetes uses (STY-004)."""
 
     shape: Shape = ObjectShape()
 
@@ -235,7 +236,7 @@ class KubernetesShape(msgspec.Struct, frozen=True):
 
 
 class EitherShape(msgspec.Struct, frozen=True):
-    """One of two forms."""
+    """One of two shapes."""
 
     first: Shape
     second: Shape
@@ -259,15 +260,15 @@ REFERENCE = FieldsShape(
 
 
 class ReferenceShape(msgspec.Struct, frozen=True):
-    """A name alone, or an object with one (STY-002). That there is a name is checked where its sentence is known."""
+    """A name, or an object with a name (STY-002). The caller reports a missing name, with its own message."""
 
     def validate(self, cursor: Cursor) -> None:
         if isinstance(cursor.value, str):
             if cursor.value.strip():
                 NameShape(253).validate(cursor)
         elif isinstance(cursor.value, dict):
-            written = {name: member for name, member in cursor.value.items() if member != ""}
-            REFERENCE.validate(Cursor(cursor.report, written, cursor.path))
+            members = {name: member for name, member in cursor.value.items() if member != ""}
+            REFERENCE.validate(Cursor(cursor.report, members, cursor.path))
         else:
             cursor.problem(INVALID, f"must be a name or an object with one, not {shown(cursor.value)}")
 

@@ -1,4 +1,4 @@
-"""A Story as a whole (section 2.1)."""
+"""Validation of a whole Story (section 2.1)."""
 
 from typing import Any
 
@@ -24,7 +24,6 @@ from perdure.dialects.story.plan.step_graph import BLOCKS, StepGraph
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
 from perdure.dialects.story.resources.resource import Resource
 from perdure.dialects.story.values import template_roots
-from perdure.expressions.gotemplate.aliases import find_aliased
 from perdure.kernel import jsontext
 from perdure.kernel.problems import guess
 
@@ -77,7 +76,7 @@ STORY = FieldsShape(
 
 
 def too_large(resource: Resource) -> str | None:
-    """The one problem that is told alone (STY-019, STY-022)."""
+    """The size problem, which is reported alone (STY-019, STY-022)."""
     size = len(jsontext.encode(resource))
     return f"story size of {size} bytes exceeds maximum allowed size of {LARGEST} bytes" if size > LARGEST else None
 
@@ -86,98 +85,104 @@ def validate_story(case: ResourceCase) -> None:
     _validate_spec(case.spec, case.name, case.namespace, case.context)
 
 
-def _validate_inline(cursor: Cursor, name: str, tale: StoryContext) -> None:
-    """A Story written inside of a step (STY-271): it is started as any other, so it is judged as any other."""
+def _validate_inline(cursor: Cursor, name: str, story: StoryContext) -> None:
+    """Validate a Story that is written inside a step (STY-271); it is started like any other Story."""
     STORY.validate(cursor)
-    _validate_spec(cursor, name, tale.namespace, tale.context)
+    _validate_spec(cursor, name, story.namespace, story.context)
     if cursor.value.get("pattern") in ("streaming", "realtime"):
-        cursor.at("pattern").problem(INVALID, "a Story inside of a step must be a batch story")
+        cursor.at("pattern").problem(INVALID, "a Story inside a step must be a batch story")
 
 
-def _validate_spec(cursor: Cursor, name: str, namespace: str, around: CheckContext) -> None:
+def _validate_spec(cursor: Cursor, name: str, namespace: str, context: CheckContext) -> None:
     spec = cursor.value
     graph = StepGraph(spec)
     transports = tuple(_transports(cursor, graph))
     is_streaming = spec.get("pattern") in ("streaming", "realtime")
-    tale = StoryContext(name, namespace, is_streaming, graph, transports, around, _validate_inline)
+    story = StoryContext(
+        name, namespace, is_streaming, graph, transports, context, _validate_inline, spec.get("inputsSchema")
+    )
     _names(cursor)
     for block in BLOCKS:
         for step in cursor.at(block).items():
-            validate_step(step, block, tale)
+            validate_step(step, block, story)
         if cycle := graph.cycle(block):
             steps = ", ".join(cycle)
             cursor.at(block).problem(INVALID, f"{block} contains a dependency cycle involving step(s): {steps}")
-    _output(cursor.at("output"), graph, around)
-    _policy(cursor.at("policy"), graph, around)
+    _output(cursor.at("output"), story)
+    _policy(cursor.at("policy"), graph, context)
     if spec.get("concurrency") is not None and not is_streaming:
-        cursor.at("concurrency").warn(DOUBTFUL, "spec.concurrency is for streaming stories: it has no effect here")
+        cursor.at("concurrency").warn(
+            DOUBTFUL, "spec.concurrency only applies to streaming stories and has no effect here"
+        )
 
 
 def _names(cursor: Cursor) -> None:
-    """STY-024: once over the three blocks, branches included."""
-    seen: set[str] = set()
+    """Check that step names are unique over the three blocks, branches included (STY-024)."""
+    names: set[str] = set()
     for block in BLOCKS:
         for step in cursor.at(block).items():
-            for one in (step, *branches_at(step)):
-                name = one.value.get("name") if isinstance(one.value, dict) else None
+            for named_step in (step, *branches_at(step)):
+                name = named_step.value.get("name") if isinstance(named_step.value, dict) else None
                 if not isinstance(name, str):
                     continue
-                if name in seen:
-                    one.at("name").problem(INVALID, f"duplicate step name '{name}'")
-                seen.add(name)
+                if name in names:
+                    named_step.at("name").problem(INVALID, f"duplicate step name '{name}'")
+                names.add(name)
 
 
-def _output(cursor: Cursor, graph: StepGraph, around: CheckContext) -> None:
+def _output(cursor: Cursor, story: StoryContext) -> None:
     if cursor.value is None:
         return
-    check_size(cursor, "output", around.settings.max_with_bytes)
+    check_size(cursor, "output", story.context.settings.max_with_bytes)
     refuse_secrets(cursor)
-    visible = graph.visible("finally")
-    for written in sorted(templates.check(cursor, template_roots.OUTPUT).steps):
-        if find_aliased(visible, written) is None:
-            near = guess(written, tuple(visible))
-            cursor.warn(DOUBTFUL, f"the output references unknown step '{written}' in a template{near}")
+    visible = story.graph.visible("finally")
+    references = templates.check(cursor, template_roots.OUTPUT)
+    story.check_inputs(cursor, references.members("inputs"))
+    for step_name in sorted(references.steps):
+        if story.graph.find("finally", step_name) is None:
+            near = guess(step_name, tuple(visible))
+            cursor.warn(DOUBTFUL, f"the output references unknown step '{step_name}' in a template{near}")
 
 
-def _policy(cursor: Cursor, graph: StepGraph, around: CheckContext) -> None:
-    for word in ("story", "step", "gracefulShutdownTimeout"):
-        span = cursor.at("timeouts", word)
-        if not isinstance(span.value, str) or not span.value.strip():
+def _policy(cursor: Cursor, graph: StepGraph, context: CheckContext) -> None:
+    for field in ("story", "step", "gracefulShutdownTimeout"):
+        timeout = cursor.at("timeouts", field)
+        if not isinstance(timeout.value, str) or not timeout.value.strip():
             continue
         try:
-            length = read_duration(span.value)
+            duration = read_duration(timeout.value)
         except BadDuration as refusal:
-            span.problem(INVALID, str(refusal))
+            timeout.problem(INVALID, str(refusal))
             continue
-        if length < 0 or (length == 0 and word != "gracefulShutdownTimeout"):
-            span.problem(INVALID, "duration must be positive")
-    given = cursor.at("with")
-    if given.value is not None:
-        check_size(given, "policy.with", around.settings.max_with_bytes)
-        templates.check(given, template_roots.BATCH)
+        if duration < 0 or (duration == 0 and field != "gracefulShutdownTimeout"):
+            timeout.problem(INVALID, "duration must be positive")
+    with_block = cursor.at("with")
+    if with_block.value is not None:
+        check_size(with_block, "policy.with", context.settings.max_with_bytes)
+        templates.check(with_block, template_roots.BATCH)
     templates.check(cursor.at("execution", "cache", "key"), template_roots.CACHE_KEY)
 
 
 def _transports(cursor: Cursor, graph: StepGraph) -> dict[str, Any]:
-    """STY-040"""
+    """Check the transports that a Story declares (STY-040)."""
     declared: dict[str, Any] = {}
-    for one in cursor.at("transports").items():
-        if not isinstance(one.value, dict):
+    for transport in cursor.at("transports").items():
+        if not isinstance(transport.value, dict):
             continue
-        name = one.value.get("name")
+        name = transport.value.get("name")
         if not isinstance(name, str) or not name.strip():
-            one.problem(INVALID, "a transport must have a name")
+            transport.problem(INVALID, "a transport must have a name")
         elif name in declared:
-            one.at("name").problem(
+            transport.at("name").problem(
                 INVALID, f"transport name {shown(name)} is duplicated; names must be unique per story"
             )
         else:
-            NameShape().validate(one.at("name"))
-            declared[name] = one.value
-        target = one.value.get("transportRef")
+            NameShape().validate(transport.at("name"))
+            declared[name] = transport.value
+        target = transport.value.get("transportRef")
         if target is None or (isinstance(target, str) and not target.strip()):
-            one.problem(INVALID, f"transport '{name or ''}' must set transportRef")
-        settings = one.at("streaming")
+            transport.problem(INVALID, f"transport '{name or ''}' must set transportRef")
+        settings = transport.at("streaming")
         if isinstance(settings.value, dict):
             streaming.check(settings, tuple(graph.nodes))
     return declared

@@ -1,4 +1,4 @@
-"""The streaming settings of Transports and of Stories' transports (section 15, STY-040)."""
+"""Streaming settings of Transports and of the transports of Stories (section 15, STY-040)."""
 
 from collections.abc import Collection
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.document import templates
-from perdure.dialects.story.document.cursor import INVALID, Cursor
+from perdure.dialects.story.document.cursor import DOUBTFUL, INVALID, Cursor
 from perdure.dialects.story.document.shapes import (
     BooleanShape,
     ChoiceShape,
@@ -20,6 +20,7 @@ from perdure.dialects.story.document.shapes import (
 )
 from perdure.dialects.story.resources.durations import BadDuration, read_positive
 from perdure.dialects.story.values import template_roots
+from perdure.expressions.gotemplate import BadStructure, Structure
 from perdure.kernel.problems import guess
 
 
@@ -153,24 +154,54 @@ SETTINGS = FieldsShape(
 
 
 def check(cursor: Cursor, steps: Collection[str] | None) -> None:
-    """What the parts have to do with each other. `steps` may be targets of rules; None when nobody knows them."""
+    """Check rules between the settings. `steps` are the allowed targets of routing rules; None if unknown."""
     _lanes(cursor.at("lanes"))
     _quorum(cursor.at("fanIn"))
+    _doubts(cursor)
     for rule in cursor.at("routing", "rules").items():
         if isinstance(rule.at("when").value, str):
-            templates.check(rule.at("when"), template_roots.STREAMING_RUNTIME)
+            _condition(rule.at("when"), is_shared=steps is None)
         _targets(rule.at("target", "steps"), steps)
+
+
+def _condition(cursor: Cursor, *, is_shared: bool) -> None:
+    """A rule of a Story must be valid; published Transports have rules that are not, and are accepted (STR-017)."""
+    if not is_shared:
+        templates.check(cursor, template_roots.STREAMING_RUNTIME)
+        return
+    try:
+        Structure(cursor.value, template_roots.STREAMING_RUNTIME)
+    except BadStructure:
+        cursor.warn(DOUBTFUL, "the condition of the rule is not a valid template, so the rule never matches")
+
+
+def _doubts(cursor: Cursor) -> None:
+    """What is allowed and hardly meant (STR-010, 018, 075)."""
+    delivery, partitioning = cursor.at("delivery"), cursor.at("partitioning")
+    if delivery.at("semantics").value == "at_least_once" and delivery.at("replay", "mode").value in (None, "", "none"):
+        delivery.warn(DOUBTFUL, "at_least_once needs a replay mode; memory is used")
+    is_hashed = partitioning.at("mode").value == "hash"
+    if is_hashed and not partitioning.at("key").value:
+        partitioning.warn(DOUBTFUL, "mode hash without a key puts every packet into one partition")
+    if partitioning.at("partitions").value is not None and not is_hashed:
+        partitioning.at("partitions").warn(DOUBTFUL, "partitions has no effect unless mode is hash")
+    pause = cursor.at("flowControl", "pauseThreshold", "bufferPct").value
+    resume = cursor.at("flowControl", "resumeThreshold", "bufferPct").value
+    if isinstance(pause, int) and isinstance(resume, int) and resume >= pause:
+        cursor.at("flowControl").warn(
+            DOUBTFUL, f"it resumes at {resume} % and pauses at {pause} %: it may do so in turn"
+        )
 
 
 def _lanes(cursor: Cursor) -> None:
     seen: dict[str, set[str]] = {"name": set(), "kind": set()}
     for lane in cursor.items():
-        for word, values in seen.items():
-            value = lane.at(word).value
+        for field, values in seen.items():
+            value = lane.at(field).value
             if value is None or value == "":
-                lane.problem(INVALID, f"a lane must have a {word}")
+                lane.problem(INVALID, f"a lane must have a {field}")
             elif isinstance(value, str) and value in values:
-                lane.at(word).problem(INVALID, f"duplicate lane {word} {shown(value)}")
+                lane.at(field).problem(INVALID, f"duplicate lane {field} {shown(value)}")
             elif isinstance(value, str):
                 values.add(value)
 

@@ -1,4 +1,4 @@
-"""Transports, their bindings and ReferenceGrants (STY-046, section 1.9)."""
+"""Transports, their bindings, and ReferenceGrants (STY-046, section 1.9)."""
 
 import re
 
@@ -66,33 +66,33 @@ GRANT = FieldsShape(
 
 
 def validate_transport(case: ResourceCase) -> None:
-    """STY-046"""
+    """Validate a Transport (STY-046)."""
     cursor = case.spec
     driver = cursor.at("driver").value
     if driver is None or (isinstance(driver, str) and not driver.strip()):
         cursor.problem(INVALID, "spec.driver is required")
-    if not any(cursor.at(word).value for word in _CAPABILITIES):
+    if not any(cursor.at(field).value for field in _CAPABILITIES):
         cursor.problem(INVALID, f"a transport needs at least one capability: {', '.join(_CAPABILITIES)}")
-    for word in ("supportedAudio", "supportedVideo"):
-        _unique([one.at("name") for one in cursor.at(word).items()], "codec")
+    for field in ("supportedAudio", "supportedVideo"):
+        _unique([format.at("name") for format in cursor.at(field).items()], "codec")
     _unique(list(cursor.at("supportedBinary").items()), "MIME type")
-    for one in cursor.at("supportedBinary").items():
-        if isinstance(one.value, str) and one.value.strip() and not _MIME.fullmatch(one.value.strip()):
-            one.problem(INVALID, f"{shown(one.value)} is no MIME type such as type/subtype")
+    for format in cursor.at("supportedBinary").items():
+        if isinstance(format.value, str) and format.value.strip() and not _MIME.fullmatch(format.value.strip()):
+            format.problem(INVALID, f"{shown(format.value)} is not a MIME type (expected type/subtype)")
     settings = cursor.at("streaming")
     if isinstance(settings.value, dict):
         streaming.check(settings, None)
 
 
-def _unique(looks: list[Cursor], what: str) -> None:
+def _unique(cursors: list[Cursor], item_kind: str) -> None:
     seen: set[str] = set()
-    for one in looks:
-        if one.value is None or (isinstance(one.value, str) and not one.value.strip()):
-            one.problem(INVALID, f"a {what} must have a name")
+    for cursor in cursors:
+        if cursor.value is None or (isinstance(cursor.value, str) and not cursor.value.strip()):
+            cursor.problem(INVALID, f"a {item_kind} must have a name")
             continue
-        if not isinstance(one.value, str):
+        if not isinstance(cursor.value, str):
             continue
-        word = one.value.strip().lower()
-        if word in seen:
-            one.problem(INVALID, f"duplicate {what} {shown(one.value)}")
-        seen.add(word)
+        name = cursor.value.strip().lower()
+        if name in seen:
+            cursor.problem(INVALID, f"duplicate {item_kind} {shown(cursor.value)}")
+        seen.add(name)

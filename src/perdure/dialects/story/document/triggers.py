@@ -2,6 +2,7 @@
 
 from perdure.dialects.story.document.context import ResourceCase
 from perdure.dialects.story.document.cursor import INVALID, STORY_REFERENCE
+from perdure.dialects.story.document.document_references import DOCUMENT_REFERENCE, check_document
 from perdure.dialects.story.document.runs import check_beside, find_pinned
 from perdure.dialects.story.document.sameness import same
 from perdure.dialects.story.document.shapes import (
@@ -14,12 +15,14 @@ from perdure.dialects.story.document.shapes import (
     TimestampShape,
     read_timestamp,
 )
-from perdure.dialects.story.resources.names import claim_name, input_hash, trigger_name
+from perdure.dialects.story.resources.names import claim_name, input_hash
 from perdure.dialects.story.resources.resource import Reference, Resource, read_reference, spec_of
+from perdure.dialects.story.triggers.requests import name_of_request, read_document_reference
 
 STORY_TRIGGER = FieldsShape(
     {
         "storyRef": ReferenceShape(),
+        "documentRef": DOCUMENT_REFERENCE,
         "impulseRef": ReferenceShape(),
         "inputs": ObjectShape(),
         "deliveryIdentity": FieldsShape(
@@ -59,12 +62,15 @@ def validate_story_trigger(case: ResourceCase) -> None:
         spec.problem(INVALID, "spec of a StoryTrigger is immutable")
         return
     target = read_reference(spec.at("storyRef").value, case.namespace)
-    if target is None:
+    document = read_document_reference(spec.at("documentRef").value)
+    if document is None and target is None:
         spec.problem(INVALID, "spec.storyRef.name is required")
+        return
+    if document is not None and not check_document(spec, document, case.context, must_exist=case.stored is None):
         return
     check_beside(case)
     identity = spec.at("deliveryIdentity")
-    mode, key, given = (identity.at(word).value or "" for word in ("mode", "key", "inputHash"))
+    mode, key, recorded_hash = (identity.at(field).value or "" for field in ("mode", "key", "inputHash"))
     submission = identity.at("submissionId").value
     if not submission:
         spec.problem(INVALID, "spec.deliveryIdentity.submissionId is required")
@@ -73,13 +79,14 @@ def validate_story_trigger(case: ResourceCase) -> None:
         identity.at("key").problem(INVALID, "spec.deliveryIdentity.key must be empty when its mode is none")
     elif mode in ("token", "key") and not key:
         identity.problem(INVALID, f"spec.deliveryIdentity.key is required when its mode is {mode}")
-    elif key and not given:
+    elif key and not recorded_hash:
         identity.problem(INVALID, "spec.deliveryIdentity.inputHash is required when a key is set")
     inputs = spec.at("inputs").value
-    if given and isinstance(inputs, dict | None) and given != input_hash(inputs):
+    if recorded_hash and isinstance(inputs, dict | None) and recorded_hash != input_hash(inputs):
         identity.at("inputHash").problem(INVALID, "spec.deliveryIdentity.inputHash does not match spec.inputs")
-    _named(case, trigger_name(target.namespace, target.name, str(key or submission)))
-    if case.stored is None:
+    members = spec.value if document is None else {"documentRef": spec.value["documentRef"]}
+    _check_name(case, name_of_request(members, case.namespace, str(key or submission)))
+    if case.stored is None and document is None and target is not None:
         find_pinned(case, "Story", spec.at("storyRef"), target, STORY_REFERENCE)
 
 
@@ -93,7 +100,7 @@ def validate_effect_claim(case: ResourceCase) -> None:
     if not isinstance(effect, str) or not effect:
         spec.problem(INVALID, "spec.effectKey is required")
         return
-    _named(case, claim_name(case.namespace, target.name, effect))
+    _check_name(case, claim_name(case.namespace, target.name, effect))
     _times(case)
     if case.stored is not None:
         _transition(case, case.stored)
@@ -101,33 +108,33 @@ def validate_effect_claim(case: ResourceCase) -> None:
         _owner(case, target)
 
 
-def _named(case: ResourceCase, wanted: str) -> None:
+def _check_name(case: ResourceCase, expected_name: str) -> None:
     kind = case.resource.get("kind")
     metadata = case.root.at("metadata")
     if metadata.at("generateName").value:
         metadata.at("generateName").problem(INVALID, f"metadata.generateName must be empty for a {kind}")
-    if case.name != wanted:
-        metadata.problem(INVALID, f'metadata.name must be "{wanted}" for this {kind}, not "{case.name}"')
+    if case.name != expected_name:
+        metadata.problem(INVALID, f'metadata.name must be "{expected_name}" for this {kind}, not "{case.name}"')
 
 
 def _owner(case: ResourceCase, target: Reference) -> None:
-    """A claim and its StepRun share a namespace, whatever the policy says (STY-250)."""
-    at = case.spec.at("stepRunRef")
+    """Check that a claim and its StepRun are in the same namespace, whatever the policy allows (STY-250)."""
+    reference = case.spec.at("stepRunRef")
     if target.namespace != case.namespace:
-        at.problem(INVALID, "cross-namespace StepRunRef references are not allowed")
+        reference.problem(INVALID, "cross-namespace StepRunRef references are not allowed")
         return
-    found = case.context.find("StepRun", target)
-    if found is None:
-        at.problem(INVALID, f"referenced steprun '{target.key}' not found")
-    elif (misfit := target.misfit("referenced steprun", found)) is not None:
-        at.problem(INVALID, misfit)
+    step_run = case.context.find("StepRun", target)
+    if step_run is None:
+        reference.problem(INVALID, f"referenced steprun '{target.key}' not found")
+    elif (misfit := target.misfit("referenced steprun", step_run)) is not None:
+        reference.problem(INVALID, misfit)
 
 
 def _times(case: ResourceCase) -> None:
     spec = case.spec
     status = spec.at("completionStatus").value
     acquired, renewed, completed = (
-        read_timestamp(spec.value.get(word)) for word in ("acquireTime", "renewTime", "completedAt")
+        read_timestamp(spec.value.get(field)) for field in ("acquireTime", "renewTime", "completedAt")
     )
     if completed is not None and not status:
         spec.at("completedAt").problem(INVALID, "spec.completedAt needs a spec.completionStatus")
@@ -137,15 +144,15 @@ def _times(case: ResourceCase) -> None:
         spec.at("renewTime").problem(INVALID, "spec.renewTime needs a spec.acquireTime")
     if renewed is not None and acquired is not None and renewed < acquired:
         spec.at("renewTime").problem(INVALID, "spec.renewTime cannot be before spec.acquireTime")
-    for word, moment in (("acquireTime", acquired), ("renewTime", renewed)):
-        if completed is not None and moment is not None and completed < moment:
-            spec.at("completedAt").problem(INVALID, f"spec.completedAt cannot be before spec.{word}")
+    for field, timestamp in (("acquireTime", acquired), ("renewTime", renewed)):
+        if completed is not None and timestamp is not None and completed < timestamp:
+            spec.at("completedAt").problem(INVALID, f"spec.completedAt cannot be before spec.{field}")
 
 
 def _transition(case: ResourceCase, stored: Resource) -> None:
     spec = case.spec
     old, new = spec_of(stored), spec_of(case.resource)
-    if any(not same(old.get(word), new.get(word)) for word in _IDENTITY):
+    if any(not same(old.get(field), new.get(field)) for field in _IDENTITY):
         spec.problem(INVALID, f"{', '.join(_IDENTITY)} of an EffectClaim are immutable")
     before, now = read_timestamp(old.get("completedAt")), read_timestamp(new.get("completedAt"))
     if before is not None and now is None:
@@ -155,5 +162,5 @@ def _transition(case: ResourceCase, stored: Resource) -> None:
     if old.get("completionStatus") == "completed":
         if new.get("completionStatus") != "completed":
             spec.problem(INVALID, "an EffectClaim that is completed stays completed")
-        elif any(not same(old.get(word), new.get(word)) for word in _LEASE):
+        elif any(not same(old.get(field), new.get(field)) for field in _LEASE):
             spec.problem(INVALID, "holder and lease of a completed EffectClaim cannot change")

@@ -1,4 +1,4 @@
-"""From text to resources and every problem they have, each with its place; or from one resource to its problems."""
+"""Validation of resources, in a text or one by one; every problem is reported with its position."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,13 +37,13 @@ from perdure.dialects.story.resources.resource import (
 from perdure.documents import Document, UnreadableText, read_documents, spell
 from perdure.kernel.problems import Problem, Severity, guess
 
-# Which form each kind has, and what else is asked of it: a new kind is one line here.
+# The shape of each kind and its further checks: a new kind is one line here.
 
 
 class ResourceRules(msgspec.Struct, frozen=True):
     spec: Shape
     validate: Callable[[ResourceCase], None] = lambda case: None
-    is_run_object: bool = False  # written by programs: judged up to the first problem, and on every update
+    is_run_object: bool = False  # written by programs: validated on every update, up to the first problem
 
 
 RULES: dict[str, ResourceRules] = {
@@ -80,8 +80,8 @@ _METADATA = FieldsShape(
 )
 
 
-def whole(kind: str) -> FieldsShape:
-    """The form of a whole resource (STY-001)."""
+def resource_shape(kind: str) -> FieldsShape:
+    """The shape of a complete resource (STY-001)."""
     return FieldsShape(
         {
             "apiVersion": AnyShape(),
@@ -94,11 +94,11 @@ def whole(kind: str) -> FieldsShape:
     )
 
 
-SHOWN = 200  # problems of one text; nobody repairs more at a time
+SHOWN = 200  # problems reported for one text
 
 
 class ValidatedResources(msgspec.Struct, frozen=True):
-    """The resources of a text in order, those with problems too, and the problems sorted by place."""
+    """The resources of a text in order, including invalid ones, and the problems sorted by position."""
 
     resources: tuple[Resource, ...]
     problems: tuple[Problem, ...]
@@ -115,21 +115,19 @@ def validate(
     *,
     stored: KnownResources = NO_RESOURCES,
     namespace: str = DEFAULT_NAMESPACE,
-    read: Sequence[Document] | None = None,
+    parsed: Sequence[Document] | None = None,
 ) -> ValidatedResources:
-    """All resources of a text, each beside the others and what is known; `stored` holds what they would replace.
+    """Validate all resources of a text against each other and the known ones; `stored` holds what they would replace.
 
-    `namespace` is that of resources that name none. `read` are the text's documents, where they were read before.
+    `namespace` applies to resources without one. `parsed` are the text's documents, if they were parsed before.
     """
     try:
-        documents = read_documents(text) if read is None else read
+        documents = read_documents(text) if parsed is None else parsed
     except UnreadableText as unreadable:
         return ValidatedResources((), unreadable.problems)
     if not documents:
-        return ValidatedResources(
-            (), (Problem(INVALID, "there is no resource: the text is empty or all comment", line=1, column=1),)
-        )
-    shelf = ResourceIndex(beneath=known)
+        return ValidatedResources((), (Problem(INVALID, "the text contains no resource", line=1, column=1),))
+    index = ResourceIndex(fallback=known)
     seen: set[tuple[str, str, str]] = set()
     readable: list[tuple[Document, Resource, Report]] = []
     problems: list[Problem] = []
@@ -142,24 +140,24 @@ def validate(
         key = key_of(resource)
         if key in seen and key[2]:
             Cursor(report, document.data).at("metadata", "name").problem(
-                INVALID, f"{_called(key)} stands twice in this text"
+                INVALID, f"{_describe_key(key)} is defined twice in this text"
             )
         seen.add(key)
-        shelf.put(resource)
+        index.put(resource)
         readable.append((document, resource, report))
-    around = CheckContext(shelf, settings)
+    context = CheckContext(index, settings)
     for document, resource, report in readable:
         older = stored.find(*key_of(resource)) if name_of(resource) else None
-        _validate(Cursor(report, document.data), resource, around, older)
+        _validate(Cursor(report, document.data), resource, context, older)
         problems += _with_namespace(document, report)
-    problems.sort(key=lambda one: (one.line or 0, one.column or 0))
+    problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0))
     return ValidatedResources(tuple(resource for _, resource, _ in readable), tuple(problems[:SHOWN]))
 
 
 def validate_resource(
     data: Any, known: KnownResources = NO_RESOURCES, settings: Settings = DEFAULTS, stored: Resource | None = None
 ) -> tuple[Resource | None, list[Problem]]:
-    """One resource without a text, `stored` the one it would replace: how it is kept, and its problems."""
+    """Validate one resource that does not come from a text: its normalized form and its problems."""
     report = Report(settings)
     root = Cursor(report, data)
     resource = _recognized(root)
@@ -169,43 +167,45 @@ def validate_resource(
 
 
 def tidied(data: Resource) -> Resource:
-    """A resource as it is kept: `realtime` is `streaming`, a bare name is a reference, null members are none."""
-    kept: Resource = whole(data["kind"]).tidy(data)
-    return kept
+    """A resource in normal form: `realtime` becomes `streaming`, a bare name a reference; null members are dropped."""
+    tidy: Resource = resource_shape(data["kind"]).tidy(data)
+    return tidy
 
 
 def _recognized(root: Cursor, namespace: str = DEFAULT_NAMESPACE) -> Resource | None:
-    """The resource, if it is of a kind that exists; reports if not (STY-001)."""
+    """The normalized resource if its kind exists; reports a problem otherwise (STY-001)."""
     data = root.value
     if not isinstance(data, dict):
         root.problem(INVALID, "a resource must be a JSON object", hint="It begins with apiVersion, kind and metadata.")
         return None
     kind, version = data.get("kind"), data.get("apiVersion")
-    found = RESOURCE_KINDS.get(kind) if isinstance(kind, str) else None
-    if found is None:
+    resource_kind = RESOURCE_KINDS.get(kind) if isinstance(kind, str) else None
+    if resource_kind is None:
         if version not in API_VERSIONS:
             _unknown(root, "apiVersion", API_VERSIONS)
         _unknown(root, "kind", tuple(RESOURCE_KINDS))
         return None
-    if version != found.api_version:
-        _unknown(root, "apiVersion", (found.api_version,))
+    if version != resource_kind.api_version:
+        _unknown(root, "apiVersion", (resource_kind.api_version,))
         return None
-    kept = tidied(data)
-    if namespace != DEFAULT_NAMESPACE and found.has_namespace and isinstance(kept.get("metadata"), dict):
-        kept["metadata"] = {"namespace": namespace, **kept["metadata"]}
-    return kept
+    resource = tidied(data)
+    if namespace != DEFAULT_NAMESPACE and resource_kind.has_namespace and isinstance(resource.get("metadata"), dict):
+        resource["metadata"] = {"namespace": namespace, **resource["metadata"]}
+    return resource
 
 
-def _unknown(root: Cursor, word: str, known: Sequence[str]) -> None:
-    value = root.value.get(word)
+def _unknown(root: Cursor, field: str, allowed: Sequence[str]) -> None:
+    value = root.value.get(field)
     if value is None:
-        root.problem(INVALID, f"{word} is required", hint=f"One of: {', '.join(known)}.")
+        root.problem(INVALID, f"{field} is required", hint=f"Expected one of: {', '.join(allowed)}.")
         return
-    near = guess(value, known) if isinstance(value, str) else ""
-    root.at(word).problem(INVALID, f"unknown {word} {shown(value)}{near}", hint=f"There are: {', '.join(known)}.")
+    near = guess(value, allowed) if isinstance(value, str) else ""
+    root.at(field).problem(
+        INVALID, f"unknown {field} {shown(value)}{near}", hint=f"Expected one of: {', '.join(allowed)}."
+    )
 
 
-def _validate(root: Cursor, resource: Resource, around: CheckContext, stored: Resource | None) -> None:
+def _validate(root: Cursor, resource: Resource, context: CheckContext, stored: Resource | None) -> None:
     kind = resource["kind"]
     rules = RULES[kind]
     stored = None if stored is None else tidied(stored)
@@ -214,10 +214,10 @@ def _validate(root: Cursor, resource: Resource, around: CheckContext, stored: Re
     if kind == "Story" and (problem := too_large(root.value)) is not None:
         root.problem(INVALID, problem)
         return
-    whole(kind).validate(root)
+    resource_shape(kind).validate(root)
     _metadata(root, resource)
     if isinstance(root.value.get("spec"), dict):
-        rules.validate(ResourceCase(root, resource, around, stored))
+        rules.validate(ResourceCase(root, resource, context, stored))
     _ignored(root)
     if rules.is_run_object:
         _keep_first(root.report)
@@ -228,21 +228,21 @@ def _metadata(root: Cursor, resource: Resource) -> None:
     if not metadata.get("name") and not metadata.get("generateName"):
         root.at("metadata").problem(INVALID, "metadata.name is required")
     if RESOURCE_KINDS[resource["kind"]].is_global and metadata.get("namespace"):
-        at = root.at("metadata", "namespace")
-        at.warn(DOUBTFUL, f"a {resource['kind']} belongs to no namespace: this one is ignored")
+        namespace = root.at("metadata", "namespace")
+        namespace.warn(DOUBTFUL, f"a {resource['kind']} has no namespace: this one is ignored")
 
 
 def _ignored(root: Cursor) -> None:
-    """STY-004: one warning, however many fields."""
+    """Warn once about all fields that only Kubernetes uses (STY-004)."""
     paths = root.report.ignored
     if paths:
-        named = ", ".join(spell(path) for path in paths)
-        at = root.at(*paths[0])
-        at.warn(KUBERNETES_ONLY, f"only Kubernetes gives these a meaning, here they are ignored: {named}")
+        names = ", ".join(spell(path) for path in paths)
+        first_field = root.at(*paths[0])
+        first_field.warn(KUBERNETES_ONLY, f"these fields only apply to Kubernetes and are ignored: {names}")
 
 
 def _keep_first(report: Report) -> None:
-    """Run objects stop at the first problem (STY-019)."""
+    """Drop all errors but the first: run objects report only one (STY-019)."""
     errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
     report.findings[:] = [
         finding for finding in report.findings if finding.severity is not Severity.ERROR or finding is errors[0]
@@ -253,6 +253,6 @@ def _with_namespace(document: Document, report: Report) -> list[Problem]:
     return [finding.to_problem(document) for finding in report.findings[:SHOWN]]
 
 
-def _called(key: tuple[str, str, str]) -> str:
+def _describe_key(key: tuple[str, str, str]) -> str:
     kind, namespace, name = key
     return f"{kind} '{namespace}/{name}'" if namespace else f"{kind} '{name}'"

@@ -1,10 +1,11 @@
-"""The text a run is pinned to: its Story and everything the Story refers to, as it was when the run began (STY-255).
+"""The bundle that a run is pinned to: its Story and everything the Story refers to, as of the run's start (STY-255).
 
     {"story": resource, "engrams": {"ns/name": resource}, "templates": {"name": resource},
-     "stories": {"ns/name": resource}, "grants": [resource], "settings": {key: value}}
+     "stories": {"ns/name": resource}, "grants": [resource], "settings": {key: value},
+     "transports": {"name": resource}}                                only if a streaming Story names some
 
-What is missing is absent; the run waits for it (STY-118). Sub-Stories come with all they need in turn, so that a run
-of one can be bundled from here. Equal resources give equal bytes.
+Missing resources are left out; the run waits for them (STY-118). Sub-Stories are included with everything they
+need, so that their runs can be bundled from here. Equal resources give equal bytes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,6 @@ from perdure.dialects.story.resources.resource import (
     KnownResources,
     Reference,
     Resource,
-    ResourceIndex,
     key_of,
     metadata_of,
     namespace_of,
@@ -33,7 +33,7 @@ KEPT_METADATA = ("name", "namespace", "labels", "annotations", "uid", "generatio
 
 
 def bundle(story: Resource, known: KnownResources, settings: Settings) -> bytes:
-    found: dict[str, Any] = {
+    contents: dict[str, Any] = {
         "story": _snapshot(story),
         "engrams": {},
         "templates": {},
@@ -42,39 +42,45 @@ def bundle(story: Resource, known: KnownResources, settings: Settings) -> bytes:
         "settings": settings.different(),
     }
     grants: dict[tuple[str, str, str], Resource] = {}
+    transports: dict[str, Resource] = {}
     waiting, seen = [story], {key_of(story)}
     while waiting:
-        one = waiting.pop(0)
-        namespace = namespace_of(one)
-        helper = settings.materialize_engram if injects(one, settings) or _has_map(one) else ""
+        current = waiting.pop(0)
+        namespace = namespace_of(current)
+        helper = settings.materialize_engram if injects(current, settings) or _has_map(current) else ""
         if helper and (template := known.find("EngramTemplate", "", helper)) is not None:
-            found["templates"][helper] = _snapshot(template)
-        for kind, target in dict.fromkeys(references(one)):
+            contents["templates"][helper] = _snapshot(template)
+        for name in transports_of(current):
+            if (transport := known.find("Transport", "", name)) is not None:
+                transports[name] = _snapshot(transport)
+        for kind, target in dict.fromkeys(references(current)):
             if target.namespace != namespace:
                 grants.update((key_of(grant), _snapshot(grant)) for grant in known.grants(target.namespace))
             resource = known.find(kind, target.namespace, target.name)
             if resource is None:
                 continue
             if kind == "Engram":
-                if target.key not in found["engrams"]:
-                    found["engrams"][target.key] = _snapshot(resource)
+                if target.key not in contents["engrams"]:
+                    contents["engrams"][target.key] = _snapshot(resource)
                     if (used := template_of(resource, known)) is not None:
-                        found["templates"][used[0]] = _snapshot(used[1])
+                        contents["templates"][used[0]] = _snapshot(used[1])
             elif key_of(resource) not in seen:
                 seen.add(key_of(resource))
-                found["stories"][target.key] = _snapshot(resource)
+                contents["stories"][target.key] = _snapshot(resource)
                 waiting.append(resource)
-    found["grants"] = [grants[key] for key in sorted(grants)]
-    return jsontext.canonical(found)
+    if transports:
+        contents["transports"] = transports
+    contents["grants"] = [grants[key] for key in sorted(grants)]
+    return jsontext.canonical(contents)
 
 
-def open_bundle(held: Mapping[str, Any]) -> ResourceIndex:
-    """What a bundle holds, its Story included, to be found again by kind and name."""
-    shelf = ResourceIndex([held["story"], *held["grants"]])
-    for part in ("engrams", "templates", "stories"):
-        for resource in held[part].values():
-            shelf.put(resource)
-    return shelf
+def transports_of(story: Resource) -> Iterator[str]:
+    """The Transports that a streaming Story names."""
+    if spec_of(story).get("pattern") not in ("streaming", "realtime"):
+        return
+    for entry in spec_of(story).get("transports") or ():
+        if isinstance(entry, dict) and isinstance(name := entry.get("transportRef"), str) and name.strip():
+            yield name.strip()
 
 
 def references(story: Resource) -> Iterator[tuple[str, Reference]]:
@@ -83,44 +89,44 @@ def references(story: Resource) -> Iterator[tuple[str, Reference]]:
     for block in BLOCKS:
         for step in steps_of(spec.get(block)):
             steps = (step, *branches_of(step))
-            for one in steps:
-                target = read_reference(one.get("ref"), namespace)
+            for member in steps:
+                target = read_reference(member.get("ref"), namespace)
                 if target is not None:
                     yield "Engram", target
-            for one in steps:
-                for given in _story_references(one):
-                    target = read_reference(given, namespace)
+            for member in steps:
+                for story_ref in _story_references(member):
+                    target = read_reference(story_ref, namespace)
                     if target is not None and "{{" not in target.key:
                         yield "Story", target
-                for inside in inline_stories(one.get("with")).values():
+                for inside in inline_stories(member.get("with")).values():
                     yield from references({**story, "spec": inside})
 
 
 def _story_references(step: Mapping[str, Any]) -> Iterator[Any]:
-    """The Stories that a step may start, as written."""
-    given = step.get("with")
-    if not isinstance(given, dict):
+    """The references to Stories that a step may start, as written."""
+    with_block = step.get("with")
+    if not isinstance(with_block, dict):
         return
     for kind in kinds_in(step):
-        yield from kind.story_references(given)
+        yield from kind.story_references(with_block)
 
 
 def _has_map(story: Resource) -> bool:
     """Whether a step may run a Story over items, which perhaps only a worker can read."""
     steps = [step for block in BLOCKS for step in steps_of(spec_of(story).get(block))]
-    given = [one.get("with") for step in steps for one in (step, *branches_of(step))]
-    return any(isinstance(one, dict) and "map" in one for one in given)
+    with_blocks = [item.get("with") for step in steps for item in (step, *branches_of(step))]
+    return any(isinstance(item, dict) and "map" in item for item in with_blocks)
 
 
 def template_of(engram: Resource, known: KnownResources) -> tuple[str, Resource] | None:
-    """The name of an Engram's template, and the template, if it is known."""
+    """The name of an Engram's template and the template, if it is known."""
     target = read_reference(spec_of(engram).get("templateRef"), "")
     template = None if target is None else known.find("EngramTemplate", "", target.name)
     return None if target is None or template is None else (target.name, template)
 
 
 def _snapshot(resource: Resource) -> Resource:
-    """Without what changes while nothing changes: status, timestamps, marks of whoever stored it."""
-    kept = tidied(resource)
-    metadata = {name: value for name, value in metadata_of(kept).items() if name in KEPT_METADATA}
-    return {**{name: kept[name] for name in ("apiVersion", "kind", "spec") if name in kept}, "metadata": metadata}
+    """A resource without what changes on its own: status, timestamps and the store's bookkeeping."""
+    tidy = tidied(resource)
+    metadata = {name: value for name, value in metadata_of(tidy).items() if name in KEPT_METADATA}
+    return {**{name: tidy[name] for name in ("apiVersion", "kind", "spec") if name in tidy}, "metadata": metadata}

@@ -1,4 +1,4 @@
-"""From the bundle a run is pinned to, to its program. Judges nothing: admission has done so."""
+"""Compile the bundle of a run into its program. Validates nothing: admission did."""
 
 from typing import Any
 
@@ -29,7 +29,12 @@ def load(text: bytes) -> Program:
     settings = Settings.read(object_at(bundle, "settings"))
     helpers = helpers_of(story, steps, settings)
     plan = StepPlan(
-        {block: tuple(n for n, s in steps.items() if s.block == block and not s.parent) for block in BLOCKS},
+        {
+            block: tuple(
+                step_name for step_name, compiled in steps.items() if compiled.block == block and not compiled.parent
+            )
+            for block in BLOCKS
+        },
         {name: wait.all for name, wait in graph.waits.items()},
         {name: tuple(branch.name for branch in step.branches) for name, step in steps.items() if step.branches},
         frozenset(name for name, step in steps.items() if step.allows_failure),
@@ -51,16 +56,16 @@ def load(text: bytes) -> Program:
 
 def _step(name: str, block: str, data: Any) -> Step:
     branches = tuple(
-        Step(branch, block, ENGRAM, found, parent=name)
-        for found in branches_of(data)
-        if (branch := name_of(found)) is not None
+        Step(branch, block, ENGRAM, branch_data, parent=name)
+        for branch_data in branches_of(data)
+        if (branch := name_of(branch_data)) is not None
     )
     kind = ENGRAM if data.get("ref") is not None else str(data.get("type"))
     return Step(name, block, kind, data, branches=branches)
 
 
-def _positive(written: Any) -> Instant | None:
+def _positive(text: Any) -> Instant | None:
     try:
-        return read_positive(written)
+        return read_positive(text)
     except BadDuration:
         return None

@@ -1,4 +1,4 @@
-"""How a step is executed: retries, timeouts, cache, sizes; per field, from the most specific place (STY-008)."""
+"""How a step is executed: retries, timeouts, cache, sizes. Each field comes from the most specific level (STY-008)."""
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -12,7 +12,7 @@ from perdure.kernel.retry import Backoff, delay
 from perdure.kernel.values import SECOND, Instant
 
 SHORTEST_WAIT: Instant = 10_000  # STY-127
-LAST_GRACE: Instant = 30 * SECOND  # STY-187: when nobody says anything sensible
+LAST_GRACE: Instant = 30 * SECOND  # STY-187: if no valid value is set
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -22,19 +22,23 @@ class Retry(msgspec.Struct, frozen=True):
     jitter: int = 0
     backoff: Backoff = Backoff.EXPONENTIAL
 
-    def wait(self, retry: int, draw: Callable[[], float]) -> Instant:
-        """Before the n-th retry: grown, capped, jittered, capped again, never below ten milliseconds (STY-127)."""
+    def wait(self, retry: int, draw: Callable[[], float], asked: Instant = 0) -> Instant:
+        """The delay before the n-th retry: grown, capped, jittered, capped again, at least 10 ms (STY-127).
+
+        `asked`: how long the other side wants to be left alone; at least so long, up to the cap.
+        """
         ceiling = None if self.ceiling is None else max(self.ceiling, SHORTEST_WAIT)
-        found = delay(self.backoff, self.base, retry, ceiling)
+        pause = delay(self.backoff, self.base, retry, ceiling)
         if self.jitter:
-            found = int(found * (1 + draw() * self.jitter / 100))
+            pause = int(pause * (1 + draw() * self.jitter / 100))
+        pause = max(pause, asked)
         if ceiling is not None:
-            found = min(found, ceiling)
-        return max(found, SHORTEST_WAIT)
+            pause = min(pause, ceiling)
+        return max(pause, SHORTEST_WAIT)
 
 
 class ExecutionPolicy(msgspec.Struct, frozen=True, dict=True):
-    """The places that may speak about one step's execution, most specific first. Each is asked once."""
+    """The levels that define one step's execution, most specific first. Each is read once."""
 
     program: Program
     step: Step
@@ -53,8 +57,8 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, dict=True):
         )
 
     def retry(self) -> Retry:
-        written = object_at(self.step.execution, "retry")
-        if self.step.has_side_effects and not written:
+        step_retry = object_at(self.step.execution, "retry")
+        if self.step.has_side_effects and not step_retry:
             return Retry(0)  # STY-129
         step, story, override, policy = self._levels
         levels = [
@@ -65,7 +69,7 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, dict=True):
         advice = object_at(self.template, "spec", "execution", "retry")
         levels.append(
             {
-                # How often is the author's to say, if the author says anything at all (STY-131).
+                # The recommended number of retries only applies if the author sets no retry at all (STY-131).
                 **({} if any(levels) else {"maxRetries": advice.get("recommendedMaxRetries")}),
                 "delay": advice.get("recommendedBaseDelay"),
                 "maxDelay": advice.get("recommendedMaxDelay"),
@@ -73,15 +77,15 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, dict=True):
             }
         )
         return Retry(
-            max(0, _first(levels, "maxRetries", _whole, self.program.settings.max_retries)),
-            _first(levels, "delay", _span, SECOND),
-            _first(levels, "maxDelay", _span, None),
-            _first(levels, "jitter", _whole, 0),
+            max(0, _first(levels, "maxRetries", _integer, self.program.settings.max_retries)),
+            _first(levels, "delay", _duration, SECOND),
+            _first(levels, "maxDelay", _duration, None),
+            _first(levels, "jitter", _integer, 0),
             _first(levels, "backoff", _backoff, Backoff.EXPONENTIAL),
         )
 
     def timeout(self) -> Instant | None:
-        """Of one attempt (STY-133)."""
+        """The timeout of one attempt (STY-133)."""
         return self._timeout
 
     @cached_property
@@ -96,7 +100,7 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _inline_limit(self) -> int:
-        return int(_first(self._levels, "maxInlineSize", _whole, self.program.settings.max_inline_size))
+        return int(_first(self._levels, "maxInlineSize", _integer, self.program.settings.max_inline_size))
 
     @cached_property
     def holds_effects(self) -> bool:
@@ -104,7 +108,7 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, dict=True):
         return bool(_first(self._levels, "effectsInDoubt", _text, "repeat") == "hold")
 
     def storage(self) -> Data:
-        """Where Engrams put what they share by reference (STY-007)."""
+        """Where Engrams store what they share by reference (STY-007)."""
         return self._storage
 
     @cached_property
@@ -114,7 +118,7 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, dict=True):
         return next((object_at(level, "storage") for level in levels if object_at(level, "storage")), {})
 
     def cache(self) -> Data | None:
-        """The policy of step, Engram or Story, per field; None when nobody asks for one (STY-224)."""
+        """The merged cache policy of step, Engram and Story; None if there is none (STY-224)."""
         return self._cache
 
     @cached_property
@@ -123,34 +127,34 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, dict=True):
         blocks = [object_at(level, "cache") for level in (step, override, policy, story) if "cache" in level]
         if not blocks:
             return None
-        found: dict[str, Any] = {}
+        cache: dict[str, Any] = {}
         for block in reversed(blocks):
-            found |= block
-        return found if found.get("enabled", True) is True else None
+            cache |= block
+        return cache if cache.get("enabled", True) is True else None
 
 
 def grace(program: Program) -> Instant:
-    """Between the wish that work stops and its end (STY-187)."""
-    written = program.bounds.get("gracefulShutdownTimeout")
-    if written is not None:
-        return written
+    """The time that work has to stop after it was asked to (STY-187)."""
+    timeout = program.bounds.get("gracefulShutdownTimeout")
+    if timeout is not None:
+        return timeout
     seconds = program.settings.graceful_shutdown_seconds
     return seconds * SECOND if seconds >= 0 else LAST_GRACE
 
 
 def _first(levels: Iterable[Data], name: str, read: Callable[[Any], Any], default: Any) -> Any:
-    """The first level that says something sensible; nonsense counts as not said."""
+    """The first valid value of a field; invalid values count as absent."""
     for level in levels:
-        if level.get(name) is not None and (found := read(level[name])) is not None:
-            return found
+        if level.get(name) is not None and (value := read(level[name])) is not None:
+            return value
     return default
 
 
-def _whole(value: Any) -> int | None:
+def _integer(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _span(value: Any) -> Instant | None:
+def _duration(value: Any) -> Instant | None:
     try:
         return max(0, read_duration(value))
     except BadDuration:

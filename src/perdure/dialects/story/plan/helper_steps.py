@@ -1,10 +1,10 @@
-"""Helper steps: what the engine adds to a Story whose templates look into offloaded data (STY-207, `inject`), or whose
-map runs over items that only a worker can read (STY-220).
+"""Helper steps that the engine adds to a Story whose templates read offloaded data (STY-207, `inject`), or whose map
+runs over items that only a worker can read (STY-220).
 
-    materialize-<purpose>-<step>     evaluates one template of a step, in a worker, where the data are
+    materialize-<purpose>-<step>     evaluates one template of a step in a worker, where the data is
     materialize-story-output         the same for the run's output
 
-They are known before a run begins, and begin to be when a template asks for one. The step they help waits meanwhile.
+They are known before a run starts, and are created when a template needs one. The step they help waits meanwhile.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from perdure.dialects.story.steps import STEP_KINDS
 from perdure.dialects.story.steps.step_kind import ENGRAM
 
 IF, KEY, OUTPUT, ITEMS = "if", "idempotency-key", "story-output", "map-items"
-"""Purposes of helpers; others belong to the kind of a step (`StepKind.purposes`)."""
+"""Purposes of helpers; further ones are defined by step kinds (`StepKind.purposes`)."""
 
 
 def helper_name(purpose: str, step: str) -> str:
@@ -26,17 +26,17 @@ def helper_name(purpose: str, step: str) -> str:
 
 
 def helpers_of(story: Mapping[str, Any], steps: Mapping[str, Step], settings: Settings) -> dict[str, Step]:
-    """By name, every helper that the Story may come to need."""
+    """Every helper that the Story may need, by name."""
     data = {"ref": {"name": settings.materialize_engram}}
     is_injecting = injects(story, settings)
-    found = [
+    helpers = [
         Step(helper_name(purpose, step.name), step.block, ENGRAM, data, purpose=purpose, helps=step.name)
         for step in steps.values()
         for purpose in _purposes(step, is_injecting)
     ]
     if is_injecting:
-        found.append(Step(helper_name(OUTPUT, ""), "finally", ENGRAM, data, purpose=OUTPUT))
-    return {helper.name: helper for helper in found}
+        helpers.append(Step(helper_name(OUTPUT, ""), "finally", ENGRAM, data, purpose=OUTPUT))
+    return {helper.name: helper for helper in helpers}
 
 
 def _purposes(step: Step, is_injecting: bool) -> Iterator[str]:
@@ -52,6 +52,6 @@ def _purposes(step: Step, is_injecting: bool) -> Iterator[str]:
 
 
 def name_conflict(steps: Mapping[str, Step], helpers: Mapping[str, Step]) -> str | None:
-    """A name is held by one step of a run (STY-014)."""
-    taken = sorted(steps.keys() & helpers.keys())
-    return f"step name '{taken[0]}' is reserved: the engine gives it to a step of its own" if taken else None
+    """Why a step has the name of a helper: a name stands for one step of a run (STY-014)."""
+    conflicts = sorted(steps.keys() & helpers.keys())
+    return f"step name '{conflicts[0]}' is reserved for a step that the engine adds" if conflicts else None

@@ -1,6 +1,6 @@
-"""Stories written inside of a step, where an Engram maps or reduces with them (STY-271).
+"""Stories written inside a step whose Engram maps or reduces with them (STY-271).
 
-Their templates are theirs: the Story around them renders nothing in them and waits for nothing they read.
+The outer Story neither renders their templates nor waits for what those read.
 """
 
 from collections.abc import Mapping
@@ -12,31 +12,31 @@ MAP_TEMPLATE = "map-reduce-adapter"
 STAGES = ("map", "reduce")
 
 
-def inline_stories(given: Any) -> dict[str, Any]:
-    """By stage, the specs of the Stories that stand in a step's `with`."""
-    found: dict[str, Any] = {}
-    if not isinstance(given, dict):
-        return found
+def inline_stories(with_block: Any) -> dict[str, Any]:
+    """The specs of the Stories inside a step's `with`, by stage."""
+    specs: dict[str, Any] = {}
+    if not isinstance(with_block, dict):
+        return specs
     for stage in STAGES:
-        if stage not in given:
+        if stage not in with_block:
             continue
-        told = given[stage]
-        story = told.get("story") if isinstance(told, dict) else None
+        stage_block = with_block[stage]
+        story = stage_block.get("story") if isinstance(stage_block, dict) else None
         if isinstance(story, dict) and isinstance(story.get("steps"), list):
-            found[stage] = story
-    return found
+            specs[stage] = story
+    return specs
 
 
-def without_stories(given: Any) -> Any:
-    """What is left of a `with` for the Story around it."""
-    inside = inline_stories(given)
-    if not inside:
-        return given
-    cut = {stage: {name: value for name, value in given[stage].items() if name != "story"} for stage in inside}
-    return {**given, **cut}
+def without_stories(with_block: Any) -> Any:
+    """A step's `with` without the Stories inside it, as the outer Story sees it."""
+    stories = inline_stories(with_block)
+    if not stories:
+        return with_block
+    cut = {stage: {name: value for name, value in with_block[stage].items() if name != "story"} for stage in stories}
+    return {**with_block, **cut}
 
 
 def with_stories(rendered: dict[str, Any], stories: Mapping[str, Any]) -> dict[str, Any]:
-    """What was left out, back in its place."""
-    whole: dict[str, Any] = merged(rendered, {stage: {"story": story} for stage, story in stories.items()})
-    return whole
+    """Put back the Stories that `without_stories` removed."""
+    complete: dict[str, Any] = merged(rendered, {stage: {"story": story} for stage, story in stories.items()})
+    return complete

@@ -1,4 +1,4 @@
-"""How templates meet offloaded data in a Story: as the operator says, or as the Story itself insists (STY-207)."""
+"""How templates of a Story read offloaded data: by the operator's setting or the Story's annotation (STY-207)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,11 +14,11 @@ def reads_in_process(story: Mapping[str, Any], settings: Settings) -> bool:
 
 
 def injects(story: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether what looks inside is evaluated by a helper step: always, or where a Story has storage of its own, which
-    is beyond the reach of this process.
+    """Whether helper steps evaluate templates that read offloaded data: always, or if the Story has its own storage,
+    which this process cannot access.
     """
     if not reads_in_process(story, settings):
         return settings.offloaded_data == "inject"
     policy = spec_of(story).get("policy")
     execution = policy.get("execution") if isinstance(policy, dict) else None
-    return any(isinstance(one, dict) and bool(one.get("storage")) for one in (policy, execution))
+    return any(isinstance(block, dict) and bool(block.get("storage")) for block in (policy, execution))

@@ -1,8 +1,8 @@
-"""The program of a Story: the bundle a run is pinned to, ready to be run. Immutable; shared by every run of it.
+"""The program of a Story: the bundle that a run is pinned to, ready to run. Immutable; shared by all its runs.
 
-A bundle is one JSON object: the Story itself, every Engram, template and Story it refers to as they were when the
-run was started, the grants between namespaces, and the operator's settings (STY-255).
-Templates are compiled when a step starts: a step's input is known only together with its Engram's.
+A bundle is one JSON object: the Story, every Engram, template and Story it refers to as of the run's start, the
+grants between namespaces, and the operator's settings (STY-255). Templates are compiled when a step starts, because
+a step's input is merged with its Engram's.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.plan.bundle import open_bundle
 from perdure.dialects.story.plan.offload_policy import injects, reads_in_process
 from perdure.dialects.story.plan.settings import Settings
 from perdure.dialects.story.resources.resource import ResourceIndex
@@ -25,7 +24,7 @@ Data = Mapping[str, Any]
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """One step of any block, one branch of a parallel step, which then is its `parent`, or a helper (`purpose`)."""
+    """A step of any block, a branch of a parallel step (its `parent`), or a helper (with a `purpose`)."""
 
     name: str
     block: str
@@ -33,19 +32,19 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     data: Data
     parent: str = ""
     branches: tuple["Step", ...] = ()
-    purpose: str = ""  # of a helper: what it evaluates for the step it `helps`; that is empty for the run's output
+    purpose: str = ""  # of a helper: what it evaluates for the step `helps` (empty: for the run's output)
     helps: str = ""
 
     @property
-    def given(self) -> dict[str, Any]:
-        """What is written under `with`."""
-        found = self.data.get("with")
-        return found if isinstance(found, dict) else {}
+    def with_block(self) -> dict[str, Any]:
+        """The step's `with`."""
+        value = self.data.get("with")
+        return value if isinstance(value, dict) else {}
 
     @property
     def condition(self) -> str:
-        found = self.data.get("if")
-        return found if isinstance(found, str) else ""
+        value = self.data.get("if")
+        return value if isinstance(value, str) else ""
 
     @property
     def allows_failure(self) -> bool:
@@ -61,7 +60,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
 
 class StepPlan:
-    """The graph as folding needs it: who waits for whom, who stands where. Static, so no part of a snapshot."""
+    """The graph as folding needs it: dependencies and positions of steps. Static, so not part of a snapshot."""
 
     __slots__ = (
         "allowed_to_fail",
@@ -92,25 +91,25 @@ class StepPlan:
         self.parents = {branch: parent for parent, names in branches.items() for branch in names}
         self.block_of.update({branch: self.block_of[parent] for branch, parent in self.parents.items()})
         ordered = [name for names in blocks.values() for step in names for name in (step, *branches.get(step, ()))]
-        self.order = {name: at for at, name in enumerate([*ordered, *self.helped])}
+        self.order = {name: position for position, name in enumerate([*ordered, *self.helped])}
         self.dependents: dict[str, list[str]] = {}
         for name, needed in waits.items():
-            for one in needed:
-                self.dependents.setdefault(one, []).append(name)
+            for dependency in needed:
+                self.dependents.setdefault(dependency, []).append(name)
 
     def helpers(self, name: str) -> list[str]:
         return [helper for helper, helped in self.helped.items() if helped == name]
 
     def downstream(self, name: str) -> set[str]:
-        """The step and everything in its block that waits for it, at any distance (STY-184)."""
-        found = {name}
+        """The step and everything in its block that waits for it, directly or indirectly (STY-184)."""
+        steps = {name}
         pending = [name]
         while pending:
-            for one in self.dependents.get(pending.pop(), ()):
-                if one not in found and self.block_of[one] == self.block_of[name]:
-                    found.add(one)
-                    pending.append(one)
-        return found
+            for dependent in self.dependents.get(pending.pop(), ()):
+                if dependent not in steps and self.block_of[dependent] == self.block_of[name]:
+                    steps.add(dependent)
+                    pending.append(dependent)
+        return steps
 
 
 NO_PLAN: StepPlan = StepPlan({}, {}, {}, frozenset())
@@ -129,8 +128,8 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def story(self) -> Data:
-        found: Data = self.bundle["story"]
-        return found
+        story: Data = self.bundle["story"]
+        return story
 
     @cached_property
     def spec(self) -> Data:
@@ -144,13 +143,17 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     def is_batch(self) -> bool:
         return bool(self.spec.get("pattern", "batch") == "batch")
 
+    def streams(self, block: str) -> bool:
+        """Whether the steps of a block are workers of a topology; cleanup blocks always run as batch (STR-031)."""
+        return block == "steps" and not self.is_batch
+
     @property
     def continues_on_failure(self) -> bool:
         return object_at(self.policy, "retries").get("continueOnStepFailure") is True
 
     @cached_property
     def secret_names(self) -> tuple[str, ...]:
-        """Secrets that the documents name, as workers ask for them: `name/key`."""
+        """Secrets that the documents name, as workers request them: `name/key`."""
         text = jsontext.encode(self.bundle)
         if not may_refer(text) and b'"secrets"' not in text:
             return ()
@@ -163,7 +166,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def key_environment(self) -> Environment:
-        """The same, where what they give tells one thing from another."""
+        """The environment for templates whose value is a key: absent data is an error."""
         return msgspec.structs.replace(self.environment, refuses_absent=True)
 
     @cached_property
@@ -172,41 +175,41 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def output_structure(self) -> Structure:
-        """What is written under `output`, compiled. Raises `TemplateError`."""
+        """The compiled `output` of the Story. Raises `TemplateError`."""
         return Structure(self.spec.get("output"), self.output_environment)
 
     @cached_property
     def reads_in_process(self) -> bool:
-        """Whether templates read offloaded data as if they were small (STY-207)."""
+        """Whether templates read offloaded data in this process (STY-207)."""
         return reads_in_process(self.story, self.settings)
 
     @cached_property
     def injects(self) -> bool:
-        """Whether what looks into offloaded data is evaluated by a helper step."""
+        """Whether helper steps evaluate templates that read offloaded data."""
         return injects(self.story, self.settings)
 
     @cached_property
     def engrams(self) -> dict[str, Any]:
-        """By step, what `engram_lookup` found in the bundle."""
+        """Cache of `engram_lookup`: results by step."""
         return {}
 
     @cached_property
     def child_bundles(self) -> dict[str, bytes]:
-        """By Story in the bundle, what its children are pinned to (see `child_runs`)."""
+        """Cache of `child_runs`: bundles for child runs, by Story."""
         return {}
 
     @cached_property
     def pairs(self) -> dict[Any, Any]:
-        """By reference, what `engram_lookup` found in the bundle."""
+        """Cache of `engram_lookup`: results by reference."""
         return {}
 
     def read(self, references: References) -> tuple[Iterable[str], bool]:
         """The steps that a template may read, and whether it reads the inputs."""
-        found = self._read.get(references)
-        if found is None:
+        reads = self._read.get(references)
+        if reads is None:
             steps = self.steps if references.reads_any_step else references.steps_among(self.steps)[0]
-            found = self._read[references] = steps, "inputs" in references.roots
-        return found
+            reads = self._read[references] = steps, "inputs" in references.roots
+        return reads
 
     @cached_property
     def _read(self) -> dict[References, tuple[Iterable[str], bool]]:
@@ -214,45 +217,54 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def resources(self) -> ResourceIndex:
-        """Everything the bundle holds."""
+        """All resources of the bundle."""
         return open_bundle(self.bundle)
 
     def step(self, name: str) -> Step:
         """A step of the Story, or a helper."""
-        found = self.steps.get(name)
-        return self.helpers[name] if found is None else found
+        step = self.steps.get(name)
+        return self.helpers[name] if step is None else step
 
     @cached_property
     def siblings(self) -> dict[str, frozenset[str]]:
-        """By parallel step, the names of its branches."""
+        """The names of the branches of each parallel step."""
         return {name: frozenset(branches) for name, branches in self.plan.branches.items()}
 
-    # Where limits over many runs are counted (STY-071, 072, 076).
+    # Scopes of the limits over many runs (STY-071, 072, 076).
 
     @cached_property
     def has_limits(self) -> bool:
-        """Whether any of them could ever hold a step back."""
+        """Whether any concurrency limit applies."""
         queues = self.settings.queues.values()
-        return max(self.concurrency, self.settings.global_concurrency, *(one.concurrency for one in queues)) > 0
+        return max(self.concurrency, self.settings.global_concurrency, *(queue.concurrency for queue in queues)) > 0
 
     @cached_property
     def queue(self) -> str | None:
-        found = self.policy.get("queue")
-        return found.lower() if isinstance(found, str) and found else None
+        queue = self.policy.get("queue")
+        return queue.lower() if isinstance(queue, str) and queue else None
 
     @cached_property
     def priority(self) -> int | None:
-        found = self.policy.get("priority")
-        return found if isinstance(found, int) and not isinstance(found, bool) else None
+        priority = self.policy.get("priority")
+        return priority if isinstance(priority, int) and not isinstance(priority, bool) else None
 
     @cached_property
     def concurrency(self) -> int:
-        found = self.policy.get("concurrency")
-        return found if isinstance(found, int) and not isinstance(found, bool) else 0
+        concurrency = self.policy.get("concurrency")
+        return concurrency if isinstance(concurrency, int) and not isinstance(concurrency, bool) else 0
 
 
 def object_at(data: Any, *names: str) -> dict[str, Any]:
-    """An object inside an object; empty when it is not there."""
+    """The object at a path; empty if there is none."""
     for name in names:
         data = data.get(name) if isinstance(data, dict) else None
     return data if isinstance(data, dict) else {}
+
+
+def open_bundle(contents: Mapping[str, Any]) -> ResourceIndex:
+    """Index the resources of a bundle, its Story included, by kind and name."""
+    index = ResourceIndex([contents["story"], *contents["grants"]])
+    for part in ("engrams", "templates", "stories", "transports"):
+        for resource in contents.get(part, {}).values():
+            index.put(resource)
+    return index

@@ -1,6 +1,6 @@
-"""What an operator may set, under the names the original gives them (section 1.10).
+"""The operator's settings, with the names of the original (section 1.10).
 
-Two defaults are ours: inline limits and the place where offloaded data are read (STY-017, STY-018).
+Two defaults differ from it: inline limits and where offloaded data is read (STY-017, STY-018).
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ QUEUE = "storyrun.queue."
 
 
 class BadSetting(ValueError):
-    """A setting that does not exist, or a value it cannot have; the sentence says which."""
+    """A setting that does not exist or has an invalid value; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """How one queue is served; the limits are off at 0."""
+    """Limits and priorities of one queue; 0 means no limit."""
 
     concurrency: int = 0
     default_priority: int = 0
@@ -60,23 +60,27 @@ class Settings:
     runs_finally_on_cancel: bool = _key("cancel.run-finally", True)
     stores_signal_values: bool = _key("signals.store-values", True)
     storage_drivers: tuple[str, ...] = _key("storage.drivers", ("file",))
+    hub_buffer_max_messages: int = _key("hub.buffer-max-messages", 100)
+    hub_buffer_max_bytes: int = _key("hub.buffer-max-bytes", 10_485_760)
+    hub_buffer_eviction_ttl: str = _key("hub.buffer-eviction-ttl", "10m", is_span=True)
+    hub_message_timeout: str = _key("hub.per-message-timeout", "10m", is_span=True)
     is_lenient: bool = _key("admission.lenient", False)  # unknown fields are warnings
 
     queues: Mapping[str, Queue] = field(default_factory=dict)
-    written: frozenset[str] = frozenset()
-    """The keys an operator wrote: some defaults only count then (STY-104)."""
+    explicit_keys: frozenset[str] = frozenset()
+    """The keys that the operator set explicitly; some defaults only apply then (STY-104)."""
 
     def queue(self, name: str) -> Queue:
-        """How a queue is served; the one called `default` ages its waiting runs (STY-074)."""
-        found = self.queues.get(name)
-        return found if found is not None else _unwritten_queue(name)
+        """The settings of a queue; the queue `default` ages its waiting runs (STY-074)."""
+        queue = self.queues.get(name)
+        return queue if queue is not None else _default_queue(name)
 
     @classmethod
-    def read(cls, given: Mapping[str, Any]) -> Self:
-        """From keys as the table has them. Raises `BadSetting`."""
-        settings = cls(written=frozenset(given))
+    def read(cls, values: Mapping[str, Any]) -> Self:
+        """Read settings from their keys. Raises `BadSetting`."""
+        settings = cls(explicit_keys=frozenset(values))
         queues: dict[str, Queue] = {}
-        for key, value in given.items():
+        for key, value in values.items():
             if key.startswith(QUEUE):
                 _read_queue(queues, key, value)
             elif key in _FIELDS:
@@ -86,47 +90,49 @@ class Settings:
         return replace(settings, queues=queues)
 
     def different(self) -> dict[str, Any]:
-        """What was written or differs, by key: `read` gives the same settings of it again."""
-        found = {
-            key: list(value) if isinstance(value := getattr(self, one.name), tuple) else value
-            for key, one in _FIELDS.items()
-            if key in self.written or getattr(self, one.name) != one.default
+        """Settings that were set explicitly or differ from the default, by key; `read` restores the same settings from
+        them.
+        """
+        values = {
+            key: list(value) if isinstance(value := getattr(self, setting.name), tuple) else value
+            for key, setting in _FIELDS.items()
+            if key in self.explicit_keys or getattr(self, setting.name) != setting.default
         }
         for name, queue in self.queues.items():
-            usual = _unwritten_queue(name)
-            for one in fields(Queue):
-                key = f"{QUEUE}{name}.{one.name.replace('_', '-')}"
-                if key in self.written or getattr(queue, one.name) != getattr(usual, one.name):
-                    found[key] = getattr(queue, one.name)
-        return dict(sorted(found.items()))
+            default = _default_queue(name)
+            for setting in fields(Queue):
+                key = f"{QUEUE}{name}.{setting.name.replace('_', '-')}"
+                if key in self.explicit_keys or getattr(queue, setting.name) != getattr(default, setting.name):
+                    values[key] = getattr(queue, setting.name)
+        return dict(sorted(values.items()))
 
 
-_FIELDS = {one.metadata["key"]: one for one in fields(Settings) if "key" in one.metadata}
+_FIELDS = {field.metadata["key"]: field for field in fields(Settings) if "key" in field.metadata}
 
 
-def _unwritten_queue(name: str) -> Queue:
+def _default_queue(name: str) -> Queue:
     return Queue(priority_aging_seconds=60 if name == "default" else 0)
 
 
 def _read_queue(queues: dict[str, Queue], key: str, value: Any) -> None:
-    name, _, word = key.removeprefix(QUEUE).rpartition(".")
-    known = {one.name.replace("_", "-"): one.name for one in fields(Queue)}
-    if not name or word not in known:
-        raise BadSetting(f"there is no setting {key!r}; of a queue there are {', '.join(known)}")
+    name, _, member = key.removeprefix(QUEUE).rpartition(".")
+    members = {queue_field.name.replace("_", "-"): queue_field.name for queue_field in fields(Queue)}
+    if not name or member not in members:
+        raise BadSetting(f"there is no setting {key!r}; a queue has {', '.join(members)}")
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise BadSetting(f"{key} must be a whole number of 0 or more, not {value!r}")
-    queues[name] = replace(queues.get(name) or _unwritten_queue(name), **{known[word]: value})
+        raise BadSetting(f"{key} must be an integer of 0 or more, not {value!r}")
+    queues[name] = replace(queues.get(name) or _default_queue(name), **{members[member]: value})
 
 
 def _checked(key: str, value: Any) -> Any:
-    one = _FIELDS[key]
-    if isinstance(one.default, tuple) and isinstance(value, list) and all(isinstance(item, str) for item in value):
+    setting = _FIELDS[key]
+    if isinstance(setting.default, tuple) and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return tuple(value)
-    if type(value) is not type(one.default):
-        raise BadSetting(f"{key} must be {_NOUNS[type(one.default)]}, not {value!r}")
-    if one.metadata["among"] and value not in one.metadata["among"]:
-        raise BadSetting(f"{key} must be one of {', '.join(one.metadata['among'])}, not {value!r}")
-    if one.metadata["is_span"]:
+    if type(value) is not type(setting.default):
+        raise BadSetting(f"{key} must be {_NOUNS[type(setting.default)]}, not {value!r}")
+    if setting.metadata["among"] and value not in setting.metadata["among"]:
+        raise BadSetting(f"{key} must be one of {', '.join(setting.metadata['among'])}, not {value!r}")
+    if setting.metadata["is_span"]:
         try:
             read_positive(value)
         except BadDuration as refusal:
@@ -134,6 +140,6 @@ def _checked(key: str, value: Any) -> Any:
     return value
 
 
-_NOUNS = {int: "a whole number", str: "a text", bool: "true or false", tuple: "a list of texts"}
+_NOUNS = {int: "an integer", str: "a string", bool: "true or false", tuple: "a list of strings"}
 
 DEFAULTS = Settings()

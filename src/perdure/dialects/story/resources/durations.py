@@ -1,4 +1,4 @@
-"""Spans of time as Stories write them, Go's way: `300ms`, `1.5s`, `2h45m`. A bare number is none, except `0`."""
+"""Durations in Stories, in Go's notation: `300ms`, `1.5s`, `2h45m`. A number without a unit is invalid, except `0`."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from perdure.kernel.values import SECOND, Instant
 _NANOSECONDS = 1_000  # in a microsecond, which is what an Instant counts
 
 SHORTEST_POLL: Instant = 10_000
-"""No look at a condition comes sooner after the last one, whatever is written (STY-032, STY-099)."""
+"""The shortest time between two checks of a condition, whatever the Story says (STY-032, STY-099)."""
 
 
 class BadDuration(ValueError):
-    """No span of time; the sentence says why."""
+    """Not a duration; the message says why."""
 
 
 def read_duration(text: Any) -> Instant:
-    """Raises `BadDuration`. Less than a microsecond counts as one."""
+    """Read a duration, rounded up to a microsecond. Raises `BadDuration`."""
     if not isinstance(text, str):
         raise BadDuration(f"{text!r} is not a duration (expected e.g. 30s or 1h30m)")
     try:
@@ -28,18 +28,18 @@ def read_duration(text: Any) -> Instant:
 
 
 def read_positive(text: Any) -> Instant:
-    """Raises `BadDuration`, also for nothing and less than nothing."""
-    found = read_duration(text)
-    if found <= 0:
+    """Read a duration above zero. Raises `BadDuration`."""
+    duration = read_duration(text)
+    if duration <= 0:
         raise BadDuration("duration must be positive")
-    return found
+    return duration
 
 
-def write_duration(span: Instant) -> str:
-    """As Go prints it: `1m30s`, `250ms`."""
-    return format_duration(span * _NANOSECONDS)
+def write_duration(duration: Instant) -> str:
+    """Format a duration as Go does: `1m30s`, `250ms`."""
+    return format_duration(duration * _NANOSECONDS)
 
 
-def write_rounded(span: Instant) -> str:
-    """Rounded to whole seconds, half a second up: the `duration` of runs (section 1.7)."""
-    return write_duration((span + SECOND // 2) // SECOND * SECOND)
+def write_rounded(duration: Instant) -> str:
+    """Format a duration rounded to whole seconds, half a second up: the `duration` of runs (section 1.7)."""
+    return write_duration((duration + SECOND // 2) // SECOND * SECOND)

@@ -1,4 +1,4 @@
-"""The kinds of resources (section 1.1). Whoever asks for one may use any word for it: `stories`, `srun`, `etpl`."""
+"""The kinds of resources (section 1.1), with their plural and short names: `stories`, `srun`, `etpl`."""
 
 from perdure.kernel import resource_kinds
 
@@ -17,7 +17,7 @@ class StoryResourceKind(resource_kinds.ResourceKind, frozen=True):
 
     @property
     def is_global(self) -> bool:
-        """Belongs to no namespace."""
+        """Whether resources of this kind belong to no namespace."""
         return not self.has_namespace
 
 
@@ -52,6 +52,6 @@ RESOURCE_KINDS: dict[str, StoryResourceKind] = {
 API_VERSIONS = tuple(dict.fromkeys(kind.api_version for kind in RESOURCE_KINDS.values()))
 
 
-def find_kind(word: str) -> StoryResourceKind | None:
-    """The kind meant by a word, in any case; also `stories.bubustack.io`."""
-    return next((kind for kind in RESOURCE_KINDS.values() if kind.is_called(word)), None)
+def find_kind(name: str) -> StoryResourceKind | None:
+    """The kind with a name, plural or short name, in any case; also `stories.bubustack.io`."""
+    return next((kind for kind in RESOURCE_KINDS.values() if kind.is_called(name)), None)

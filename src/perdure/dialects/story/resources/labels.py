@@ -1,4 +1,4 @@
-"""Names under which runs, steps and their causes find each other (STY-262)."""
+"""Labels and annotations that connect runs, steps and requests (STY-262)."""
 
 RUN = "bubustack.io/storyrun"
 STORY = "bubustack.io/story-name"
@@ -13,7 +13,12 @@ TOKEN = "storyrun.bubustack.io/trigger-token"
 INPUT_HASH = "storyrun.bubustack.io/trigger-input-hash"
 REQUEST_NAME = "storyrun.bubustack.io/trigger-request-name"
 REQUEST_UID = "storyrun.bubustack.io/trigger-request-uid"
-BESIDE = "perdure.dev/inputs-beside"  # JSON: members of the inputs that no hash counts
+BESIDE = "perdure.dev/inputs-beside"  # JSON: members of the inputs that are not hashed
+IMPULSE = "perdure.dev/impulse"  # of runs of every language that an Impulse has started: namespace/name
+SCHEDULE = "perdure.dev/schedule"
+SCHEDULED_AT = "perdure.dev/scheduled-at"
+TRIGGER = "perdure.dev/trigger"  # of runs of other languages: namespace/name of their request
+ALERT_FOR = "perdure.dev/alert-for"  # the run that has failed
 REDRIVE = "storyrun.bubustack.io/redrive-token"
 REDRIVE_FROM = "storyrun.bubustack.io/redrive-from-step"
 REDRIVE_OBSERVED = "storyrun.bubustack.io/redrive-observed"

@@ -1,6 +1,7 @@
-"""Names and keys that follow from what they name: the same facts give the same name, in every process, for ever.
+"""Derived names and keys: the same parts give the same name in every process, forever.
 
-Pure text in, text out. Every function here is a promise: a changed answer would start a second run for an old token.
+Pure functions on strings. Their results must never change: another result would start a second run for an old
+token.
 """
 
 from collections.abc import Mapping
@@ -17,12 +18,12 @@ LONGEST_LABEL = 63
 LONGEST_KEY = 256
 
 _OTHER = lazy_regex(r"[^a-z0-9]+")
-_KEPT, _HASHED = 50, 12  # of a composed name that is too long
+_KEPT, _HASHED = 50, 12  # lengths of prefix and digest in a shortened name
 _DIGITS = 16  # of SHA-1 in derived names
 
 
 def compose(*parts: str) -> str:
-    """The name of what belongs to its parts: StepRun, branch, sub-run (STY-014)."""
+    """The name of something that belongs to its parts: StepRun, branch, sub-run (STY-014)."""
     name = "-".join(filter(None, map(_plain, parts)))
     if not name:
         return "resource"
@@ -33,23 +34,23 @@ def compose(*parts: str) -> str:
 
 
 def names_before(name: str) -> list[str]:
-    """Names to which parts may have been added to give this one, the longest first."""
-    return [name[:at] for at in range(len(name) - 1, 0, -1) if name[at] == "-"]
+    """The possible prefixes of a composed name, longest first."""
+    return [name[:position] for position in range(len(name) - 1, 0, -1) if name[position] == "-"]
 
 
 def default_key(namespace: str, run: str, step: str) -> str:
-    """The idempotency key of a step that names none (STY-016)."""
+    """The idempotency key of a step without its own (STY-016)."""
     key = f"ns/{namespace}/storyrun/{run}/step/{step}"
     return key if len(key) <= LONGEST_KEY else f"sha256:{sha256(key.encode()).hexdigest()}"
 
 
 def business_key(rendered: str) -> str | None:
-    """What `idempotencyKeyTemplate` gave, as it is used; None when there is nothing left of it (STY-016)."""
+    """The rendered `idempotencyKeyTemplate` as it is used; None if it is blank (STY-016)."""
     return rendered.strip()[:LONGEST_KEY] or None
 
 
 def run_name(namespace: str, story: str, token: str) -> str:
-    """The StoryRun of a token: started once, found again ever after (STY-144)."""
+    """The name of the StoryRun of a token: the same token always gives the same run (STY-144)."""
     plain, digest = _plain(token), _digest(namespace, story, token)
     if not plain:
         plain = digest
@@ -60,22 +61,29 @@ def run_name(namespace: str, story: str, token: str) -> str:
 
 
 def trigger_name(namespace: str, story: str, identity: str) -> str:
-    """The StoryTrigger of a delivery; `identity` is its key if it has one, else its submissionId (STY-147)."""
+    """The name of the StoryTrigger of a delivery; `identity` is its key, or its submissionId if it has no key
+    (STY-147).
+    """
     return _cut(f"{story}-trigger", _digest(namespace, story, identity))
 
 
+def document_trigger_name(namespace: str, language: str, document: str, identity: str) -> str:
+    """The name of the StoryTrigger of a delivery to a document of another language (SRV-041)."""
+    return _cut(f"{_plain(document) or language}-trigger", _digest(namespace, language, document, identity))
+
+
 def claim_name(namespace: str, step_run: str, effect: str) -> str:
-    """The EffectClaim of one effect of a StepRun (STY-166)."""
+    """The name of the EffectClaim of one effect of a StepRun (STY-166)."""
     return _cut(f"{step_run}-effect", _digest(namespace, step_run, effect))
 
 
 def input_hash(inputs: Mapping[str, Any] | None) -> str:
-    """What tells inputs apart: SHA-256 of their canonical JSON; none are `{}` (STY-145)."""
+    """SHA-256 of the canonical JSON of inputs; no inputs count as `{}` (STY-145)."""
     return sha256(canonical(inputs or {}).encode()).hexdigest()
 
 
 def canonical(value: Any) -> str:
-    """JSON with members in order of their bytes, no spaces, and every number a double (STY-145)."""
+    """JSON with sorted members, without spaces, and with every number as a double (STY-145)."""
     match value:
         case None:
             return "null"
@@ -96,7 +104,7 @@ def _number(value: int | float) -> str:
     try:
         return format_json_float(float(value))
     except OverflowError:
-        return str(value)  # beyond every double: its own digits tell it from others
+        return str(value)  # too large for a double: keep its digits
 
 
 @lru_cache(maxsize=4096)
@@ -109,8 +117,8 @@ def _digest(*parts: str) -> str:
 
 
 def _cut(prefix: str, digest: str) -> str:
-    """The prefix and the digest, the prefix shortened until both fit."""
-    room = LONGEST_NAME - 1 - len(digest)
-    if len(prefix) > room:
-        prefix = prefix[:room].strip("-") or "s"
+    """Join prefix and digest, shortening the prefix until both fit."""
+    longest_prefix = LONGEST_NAME - 1 - len(digest)
+    if len(prefix) > longest_prefix:
+        prefix = prefix[:longest_prefix].strip("-") or "s"
     return f"{prefix}-{digest}"

@@ -1,4 +1,4 @@
-"""May a resource name one of another namespace? (STY-250, STY-251)"""
+"""Whether a resource may name one in another namespace (STY-250, STY-251)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,29 +17,30 @@ def refuse(
     settings: Settings,
     label: str = "",
 ) -> str | None:
-    """Why a `referrer` (a kind) in `namespace` may not name `target`, a `kind`; None when it may."""
+    """Why a resource of kind `referrer` in `namespace` must not name `target` of kind `kind`; None if it may."""
     if target.namespace == namespace or settings.cross_namespace == "allow":
         return None
     label = label or f"{kind}Ref"
     if settings.cross_namespace == "deny":
         return f"cross-namespace {label} references are not allowed"
-    if any(grants(one, referrer, namespace, kind, target.name) for one in known.grants(target.namespace)):
+    if any(grants(grant, referrer, namespace, kind, target.name) for grant in known.grants(target.namespace)):
         return None
     return f"cross-namespace {label} reference to {target.key} is not permitted (no ReferenceGrant)"
 
 
 def grants(grant: Mapping[str, Any], referrer: str, namespace: str, kind: str, name: str) -> bool:
-    """Whether a grant lets a referrer of one namespace name a resource beside the grant."""
+    """Whether a grant allows a referrer of another namespace to name a resource in the grant's namespace."""
     spec = spec_of(grant)
     return any(
-        (one.get("group"), one.get("kind"), one.get("namespace"))
+        (entry.get("group"), entry.get("kind"), entry.get("namespace"))
         == (RESOURCE_KINDS[referrer].group, referrer, namespace)
-        for one in _entries(spec.get("from"))
+        for entry in _entries(spec.get("from"))
     ) and any(
-        (one.get("group"), one.get("kind")) == (RESOURCE_KINDS[kind].group, kind) and (one.get("name") or name) == name
-        for one in _entries(spec.get("to"))
+        (entry.get("group"), entry.get("kind")) == (RESOURCE_KINDS[kind].group, kind)
+        and (entry.get("name") or name) == name
+        for entry in _entries(spec.get("to"))
     )
 
 
 def _entries(value: Any) -> Iterable[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else ()
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else ()

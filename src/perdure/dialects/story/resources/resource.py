@@ -1,6 +1,6 @@
-"""Resources as plain data: who they are, whom they name, and where others are found.
+"""Resources as plain data: their identity, their references, and an index to find them.
 
-A resource is the `dict` its author wrote. Nothing here judges; what is wrong with one is told in `document`.
+A resource is the `dict` that its author wrote. Nothing is validated here; that is done in `document`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import msgspec
 
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
+from perdure.kernel.resource_kinds import ResourceKind
 
-# Objects laid over objects: members merge by key, everything else is replaced (STY-010).
+# Merges objects: members are merged by key, everything else is replaced (STY-010).
 
 
 def merged(base: Any, over: Any) -> Any:
@@ -25,7 +26,7 @@ DEFAULT_NAMESPACE = "default"
 
 
 class KnownResources(Protocol):
-    """What else there is. A global kind is looked for in the namespace ""."""
+    """The other resources that are known. Resources of a global kind are in the namespace ""."""
 
     def find(self, kind: str, namespace: str, name: str) -> Resource | None: ...
 
@@ -33,40 +34,52 @@ class KnownResources(Protocol):
         """The ReferenceGrants of a namespace."""
 
     def implements(self, template: str, version: str) -> bool | None:
-        """Whether there is something to run for an EngramTemplate; None when nobody can tell."""
+        """Whether code for an EngramTemplate is available; None if that is not known."""
 
     def refusal(self, provider: str, namespace: str) -> str | None:
-        """Why the operator does not let a namespace use a provider; None where it may."""
+        """Why the operator does not let a namespace use a provider; None if it may."""
+
+    def document_kinds(self) -> Mapping[str, ResourceKind]:
+        """By language: the kind of its documents in the catalog; empty if that is not known."""
+
+    def find_document(self, kind: ResourceKind, name: str) -> Resource | None:
+        """A document of another language."""
 
 
 class ResourceIndex:
-    """Resources by kind, namespace and name; what is not here is looked for in what lies beneath."""
+    """Resources by kind, namespace and name; a resource that is missing here is looked up in `fallback`."""
 
-    def __init__(self, resources: Iterable[Resource] = (), beneath: KnownResources | None = None) -> None:
-        self._beneath = beneath
-        self._held: dict[tuple[str, str, str], Resource] = {}
+    def __init__(self, resources: Iterable[Resource] = (), fallback: KnownResources | None = None) -> None:
+        self._fallback = fallback
+        self._resources: dict[tuple[str, str, str], Resource] = {}
         for resource in resources:
             self.put(resource)
 
     def put(self, resource: Resource) -> None:
-        self._held[key_of(resource)] = resource
+        self._resources[key_of(resource)] = resource
 
     def find(self, kind: str, namespace: str, name: str) -> Resource | None:
-        found = self._held.get((kind, "" if RESOURCE_KINDS[kind].is_global else namespace, name))
-        if found is None and self._beneath is not None:
-            return self._beneath.find(kind, namespace, name)
-        return found
+        resource = self._resources.get((kind, "" if RESOURCE_KINDS[kind].is_global else namespace, name))
+        if resource is None and self._fallback is not None:
+            return self._fallback.find(kind, namespace, name)
+        return resource
 
     def grants(self, namespace: str) -> list[Resource]:
-        here = {key[2]: one for key, one in self._held.items() if key[:2] == ("ReferenceGrant", namespace)}
-        beneath = self._beneath.grants(namespace) if self._beneath is not None else ()
-        return [*(one for one in beneath if name_of(one) not in here), *here.values()]
+        indexed = {key[2]: grant for key, grant in self._resources.items() if key[:2] == ("ReferenceGrant", namespace)}
+        others = self._fallback.grants(namespace) if self._fallback is not None else ()
+        return [*(grant for grant in others if name_of(grant) not in indexed), *indexed.values()]
 
     def implements(self, template: str, version: str) -> bool | None:
-        return None if self._beneath is None else self._beneath.implements(template, version)
+        return None if self._fallback is None else self._fallback.implements(template, version)
 
     def refusal(self, provider: str, namespace: str) -> str | None:
-        return None if self._beneath is None else self._beneath.refusal(provider, namespace)
+        return None if self._fallback is None else self._fallback.refusal(provider, namespace)
+
+    def document_kinds(self) -> Mapping[str, ResourceKind]:
+        return {} if self._fallback is None else self._fallback.document_kinds()
+
+    def find_document(self, kind: ResourceKind, name: str) -> Resource | None:
+        return None if self._fallback is None else self._fallback.find_document(kind, name)
 
 
 NO_RESOURCES: KnownResources = ResourceIndex()
@@ -77,42 +90,42 @@ def key_of(resource: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def metadata_of(resource: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = resource.get("metadata")
-    return found if isinstance(found, dict) else {}
+    metadata = resource.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def name_of(resource: Mapping[str, Any]) -> str:
-    found = metadata_of(resource).get("name")
-    return found if isinstance(found, str) else ""
+    name = metadata_of(resource).get("name")
+    return name if isinstance(name, str) else ""
 
 
 def namespace_of(resource: Mapping[str, Any]) -> str:
-    """Missing means `default`; a global kind has none (STY-001)."""
+    """The namespace of a resource: `default` if it has none, empty for a global kind (STY-001)."""
     kind = RESOURCE_KINDS.get(str(resource.get("kind")))
     if kind is not None and kind.is_global:
         return ""
-    found = metadata_of(resource).get("namespace")
-    return found if isinstance(found, str) and found else DEFAULT_NAMESPACE
+    namespace = metadata_of(resource).get("namespace")
+    return namespace if isinstance(namespace, str) and namespace else DEFAULT_NAMESPACE
 
 
 def annotations_of(resource: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = metadata_of(resource).get("annotations")
-    return found if isinstance(found, dict) else {}
+    annotations = metadata_of(resource).get("annotations")
+    return annotations if isinstance(annotations, dict) else {}
 
 
 def spec_of(resource: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = resource.get("spec")
-    return found if isinstance(found, dict) else {}
+    spec = resource.get("spec")
+    return spec if isinstance(spec, dict) else {}
 
 
 def version_of(resource: Mapping[str, Any]) -> str:
-    """What pins are compared with (STY-253)."""
-    found = spec_of(resource).get("version")
-    return found.strip() if isinstance(found, str) else ""
+    """The version that pins are compared with (STY-253)."""
+    version = spec_of(resource).get("version")
+    return version.strip() if isinstance(version, str) else ""
 
 
 class Reference(msgspec.Struct, frozen=True, gc=False):
-    """One resource named by another (STY-002)."""
+    """A reference to a resource (STY-002)."""
 
     name: str
     namespace: str
@@ -124,31 +137,32 @@ class Reference(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     def fits(self, target: Mapping[str, Any]) -> bool:
-        """Whether the pin, if there is one, is the target's version (STY-253)."""
+        """Whether the pinned version, if any, is the target's (STY-253)."""
         return not self.version or self.version == version_of(target)
 
     def means(self, target: Mapping[str, Any]) -> bool:
-        """Whether the uid, if there is one, is the target's (STY-002)."""
+        """Whether the uid, if any, is the target's (STY-002)."""
         return not self.uid or self.uid == metadata_of(target).get("uid")
 
-    def misfit(self, what: str, target: Mapping[str, Any]) -> str | None:
-        """Why the target, though of that name, is not the one that is meant."""
+    def misfit(self, subject: str, target: Mapping[str, Any]) -> str | None:
+        """Why a target with this name is not the referenced one."""
         if not self.fits(target):
-            return f"{what} '{self.key}' has version '{version_of(target)}', expected '{self.version}'"
+            return f"{subject} '{self.key}' has version '{version_of(target)}', expected '{self.version}'"
         if not self.means(target):
-            return f"{what} '{self.key}' is not the one with uid '{self.uid}'"
+            return f"{subject} '{self.key}' is not the one with uid '{self.uid}'"
         return None
 
 
 def read_reference(value: Any, namespace: str) -> Reference | None:
-    """A name alone, or `{name, namespace?, version?, uid?}`; without namespace that of the referrer. None if none."""
-    given = value if isinstance(value, dict) else {"name": value}
-    name = given.get("name")
+    """Read a name, or `{name, namespace?, version?, uid?}`; `namespace` is the default. None if there is no name."""
+    members = value if isinstance(value, dict) else {"name": value}
+    name = members.get("name")
     if not isinstance(name, str) or not (name := name.strip()):
         return None
-    if len(given) == 1:
+    if len(members) == 1:
         return Reference(name, namespace)
-    place, version, uid = (
-        member.strip() if isinstance(member := given.get(word), str) else "" for word in ("namespace", "version", "uid")
+    own_namespace, version, uid = (
+        member.strip() if isinstance(member := members.get(field), str) else ""
+        for field in ("namespace", "version", "uid")
     )
-    return Reference(name, place or namespace, version, uid)
+    return Reference(name, own_namespace or namespace, version, uid)

@@ -1,4 +1,4 @@
-"""Names and uids of what belongs to a run (STY-014)."""
+"""Names and uids of StepRuns (STY-014)."""
 
 from perdure.dialects.story.resources.names import compose
 from perdure.dialects.story.state.body import Body
@@ -11,5 +11,7 @@ def step_run_name(body: Body, step: str) -> str:
 
 
 def step_run_uid(run: RunId, life: int, step: str) -> str:
-    """New with every life of a step, so that effects of an earlier one are not mistaken for its own (STY-172)."""
+    """The uid of a StepRun: new with every life of a step, so that effects of an earlier life are not taken for its
+    own (STY-172).
+    """
     return f"{run}/{life}/{step}"

@@ -1,4 +1,4 @@
-"""Instants as resources write them."""
+"""Timestamps in resources."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -7,10 +7,10 @@ from perdure.kernel.values import Instant
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def moment(at: Instant) -> datetime:
-    return _EPOCH + timedelta(microseconds=at)
+def moment(instant: Instant) -> datetime:
+    return _EPOCH + timedelta(microseconds=instant)
 
 
-def timestamp(at: Instant) -> str:
-    """RFC 3339 in UTC, to the millisecond."""
-    return moment(at).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at // 1000 % 1000:03d}Z"
+def timestamp(instant: Instant) -> str:
+    """RFC 3339 in UTC, with milliseconds."""
+    return moment(instant).strftime("%Y-%m-%dT%H:%M:%S.") + f"{instant // 1000 % 1000:03d}Z"

@@ -1,6 +1,6 @@
-"""Places under limits over many runs: of the Story, of its queue, of all (section 3.4). Kept by the kernel's permits.
+"""Concurrency limits over many runs: of a Story, of its queue, of all (section 3.4), implemented by kernel permits.
 
-A step asks for one permit at a time, always in this order, so that no two can wait for each other.
+A step requests one permit at a time, always in this order, so that no two steps can wait for each other.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ class ConcurrencyLimit(msgspec.Struct, frozen=True):
 
 
 class QueuePlace(msgspec.Struct, frozen=True):
-    """Where a run stands in line: its queue, its priority there, and how fast waiting raises it."""
+    """A run's place in a queue: the queue, its priority, and how fast waiting raises the priority."""
 
     queue: str
     priority: int
@@ -33,24 +33,24 @@ class QueuePlace(msgspec.Struct, frozen=True):
 
 
 def place_of(program: Program, options: dict[str, Any]) -> QueuePlace:
-    """A sub-run stands where its own Story says, else where its parent stands (STY-076)."""
+    """A sub-run uses the queue and priority of its own Story, or else its parent's (STY-076)."""
     queue = program.queue or options.get("queue") or "default"
-    served = program.settings.queue(queue)
+    queue_settings = program.settings.queue(queue)
     priority = program.priority
     if priority is None:
         inherited = options.get("priority")
-        priority = inherited if isinstance(inherited, int) else served.default_priority
-    return QueuePlace(queue, priority, served.priority_aging_seconds * SECOND)
+        priority = inherited if isinstance(inherited, int) else queue_settings.default_priority
+    return QueuePlace(queue, priority, queue_settings.priority_aging_seconds * SECOND)
 
 
-def marks_of(program: Program, options: dict[str, Any]) -> dict[str, str]:
-    """The labels that tell where a run and its steps stand in line (STY-262)."""
+def queue_labels(program: Program, options: dict[str, Any]) -> dict[str, str]:
+    """The labels that say in which queue and with which priority a run waits (STY-262)."""
     place = place_of(program, options)
     return {labels.QUEUE: place.queue, labels.QUEUE_PRIORITY: str(place.priority)}
 
 
 def admit(turn: Turn, step: Step) -> bool:
-    """Whether the step has a place under every limit; otherwise it is queued for the next one."""
+    """Whether the step has a permit under every limit; otherwise it is queued for the next one."""
     body: Body = turn.body
     program: Program = turn.program
     if not program.has_limits:
@@ -58,10 +58,10 @@ def admit(turn: Turn, step: Step) -> bool:
     place = place_of(program, jsontext.decode(turn.state.options))
     limits = _limits(program, body.namespace, place)
     state = body.steps.get(step.name)
-    held = len(state.permits) if state is not None else 0
-    if held >= len(limits):
+    granted = len(state.permits) if state is not None else 0
+    if granted >= len(limits):
         return True
-    limit = limits[held]
+    limit = limits[granted]
     message = _why(turn, limit, place)
     permit = turn.request_permit(limit.scope, place.priority, limit.most, place.ageing)
     turn.emit(s.StepQueued(step.name, permit, message, turn.now))
@@ -69,13 +69,11 @@ def admit(turn: Turn, step: Step) -> bool:
 
 
 def _why(turn: Turn, limit: ConcurrencyLimit, place: QueuePlace) -> str:
-    """What keeps a step back as it takes its place in line (STY-073). What this run has just asked for, and the store
-    does not know yet, goes before it.
-    """
-    line = turn.permit_queue(limit.scope)
-    asked = sum(permit.scope == limit.scope and not permit.granted for permit in turn.state.permits.values())
-    running = min(max(line.held, limit.most), line.held + asked)
-    has_better = line.highest is not None and line.highest > place.priority
+    """Why a step waits (STY-073). Permits that this run requested and the store does not know yet go first."""
+    queue = turn.permit_queue(limit.scope)
+    requested = sum(permit.scope == limit.scope and not permit.granted for permit in turn.state.permits.values())
+    running = min(max(queue.held, limit.most), queue.held + requested)
+    has_better = queue.highest is not None and queue.highest > place.priority
     if limit.word != STORY and has_better and running >= limit.most:  # priorities are a queue's (STY-075)
         return "Queued due to higher-priority work"
     return f"Queued due to {limit.word} concurrency limit ({running} running, limit {limit.most})"
@@ -83,9 +81,9 @@ def _why(turn: Turn, limit: ConcurrencyLimit, place: QueuePlace) -> str:
 
 def _limits(program: Program, namespace: str, place: QueuePlace) -> list[ConcurrencyLimit]:
     settings = program.settings
-    known = (
+    limits = (
         ConcurrencyLimit(f"story:{namespace}/{program.name}", STORY, program.concurrency),
         ConcurrencyLimit(f"queue:{place.queue}", "queue", settings.queue(place.queue).concurrency),
         ConcurrencyLimit("stories", "global", settings.global_concurrency),
     )
-    return [limit for limit in known if limit.most > 0]
+    return [limit for limit in limits if limit.most > 0]

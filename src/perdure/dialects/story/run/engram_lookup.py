@@ -1,7 +1,8 @@
-"""What a step refers to: an Engram with its template, or another Story; checked again at run time (STY-021, STY-252).
+"""Resources that a step refers to: an Engram with its template, or a Story; checked again at run time (STY-021,
+STY-252).
 
-Resources come from the bundle the run is pinned to. One that was missing then is asked for, and from its appearance on
-recorded with the run (STY-255).
+They come from the bundle that the run is pinned to. A resource that was missing then is requested, and recorded
+with the run once it exists (STY-255).
 """
 
 from functools import cached_property
@@ -18,7 +19,7 @@ from perdure.dialects.story.resources.resource import Reference, Resource, merge
 from perdure.dialects.story.run.step_end import end_step
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
-from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.values.references import may_refer, places
 from perdure.expressions.gotemplate import Structure
 from perdure.kernel import jsontext
@@ -26,7 +27,7 @@ from perdure.kernel.turn import Turn
 
 
 class MissingResource(msgspec.Struct, frozen=True):
-    """Not there (yet)."""
+    """A resource that does not exist yet."""
 
     kind: str
     target: Reference
@@ -34,19 +35,19 @@ class MissingResource(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        where = self.target.name if self.kind == "EngramTemplate" else self.target.key
-        return f"Waiting for {self.kind} '{where}' to be created"
+        name = self.target.name if self.kind == "EngramTemplate" else self.target.key
+        return f"Waiting for {self.kind} '{name}' to be created"
 
 
 class InvalidReference(msgspec.Struct, frozen=True):
-    """There, or not; in any case not to be used."""
+    """A reference that must not be used, whether its target exists or not."""
 
     reason: Reason
     message: str
 
 
 class EngramAndTemplate:
-    """An Engram and its template, as one reference leads to them. What follows from them is found out once."""
+    """An Engram and its template as a reference leads to them. What follows from them is computed once."""
 
     def __init__(self, program: Program, reference: Reference, engram: Resource, template: Resource, name: str) -> None:
         self.program = program
@@ -58,8 +59,8 @@ class EngramAndTemplate:
         self.full_template_name = f"{name}@{self.template_version}"
         generation = (template.get("metadata") or {}).get("generation")
         self.template_generation = generation if isinstance(generation, int) else 1
-        self.version = reference.version or version_of(engram)  # the pin, else the Engram's own (STY-225); or empty
-        self.has_code = place_of(template) is not None  # else it is looked for among what is loaded
+        self.version = reference.version or version_of(engram)  # the pin, or the Engram's version (STY-225), or empty
+        self.has_code = place_of(template) is not None  # otherwise loaded code is searched
         self.provider = provider_for(template, name, self.template_version)
         self.run = run_of(template)
         spec = spec_of(template)
@@ -72,46 +73,61 @@ class EngramAndTemplate:
 
     @cached_property
     def execution(self) -> ExecutionPolicy:
-        """Of all steps that say nothing about it themselves."""
-        return ExecutionPolicy(self.program, _SILENT, self.engram, self.template)
+        """The execution policy of all steps that do not set their own."""
+        return ExecutionPolicy(self.program, _NO_STEP, self.engram, self.template)
 
     @cached_property
     def is_bundled(self) -> bool:
-        """Whether the run's bundle holds both: then they stay what they are, for all runs of the program."""
-        target, shelf = self.reference, self.program.resources
+        """Whether the bundle contains both: then they are the same for all runs of the program."""
+        target, index = self.reference, self.program.resources
         return (
-            shelf.find("Engram", target.namespace, target.name) is self.engram
-            and shelf.find("EngramTemplate", "", self.template_name) is self.template
+            index.find("Engram", target.namespace, target.name) is self.engram
+            and index.find("EngramTemplate", "", self.template_name) is self.template
         )
 
 
-_SILENT = Step("", "", "", {})
+_NO_STEP = Step("", "", "", {})
 
 
 class ResolvedEngram:
-    """An Engram with its template, as a step uses them."""
+    """An Engram with its template, as used by a step."""
 
-    __slots__ = ("_input", "_shared", "execution", "pair", "places", "secrets", "step", "stories", "written")
+    __slots__ = (
+        "_input",
+        "_shared",
+        "execution",
+        "input_template",
+        "input_template",
+        "pair",
+        "places",
+        "secrets",
+        "step",
+        "stories",
+    )
 
     def __init__(self, pair: EngramAndTemplate, step: Step) -> None:
         self.pair = pair
         self.step = step
-        speaks = step.data.get("execution") is not None or step.has_side_effects
-        self.execution = ExecutionPolicy(pair.program, step, pair.engram, pair.template) if speaks else pair.execution
+        has_own_policy = step.data.get("execution") is not None or step.has_side_effects
+        self.execution = (
+            ExecutionPolicy(pair.program, step, pair.engram, pair.template) if has_own_policy else pair.execution
+        )
         self.secrets = merged(pair.own_secrets, step.data.get("secrets") or {})  # by logical name
-        given = merged(pair.base, step.given)  # STY-010
-        self.stories = inline_stories(given)  # written in place: their templates are their own
-        self.written = without_stories(given)  # what of the input is rendered
-        self.places = [list(path) for path in places(self.written)] if may_refer(jsontext.encode(given)) else []
+        with_block = merged(pair.base, step.with_block)  # STY-010
+        self.stories = inline_stories(with_block)  # written inside the step; their templates are not rendered here
+        self.input_template = without_stories(with_block)  # the part of the input that is rendered
+        self.places = (
+            [list(path) for path in places(self.input_template)] if may_refer(jsontext.encode(with_block)) else []
+        )
         self._input: Structure | None = None
         self._shared = b""
 
     @property
     def shared_arguments(self) -> bytes:
-        """What of the task's arguments is the same in all runs, as the end of an object: see `engram_contract`."""
+        """The task arguments that are the same in all runs, encoded as the end of an object: see `engram_contract`."""
         if not self._shared:
             pair, storage = self.pair, self.execution.storage()
-            rest = {
+            arguments = {
                 "secrets": self.secrets,
                 "story": {"name": pair.program.name, "namespace": pair.program.namespace},
                 "engram": {"name": self.reference.name, "namespace": self.reference.namespace, "version": self.version},
@@ -119,14 +135,14 @@ class ResolvedEngram:
                 **({} if pair.run is None else {"run": pair.run}),
                 **({"storage": storage} if storage else {}),
             }
-            self._shared = jsontext.encode(rest)[1:]
+            self._shared = jsontext.encode(arguments)[1:]
         return self._shared
 
     @property
     def input(self) -> Structure:
-        """What is written, compiled. Raises `TemplateError`."""
+        """The compiled input. Raises `TemplateError`."""
         if self._input is None:
-            self._input = Structure(self.written, self.pair.program.environment)
+            self._input = Structure(self.input_template, self.pair.program.environment)
         return self._input
 
     @property
@@ -151,22 +167,24 @@ class ResolvedEngram:
 
 
 def find_engram(turn: Turn, step: Step) -> ResolvedEngram | MissingResource | InvalidReference:
-    """What a step executes; where all of it is in the bundle it is found once, for all runs."""
+    """The Engram that a step executes; if all of it is in the bundle, it is resolved once for all runs."""
     program: Program = turn.program
-    known: ResolvedEngram | None = program.engrams.get(step.name)
-    if known is not None:
-        return known
+    cached: ResolvedEngram | None = program.engrams.get(step.name)
+    if cached is not None:
+        return cached
     target = read_reference(step.data.get("ref"), program.namespace)
     if target is None:
-        return InvalidReference(Reason.ENGRAM_REFERENCE_INVALID, f"step '{step.name}' refers to no Engram")
+        return InvalidReference(Reason.ENGRAM_REFERENCE_INVALID, f"step '{step.name}' does not refer to an Engram")
     pair = program.pairs.get(target) or _find_pair(turn, step, target)
     if not isinstance(pair, EngramAndTemplate):
         return pair
-    found = ResolvedEngram(pair, step)
+    if problem := _mode_problem(program, step, pair):
+        return InvalidReference(Reason.INVALID_CONFIGURATION, problem)
+    engram = ResolvedEngram(pair, step)
     if pair.is_bundled:
         program.pairs[target] = pair
-        program.engrams[step.name] = found
-    return found
+        program.engrams[step.name] = engram
+    return engram
 
 
 def _find_pair(turn: Turn, step: Step, target: Reference) -> EngramAndTemplate | MissingResource | InvalidReference:
@@ -174,32 +192,39 @@ def _find_pair(turn: Turn, step: Step, target: Reference) -> EngramAndTemplate |
     if problem := refuse("Story", program.namespace, "Engram", target, program.resources, program.settings):
         return InvalidReference(Reason.ENGRAM_REFERENCE_INVALID, problem)
     engram = find(turn, "Engram", target.namespace, target.name)
-    if engram is None and step.purpose:  # the engine's own: where nobody has one, its template is enough
+    if engram is None and step.purpose:  # a helper step: its template is enough
         engram = {"kind": "Engram", "spec": {"templateRef": {"name": target.name}}}
     if engram is None:
         return MissingResource("Engram", target, Reason.REFERENCE_NOT_FOUND)
     if problem := _misfit("Engram", target, engram):
         return InvalidReference(Reason.ENGRAM_REFERENCE_INVALID, problem)
-    wanted = read_reference(spec_of(engram).get("templateRef"), "")
-    if wanted is None:
-        return InvalidReference(Reason.ENGRAM_REFERENCE_INVALID, f"Engram '{target.key}' names no template")
-    template = find(turn, "EngramTemplate", "", wanted.name)
+    template_ref = read_reference(spec_of(engram).get("templateRef"), "")
+    if template_ref is None:
+        return InvalidReference(Reason.ENGRAM_REFERENCE_INVALID, f"Engram '{target.key}' does not name a template")
+    template = find(turn, "EngramTemplate", "", template_ref.name)
     if template is None:
-        return MissingResource("EngramTemplate", Reference(wanted.name, ""), Reason.TEMPLATE_NOT_FOUND)
-    if problem := _misfit("EngramTemplate", wanted, template):
+        return MissingResource("EngramTemplate", Reference(template_ref.name, ""), Reason.TEMPLATE_NOT_FOUND)
+    if problem := _misfit("EngramTemplate", template_ref, template):
         return InvalidReference(Reason.ENGRAM_REFERENCE_INVALID, problem)
-    mode = spec_of(engram).get("mode", "job")
-    if mode != "job":  # STY-011
-        message = f"Engram '{target.key}' runs as a {mode}; a batch step needs mode job"
-        return InvalidReference(Reason.INVALID_CONFIGURATION, message)
-    return EngramAndTemplate(program, target, engram, template, wanted.name)
+    return EngramAndTemplate(program, target, engram, template, template_ref.name)
 
 
-def find_story(turn: Turn, step: Step, given: Any) -> tuple[Reference, Resource] | MissingResource | InvalidReference:
+def _mode_problem(program: Program, step: Step, pair: EngramAndTemplate) -> str | None:
+    """Why an Engram of this mode cannot execute the step (STY-011, STR-020)."""
+    mode = spec_of(pair.engram).get("mode", "job")
+    if program.streams(step.block):
+        needed = "a streaming step needs mode deployment or statefulset (hybrid steps are not supported yet)"
+        return f"Engram '{pair.reference.key}' runs as a job; {needed}" if mode == "job" else None
+    return None if mode == "job" else f"Engram '{pair.reference.key}' runs as a {mode}; a batch step needs mode job"
+
+
+def find_story(
+    turn: Turn, step: Step, story_ref: Any
+) -> tuple[Reference, Resource] | MissingResource | InvalidReference:
     program: Program = turn.program
-    target = read_reference(given, program.namespace)
+    target = read_reference(story_ref, program.namespace)
     if target is None:
-        return InvalidReference(Reason.STORY_REFERENCE_INVALID, f"step '{step.name}' refers to no Story")
+        return InvalidReference(Reason.STORY_REFERENCE_INVALID, f"step '{step.name}' does not refer to a Story")
     if problem := refuse("Story", program.namespace, "Story", target, program.resources, program.settings):
         return InvalidReference(Reason.STORY_REFERENCE_INVALID, problem)
     story = find(turn, "Story", target.namespace, target.name)
@@ -210,38 +235,38 @@ def find_story(turn: Turn, step: Step, given: Any) -> tuple[Reference, Resource]
     return target, story
 
 
-def _misfit(kind: str, wanted: Reference, found: Resource) -> str | None:
-    if not wanted.fits(found):
-        return f"{kind} '{wanted.name}' has version '{version_of(found)}', expected '{wanted.version}'"
-    if not wanted.means(found):
-        return f"{kind} '{wanted.name}' is not the one with uid '{wanted.uid}'"
+def _misfit(kind: str, reference: Reference, resource: Resource) -> str | None:
+    if not reference.fits(resource):
+        return f"{kind} '{reference.name}' has version '{version_of(resource)}', expected '{reference.version}'"
+    if not reference.means(resource):
+        return f"{kind} '{reference.name}' is not the one with uid '{reference.uid}'"
     return None
 
 
 def find(turn: Turn, kind: str, namespace: str, name: str) -> Resource | None:
-    """From the bundle, or as it was found later in this run."""
+    """A resource from the bundle, or as found later in this run."""
     program: Program = turn.program
     body: Body = turn.body
-    held = program.resources.find(kind, namespace, name)
-    if held is not None:
-        return held
-    later = body.found.get(f"{kind}/{namespace}/{name}")
-    return None if later is None else jsontext.decode(turn.text(later))
+    bundled = program.resources.find(kind, namespace, name)
+    if bundled is not None:
+        return bundled
+    recorded = body.found_resources.get(f"{kind}/{namespace}/{name}")
+    return None if recorded is None else jsontext.decode(turn.text(recorded))
 
 
 def retry_lookup(turn: Turn, missing: MissingResource) -> bool:
-    """Whether the missing resource is in the catalog by now; then it is the run's own from here on."""
+    """Whether the missing resource is in the catalog by now; if so, it is recorded with the run."""
     target = missing.target
-    found = turn.resource(missing.kind, target.namespace, target.name)
-    if found is None:
+    resource = turn.resource(missing.kind, target.namespace, target.name)
+    if resource is None:
         return False
-    turn.emit(s.ResourceFound(missing.kind, target.namespace, target.name, turn.keep(jsontext.encode(found))))
+    turn.emit(s.ResourceFound(missing.kind, target.namespace, target.name, turn.keep(jsontext.encode(resource))))
     return True
 
 
 def is_held_back(state: StepState) -> bool:
-    """Whether a blocked step still has, or asks for, the permit that stands for what it waits for."""
-    return state.phase is Phase.BLOCKED and bool(state.permits or state.awaited)
+    """Whether a blocked step still has or requests the permit for what it waits for."""
+    return state.phase is StoryPhase.BLOCKED and bool(state.permits or state.awaited)
 
 
 def release_waiter(turn: Turn, state: StepState) -> None:
@@ -249,39 +274,39 @@ def release_waiter(turn: Turn, state: StepState) -> None:
         turn.release_permit(permit)
 
 
-def lacks_code(turn: Turn, found: ResolvedEngram) -> bool:
-    """Whether nothing that is loaded here, and nothing the template says, does its work (STY-009)."""
-    pair = found.pair
+def lacks_code(turn: Turn, engram: ResolvedEngram) -> bool:
+    """Whether neither loaded code nor the template's annotations can execute it (STY-009)."""
+    pair = engram.pair
     if pair.has_code:
         return False
-    known = getattr(turn.execution.dialect, "has_code", None)
-    if known is not None and not known(pair.template_name, pair.template_version):
+    has_code = getattr(turn.execution.dialect, "has_code", None)
+    if has_code is not None and not has_code(pair.template_name, pair.template_version):
         return True
-    pair.has_code = True  # what is loaded stays loaded
+    pair.has_code = True  # loaded code stays loaded
     return False
 
 
-def block_for_code(turn: Turn, step: Step, found: ResolvedEngram) -> None:
-    """Code comes with a process, not with the catalog: whoever takes the run up and has it says so (STY-118)."""
+def block_for_code(turn: Turn, step: Step, engram: ResolvedEngram) -> None:
+    """Block until a process with the code takes over the run (STY-118): code is not in the catalog."""
     program: Program = turn.program
     message = (
-        f"Waiting for code of EngramTemplate '{found.pair.full_template_name}': nothing here implements it. {WAYS}"
+        f"Waiting for code of EngramTemplate '{engram.pair.full_template_name}': no loaded code implements it. {WAYS}"
     )
     if program.settings.missing_references == "fail":
-        end_step(turn, step.name, Phase.FAILED, message, reason=Reason.TEMPLATE_NOT_FOUND)
+        end_step(turn, step.name, StoryPhase.FAILED, message, reason=Reason.TEMPLATE_NOT_FOUND)
         return
     is_new = step.name not in turn.body.steps
-    permit = turn.await_resource(CODE, "", found.pair.full_template_name)
+    permit = turn.await_resource(CODE, "", engram.pair.full_template_name)
     turn.emit(s.StepBlocked(step.name, Reason.TEMPLATE_NOT_FOUND, message, turn.now, permit))
     if is_new:
         turn.emit(s.Noted(step.name, "JobTemplateBlocked", message, turn.now))
 
 
 def block(turn: Turn, step: Step, missing: MissingResource) -> None:
-    """Wait, without costing anything, until the resource appears (STY-118)."""
+    """Wait, using no resources, until the resource exists (STY-118)."""
     program: Program = turn.program
     if program.settings.missing_references == "fail":
-        end_step(turn, step.name, Phase.FAILED, missing.message, reason=missing.reason)
+        end_step(turn, step.name, StoryPhase.FAILED, missing.message, reason=missing.reason)
         return
     target = missing.target
     permit = turn.await_resource(missing.kind, target.namespace, target.name)

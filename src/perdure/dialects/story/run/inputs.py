@@ -1,10 +1,10 @@
-"""How a Story reacts to what arrives: ends of tasks and child runs, timers, signals, messages of operators."""
+"""How a Story reacts to inputs: ends of tasks and child runs, timers, signals, control messages."""
 
-from perdure.dialects.story.run import attempts, control, interruption, signals_and_effects
-from perdure.dialects.story.run.run_end import end_run
+from perdure.dialects.story.run import attempts, control, interruption, signals_and_effects, topology
+from perdure.dialects.story.run.story_end import end_run
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body
-from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.steps import STEP_KINDS
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
@@ -12,20 +12,20 @@ from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 
 
-def accept(turn: Turn, given: i.Input) -> None:
-    match given:
+def accept(turn: Turn, input: i.Input) -> None:
+    match input:
         case i.TaskResult() | i.TaskLost() | i.ChildResult():
             _on_end(turn)
         case i.TimerDue():
             _on_timer(turn)
         case i.Signal():
-            signals_and_effects.from_outside(turn, given)
+            signals_and_effects.from_outside(turn, input)
         case i.TaskReport():
-            signals_and_effects.report(turn, given)
+            signals_and_effects.report(turn, input)
         case i.EffectDone() | i.EffectUnfit():
-            signals_and_effects.performed(turn, given)
+            signals_and_effects.performed(turn, input)
         case i.EffectSettle():
-            signals_and_effects.settled(turn, given)
+            signals_and_effects.settled(turn, input)
         case i.Cancel():
             interruption.cancel(turn)
         case i.Steer(verb, body, _, by):
@@ -35,28 +35,34 @@ def accept(turn: Turn, given: i.Input) -> None:
 
 
 def end_exhausted(turn: Turn, reason: str, count: int) -> None:
-    """A graph without cycles cannot spin; should it seem to, the run ends."""
-    end_run(turn, Phase.FAILED, Reason.EXECUTION_FAILED, "the run moved too long without anything from outside")
+    """End the run. A graph without cycles cannot loop, so this is a safeguard."""
+    end_run(turn, StoryPhase.FAILED, Reason.EXECUTION_FAILED, "the run made too many internal moves without an input")
 
 
 def _on_end(turn: Turn) -> None:
     body: Body = turn.body
     match turn.events[-1] if turn.events else None:
-        case e.TaskEnded() as ended if ended.task in body.tasks:
-            attempts.on_result(turn, body.tasks[ended.task], ended)
-        case e.ChildEnded() as ended if ended.child in body.tasks:
-            name = body.tasks[ended.child]
+        case e.TaskEnded() as end if topology.is_task(body, end.task):
+            topology.on_end(turn, end)
+        case e.ChildEnded() as end if body.topology is not None and end.child in body.topology.children:
+            topology.on_child_end(turn, end)
+        case e.TaskRedelivered(task, delivery, reason) if topology.is_task(body, task):
+            turn.emit(s.Noted("", "TopologyRestarted", f"execution {delivery} begins: {reason}", turn.now))
+        case e.TaskEnded() as end if end.task in body.tasks:
+            attempts.on_result(turn, body.tasks[end.task], end)
+        case e.ChildEnded() as end if end.child in body.tasks:
+            name = body.tasks[end.child]
             step = turn.program.steps[name]
-            STEP_KINDS[step.kind].on_child_end(turn, step, body.steps[name], ended)
+            STEP_KINDS[step.kind].on_child_end(turn, step, body.steps[name], end)
         case e.TaskRedelivered(task, delivery, reason) if task in body.tasks:
             message = f"execution {delivery} begins: {reason}"
             turn.emit(s.Noted(body.tasks[task], "JobRestarted", message, turn.now))
 
 
 def _on_timer(turn: Turn) -> None:
-    """A deadline has passed, or a wait between two attempts or looks is over."""
+    """Handle a timer: a deadline has passed, or the delay before the next attempt or check is over."""
     body: Body = turn.body
-    name, is_deadline = body.rang
+    name, is_deadline = body.fired_timer
     if name:
         step, state = turn.program.step(name), body.steps[name]
         if is_deadline:

@@ -1,15 +1,15 @@
-"""One internal move of a run: what is next, in a fixed order (STY-056, STY-078).
+"""The next internal move of a run, in a fixed order (STY-056, STY-078).
 
-First the failure policy, then waits that may have come true, then steps in story order, then the block's end:
-so every order is the same after a crash.
+First the failure policy, then waits that may be over, then steps in story order, then the end of the block: so the
+order is the same after a crash.
 """
 
 from perdure.dialects.story.plan.helper_steps import IF
 from perdure.dialects.story.plan.program import Program, Step
-from perdure.dialects.story.run import redrive, run_end, run_start
+from perdure.dialects.story.run import redrive, run_start, story_end, topology_start
 from perdure.dialects.story.run.step_end import end_step, error_text, skip
 from perdure.dialects.story.state.body import Body
-from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.steps import STEP_KINDS
 from perdure.dialects.story.values import materialize
 from perdure.dialects.story.values.template_scope import Scope
@@ -23,8 +23,8 @@ IF_FALSE = "Skipped due to 'if' condition"  # STY-060
 def advance(turn: Turn) -> bool:
     try:
         return _advance(turn)
-    except materialize.HelperNeeded as asked:
-        materialize.ask(turn, asked)
+    except materialize.HelperNeeded as request:
+        materialize.ask(turn, request)
         return True
 
 
@@ -32,6 +32,8 @@ def _advance(turn: Turn) -> bool:
     body: Body = turn.body
     if not body.begun:
         run_start.begin(turn)
+    elif turn.program.streams(body.block) and body.topology is None and body.unstarted:
+        return topology_start.start(turn)
     elif _fails_fast(turn):
         skip(turn, [name for name in body.unstarted if name not in body.plan.parents], FAIL_FAST)
     elif body.stale:
@@ -45,12 +47,12 @@ def _advance(turn: Turn) -> bool:
     elif body.redrive is not None:
         redrive.start_over(turn)
     else:
-        run_end.next_block(turn)
+        story_end.next_block(turn)
     return True
 
 
 def _fails_fast(turn: Turn) -> bool:
-    """A failure of the main block that counts keeps everything from starting that has not (STY-064)."""
+    """Whether a failure in the main block keeps all unstarted steps from starting (STY-064)."""
     body: Body = turn.body
     if not body.failed or body.block != "steps" or turn.program.continues_on_failure:
         return False
@@ -69,7 +71,7 @@ def _move(turn: Turn, step: Step) -> None:
 
 
 def _may_start(turn: Turn, step: Step) -> bool:
-    """Decided once, before the step begins: dependencies, `if`, what it requires. False: it is settled already."""
+    """Decide once, before a step starts: dependencies, `if`, requirements. False: the step has already ended."""
     if step.purpose:
         return True
     failed = _failed_dependency(turn, step)
@@ -78,22 +80,24 @@ def _may_start(turn: Turn, step: Step) -> bool:
         return False
     try:
         holds = not step.condition.strip() or Scope(turn, step, f"{step.name}.if").holds(step.condition, IF)
-    except ExpressionError as problem:  # nothing it reads will change any more (STY-062)
-        end_step(turn, step.name, Phase.FAILED, error_text(problem), reason=Reason.EXPRESSION_FAILED)
+    except ExpressionError as problem:  # what it reads no longer changes (STY-062)
+        end_step(turn, step.name, StoryPhase.FAILED, error_text(problem), reason=Reason.EXPRESSION_FAILED)
         return False
     if not holds:
         skip(turn, [step.name], IF_FALSE)
         return False
-    if STEP_KINDS[step.kind].checks_requires:  # and says so in its StepRun
+    if STEP_KINDS[step.kind].checks_requires:  # checked later, and reported in the StepRun
         return True
     missing = Scope(turn, step).unmet(step.data.get("requires"))
     if missing is not None:
-        end_step(turn, step.name, Phase.FAILED, missing, reason=Reason.DEPENDENCY_FAILED)
+        end_step(turn, step.name, StoryPhase.FAILED, missing, reason=Reason.DEPENDENCY_FAILED)
     return missing is None
 
 
 def _failed_dependency(turn: Turn, step: Step) -> str | None:
-    """The first dependency whose failure, or skipping after one, keeps a main step from running (STY-066, 067)."""
+    """The first dependency that failed, or was skipped after a failure, and so keeps a main step from running
+    (STY-066, 067).
+    """
     body: Body = turn.body
     program: Program = turn.program
     if step.block != "steps" or step.parent:

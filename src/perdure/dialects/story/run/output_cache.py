@@ -1,4 +1,4 @@
-"""Outputs kept over runs (section 14): what one run's step gave, another with the same key need not do again."""
+"""Outputs cached across runs (section 14): a step with the same key reuses the output of an earlier run."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -27,7 +27,7 @@ MODES = ("read", "write", "readWrite")
 
 
 class OutputCacheLookup(msgspec.Struct, frozen=True):
-    """Where a step's output is kept; `found` is what lies there, if it may be used."""
+    """The cache entry of a step; `found` is its content, if it may be used."""
 
     entry: str
     mode: str
@@ -40,15 +40,16 @@ class OutputCacheLookup(msgspec.Struct, frozen=True):
 
 
 class BadCacheKey(Exception):
-    """The key cannot be made; the sentence says why. Nothing is kept then, and nothing found (STY-280)."""
+    """The cache key cannot be computed; the message says why. Nothing is cached or reused then (STY-280)."""
 
 
 def look_up(
     turn: Turn, step: Step, engram: ResolvedEngram, policy: Mapping[str, Any] | None, inputs: dict[str, Any]
 ) -> OutputCacheLookup | None:
-    """None when nothing is to be kept. Raises `BadCacheKey`, which never fails the step (STY-224).
+    """Look up a step's cache entry; None if nothing is cached. Raises `BadCacheKey`, which never fails the step
+    (STY-224).
 
-    What a run keeps is for runs of its own namespace, wherever its Engram lives: a key is its author's to choose.
+    Entries are only shared within a run's namespace, wherever its Engram is, because authors choose the keys.
     """
     if policy is None or step.has_side_effects:
         return None
@@ -60,29 +61,29 @@ def look_up(
     entry = f"cache/{turn.body.namespace}/{name}/{version}/{sha256(key.encode()).hexdigest()}.json"
     ttl = policy.get("ttlSeconds")
     seconds = ttl if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl > 0 else 0
-    found = None if mode == "write" else _kept(turn, entry, engram)
-    return OutputCacheLookup(entry, mode, seconds, found)
+    output = None if mode == "write" else _read_entry(turn, entry, engram)
+    return OutputCacheLookup(entry, mode, seconds, output)
 
 
 def _material(turn: Turn, step: Step, engram: ResolvedEngram, policy: Mapping[str, Any], inputs: dict[str, Any]) -> str:
-    """STY-225."""
+    """The text whose hash names the entry (STY-225)."""
     body: Body = turn.body
     program: Program = turn.program
     head = f"engram:{engram.reference.name}|version:{engram.version or 'latest'}"
-    written = policy.get("key")
-    if isinstance(written, str) and written:
+    template = policy.get("key")
+    if isinstance(template, str) and template:
         roots = {
             "inputs": inputs,
             "step": {"id": step.name, "run": step_run_name(body, step.name), "story": program.name},
             "engram": {"name": engram.reference.name, "version": engram.version or "latest"},
         }
         try:
-            rendered = compile_template(written, under(CACHE_KEY, program.settings)).render(roots)
+            rendered = compile_template(template, under(CACHE_KEY, program.settings)).render(roots)
         except ExpressionError as problem:
             raise BadCacheKey(error_text(problem)) from None
         key = rendered if isinstance(rendered, str) else canonical(rendered)
         if not key.strip():
-            raise BadCacheKey("it gives nothing")
+            raise BadCacheKey("the key is empty")
         head += f"|key:{key}"
     else:
         head += f"|step:{step.name}|input:{canonical(inputs)}"
@@ -90,8 +91,8 @@ def _material(turn: Turn, step: Step, engram: ResolvedEngram, policy: Mapping[st
     return f"{head}|salt:{salt}" if isinstance(salt, str) and salt else head
 
 
-def _kept(turn: Turn, entry: str, engram: ResolvedEngram) -> dict[str, Any] | None:
-    """A valid entry: not too old, not empty, and as the template wants it today (STY-227)."""
+def _read_entry(turn: Turn, entry: str, engram: ResolvedEngram) -> dict[str, Any] | None:
+    """The output in a valid entry: not expired, not empty, and fitting the template's current schema (STY-227)."""
     memory = turn.cached(entry)
     if memory is None:
         return None
@@ -102,7 +103,7 @@ def _kept(turn: Turn, entry: str, engram: ResolvedEngram) -> dict[str, Any] | No
 
 
 def keep(turn: Turn, step: Step, state: StepState, output: dict[str, Any]) -> None:
-    """After success, for whoever comes next (STY-228)."""
+    """Cache the output of a successful step (STY-228)."""
     cached = state.run.cached if state.run is not None else None
     if cached is None or cached.mode == "read" or not output:
         return

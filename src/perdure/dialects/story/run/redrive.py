@@ -1,8 +1,7 @@
 """Starting over: the whole run, or from one step on (STY-183 to STY-185).
 
-A run that has ended is reopened by the kernel, under its next incarnation; a live one is stopped first and then
-reopened by itself. Names stay, what was done is done again under new uids. Sub-runs of what is
-reset are removed, those that are open once they have stopped.
+The kernel reopens an ended run under its next incarnation; a live one is stopped first and then reopens itself.
+Names stay; work is repeated under new uids. Sub-runs of reset steps are removed, open ones once they have stopped.
 """
 
 from perdure.dialects.story.plan.program import Program, StepPlan
@@ -17,7 +16,7 @@ from perdure.kernel.turn import Turn
 
 
 def reopen(turn: Turn, step: str, token: str, by: str) -> None:
-    """The run had ended and was reopened. A redrive without a token gets one, so that what was observed has a value."""
+    """Reset the steps of a reopened run. A redrive without a token gets one, so that there is a value to observe."""
     program: Program = turn.program
     token = token or f"redrive-{turn.state.incarnation}"
     steps = reset_by(program.plan, step)
@@ -29,7 +28,7 @@ def reopen(turn: Turn, step: str, token: str, by: str) -> None:
 
 
 def ask(turn: Turn, step: str, token: str, by: str) -> None:
-    """Of a live run everything that is open stops first; one that has ended starts over at once."""
+    """Stop a live run before starting over; start an ended one over at once."""
     if turn.state.status.is_final:
         _next_life(turn, step, token, by)
         return
@@ -38,7 +37,7 @@ def ask(turn: Turn, step: str, token: str, by: str) -> None:
 
 
 def start_over(turn: Turn) -> None:
-    """Everything that was open has stopped."""
+    """Start over after everything that was open has stopped."""
     body: Body = turn.body
     assert body.redrive is not None
     step, token, by = body.redrive
@@ -47,13 +46,13 @@ def start_over(turn: Turn) -> None:
 
 
 def _next_life(turn: Turn, step: str, token: str, by: str) -> None:
-    said = jsontext.encode({"step": step, "token": token})
-    turn.emit(e.RunReopened(turn.state.incarnation + 1, said, "", by))
+    arguments = jsontext.encode({"step": step, "token": token})
+    turn.emit(e.RunReopened(turn.state.incarnation + 1, arguments, "", by))
     reopen(turn, step, token, by)
 
 
 def reset_by(plan: StepPlan, step: str) -> tuple[str, ...]:
-    """Everything that a redrive from a step resets: what waits for it, and after a main step all cleanup."""
+    """Everything that a redrive from a step resets: the steps that wait for it, and after a main step all cleanup."""
     if not step:
         return tuple(plan.order)
     reset = plan.downstream(step)

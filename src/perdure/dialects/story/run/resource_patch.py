@@ -1,6 +1,7 @@
-"""A StoryRun changed as a resource: what the change asks of the run (STY-049, STY-105, STY-183, STY-184, STY-186).
+"""Changes of a StoryRun as a resource, translated into inputs of the run (STY-049, STY-105, STY-183, STY-184,
+STY-186).
 
-spec.cancelRequested: true                      cancel; a run that has ended stays as it is (STY-188)
+spec.cancelRequested: true                      cancel; an ended run stays as it is (STY-188)
 metadata.annotations redrive-token, …           start over, once per value
 status.gates.<step>: {state, message}           decide a gate, reached or not
 """
@@ -17,7 +18,7 @@ from perdure.kernel.execution import Execution
 
 def patched(execution: Execution, kind: str, patch: dict[str, Any]) -> list[i.Input]:
     if kind != "StoryRun":
-        raise ValueError(f"a {kind} is the engine's own; change its StoryRun")
+        raise ValueError(f"a {kind} is managed by the engine; change its StoryRun")
     return list(_inputs(execution, patch))
 
 
@@ -38,31 +39,33 @@ def _inputs(execution: Execution, patch: dict[str, Any]) -> Iterator[i.Input]:
             case "apiVersion" | "kind", _:
                 pass
             case _:
-                raise ValueError("of a StoryRun only spec.cancelRequested, redrive annotations and status.gates change")
+                raise ValueError(
+                    "only spec.cancelRequested, redrive annotations and status.gates of a StoryRun can change"
+                )
 
 
 def _redrive(execution: Execution, name: str, value: Any) -> Iterator[i.Input]:
     if name not in (REDRIVE, REDRIVE_FROM):
-        raise ValueError(f"the annotation {name!r} asks for nothing; there are {REDRIVE} and {REDRIVE_FROM}")
+        raise ValueError(f"the annotation {name!r} cannot be changed (only {REDRIVE} and {REDRIVE_FROM})")
     if not isinstance(value, str) or not value:
-        raise ValueError(f"the annotation {name!r} is a text that is not empty")
+        raise ValueError(f"the annotation {name!r} must be a non-empty string")
     step, colon, token = value.partition(":") if name == REDRIVE_FROM else ("", ":", value)
     if not (colon and token) or (name == REDRIVE_FROM and not step):
-        raise ValueError(f"{name} is <step>:<token>, not {value!r}")
+        raise ValueError(f"{name} must be <step>:<token>, not {value!r}")
     body: Body = execution.body
     if (step, token) in map(tuple, body.redriven):
-        return  # seen before: the same value changes nothing
-    said = jsontext.encode({"step": step, "token": token})
+        return  # already done for this value
+    arguments = jsontext.encode({"step": step, "token": token})
     key = f"redrive:{execution.state.incarnation}:{value}"
     if execution.state.status.is_final:
-        yield i.Reopen(said, key)
+        yield i.Reopen(arguments, key)
     else:
-        yield i.Steer("redrive", said, key)
+        yield i.Steer("redrive", arguments, key)
 
 
 def _decision(step: str, decision: Any) -> i.Input:
     if not isinstance(decision, dict) or not set(decision) <= {"state", "message", "updatedBy", "updatedAt"}:
         raise ValueError(f"status.gates.{step} is {{state?, message?, updatedBy?}}")
     names = {"state": "state", "message": "message", "updatedBy": "by"}
-    said = {names[name]: value for name, value in decision.items() if name in names}
-    return i.Steer("gate", jsontext.encode({"step": step, **said}))
+    members = {names[name]: value for name, value in decision.items() if name in names}
+    return i.Steer("gate", jsontext.encode({"step": step, **members}))

@@ -1,10 +1,11 @@
-"""How a step ends: what it holds is given back, then its end is recorded."""
+"""How a step ends: its permits and timers are released, then its end is recorded."""
 
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
-from perdure.dialects.story.state.phases import DEFAULT_REASONS, Phase
+from perdure.dialects.story.state.phases import DEFAULT_REASONS, StoryPhase
 from perdure.dialects.story.state.step_errors import StepError, safe
 from perdure.expressions.gotemplate import BadStructure, ExpressionError, Failure, SyntaxFault
+from perdure.kernel.execution import Execution
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
@@ -12,7 +13,7 @@ from perdure.kernel.values import Payload
 def end_step(
     turn: Turn,
     name: str,
-    phase: Phase,
+    phase: StoryPhase,
     message: str,
     *,
     reason: str = "",
@@ -23,7 +24,7 @@ def end_step(
     exit_class: str = "",
     interrupted: bool = False,
 ) -> None:
-    """`landed`: its output is what its task has just given; otherwise `output`, if any."""
+    """End a step. With `landed`, its output is what its task has just returned; otherwise `output`, if any."""
     body: Body = turn.body
     release(turn, body.steps.get(name))
     turn.emit(
@@ -44,7 +45,7 @@ def end_step(
 
 
 def release(turn: Turn, state: StepState | None) -> None:
-    """Give back permits and timers."""
+    """Release the permits and timers of a step."""
     if state is None:
         return
     if state.permits or state.awaited:
@@ -60,25 +61,32 @@ def skip(turn: Turn, names: list[str], message: str, *, follows_failure: bool = 
     body: Body = turn.body
     if not names:
         return
-    names = names + [one for name in names for one in body.plan.helpers(name) if _is_held_up(body, one)]
+    names = names + [
+        helper for name in names for helper in body.plan.helpers(name) if _is_unstarted_helper(body, helper)
+    ]
     for name in names:
         release(turn, body.steps.get(name))
     turn.emit(s.StepsSkipped(tuple(names), message, turn.now, follows_failure))
 
 
-def _is_held_up(body: Body, helper: str) -> bool:
-    """A helper that could not begin to work yet; one that works is left to finish."""
+def _is_unstarted_helper(body: Body, helper: str) -> bool:
+    """Whether a helper has not started yet; one that has started is left to finish."""
     state = body.steps.get(helper)
     return helper in body.helping and (state is None or not state.has_begun)
 
 
 def error_text(problem: ExpressionError) -> str:
-    """What went wrong in a template, in one line."""
+    """The error of a template in one line."""
     match problem:
         case Failure():
             return f"{problem.place}: {problem.message}" if problem.place else problem.message
         case SyntaxFault(findings=findings) if findings:
             return str(findings[0].message)
         case BadStructure(problems=problems) if problems:
-            return "; ".join(str(one).partition("\n")[0] for one in problems)
+            return "; ".join(str(part).partition("\n")[0] for part in problems)
     return str(problem).partition("\n")[0]
+
+
+def ended_steps(execution: Execution, turns: object) -> frozenset[str]:
+    body: Body = execution.body
+    return frozenset(name for name, state in body.steps.items() if state.phase.is_terminal)

@@ -1,10 +1,10 @@
-"""The state of a Story's run: its steps, its block, what was decided from outside. Changed by events only (`folding`).
+"""The state of a Story's run: its steps, its block, and decisions from outside. Changed by events only (`folding`).
 
     step    (unstarted) ─▶ Pending (queued) | Blocked ─▶ Running | Paused ─▶ terminal
             Running ─▶ Pending (retry) ─▶ Running        anything open ─▶ Canceled
     run     Pending ─▶ Running: steps ─▶ compensations ─▶ finally ─▶ terminal ─▶ (redrive) Running
 
-What can move stands in `agenda`, so that no result costs a search through all steps.
+Steps that can move are in `agenda`, so that no result needs a search through all steps.
 """
 
 from typing import Any
@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.plan.program import NO_PLAN, StepPlan
-from perdure.dialects.story.state.phases import Phase
+from perdure.dialects.story.state.phases import StoryPhase
 from perdure.kernel.values import Instant, Payload
 
 Queue = dict[str, None]
-"""Names in order of arrival, each once."""
+"""Names in order of arrival, without duplicates."""
 
 LOGS_KEPT = 16  # executions of one StepRun
 EVENTS_KEPT = 256  # signals and effects of one StepRun (STY-164, STY-176)
@@ -38,7 +38,7 @@ class EffectRecord(msgspec.Struct, gc=False, array_like=True, frozen=True):
 
 
 class CacheUse(msgspec.Struct, gc=False, array_like=True):
-    """What is known of a step's kept output."""
+    """How a step uses the output cache."""
 
     entry: str
     mode: str
@@ -47,7 +47,7 @@ class CacheUse(msgspec.Struct, gc=False, array_like=True):
 
 
 class StepRun(msgspec.Struct, gc=False, array_like=True):
-    """What an Engram step or a branch has beyond its state (section 1.8)."""
+    """What an Engram step or branch has in addition to its state (section 1.8)."""
 
     life: int
     key: str
@@ -66,16 +66,18 @@ class StepRun(msgspec.Struct, gc=False, array_like=True):
     error: bytes | None = None
     restarts: int = 0
     restarted_at: Instant | None = None
-    execution: str = ""  # the last one observed: task and delivery
+    execution: str = ""  # the last one seen: task and delivery
     expired: bool = False
     recalled: bool = False
     cached: CacheUse | None = None
     last_output_at: Instant | None = None
-    logs: list[tuple[int, Payload]] = msgspec.field(default_factory=list)  # attempt, the report that holds it
+    logs: list[tuple[int, Payload]] = msgspec.field(
+        default_factory=list
+    )  # attempt, and the report that contains the log
 
 
 class SignalsAndEffects(msgspec.Struct, gc=False, array_like=True):
-    """What a step has said while it worked: signals and effects, kept over attempts."""
+    """Signals and effects that a step has reported, kept across attempts."""
 
     signals: dict[str, bytes] = msgspec.field(default_factory=dict)
     signal_events: list[SignalEvent] = msgspec.field(default_factory=list)
@@ -84,7 +86,7 @@ class SignalsAndEffects(msgspec.Struct, gc=False, array_like=True):
     effect_seq: int = 0
 
 
-FAN_PAGE = 100  # items of a map that lie together
+FAN_PAGE = 100  # items of a map that are stored together
 REDUCE = -1  # the index of the child that runs over the results of the others
 
 
@@ -92,14 +94,14 @@ class MapResult(msgspec.Struct, gc=False, array_like=True):
     sub_run: str
     phase: str = ""
     message: str = ""
-    told: Payload | None = None  # what the child gave: its message and its output
+    result: Payload | None = None  # the child's message and output
 
 
 class MapState(msgspec.Struct, gc=False, array_like=True):
-    """A step that runs a Story for every item; counters stand for scans.
+    """A step that runs a Story for every item; counters avoid scans.
 
-    Items lie in pages beside the log, and so do the results of every page whose items have all ended: what is held here
-    does not grow with what they say.
+    Items are stored in pages beside the log, and so are the results of pages whose items have all ended: the size
+    of this state does not grow with the results.
     """
 
     total: int
@@ -112,12 +114,12 @@ class MapState(msgspec.Struct, gc=False, array_like=True):
     next: int = 0
     succeeded: int = 0
     failed: int = 0
-    children: dict[int, int] = msgspec.field(default_factory=dict)  # those that have not ended: child, index
+    children: dict[int, int] = msgspec.field(default_factory=dict)  # open ones: child, index
     results: dict[int, MapResult] = msgspec.field(default_factory=dict)  # of pages that are not closed
-    ended: dict[int, int] = msgspec.field(default_factory=dict)  # of pages that are not closed: how many have
+    ended: dict[int, int] = msgspec.field(default_factory=dict)  # how many have ended, of pages that are not closed
     full: list[int] = msgspec.field(default_factory=list)  # pages to be closed
     closed: dict[int, Payload] = msgspec.field(default_factory=dict)
-    recalled: bool = False  # its children were asked to stop, and no more are started
+    recalled: bool = False  # its children were asked to stop; no more are started
 
     @property
     def is_stopped(self) -> bool:
@@ -127,11 +129,11 @@ class MapState(msgspec.Struct, gc=False, array_like=True):
     def can_start(self) -> bool:
         if self.is_stopped or self.next >= self.total or len(self.children) >= self.limit:
             return False
-        return bool(self.next % self.batch) or not self.children  # a batch ends before the next begins
+        return bool(self.next % self.batch) or not self.children  # a batch ends before the next one starts
 
     @property
     def is_mapped(self) -> bool:
-        """No item has a child that works, and none will get one."""
+        """Whether no item has an open child and none will get one."""
         return not self.children and (self.is_stopped or self.next >= self.total)
 
     def length(self, page: int) -> int:
@@ -139,34 +141,57 @@ class MapState(msgspec.Struct, gc=False, array_like=True):
 
 
 class StepState(msgspec.Struct, gc=False, array_like=True):
-    phase: Phase
+    phase: StoryPhase
     reason: str
     message: str
     started_at: Instant
     finished_at: Instant | None = None
     run: StepRun | None = None
-    task: int = 0  # the kernel's task or child it waits for
-    timer: int = 0  # ends it, or ends its attempt
+    task: int = 0  # the task or child that it waits for
+    timer: int = 0  # the deadline of the step or its attempt
     due: Instant | None = None
-    poll: int = 0  # a retry's wait, or the next look
+    poll: int = 0  # the timer of the next retry or check
     permits: list[int] = msgspec.field(default_factory=list)
-    awaited: int = 0  # a permit that is asked for
+    awaited: int = 0  # a requested permit
     sub_run: str = ""
     child: int = 0
     output: Payload | None = None
-    landed: Payload | None = None  # what its task has just given
+    task_result: Payload | None = None  # the result that its task has just returned
     open: int = 0  # branches that have not ended
     reads_steps: bool = False
     follows_failure: bool = False
     interrupted: bool = False
     fan: MapState | None = None
-    recalled: bool = False  # of one that waits for runs below it: they were asked to stop
-    expired: bool = False  # because its time was up
+    recalled: bool = False  # its child runs were asked to stop
+    expired: bool = False  # because the step timed out
+    stream: bytes | None = None  # of a streaming step: its last numbers
 
     @property
     def has_begun(self) -> bool:
-        """Queued and blocked steps have a state, but count as not started (STY-065)."""
-        return self.phase is not Phase.BLOCKED and not (self.phase is Phase.PENDING and self.run is None)
+        """Whether the step has started. Queued and blocked steps have a state, but count as not started (STY-065)."""
+        return self.phase is not StoryPhase.BLOCKED and not (self.phase is StoryPhase.PENDING and self.run is None)
+
+
+RUNS_KEPT = 4096  # sub-runs of packets that have ended: a packet that comes again finds its own
+
+
+class PacketRun(msgspec.Struct, gc=False, array_like=True):
+    """The sub-run of one packet."""
+
+    step: str
+    child: int
+    sub_run: str
+    result: Payload | None = None  # how it ended, once it has
+
+
+class TopologyState(msgspec.Struct, gc=False, array_like=True):
+    """The streaming main block while it lives, and what is remembered of it."""
+
+    task: int
+    hooks: dict[str, None] = msgspec.field(default_factory=dict)  # that were sent, as event:step
+    runs: dict[str, PacketRun] = msgspec.field(default_factory=dict)  # by packet
+    children: dict[int, str] = msgspec.field(default_factory=dict)  # open ones: the packet
+    is_lost: bool = False  # it ended without saying how
 
 
 class Gate(msgspec.Struct, gc=False, array_like=True, frozen=True):
@@ -189,12 +214,12 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     name: str = ""
     namespace: str = ""
     begun: bool = False
-    phase: Phase = Phase.PENDING
+    phase: StoryPhase = StoryPhase.PENDING
     reason: str = "Pending"
     message: str = ""
     inputs: Payload = b"{}"
     attempts: int = 0
-    since: Instant | None = None  # of this life: when its conditions began
+    since: Instant | None = None  # when the conditions of this life began
     started_at: Instant | None = None
     finished_at: Instant | None = None
     timer: int = 0
@@ -204,38 +229,44 @@ class Body(msgspec.Struct, gc=False, array_like=True):
 
     block: str = ""
     steps: dict[str, StepState] = msgspec.field(default_factory=dict)
-    told: dict[str, SignalsAndEffects] = msgspec.field(default_factory=dict)
+    signals_and_effects: dict[str, SignalsAndEffects] = msgspec.field(default_factory=dict)
     gates: dict[str, Gate] = msgspec.field(default_factory=dict)
-    unstarted: Queue = msgspec.field(default_factory=dict)  # of the present block
-    open: int = 0  # steps of the present block that have not ended
-    waiting: dict[str, int] = msgspec.field(default_factory=dict)  # step: dependencies that have not ended
+    unstarted: Queue = msgspec.field(default_factory=dict)  # of the current block
+    open: int = 0  # open steps of the current block
+    waiting: dict[str, int] = msgspec.field(default_factory=dict)  # step: number of open dependencies
     failed: Queue = msgspec.field(default_factory=dict)  # main steps whose failure is not allowed
 
-    # What can move.
+    # Steps that can move.
     agenda: Queue = msgspec.field(default_factory=dict)  # in story order
     stale: Queue = msgspec.field(default_factory=dict)  # waits whose condition may have changed
-    waits: Queue = msgspec.field(default_factory=dict)  # paused ones that read steps
-    # What is waited for.
+    waits: Queue = msgspec.field(default_factory=dict)  # paused steps whose condition reads other steps
+    # What the run waits for.
     tasks: dict[int, str] = msgspec.field(default_factory=dict)  # task or child: step
     timers: dict[int, str] = msgspec.field(default_factory=dict)
     permits: dict[int, str] = msgspec.field(default_factory=dict)
 
-    rang: tuple[str, bool] = ("", False)  # the timer that has just fired: whose, and whether it was a deadline
-    found: dict[str, Payload] = msgspec.field(default_factory=dict)  # resources that came later, by kind and name
+    fired_timer: tuple[str, bool] = (
+        "",
+        False,
+    )  # the timer that has just fired: its step, and whether it was a deadline
+    found_resources: dict[str, Payload] = msgspec.field(
+        default_factory=dict
+    )  # resources found after the start, by kind and name
     interruption: Interruption | None = None
     timed_out: bool = False
-    redrive: tuple[str, str, str] | None = None  # step, token, who: asked for while the run was live
+    redrive: tuple[str, str, str] | None = None  # step, token, operator: requested while the run was live
     redriven: list[tuple[str, str]] = msgspec.field(default_factory=list)  # step, token
-    canceled_before: bool = False  # an earlier cancel that a redrive has used up (STY-185)
-    cleaned_at: Instant | None = None  # its StepRuns and sub-runs are gone (STY-189)
-    # Helpers (STY-207): what each was asked last, by digest; its input; and those that have not ended.
+    canceled_before: bool = False  # a redrive has consumed an earlier cancel (STY-185)
+    cleaned_at: Instant | None = None  # when its StepRuns and sub-runs were removed (STY-189)
+    # Helpers (STY-207): digest of the last request and input by helper; and helpers that have not ended.
     help: dict[str, bytes] = msgspec.field(default_factory=dict)
     help_inputs: dict[str, Payload] = msgspec.field(default_factory=dict)
     helping: Queue = msgspec.field(default_factory=dict)
-    launched: dict[str, list[int]] = msgspec.field(default_factory=dict)  # sub-runs of this life, by step
+    launched: dict[str, list[int]] = msgspec.field(default_factory=dict)  # child runs of this life, by step
+    topology: TopologyState | None = None
 
     def enqueue(self, name: str) -> None:
-        """The step can move. Most come in story order; who does not is put in its place."""
+        """Add a step that can move. Most arrive in story order; otherwise the agenda is sorted again."""
         if name in self.agenda:
             return
         order = self.plan.order
@@ -251,7 +282,7 @@ def _in_order(names: Queue, plan: StepPlan) -> Queue:
 
 def encode_hook(value: Any) -> Any:
     if isinstance(value, StepPlan):
-        return None  # the program has it
+        return None  # it comes from the program
     raise NotImplementedError(type(value))
 
 

@@ -1,25 +1,26 @@
-"""What a Story's run has decided. Rendered values are inside, so nothing is evaluated twice.
+"""Events of a Story's run. They contain rendered values, so nothing is evaluated twice.
 
-Phases, conditions and counters of the resources are a view of these (see `showing`), never stored as such.
+Phases, conditions and counters of the resources are computed from these (see `views`), never stored.
 """
 
+from perdure.dialects.story.state.stream_events import STREAM_EVENTS
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant, Payload
 
 
 class StoryStarted(Event, frozen=True, tag=100):
-    """The run has a name and entered Running, unless it `is_refused`. `inputs` have the schema's defaults."""
+    """The run has a name and entered Running, unless it `is_refused`. `inputs` include the schema's defaults."""
 
     name: str
     namespace: str
     inputs: Payload
     at: Instant
-    timer: int = 0  # bounds the whole run
-    is_refused: bool = False  # its end follows at once
+    timer: int = 0  # the deadline of the whole run
+    is_refused: bool = False  # the run ends at once
 
 
 class StepsSkipped(Event, frozen=True, tag=101):
-    """`follows_failure`: because of a failed dependency, so that dependents are skipped too (STY-067)."""
+    """`follows_failure`: skipped because of a failed dependency, so that dependents are skipped too (STY-067)."""
 
     steps: tuple[str, ...]
     message: str
@@ -28,7 +29,7 @@ class StepsSkipped(Event, frozen=True, tag=101):
 
 
 class StepQueued(Event, frozen=True, tag=102):
-    """Ready, and waiting for a place under a limit. `permit` is asked for."""
+    """The step is ready and waits for a place under a limit. `permit` was requested."""
 
     step: str
     permit: int
@@ -37,7 +38,9 @@ class StepQueued(Event, frozen=True, tag=102):
 
 
 class StepBlocked(Event, frozen=True, tag=103):
-    """What the step refers to is not there; `permit` stands for its arrival, or `poll` brings the next look."""
+    """A resource that the step refers to does not exist; `permit` is granted when it does, or `poll` triggers the next
+    check.
+    """
 
     step: str
     reason: str
@@ -48,7 +51,7 @@ class StepBlocked(Event, frozen=True, tag=103):
 
 
 class StepStarted(Event, frozen=True, tag=104):
-    """A primitive began to work or to wait."""
+    """A primitive started to work or to wait."""
 
     step: str
     phase: str
@@ -59,11 +62,11 @@ class StepStarted(Event, frozen=True, tag=104):
     poll: int = 0
     child: int = 0
     sub_run: str = ""
-    reads_steps: bool = False  # a wait whose condition may change when another step does
+    reads_steps: bool = False  # its condition may change with other steps
 
 
 class StepRunCreated(Event, frozen=True, tag=105):
-    """An Engram step has its StepRun. `arguments`: its resolved input, when no task is to carry it."""
+    """An Engram step has its StepRun. `arguments` is its resolved input if no task carries it."""
 
     step: str
     key: str
@@ -75,7 +78,7 @@ class StepRunCreated(Event, frozen=True, tag=105):
 
 
 class AttemptStarted(Event, frozen=True, tag=106):
-    """A worker may begin. `timer` bounds this attempt, unless it was set for its task."""
+    """A worker may start. `timer` bounds this attempt, unless it was set for its task."""
 
     step: str
     task: int
@@ -84,8 +87,8 @@ class AttemptStarted(Event, frozen=True, tag=106):
 
 
 class StepLaunched(Event, frozen=True, tag=151):
-    """An Engram step has its StepRun, and a worker may begin at once: `StepRunCreated` and `AttemptStarted` in one.
-    The task is scheduled next, then the timer that bounds it.
+    """An Engram step has its StepRun and a worker may start at once: `StepRunCreated` and `AttemptStarted` in one. The
+    task is scheduled next, then the timer that bounds it.
     """
 
     step: str
@@ -98,7 +101,7 @@ class StepLaunched(Event, frozen=True, tag=151):
 
 
 class CacheNoted(Event, frozen=True, tag=107):
-    """`status`: hit, miss, stored."""
+    """`status`: hit, miss or stored."""
 
     step: str
     entry: str
@@ -121,7 +124,7 @@ class RetryScheduled(Event, frozen=True, tag=109):
 
 
 class StepEnded(Event, frozen=True, tag=110):
-    """`source` says where the output is: landed with the task, given here, or none."""
+    """`source` says where the output is: returned by the task (`landed`), in this event (`given`), or `none`."""
 
     step: str
     phase: str
@@ -133,37 +136,37 @@ class StepEnded(Event, frozen=True, tag=110):
     error: bytes | None = None
     exit_code: int | None = None
     exit_class: str = ""
-    interrupted: bool = False  # ended from outside: no failure of its own
+    interrupted: bool = False  # ended from outside: not counted as its failure
 
 
 class StepExpired(Event, frozen=True, tag=111):
-    """An attempt's time is up; it was asked to stop."""
+    """An attempt timed out; it was asked to stop."""
 
     step: str
 
 
 class StepRecalled(Event, frozen=True, tag=112):
-    """A working step was asked to stop, because its block or its run ends."""
+    """A running step was asked to stop because its block or run ends."""
 
     step: str
     message: str
 
 
 class SubRunRecalled(Event, frozen=True, tag=152):
-    """A step that waits for runs below it was asked to stop: they were, and it ends once they have (STY-186)."""
+    """A step's child runs were asked to stop; the step ends once they have (STY-186)."""
 
     step: str
     message: str
 
 
 class SubRunsExpired(Event, frozen=True, tag=153):
-    """The time of a step that waits for runs below it is up: they were asked to stop, and it ends once they have."""
+    """A step with child runs timed out: they were asked to stop, and the step ends once they have."""
 
     step: str
 
 
 class WaitChecked(Event, frozen=True, tag=113):
-    """A condition was looked at and did not hold; `poll` brings the next look."""
+    """A condition was checked and did not hold; `poll` triggers the next check."""
 
     step: str
     poll: int = 0
@@ -178,7 +181,7 @@ class GateDecided(Event, frozen=True, tag=114):
 
 
 class SignalRecorded(Event, frozen=True, tag=115):
-    """`value` is what `signals[key]` holds now, null when it was cleared."""
+    """`value` is what `signals[key]` contains now; null if it was cleared."""
 
     step: str
     seq: int
@@ -198,7 +201,7 @@ class EffectRecorded(Event, frozen=True, tag=116):
 
 
 class Noted(Event, frozen=True, tag=117):
-    """A diagnostic in the original's words (STY-261): nothing depends on it."""
+    """A diagnostic event with the original's name (STY-261); nothing depends on it."""
 
     step: str
     kind: str
@@ -207,7 +210,7 @@ class Noted(Event, frozen=True, tag=117):
 
 
 class Interrupted(Event, frozen=True, tag=118):
-    """The present block ends early. `cause`: stop, cancel, timeout, redrive."""
+    """The current block ends early. `cause`: stop, cancel, timeout or redrive."""
 
     cause: str
     step: str
@@ -217,7 +220,7 @@ class Interrupted(Event, frozen=True, tag=118):
 
 
 class TimeRanOut(Event, frozen=True, tag=119):
-    """The story's time was up while it was cleaning up: it ends as Timeout, but in its own time (STY-134)."""
+    """The Story timed out during cleanup: it ends as Timeout, but after the cleanup (STY-134)."""
 
     at: Instant
 
@@ -234,11 +237,11 @@ class StoryEnded(Event, frozen=True, tag=121):
     at: Instant
     output: Payload | None = None
     error: bytes | None = None
-    degraded: str = ""  # a reason, when it ended well and yet something was lost
+    degraded: str = ""  # a reason, if it succeeded but something was lost
 
 
 class Redriven(Event, frozen=True, tag=122):
-    """These steps are as if they had never been; `step` is empty when the whole run starts over."""
+    """These steps are reset; `step` is empty if the whole run starts over."""
 
     step: str
     steps: tuple[str, ...]
@@ -249,14 +252,14 @@ class Redriven(Event, frozen=True, tag=122):
 
 
 class RetryHastened(Event, frozen=True, tag=123):
-    """An operator wants the next attempt now (STY-128)."""
+    """An operator requested the next attempt now (STY-128)."""
 
     step: str
     by: str
 
 
 class RedriveAsked(Event, frozen=True, tag=124):
-    """A live run is to start over once everything it has open has stopped."""
+    """A live run will start over once everything it has open has stopped."""
 
     step: str
     token: str
@@ -264,7 +267,7 @@ class RedriveAsked(Event, frozen=True, tag=124):
 
 
 class ResourceFound(Event, frozen=True, tag=125):
-    """A resource that was not there when the run started, as it is used from now on (STY-255)."""
+    """A resource that did not exist when the run started, as it is used from now on (STY-255)."""
 
     kind: str
     namespace: str
@@ -273,7 +276,7 @@ class ResourceFound(Event, frozen=True, tag=125):
 
 
 class FanBegan(Event, frozen=True, tag=126):
-    """A map over items: a child Story each, `limit` at a time."""
+    """A map over items: a child Story for each, `limit` at a time."""
 
     step: str
     total: int
@@ -297,7 +300,7 @@ class FanChildStarted(Event, frozen=True, tag=127):
 
 
 class FanPageClosed(Event, frozen=True, tag=140):
-    """Every item of a page has ended; `results` says how, as the manifest will."""
+    """Every item of a page has ended; `results` are their entries in the manifest."""
 
     step: str
     page: int
@@ -305,7 +308,7 @@ class FanPageClosed(Event, frozen=True, tag=140):
 
 
 class FanChildEnded(Event, frozen=True, tag=128):
-    """Its output, if it has one, landed with the child's end."""
+    """A child has ended; its output, if any, is in the kernel's event."""
 
     step: str
     index: int
@@ -317,7 +320,7 @@ class FanChildEnded(Event, frozen=True, tag=128):
 class HelpWanted(Event, frozen=True, tag=146):
     """A template of `target` (of the run's output, if empty) needs offloaded data: the helper `step` evaluates it.
 
-    `inputs` are the helper's, `key` their digest. The target waits.
+    `inputs` are the helper's, `key` is their digest. The target waits.
     """
 
     step: str
@@ -330,13 +333,13 @@ class HelpWanted(Event, frozen=True, tag=146):
 
 
 class ChildrenCleaned(Event, frozen=True, tag=145):
-    """The run has been kept long enough that its StepRuns and sub-runs go; what it says of its steps stays."""
+    """The TTL of the run's StepRuns and sub-runs has passed and they are removed; its record of the steps stays."""
 
     at: Instant
 
 
 class LogKept(Event, frozen=True, tag=150):
-    """What an attempt has logged, as its worker told it when it ended (STY-263): `body` is that report."""
+    """The log of an attempt, as its worker reported it at the end (STY-263): `body` is that report."""
 
     step: str
     attempt: int
@@ -381,4 +384,5 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     FanPageClosed,
     SubRunRecalled,
     SubRunsExpired,
+    *STREAM_EVENTS,
 )

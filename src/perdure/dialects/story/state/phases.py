@@ -1,14 +1,14 @@
-"""The phases of runs and steps, and the stable reasons beside them (section 5)."""
+"""The phases of runs and steps, and their stable reasons (section 5)."""
 
 from enum import StrEnum
 
-# How timers of one instant are ordered.
+# Order of timers that are due at the same instant.
 
 BOUND_RANK = 1
-"""A deadline comes after everything else that happens at its instant: who is in time is in time."""
+"""A deadline comes after everything else at its instant: a result at the deadline is in time."""
 
 
-class Phase(StrEnum):
+class StoryPhase(StrEnum):
     PENDING = "Pending"
     RUNNING = "Running"
     PAUSED = "Paused"
@@ -29,16 +29,25 @@ class Phase(StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        """Failure-like: ended, and neither well nor skipped."""
+        """Ended, but neither Succeeded nor Skipped."""
         return self in _FAILURES
 
 
-_FAILURES = frozenset({Phase.FAILED, Phase.TIMEOUT, Phase.CANCELED, Phase.FINISHED, Phase.ABORTED, Phase.COMPENSATED})
-_TERMINAL = _FAILURES | {Phase.SUCCEEDED, Phase.SKIPPED}
+_FAILURES = frozenset(
+    {
+        StoryPhase.FAILED,
+        StoryPhase.TIMEOUT,
+        StoryPhase.CANCELED,
+        StoryPhase.FINISHED,
+        StoryPhase.ABORTED,
+        StoryPhase.COMPENSATED,
+    }
+)
+_TERMINAL = _FAILURES | {StoryPhase.SUCCEEDED, StoryPhase.SKIPPED}
 
 
 class Reason(StrEnum):
-    """Why a phase was entered: a code that never changes its meaning (STY-108, STY-110)."""
+    """Why a phase was entered: a code whose meaning never changes (STY-108, STY-110)."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -67,22 +76,23 @@ class Reason(StrEnum):
     ENGRAM_REFERENCE_INVALID = "EngramReferenceInvalid"
     REFERENCE_NOT_FOUND = "ReferenceNotFound"
     TEMPLATE_NOT_FOUND = "TemplateNotFound"
+    TRANSPORT_REFERENCE_INVALID = "TransportReferenceInvalid"
     TOPOLOGY_TERMINATED = "TopologyTerminated"
     SUB_STORY_RUN_SPOOFED = "SubStoryRunSpoofed"
 
 
-DEFAULT_REASONS: dict[Phase, Reason] = {
-    Phase.PENDING: Reason.PENDING,
-    Phase.RUNNING: Reason.RUNNING,
-    Phase.PAUSED: Reason.PAUSED,
-    Phase.BLOCKED: Reason.BLOCKED,
-    Phase.SCHEDULING: Reason.SCHEDULED,
-    Phase.SUCCEEDED: Reason.COMPLETED,
-    Phase.FAILED: Reason.EXECUTION_FAILED,
-    Phase.TIMEOUT: Reason.TIMED_OUT,
-    Phase.CANCELED: Reason.CANCELED,
-    Phase.FINISHED: Reason.CANCELED,
-    Phase.ABORTED: Reason.CANCELED,
-    Phase.SKIPPED: Reason.SKIPPED,
-    Phase.COMPENSATED: Reason.COMPENSATED,
+DEFAULT_REASONS: dict[StoryPhase, Reason] = {
+    StoryPhase.PENDING: Reason.PENDING,
+    StoryPhase.RUNNING: Reason.RUNNING,
+    StoryPhase.PAUSED: Reason.PAUSED,
+    StoryPhase.BLOCKED: Reason.BLOCKED,
+    StoryPhase.SCHEDULING: Reason.SCHEDULED,
+    StoryPhase.SUCCEEDED: Reason.COMPLETED,
+    StoryPhase.FAILED: Reason.EXECUTION_FAILED,
+    StoryPhase.TIMEOUT: Reason.TIMED_OUT,
+    StoryPhase.CANCELED: Reason.CANCELED,
+    StoryPhase.FINISHED: Reason.CANCELED,
+    StoryPhase.ABORTED: Reason.CANCELED,
+    StoryPhase.SKIPPED: Reason.SKIPPED,
+    StoryPhase.COMPENSATED: Reason.COMPENSATED,
 }

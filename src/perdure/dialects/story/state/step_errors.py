@@ -1,4 +1,4 @@
-"""Structured errors of steps: version v1, a type, a message that tells no secrets (section 17)."""
+"""Structured errors of steps: version v1, a type, and a message without secrets (section 17)."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ _BY_TEXT = (
 
 
 class StepError(msgspec.Struct, gc=False, frozen=True, rename="camel", omit_defaults=True):
-    """`status.error` of a StepRun; no other members (STY-256)."""
+    """`status.error` of a StepRun; it has no other members (STY-256)."""
 
     type: str
     message: str
@@ -72,15 +72,15 @@ class StepError(msgspec.Struct, gc=False, frozen=True, rename="camel", omit_defa
 
 
 def type_of(text: str) -> str:
-    """Without a type of its own, by its text (STY-257)."""
-    for words, found in _BY_TEXT:
+    """The type of an error without its own, from its text (STY-257)."""
+    for words, error_type in _BY_TEXT:
         if any(word in text for word in words):
-            return found
+            return error_type
     return "execution_error"
 
 
 def exit_class_of(code: int) -> str:
-    """STY-123."""
+    """The class of an exit code (STY-123)."""
     match code:
         case 0:
             return "success"
@@ -94,7 +94,7 @@ def exit_class_of(code: int) -> str:
 
 
 def safe(message: str) -> str:
-    """Without what looks like a secret, and not too long (STY-259)."""
+    """A message without anything that looks like a secret, shortened (STY-259)."""
     return cut(without_secrets(message), LONGEST_MESSAGE)
 
 

@@ -1,4 +1,4 @@
-"""The kinds of steps. Each is loaded when the first step of its kind is met."""
+"""The step kinds. Each is loaded when the first step of its kind is met."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -7,15 +7,15 @@ from typing import Any
 from perdure.dialects.story.steps.step_kind import ENGRAM, StepKind
 
 TYPES: dict[str, str] = {
-    "condition": "perdure.dialects.story.steps.condition:Condition",
-    "parallel": "perdure.dialects.story.steps.parallel:Parallel",
-    "sleep": "perdure.dialects.story.steps.sleep:Sleep",
-    "stop": "perdure.dialects.story.steps.stop:Stop",
-    "executeStory": "perdure.dialects.story.steps.execute_story:ExecuteStory",
-    "wait": "perdure.dialects.story.steps.wait:Wait",
+    "condition": "perdure.dialects.story.steps.condition:ConditionStep",
+    "parallel": "perdure.dialects.story.steps.parallel:ParallelStep",
+    "sleep": "perdure.dialects.story.steps.sleep:SleepStep",
+    "stop": "perdure.dialects.story.steps.stop:StopStep",
+    "executeStory": "perdure.dialects.story.steps.execute_story:ExecuteStoryStep",
+    "wait": "perdure.dialects.story.steps.wait:WaitStep",
     "gate": "perdure.dialects.story.steps.gate:GateStep",
 }
-"""By the word in `type`, the module and class of the kind."""
+"""Module and class of each kind, by the value of `type`."""
 
 
 class _StepKinds(dict[str, StepKind]):
@@ -28,18 +28,18 @@ class _StepKinds(dict[str, StepKind]):
 
 
 STEP_KINDS = _StepKinds()
-"""By `type`, or `ENGRAM`."""
+"""Step kinds by `type`, or `ENGRAM`."""
 
 
 def kinds_in(step: Mapping[str, Any]) -> list[StepKind]:
-    """The kinds that a step as written names with `ref` and `type`: exactly one, if it is valid."""
+    """The kinds that a step names with `ref` and `type`: exactly one, if the step is valid."""
     kinds = [STEP_KINDS[ENGRAM]] if step.get("ref") is not None else []
-    word = step.get("type")
-    if isinstance(word, str) and word in TYPES:
-        kinds.append(STEP_KINDS[word])
+    type_name = step.get("type")
+    if isinstance(type_name, str) and type_name in TYPES:
+        kinds.append(STEP_KINDS[type_name])
     return kinds
 
 
 def branches_member(step: Mapping[str, Any]) -> str:
-    """The member of its `with` that lists branches; empty if its kind has none."""
+    """The member of a step's `with` that lists branches; empty if its kind has none."""
     return next((kind.branches_member for kind in kinds_in(step) if kind.branches_member), "")

@@ -1,6 +1,6 @@
-"""A step that refers to an Engram: it has a StepRun, and a worker does it (STY-118, section 13).
+"""A step that refers to an Engram: it has a StepRun and is executed by a worker (STY-118, section 13).
 
-requires ─▶ render `with` ─▶ defaults ─▶ schema ─▶ kept output? ─▶ execute ─▶ schema ─▶ verification ─▶ end   STY-214
+requires ─▶ render `with` ─▶ defaults ─▶ schema ─▶ cache ─▶ execute ─▶ schema ─▶ postExecution ─▶ end   STY-214
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from perdure.dialects.story.run.engram_lookup import InvalidReference, MissingRe
 from perdure.dialects.story.run.step_end import end_step, error_text
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
-from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values import materialize, offloaded_data
@@ -52,39 +52,42 @@ class EngramStep(StepKind):
         check_step(step, name, story.namespace, story.streams(block), story.context)
 
     def required_purposes(self, step: Step) -> Iterator[str]:
-        if "map" in step.given:
+        if "map" in step.with_block:
             yield ITEMS
 
-    def story_references(self, given: dict[str, Any]) -> Iterator[Any]:
-        """The Stories that a map-reduce Engram runs for its items and over their results."""
+    def story_references(self, with_block: dict[str, Any]) -> Iterator[Any]:
+        """References to the Stories that a map-reduce Engram runs for its items and over their results."""
         for stage in STAGES:
-            if isinstance(settings := given.get(stage), dict):
+            if isinstance(settings := with_block.get(stage), dict):
                 yield settings.get("storyRef")
 
     def note(self, program: Program, step: Step) -> str:
         target = read_reference(step.data.get("ref"), program.namespace)
         return f"engram {target.name}" if target is not None else "engram"
 
+    def inner_stories(self, step: Step) -> dict[str, Any]:
+        return inline_stories(step.with_block)
+
     def start(self, turn: Turn, step: Step) -> None:
         body: Body = turn.body
         state = body.steps.get(step.name)
         if state is not None and engram_lookup.is_held_back(state):
             engram_lookup.release_waiter(turn, state)
-            return  # the step is still due: its next move looks
-        found = engram_lookup.find_engram(turn, step)
-        if isinstance(found, MissingResource):
-            if not engram_lookup.retry_lookup(turn, found):
-                engram_lookup.block(turn, step, found)
+            return  # the step stays on the agenda: its next move looks again
+        engram = engram_lookup.find_engram(turn, step)
+        if isinstance(engram, MissingResource):
+            if not engram_lookup.retry_lookup(turn, engram):
+                engram_lookup.block(turn, step, engram)
             return
-        if isinstance(found, InvalidReference):
-            end_step(turn, step.name, Phase.FAILED, found.message, reason=found.reason)
-        elif engram_lookup.lacks_code(turn, found):
-            engram_lookup.block_for_code(turn, step, found)
-        elif found.template_name == MAP_TEMPLATE or _has_place(turn, step):  # a map holds no worker
-            _prepare(turn, step, found)
+        if isinstance(engram, InvalidReference):
+            end_step(turn, step.name, StoryPhase.FAILED, engram.message, reason=engram.reason)
+        elif engram_lookup.lacks_code(turn, engram):
+            engram_lookup.block_for_code(turn, step, engram)
+        elif engram.template_name == MAP_TEMPLATE or _has_permits(turn, step):  # a map needs no worker
+            _prepare(turn, step, engram)
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
-        """A retry's wait is over, or a map goes on."""
+        """Start the next attempt after its delay, or continue a map."""
         if state.fan is not None:
             map_reduce.move(turn, step, state)
         else:
@@ -96,19 +99,19 @@ class EngramStep(StepKind):
         else:
             attempts.expire(turn, step, state)
 
-    def on_child_end(self, turn: Turn, step: Step, state: StepState, ended: ChildEnded) -> None:
-        map_reduce.on_child_end(turn, step, state, ended)
+    def on_child_end(self, turn: Turn, step: Step, state: StepState, end: ChildEnded) -> None:
+        map_reduce.on_child_end(turn, step, state, end)
 
 
 def _check_map(step: Cursor, name: str, story: StoryContext) -> None:
-    """The Stories that a map runs for its items and over their results, named or inline (STY-271)."""
-    given = step.value.get("with")
+    """Check the Stories that a map runs for its items and over their results, named or inline (STY-271)."""
+    with_block = step.value.get("with")
     for stage in STAGES:
         settings = step.at("with", stage)
-        if isinstance(given, dict) and stage in given and _comes_from_data(given[stage]):
-            message = f"step '{name}': {stage}.story must be written in the document; a template would run data"
+        if isinstance(with_block, dict) and stage in with_block and _comes_from_data(with_block[stage]):
+            message = f"step '{name}': {stage}.story must be written in the document; it cannot come from a template"
             settings.problem("InvalidConfiguration", message)
-        if stage in inline_stories(given):
+        if stage in inline_stories(with_block):
             story.validate_inline(settings.at("story"), compose("mapreduce", name), story)
         target = settings.at("storyRef")
         if target.value is not None and not any("{{" in str(text) for text in (target.value, target.at("name").value)):
@@ -116,17 +119,17 @@ def _check_map(step: Cursor, name: str, story: StoryContext) -> None:
 
 
 def _comes_from_data(settings: Any) -> bool:
-    """Whether the Story of a stage, or all of the stage, would be the result of a template."""
+    """Whether the Story of a stage, or the whole stage, would come from a template."""
     return isinstance(settings, str) or (isinstance(settings, dict) and isinstance(settings.get("story"), str))
 
 
-def _has_place(turn: Turn, step: Step) -> bool:
-    """Under the limits. A helper works in the place of the step that waits for it, if that has one already."""
+def _has_permits(turn: Turn, step: Step) -> bool:
+    """Whether the limits admit the step. A helper uses the permits of the step that waits for it, if that has any."""
     helped = turn.body.steps.get(step.helps)
     return (helped is not None and bool(helped.permits)) or concurrency.admit(turn, step)
 
 
-class _Refused(Exception):
+class InputRefused(Exception):
     """The step fails before it is executed; such failures are never retried (STY-132)."""
 
     def __init__(self, reason: Reason, message: str, type: str = "validation_error") -> None:
@@ -136,20 +139,20 @@ class _Refused(Exception):
         self.type = type
 
 
-def _prepare(turn: Turn, step: Step, found: ResolvedEngram) -> None:
+def _prepare(turn: Turn, step: Step, engram: ResolvedEngram) -> None:
     scope = Scope(turn, step)
     key, warnings = _key(turn, step, scope)
-    execution = found.execution
+    execution = engram.execution
     try:
-        inputs, text = _inputs(turn, step, found, scope)
-        arguments = _envelope(turn, step, found, key, text)
-    except _Refused as refused:
+        inputs, text = _inputs(turn, step, engram, scope)
+        arguments = _envelope(turn, step, engram, key, text)
+    except InputRefused as refused:
         _warn(turn, step, warnings)
-        turn.emit(_created(turn, found, key))
+        turn.emit(created(turn, engram, key))
         error = StepError.make(refused.type, refused.message, retryable=False)
-        end_step(turn, step.name, Phase.FAILED, refused.message, reason=refused.reason, error=error)
+        end_step(turn, step.name, StoryPhase.FAILED, refused.message, reason=refused.reason, error=error)
         return
-    if found.template_name == MAP_TEMPLATE:
+    if engram.template_name == MAP_TEMPLATE:
         missing = map_reduce.missing_story(turn, step, inputs)
         if missing is not None:
             if not engram_lookup.retry_lookup(turn, missing):
@@ -157,97 +160,105 @@ def _prepare(turn: Turn, step: Step, found: ResolvedEngram) -> None:
             return
         prepared = map_reduce.prepare(turn, step, inputs)
         _warn(turn, step, warnings)
-        turn.emit(_created(turn, found, key, turn.keep(arguments)))
+        turn.emit(created(turn, engram, key, turn.keep(arguments)))
         map_reduce.begin(turn, step, inputs, prepared, execution)
         return
     lookup = None
     try:
-        lookup = None if step.purpose else output_cache.look_up(turn, step, found, execution.cache(), inputs)
+        lookup = None if step.purpose else output_cache.look_up(turn, step, engram, execution.cache(), inputs)
     except output_cache.BadCacheKey as problem:
-        warnings.append((CACHE_KEY_FAILED, f"nothing is kept: the cache's key cannot be made: {problem}"))
+        warnings.append((CACHE_KEY_FAILED, f"the output is not cached: the cache key cannot be computed: {problem}"))
     _warn(turn, step, warnings)
     if lookup is not None and lookup.found is not None:
-        turn.emit(_created(turn, found, key, turn.keep(arguments)))
+        turn.emit(created(turn, engram, key, turn.keep(arguments)))
         turn.emit(s.CacheNoted(step.name, lookup.entry, lookup.mode, lookup.ttl, "hit"))
-        end_step(turn, step.name, Phase.SUCCEEDED, output_cache.HIT, output=jsontext.encode(lookup.found))
+        end_step(turn, step.name, StoryPhase.SUCCEEDED, output_cache.HIT, output=jsontext.encode(lookup.found))
         return
-    size, most = len(text), execution.inline_limit()
-    is_near_limit = NEAR_LIMIT * most <= size <= most
+    size, inline_limit = len(text), execution.inline_limit()
+    is_near_limit = NEAR_LIMIT * inline_limit <= size <= inline_limit
     if lookup is None and not is_near_limit:
-        attempts.launch(turn, found, key, arguments)
+        attempts.launch(turn, engram, key, arguments)
         return
-    turn.emit(_created(turn, found, key))
+    turn.emit(created(turn, engram, key))
     if lookup is not None:
         turn.emit(s.CacheNoted(step.name, lookup.entry, lookup.mode, lookup.ttl, "miss"))
     if is_near_limit:
-        message = f"the step's input has {size} bytes, {most} may stay inline"
+        message = f"the step's input has {size} bytes; the inline limit is {inline_limit}"
         turn.emit(s.Noted(step.name, "StepInputNearLimit", message, turn.now))
-    attempts.begin(turn, step, arguments, execution, found.pair.provider)
+    attempts.begin(turn, step, arguments, execution, engram.pair.provider)
 
 
-def _created(turn: Turn, found: ResolvedEngram, key: str, arguments: Payload | None = None) -> s.StepRunCreated:
-    reference, pair = found.reference.key, found.pair
+def worker_arguments(turn: Turn, step: Step, engram: ResolvedEngram) -> tuple[str, bytes]:
+    """The idempotency key and the task arguments of a streaming worker; its input is rendered once (STR-024)."""
+    scope = Scope(turn, step)
+    key, _ = _key(turn, step, scope)
+    _, text = _inputs(turn, step, engram, scope)
+    return key, _envelope(turn, step, engram, key, text)
+
+
+def created(turn: Turn, engram: ResolvedEngram, key: str, arguments: Payload | None = None) -> s.StepRunCreated:
+    reference, pair = engram.reference.key, engram.pair
     template, generation = pair.full_template_name, pair.template_generation
-    return s.StepRunCreated(found.step.name, key, reference, template, generation, turn.now, arguments)
+    return s.StepRunCreated(engram.step.name, key, reference, template, generation, turn.now, arguments)
 
 
 def _warn(turn: Turn, step: Step, warnings: list[tuple[str, str]]) -> None:
-    """Only now: what may still ask must not have emitted anything."""
+    """Record warnings. Called late: code that may still ask for values must not have emitted anything."""
     for kind, message in warnings:
         turn.emit(s.Noted(step.name, kind, message, turn.now))
 
 
 def _key(turn: Turn, step: Step, scope: Scope) -> tuple[str, list[tuple[str, str]]]:
-    """Who repeats the step's business elsewhere recognises it by this (STY-016); and why it is not the author's."""
+    """The step's idempotency key (STY-016), and warnings if the author's template gives none."""
     body: Body = turn.body
-    usual = default_key(body.namespace, body.name, step.name)
+    default = default_key(body.namespace, body.name, step.name)
     template = step.data.get("idempotencyKeyTemplate")
     if not isinstance(template, str) or not template:
-        return usual, []
-    why = "it gives nothing"
+        return default, []
+    why = "the result is empty"
     try:
         rendered = scope.render_key(template, KEY)
-        written = business_key(rendered if isinstance(rendered, str) else jsontext.encode(rendered).decode())
-        if written:
-            return written, []
+        key = business_key(rendered if isinstance(rendered, str) else jsontext.encode(rendered).decode())
+        if key:
+            return key, []
     except ExpressionError as problem:
         why = error_text(problem)
-    return usual, [(KEY_FAILED, f"the default key is used: idempotencyKeyTemplate gives none: {why}")]
+    return default, [(KEY_FAILED, f"the default key is used because idempotencyKeyTemplate gives no key: {why}")]
 
 
-def _inputs(turn: Turn, step: Step, found: ResolvedEngram, scope: Scope) -> tuple[dict[str, Any], bytes]:
-    """The resolved input, and its text."""
+def _inputs(turn: Turn, step: Step, engram: ResolvedEngram, scope: Scope) -> tuple[dict[str, Any], bytes]:
+    """The resolved input and its JSON text."""
     if missing := scope.unmet(step.data.get("requires")):
-        raise _Refused(Reason.DEPENDENCY_FAILED, missing)
+        raise InputRefused(Reason.DEPENDENCY_FAILED, missing)
     try:
-        inputs = _rendered(turn, step, found, scope)
-    except ExpressionError as problem:  # every dependency has ended: what is missing now will not come (STY-136)
+        inputs = _rendered(turn, step, engram, scope)
+    except ExpressionError as problem:  # every dependency has ended: missing data will not arrive later (STY-136)
         message = f"Input resolution failed after dependencies completed: {error_text(problem)}"
-        raise _Refused(Reason.EXPRESSION_FAILED, message, "execution_error") from None
+        raise InputRefused(Reason.EXPRESSION_FAILED, message, "execution_error") from None
     if not isinstance(inputs, dict):
-        raise _Refused(Reason.INPUT_SCHEMA_FAILED, "the step's input must be an object")
+        raise InputRefused(Reason.INPUT_SCHEMA_FAILED, "the step's input must be an object")
     text = jsontext.encode(inputs)
-    whole: dict[str, Any] = _hydrated(turn, inputs, found.places) if may_refer(text) else inputs
-    completed, problems = fitted(found.pair.input_schema, whole)
+    hydrated: dict[str, Any] = _hydrated(turn, inputs, engram.places) if may_refer(text) else inputs
+    completed, problems = fitted(engram.pair.input_schema, hydrated)
     if problems:
-        raise _Refused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
-    if found.template_name == MAP_TEMPLATE:
-        _keep_to_document(completed, found)
+        raise InputRefused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
+    if engram.template_name == MAP_TEMPLATE:
+        _refuse_computed_stories(completed, engram)
     try:
-        is_map = found.template_name == MAP_TEMPLATE
-        whole = map_reduce.with_items(turn, step, completed, found.places) if is_map else completed
+        is_map = engram.template_name == MAP_TEMPLATE
+        hydrated = map_reduce.with_items(turn, step, completed, engram.places) if is_map else completed
     except ExpressionError as problem:
-        raise _Refused(Reason.EXECUTION_FAILED, error_text(problem), "initialization_error") from None
-    return whole, text if whole is inputs else jsontext.encode(whole)
+        raise InputRefused(Reason.EXECUTION_FAILED, error_text(problem), "initialization_error") from None
+    return hydrated, text if hydrated is inputs else jsontext.encode(hydrated)
 
 
-def _keep_to_document(inputs: dict[str, Any], found: ResolvedEngram) -> None:
-    """A Story that a map runs stands in the document: what a template or a reference gives is data, and never run."""
+def _refuse_computed_stories(inputs: dict[str, Any], engram: ResolvedEngram) -> None:
+    """A Story that a map runs must be written in the document: results of templates and references are data."""
     for stage in STAGES:
-        told = inputs.get(stage)
-        if isinstance(told, dict) and told.get("story") is not None and stage not in found.stories:
+        stage_block = inputs.get(stage)
+        if isinstance(stage_block, dict) and stage_block.get("story") is not None and stage not in engram.stories:
             message = f"{stage}.story must be written in the document; it cannot come from a template"
-            raise _Refused(Reason.INVALID_CONFIGURATION, message)
+            raise InputRefused(Reason.INVALID_CONFIGURATION, message)
 
 
 def _at(value: Any, path: Place) -> Any:
@@ -256,40 +267,40 @@ def _at(value: Any, path: Place) -> Any:
     return value
 
 
-def _hydrated(turn: Turn, inputs: dict[str, Any], known: list[Any]) -> dict[str, Any]:
-    """With what lies in storage, for the worker; references must be as they have to be (STY-219, STY-220)."""
+def _hydrated(turn: Turn, inputs: dict[str, Any], reference_paths: list[Any]) -> dict[str, Any]:
+    """The input with stored values read for the worker; its references must be valid (STY-219, STY-220)."""
     body: Body = turn.body
-    for path, wrong in malformed(inputs, body.namespace):
-        if names_secret(_at(inputs, path)) and list(path) not in known:
+    for path, problem_text in malformed(inputs, body.namespace):
+        if names_secret(_at(inputs, path)) and list(path) not in reference_paths:
             continue  # it only looks like a reference
-        where = ".".join(map(str, path))
-        raise _Refused(Reason.INVALID_CONFIGURATION, f"{where}: {wrong}" if where else wrong)
+        field = ".".join(map(str, path))
+        raise InputRefused(Reason.INVALID_CONFIGURATION, f"{field}: {problem_text}" if field else problem_text)
     try:
-        whole: dict[str, Any] = offloaded_data.hydrated(turn, inputs, is_last=True)
+        hydrated: dict[str, Any] = offloaded_data.hydrated(turn, inputs, is_last=True)
     except offloaded_data.BrokenReference as problem:
-        raise _Refused(Reason.INVALID_CONFIGURATION, str(problem), "storage_error") from None
-    return whole
+        raise InputRefused(Reason.INVALID_CONFIGURATION, str(problem), "storage_error") from None
+    return hydrated
 
 
-def _rendered(turn: Turn, step: Step, found: ResolvedEngram, scope: Scope) -> Any:
-    if step.purpose:  # a helper is given templates as they are
+def _rendered(turn: Turn, step: Step, engram: ResolvedEngram, scope: Scope) -> Any:
+    if step.purpose:  # a helper gets its templates unrendered
         return jsontext.decode(turn.text(turn.body.help_inputs[step.name]))
-    rendered = scope.fill(found.written, found.input, INPUT)
-    return with_stories(rendered, found.stories) if found.stories else rendered
+    rendered = scope.fill(engram.input_template, engram.input, INPUT)
+    return with_stories(rendered, engram.stories) if engram.stories else rendered
 
 
-def _places(turn: Turn, step: Step, found: ResolvedEngram) -> list[Any]:
-    """Where in the input references to secrets and config maps stand, as the document has them."""
+def _places(turn: Turn, step: Step, engram: ResolvedEngram) -> list[Any]:
+    """The paths in the input of references to secrets and config maps, as written in the document."""
     if not step.purpose:
-        return found.places
-    known: list[Any] = jsontext.decode(turn.text(turn.body.help_inputs[step.name])).get(materialize.REFERENCES, [])
-    return known
+        return engram.places
+    paths: list[Any] = jsontext.decode(turn.text(turn.body.help_inputs[step.name])).get(materialize.REFERENCES, [])
+    return paths
 
 
-def _envelope(turn: Turn, step: Step, found: ResolvedEngram, key: str, inputs: bytes) -> bytes:
+def _envelope(turn: Turn, step: Step, engram: ResolvedEngram, key: str, inputs: bytes) -> bytes:
     """The task's arguments: see `engram_contract`."""
     body: Body = turn.body
-    own: dict[str, Any] = {
+    members: dict[str, Any] = {
         "step": {
             "id": step.name,
             "run": step_run_name(body, step.name),
@@ -298,8 +309,8 @@ def _envelope(turn: Turn, step: Step, found: ResolvedEngram, key: str, inputs: b
         "storyRun": {"name": body.name, "namespace": body.namespace, "uid": turn.execution.id},
         "idempotencyKey": key,
     }
-    if known := _places(turn, step, found):
-        own["references"] = known
+    if paths := _places(turn, step, engram):
+        members["references"] = paths
     if turn.state.forked_from:
-        own["families"] = [family_of(run) for run in turn.state.forked_from]
-    return b'{"inputs":%b,%b,%b' % (inputs, jsontext.encode(own)[1:-1], found.shared_arguments)
+        members["families"] = [family_of(run) for run in turn.state.forked_from]
+    return b'{"inputs":%b,%b,%b' % (inputs, jsontext.encode(members)[1:-1], engram.shared_arguments)

@@ -1,4 +1,4 @@
-"""`gate`: Paused until somebody decides; a decision made before it was reached counts at once (STY-101 to STY-105)."""
+"""`gate`: Paused until someone decides; an earlier decision counts at once (STY-101 to STY-105)."""
 
 from perdure.dialects.story.document.context import StoryContext
 from perdure.dialects.story.document.cursor import Cursor
@@ -8,11 +8,12 @@ from perdure.dialects.story.run.post_execution import succeed
 from perdure.dialects.story.run.step_end import end_step
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
-from perdure.dialects.story.state.phases import Phase
+from perdure.dialects.story.state.phases import StoryPhase
 from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.steps.wait import check_timeout, time_out, timeout_of
 from perdure.kernel import jsontext
-from perdure.kernel.inputs import WORD_RANK
+from perdure.kernel.graph import Role
+from perdure.kernel.inputs import CONTROL_WAIT_RANK
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import RunId
 
@@ -22,15 +23,16 @@ _DEFAULT_TIMEOUT = "timeout.approval-default"
 
 
 class GateStep(StepKind):
+    role = Role.WAIT
     members = ("timeout", "pollInterval", "onTimeout")
     is_batch_only = True
     takes_decisions = True
 
     def check(self, step: Cursor, name: str, block: str, story: StoryContext) -> None:
-        given = step.at("with")
-        if isinstance(given.value, dict):
-            given.warn_unread(self.members)
-            check_timeout(given, name, "gate")
+        with_block = step.at("with")
+        if isinstance(with_block.value, dict):
+            with_block.warn_unread(self.members)
+            check_timeout(with_block, name, "gate")
 
     def awaited(self, run: RunId, step: str) -> str:
         return f"a decision at gate {step!r}; make it with: perdure approve {run} {step}"
@@ -40,18 +42,18 @@ class GateStep(StepKind):
             return
         program: Program = turn.program
         timeout = timeout_of(step)
-        if timeout is None and _DEFAULT_TIMEOUT in program.settings.written:  # only if somebody set it (STY-104)
+        if timeout is None and _DEFAULT_TIMEOUT in program.settings.explicit_keys:  # only if set explicitly (STY-104)
             timeout = read_positive(program.settings.approval_timeout)
-        due = None if timeout is None else turn.now + timeout
-        timer = 0 if due is None else turn.set_timer(due, WORD_RANK)
-        turn.emit(s.StepStarted(step.name, Phase.PAUSED, WAITING, turn.now, timer, due))
+        deadline = None if timeout is None else turn.now + timeout
+        timer = 0 if deadline is None else turn.set_timer(deadline, CONTROL_WAIT_RANK)
+        turn.emit(s.StepStarted(step.name, StoryPhase.PAUSED, WAITING, turn.now, timer, deadline))
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
         if not self._decided(turn, step):
             turn.emit(s.WaitChecked(step.name))
 
     def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
-        """The decision is read before the deadline (STY-103)."""
+        """The decision takes precedence over the deadline (STY-103)."""
         if not self._decided(turn, step):
             time_out(turn, step)
 
@@ -65,5 +67,5 @@ class GateStep(StepKind):
             succeed(turn, step, gate.message or "Gate approved.", output)
         else:
             message = gate.message or "Gate rejected."
-            end_step(turn, step.name, Phase.FAILED, message, output=jsontext.encode(output))
+            end_step(turn, step.name, StoryPhase.FAILED, message, output=jsontext.encode(output))
         return True

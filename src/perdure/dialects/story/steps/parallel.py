@@ -1,4 +1,4 @@
-"""`parallel`: its branches start together; it ends when all of them have (STY-092 to STY-095)."""
+"""`parallel`: its branches start together; it ends when all of them have ended (STY-092 to STY-095)."""
 
 from perdure.dialects.story.document.context import StoryContext
 from perdure.dialects.story.document.cursor import INVALID, Cursor
@@ -7,18 +7,18 @@ from perdure.dialects.story.run.post_execution import verified
 from perdure.dialects.story.run.step_end import end_step
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
-from perdure.dialects.story.state.phases import Phase
+from perdure.dialects.story.state.phases import StoryPhase
 from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.kernel.turn import Turn
 
 
-class Parallel(StepKind):
+class ParallelStep(StepKind):
     members = ("steps",)
     branches_member = "steps"
 
     def check(self, step: Cursor, name: str, block: str, story: StoryContext) -> None:
-        """Each branch is checked as a step; here only what a branch must not have."""
+        """Each branch is checked as a step elsewhere; here only what a branch must not have."""
         branches = step.at("with", "steps")
         if not isinstance(branches.value, list) or not branches.value:
             place = step if branches.value is None else branches
@@ -28,29 +28,29 @@ class Parallel(StepKind):
         for branch in branches.items():
             if not isinstance(branch.value, dict):
                 continue
-            called = f"branch '{branch.value.get('name') or ''}' of step '{name}'"
+            label = f"branch '{branch.value.get('name') or ''}' of step '{name}'"
             if branch.value.get("type"):
-                branch.at("type").problem(INVALID, f"{called} must not set type: only Engrams run in parallel")
+                branch.at("type").problem(INVALID, f"{label} must not set type: only Engrams run in parallel")
             if branch.value.get("ref") is None:
-                branch.problem(INVALID, f"{called} must set ref")
+                branch.problem(INVALID, f"{label} must set ref")
             if branch.value.get("needs"):
-                branch.at("needs").problem(INVALID, f"{called} must not set needs: all branches start together")
+                branch.at("needs").problem(INVALID, f"{label} must not set needs: all branches start together")
 
     def start(self, turn: Turn, step: Step) -> None:
-        turn.emit(s.StepStarted(step.name, Phase.RUNNING, "Parallel block expanded", turn.now))
+        turn.emit(s.StepStarted(step.name, StoryPhase.RUNNING, "Parallel block expanded", turn.now))
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
-        """All branches have ended."""
+        """End the step after all branches have ended."""
         body: Body = turn.body
-        ended = [(branch, body.steps[branch.name]) for branch in step.branches]
-        failures = [(branch, found) for branch, found in ended if found.phase.is_failure]
-        if any(found.interrupted for _, found in failures):
-            end_step(turn, step.name, Phase.CANCELED, state.message, interrupted=True)
+        branch_states = [(branch, body.steps[branch.name]) for branch in step.branches]
+        failures = [(branch, branch_state) for branch, branch_state in branch_states if branch_state.phase.is_failure]
+        if any(branch_state.interrupted for _, branch_state in failures):
+            end_step(turn, step.name, StoryPhase.CANCELED, state.message, interrupted=True)
             return
-        counted = [branch.name for branch, _ in failures if not branch.allows_failure]
-        if counted:
-            end_step(turn, step.name, Phase.FAILED, f"Parallel branches failed: {', '.join(counted)}")
+        failed_names = [branch.name for branch, _ in failures if not branch.allows_failure]
+        if failed_names:
+            end_step(turn, step.name, StoryPhase.FAILED, f"Parallel branches failed: {', '.join(failed_names)}")
             return
         message = "Parallel branches completed with allowed failures." if failures else "Parallel branches completed."
         if verified(turn, step, Scope(turn, step).outputs_of(step)):
-            end_step(turn, step.name, Phase.SUCCEEDED, message)
+            end_step(turn, step.name, StoryPhase.SUCCEEDED, message)

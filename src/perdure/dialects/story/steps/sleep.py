@@ -9,51 +9,53 @@ from perdure.dialects.story.run.post_execution import succeed
 from perdure.dialects.story.run.step_end import end_step, error_text
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import StepState
-from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import ExpressionError
+from perdure.kernel.graph import Role
 from perdure.kernel.turn import Turn
 
 INPUT = "sleep"
 COMPLETED = "Sleep completed."
 
 
-class Sleep(StepKind):
+class SleepStep(StepKind):
+    role = Role.WAIT
     members = ("duration",)
     purposes = (INPUT,)
 
     def check(self, step: Cursor, name: str, block: str, story: StoryContext) -> None:
-        given = step.at("with")
-        given.warn_unread(self.members)
-        span = given.at("duration")
-        is_blank = isinstance(span.value, str) and not span.value.strip()
-        if span.value is None or is_blank or is_templated(span):
+        with_block = step.at("with")
+        with_block.warn_unread(self.members)
+        duration = with_block.at("duration")
+        is_blank = isinstance(duration.value, str) and not duration.value.strip()
+        if duration.value is None or is_blank or is_templated(duration):
             return
         try:
-            read_positive(span.value)
+            read_positive(duration.value)
         except BadDuration as refusal:
-            span.problem(INVALID, f"step '{name}' has invalid sleep duration: {refusal}")
+            duration.problem(INVALID, f"step '{name}' has invalid sleep duration: {refusal}")
 
     def start(self, turn: Turn, step: Step) -> None:
         try:
-            written = Scope(turn, step).render(step.given.get("duration"), INPUT)
+            text = Scope(turn, step).render(step.with_block.get("duration"), INPUT)
         except ExpressionError as problem:
-            end_step(turn, step.name, Phase.FAILED, error_text(problem), reason=Reason.EXPRESSION_FAILED)
+            end_step(turn, step.name, StoryPhase.FAILED, error_text(problem), reason=Reason.EXPRESSION_FAILED)
             return
-        if written is None or (isinstance(written, str) and not written.strip()):
+        if text is None or (isinstance(text, str) and not text.strip()):
             succeed(turn, step, COMPLETED)
             return
         try:
-            span = read_positive(written)
+            duration = read_positive(text)
         except BadDuration as problem:
             message = f"step '{step.name}' has invalid sleep duration: {problem}"
-            end_step(turn, step.name, Phase.FAILED, message, reason=Reason.INVALID_CONFIGURATION)
+            end_step(turn, step.name, StoryPhase.FAILED, message, reason=Reason.INVALID_CONFIGURATION)
             return
-        due = turn.now + span
-        timer = turn.set_timer(due)
-        message = f"Sleeping for {write_duration(span)}."
-        turn.emit(s.StepStarted(step.name, Phase.PAUSED, message, turn.now, timer, due))
+        deadline = turn.now + duration
+        timer = turn.set_timer(deadline)
+        message = f"Sleeping for {write_duration(duration)}."
+        turn.emit(s.StepStarted(step.name, StoryPhase.PAUSED, message, turn.now, timer, deadline))
 
     def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
         succeed(turn, step, COMPLETED)

@@ -1,11 +1,13 @@
-"""What a kind of step is: all that the rest of Story asks about it, with what holds for most kinds.
+"""The interface of a step kind, with defaults that fit most kinds.
 
-A new kind is a subclass in a file of this package, and one line in the registry (`steps/__init__`).
-What its events do to the state is in `state/folding`, as for everything that is recorded.
+A new kind is a subclass in a file of this package, and one line in the registry (`steps/__init__`). How its events
+change the state is defined in `state/folding`, as for all events.
 """
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from perdure.kernel.graph import Role
 
 if TYPE_CHECKING:
     from perdure.dialects.story.document.context import StoryContext
@@ -44,11 +46,11 @@ class StepKind:
     is_batch_only = False
 
     def check(self, step: "Cursor", name: str, block: str, story: "StoryContext") -> None:
-        """Report what is wrong with its `with`."""
+        """Report problems in its `with`."""
 
-    def tidy(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Its `with` as it is stored."""
-        return given
+    def tidy(self, with_block: dict[str, Any]) -> dict[str, Any]:
+        """Its `with` in normal form, as it is stored."""
+        return with_block
 
     # The plan.
 
@@ -62,8 +64,8 @@ class StepKind:
         """What a helper may evaluate for it, whatever the policy for offloaded data is (STY-220)."""
         yield from ()
 
-    def story_references(self, given: dict[str, Any]) -> Iterator[Any]:
-        """The Stories that it may start, as written in its `with`."""
+    def story_references(self, with_block: dict[str, Any]) -> Iterator[Any]:
+        """References to the Stories that it may start, as written in its `with`."""
         yield from ()
 
     # The run.
@@ -75,24 +77,31 @@ class StepKind:
     takes_decisions = False
 
     def start(self, turn: "Turn", step: "Step") -> None:
-        """Its dependencies have ended and its `if` holds: begin, or end at once."""
+        """Start the step, or end it at once. Its dependencies have ended and its `if` holds."""
         raise NotImplementedError
 
     def resume(self, turn: "Turn", step: "Step", state: "StepState") -> None:
-        """It has begun, and something it waited for has arrived: continue."""
+        """Continue a step that has started, after something it waited for has arrived."""
 
     def on_timer(self, turn: "Turn", step: "Step", state: "StepState") -> None:
-        """Its deadline has passed."""
+        """Handle its deadline."""
 
-    def on_child_end(self, turn: "Turn", step: "Step", state: "StepState", ended: "ChildEnded") -> None:
-        """A run that it started has ended."""
+    def on_child_end(self, turn: "Turn", step: "Step", state: "StepState", end: "ChildEnded") -> None:
+        """Handle the end of a run that it started."""
 
     # The views.
+
+    role = Role.STEP
+    """What it is in a drawing."""
+
+    def inner_stories(self, step: "Step") -> dict[str, Any]:
+        """The specs of Stories that are written inside it, by a name for each; they are drawn inside it too."""
+        return {}
 
     def note(self, program: "Program", step: "Step") -> str:
         """The line below its name in a drawing."""
         return step.kind
 
     def awaited(self, run: "RunId", step: str) -> str:
-        """What it waits for while it is paused, for people; empty if only for time."""
+        """What it waits for while it is paused, as text for people; empty if it only waits for time."""
         return ""

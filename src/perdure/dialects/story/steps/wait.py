@@ -1,7 +1,7 @@
 """`wait`: Paused until its condition holds (STY-096 to STY-100).
 
-A condition that reads steps is looked at whenever one of them changed; one that asks for time or chance by the clock.
-Between those moments it cannot change, so nobody looks.
+A condition that reads steps is checked whenever one of them changes; one that uses the clock or random values is
+checked at intervals. Otherwise it cannot change, so it is not checked.
 """
 
 from perdure.dialects.story.document.context import StoryContext
@@ -14,7 +14,7 @@ from perdure.dialects.story.run.post_execution import succeed
 from perdure.dialects.story.run.step_end import end_step, error_text, skip
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import StepState
-from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values import materialize
 from perdure.dialects.story.values.materialize import HelperNeeded
@@ -28,28 +28,29 @@ from perdure.expressions.gotemplate import (
     compile_template,
     is_template,
 )
-from perdure.kernel.inputs import WORD_RANK
+from perdure.kernel.graph import Role
+from perdure.kernel.inputs import CONTROL_WAIT_RANK
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant, RunId
 
 UNTIL = "wait"
 
-# What `wait` and `gate` share: a deadline, and what it means when it passes (STY-096, 098, 104).
+# Shared by `wait` and `gate`: the deadline and what happens when it passes (STY-096, 098, 104).
 
 
-def check_timeout(given: Cursor, name: str, kind: str) -> None:
-    for word in ("timeout", "pollInterval"):
-        span = given.at(word)
-        if span.value in (None, ""):
+def check_timeout(with_block: Cursor, name: str, kind: str) -> None:
+    for member in ("timeout", "pollInterval"):
+        duration = with_block.at(member)
+        if duration.value in (None, ""):
             continue
         try:
-            length = read_positive(span.value)
+            instant = read_positive(duration.value)
         except BadDuration as refusal:
-            span.problem(INVALID, f"step '{name}' has invalid {kind} {word}: {refusal}")
+            duration.problem(INVALID, f"step '{name}' has invalid {kind} {member}: {refusal}")
             continue
-        if word == "pollInterval" and length < SHORTEST_POLL:
-            span.problem(INVALID, f"step '{name}' has {kind} pollInterval shorter than 10ms")
-    policy = given.at("onTimeout")
+        if member == "pollInterval" and instant < SHORTEST_POLL:
+            duration.problem(INVALID, f"step '{name}' has {kind} pollInterval shorter than 10ms")
+    policy = with_block.at("onTimeout")
     choice = policy.value.strip().lower() if isinstance(policy.value, str) else policy.value
     if choice not in (None, "", "fail", "skip"):
         unsupported = f"unsupported value {shown(policy.value)} (expected fail or skip)"
@@ -58,43 +59,44 @@ def check_timeout(given: Cursor, name: str, kind: str) -> None:
 
 def timeout_of(step: Step) -> Instant | None:
     try:
-        return read_positive(step.given.get("timeout"))
+        return read_positive(step.with_block.get("timeout"))
     except BadDuration:
         return None
 
 
 def time_out(turn: Turn, step: Step) -> None:
-    policy = step.given.get("onTimeout")
+    policy = step.with_block.get("onTimeout")
     if isinstance(policy, str) and policy.strip().lower() == "skip":
         skip(turn, [step.name], f"{step.kind} step timed out and was skipped.")
     else:
-        end_step(turn, step.name, Phase.TIMEOUT, f"{step.kind} step timed out.")
+        end_step(turn, step.name, StoryPhase.TIMEOUT, f"{step.kind} step timed out.")
 
 
-CADENCE: Instant = 2 * SECOND  # of looks by the clock, where the author says nothing
+DEFAULT_INTERVAL: Instant = 2 * SECOND  # between checks, unless the author sets one
 
 
-class Wait(StepKind):
+class WaitStep(StepKind):
+    role = Role.WAIT
     members = ("until", "timeout", "pollInterval", "onTimeout")
     purposes = (UNTIL,)
     is_batch_only = True
 
     def check(self, step: Cursor, name: str, block: str, story: StoryContext) -> None:
-        given = step.at("with")
-        if given.value is None:
+        with_block = step.at("with")
+        if with_block.value is None:
             step.problem(INVALID, f"step '{name}' of type 'wait' requires a 'with' block")
             return
-        if not isinstance(given.value, dict):
+        if not isinstance(with_block.value, dict):
             return
-        given.warn_unread(self.members)
-        until = given.at("until")
+        with_block.warn_unread(self.members)
+        until = with_block.at("until")
         if until.value is None or (isinstance(until.value, str) and not until.value.strip()):
-            given.problem(INVALID, f"step '{name}' of type 'wait' requires 'with.until' to be set")
+            with_block.problem(INVALID, f"step '{name}' of type 'wait' requires 'with.until' to be set")
         elif not isinstance(until.value, str):
-            until.problem(INVALID, f"must be a text or a template, not {shown(until.value)}")
+            until.problem(INVALID, f"must be a string or a template, not {shown(until.value)}")
         else:
             check_condition(until)
-        check_timeout(given, name, "wait")
+        check_timeout(with_block, name, "wait")
 
     def awaited(self, run: RunId, step: str) -> str:
         return f"the condition of wait {step!r}"
@@ -107,38 +109,42 @@ class Wait(StepKind):
             try:
                 references = compile_template(until, program.environment).references
             except SyntaxFault as problem:
-                end_step(turn, step.name, Phase.FAILED, error_text(problem), reason=Reason.EXPRESSION_FAILED)
+                end_step(turn, step.name, StoryPhase.FAILED, error_text(problem), reason=Reason.EXPRESSION_FAILED)
                 return
             reads_steps = bool(references.steps) or references.reads_any_step
-            reads_clock = _asks_the_world(references)
-        wanted: HelperNeeded | None = None
+            reads_clock = _is_nondeterministic(references)
+        request: HelperNeeded | None = None
         try:
             if self._holds(turn, step):
                 succeed(turn, step, SATISFIED)
                 return
-        except HelperNeeded as asked:
-            wanted = asked
+        except HelperNeeded as helper:
+            request = helper
         timeout = timeout_of(step)
-        due = None if timeout is None else turn.now + timeout
-        timer = 0 if due is None else turn.set_timer(due, WORD_RANK)
+        deadline = None if timeout is None else turn.now + timeout
+        timer = 0 if deadline is None else turn.set_timer(deadline, CONTROL_WAIT_RANK)
         poll = turn.set_timer(turn.now + _interval(step)) if reads_clock else 0
-        turn.emit(s.StepStarted(step.name, Phase.PAUSED, WAITING, turn.now, timer, due, poll, reads_steps=reads_steps))
-        if wanted is not None:  # a helper looks into offloaded data; the wait's own clock runs meanwhile (STY-100)
-            materialize.ask(turn, wanted)
+        turn.emit(
+            s.StepStarted(
+                step.name, StoryPhase.PAUSED, WAITING, turn.now, timer, deadline, poll, reads_steps=reads_steps
+            )
+        )
+        if request is not None:  # a helper reads offloaded data; the wait's timeout runs meanwhile (STY-100)
+            materialize.ask(turn, request)
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
-        """Something changed: look again. A poll that has just rung is set anew."""
-        rang = not state.poll and _reads_clock(turn.program, step)
+        """Check the condition again after something changed. A poll timer that has fired is set again."""
+        poll_fired = not state.poll and _reads_clock(turn.program, step)
         try:
-            if self._holds(turn, step, anew=rang):
+            if self._holds(turn, step, anew=poll_fired):
                 succeed(turn, step, SATISFIED)
                 return
-        except HelperNeeded as asked:
-            materialize.ask(turn, asked)
-        turn.emit(s.WaitChecked(step.name, turn.set_timer(turn.now + _interval(step)) if rang else 0))
+        except HelperNeeded as helper:
+            materialize.ask(turn, helper)
+        turn.emit(s.WaitChecked(step.name, turn.set_timer(turn.now + _interval(step)) if poll_fired else 0))
 
     def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
-        """A condition that is true at the deadline wins (STY-098); one that would take longer to look at does not."""
+        """Handle the deadline: a condition that holds then wins (STY-098), unless checking it needs a helper."""
         try:
             if self._holds(turn, step):
                 succeed(turn, step, SATISFIED)
@@ -148,7 +154,7 @@ class Wait(StepKind):
         time_out(turn, step)
 
     def _holds(self, turn: Turn, step: Step, *, anew: bool = False) -> bool:
-        """False, missing data and errors all mean: not yet (STY-097). Raises `HelperNeeded`."""
+        """Whether the condition holds. Missing data and errors mean: not yet (STY-097). Raises `HelperNeeded`."""
         try:
             return Scope(turn, step).holds(_until(step), UNTIL, anew=anew, may_differ=False)
         except ExpressionError:
@@ -160,23 +166,23 @@ WAITING = "Waiting for condition."
 
 
 def _until(step: Step) -> str:
-    found = step.given.get("until")
-    return found if isinstance(found, str) else str(found).lower() if isinstance(found, bool) else ""
+    until = step.with_block.get("until")
+    return until if isinstance(until, str) else str(until).lower() if isinstance(until, bool) else ""
 
 
 def _reads_clock(program: Program, step: Step) -> bool:
     until = _until(step)
     if not is_template(until):
         return False
-    return _asks_the_world(compile_template(until, program.environment).references)
+    return _is_nondeterministic(compile_template(until, program.environment).references)
 
 
-def _asks_the_world(references: References) -> bool:
+def _is_nondeterministic(references: References) -> bool:
     return bool(references.functions & (RUNTIME.functions.keys() - DETERMINISTIC.functions.keys()))
 
 
 def _interval(step: Step) -> Instant:
     try:
-        return max(SHORTEST_POLL, read_positive(step.given.get("pollInterval")))
+        return max(SHORTEST_POLL, read_positive(step.with_block.get("pollInterval")))
     except BadDuration:
-        return CADENCE
+        return DEFAULT_INTERVAL

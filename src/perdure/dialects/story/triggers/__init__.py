@@ -1,1 +1,1 @@
-"""How Stories are started: requests, delivery policies, schedules. Pure: time and chance are given."""
+"""How Stories are started: requests, delivery policies, schedules. Pure: time and random numbers are passed in."""

@@ -1,10 +1,11 @@
-"""What becomes of a StoryTrigger (STY-148, STY-149).
+"""The decision on a StoryTrigger (STY-148, STY-149).
 
-    Pending ─▶ Created | Reused | Rejected        decided once, kept for ever
+    Pending ─▶ Created | Reused | Rejected        decided once, kept forever
 
-A decision follows from the request, the Story it names and the run that has the name already, if there is one.
+A decision depends on the request, the Story that it names, and the run that already has the name, if any.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -25,7 +26,7 @@ from perdure.dialects.story.resources.resource import (
     spec_of,
 )
 from perdure.dialects.story.resources.timestamps import timestamp
-from perdure.dialects.story.triggers.requests import identity_of
+from perdure.dialects.story.triggers.requests import identity_of, name_of_request
 from perdure.kernel import jsontext
 from perdure.kernel.problems import Severity
 from perdure.kernel.values import Instant
@@ -47,6 +48,10 @@ class TriggerReason(StrEnum):
     OTHER_VERSION = "StoryVersionMismatch"
     OTHER_HASH = "InputHashMismatch"
     NO_STORAGE = "StorageUnavailable"
+    NO_DOCUMENT = "DocumentNotFound"
+    DOCUMENT_RUN_CREATED = "RunCreated"
+    DOCUMENT_RUN_REUSED = "RunReused"
+    DOCUMENT_RUN_CONFLICT = "RunConflict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,8 @@ class TriggerDecision:
     answer: TriggerAnswer
     why: str
     message: str
-    run: Resource | None = None  # the one that was created or found
+    run: Resource | None = None  # the created or existing run
+    run_ref: Mapping[str, Any] | None = None  # the same for a run of another language: id, language, name
 
     @property
     def is_final(self) -> bool:
@@ -62,61 +68,87 @@ class TriggerDecision:
 
 
 def answer_of(trigger: Resource) -> TriggerAnswer:
-    found = (trigger.get("status") or {}).get("decision")
-    return TriggerAnswer(found) if found in set(TriggerAnswer) else TriggerAnswer.PENDING
+    decision = (trigger.get("status") or {}).get("decision")
+    return TriggerAnswer(decision) if decision in set(TriggerAnswer) else TriggerAnswer.PENDING
 
 
 def refuse_request(trigger: Resource, known: KnownResources, settings: Settings) -> TriggerDecision | None:
-    """Why no run can come of it; None when one can."""
+    """Why the request cannot start a run; None if it can."""
     spec, namespace = spec_of(trigger), namespace_of(trigger)
     target = read_reference(spec.get("storyRef"), namespace)
     if target is None:
-        return _reject(TriggerReason.INVALID, "spec.storyRef.name is required")
+        return reject(TriggerReason.INVALID, "spec.storyRef.name is required")
     key, identity = identity_of(trigger)
     if not identity or name_of(trigger) != trigger_name(target.namespace, target.name, identity):
-        return _reject(TriggerReason.INVALID, "name and deliveryIdentity of the request do not belong together")
+        return reject(TriggerReason.INVALID, "name and deliveryIdentity of the request do not match")
     refusal = refuse("StoryTrigger", namespace, "Story", target, known, settings)
     if refusal is not None:
-        return _reject(TriggerReason.INVALID, refusal)
+        return reject(TriggerReason.INVALID, refusal)
     story = known.find("Story", target.namespace, target.name)
     if story is None:
-        return _reject(TriggerReason.NO_STORY, f"referenced story '{target.key}' not found")
+        return reject(TriggerReason.NO_STORY, f"referenced story '{target.key}' not found")
     if not target.fits(story):
-        return _reject(TriggerReason.OTHER_VERSION, str(target.misfit("referenced story", story)))
+        return reject(TriggerReason.OTHER_VERSION, str(target.misfit("referenced story", story)))
     if not target.means(story):
-        return _reject(TriggerReason.INVALID, str(target.misfit("referenced story", story)))
-    given = (spec.get("deliveryIdentity") or {}).get("inputHash")
-    if (key or given) and given != input_hash(spec.get("inputs")):
-        return _reject(TriggerReason.OTHER_HASH, "spec.deliveryIdentity.inputHash does not match spec.inputs")
+        return reject(TriggerReason.INVALID, str(target.misfit("referenced story", story)))
+    return _refuse_hash(spec, key)
+
+
+def refuse_document_request(trigger: Resource) -> TriggerDecision | None:
+    """The same for a document of another language, as far as the request itself tells (SRV-041)."""
+    key, identity = identity_of(trigger)
+    if not identity or name_of(trigger) != name_of_request(spec_of(trigger), namespace_of(trigger), identity):
+        return reject(TriggerReason.INVALID, "name and deliveryIdentity of the request do not match")
+    return _refuse_hash(spec_of(trigger), key)
+
+
+def _refuse_hash(spec: Mapping[str, Any], key: str) -> TriggerDecision | None:
+    recorded_hash = (spec.get("deliveryIdentity") or {}).get("inputHash")
+    if (key or recorded_hash) and recorded_hash != input_hash(spec.get("inputs")):
+        return reject(TriggerReason.OTHER_HASH, "spec.deliveryIdentity.inputHash does not match spec.inputs")
     return None
 
 
+def decide_document_run(id: str, language: str, name: str, *, is_ours: bool) -> TriggerDecision:
+    """The decision about a request whose run exists: started by it, or found."""
+    run_ref = {"id": id, "language": language, "name": name}
+    if is_ours:
+        return TriggerDecision(
+            TriggerAnswer.CREATED, TriggerReason.DOCUMENT_RUN_CREATED, f"run {id} created", run_ref=run_ref
+        )
+    message = f"run {id} exists and is the same"
+    return TriggerDecision(TriggerAnswer.REUSED, TriggerReason.DOCUMENT_RUN_REUSED, message, run_ref=run_ref)
+
+
 def has_to_offload(run: Resource, settings: Settings) -> bool:
-    """Whether the inputs are too large to stand in the run (STY-151)."""
+    """Whether the inputs are too large to be stored in the run (STY-151)."""
     return len(jsontext.encode(spec_of(run).get("inputs") or {})) > settings.max_inline_inputs_size
 
 
 def refuse_run(run: Resource, known: KnownResources, settings: Settings) -> TriggerDecision | None:
-    """What admission has against the run that would be created; or that its inputs cannot be kept yet."""
+    """Why admission refuses the run that would be created, or why its inputs cannot be stored yet."""
     if has_to_offload(run, settings):
         if not settings.storage_drivers:
-            message = "the inputs are above the inline limit and there is no storage to put them into"
+            message = "the inputs exceed the inline limit, and no storage is configured"
             return TriggerDecision(TriggerAnswer.PENDING, TriggerReason.NO_STORAGE, message)
         settings = replace(settings, max_inline_inputs_size=len(jsontext.encode(spec_of(run).get("inputs"))))
     _, problems = validate_resource(run, known, settings)
     errors = [problem.message for problem in problems if problem.severity is Severity.ERROR]
-    return _reject(TriggerReason.INVALID, errors[0]) if errors else None
+    return reject(TriggerReason.INVALID, errors[0]) if errors else None
 
 
-def compare(wanted: Resource, found: Resource) -> TriggerDecision:
-    """The name is taken: is it the run that was asked for?"""
-    if _essence(wanted) != _essence(found):
-        message = f"StoryRun '{name_of(found)}' exists with another Story, version or other inputs"
+def compare(requested: Resource, existing: Resource) -> TriggerDecision:
+    """Decide a request whose run name exists: is it the requested run?"""
+    if _identity(requested) != _identity(existing):
+        message = f"StoryRun '{name_of(existing)}' exists with another Story, version or other inputs"
         return TriggerDecision(TriggerAnswer.REJECTED, TriggerReason.RUN_CONFLICT, message)
-    if _request(wanted) == _request(found):
-        return created(found)
+    if _request(requested) == _request(existing):
+        return created(existing)
     return TriggerDecision(
-        TriggerAnswer.REUSED, TriggerReason.RUN_REUSED, f"StoryRun '{name_of(found)}' exists and is the same", found
+        TriggerAnswer.REUSED,
+        TriggerReason.RUN_REUSED,
+        f"StoryRun '{name_of(existing)}' exists and is the same",
+        existing,
     )
 
 
@@ -125,7 +157,7 @@ def created(run: Resource) -> TriggerDecision:
 
 
 def status_of(decision: TriggerDecision, accepted: Instant, now: Instant) -> dict[str, Any]:
-    """How the decision is kept."""
+    """The status that records a decision."""
     status: dict[str, Any] = {
         "decision": decision.answer.value,
         "reason": str(decision.why),
@@ -150,18 +182,20 @@ def status_of(decision: TriggerDecision, accepted: Instant, now: Instant) -> dic
         status["storyRunRef"] = {"name": name_of(decision.run), "namespace": namespace_of(decision.run)}
         if metadata.get("uid"):
             status["storyRunRef"]["uid"] = metadata["uid"]
+    if decision.run_ref is not None:
+        status["runRef"] = dict(decision.run_ref)
     return status
 
 
-def _reject(why: TriggerReason, message: str) -> TriggerDecision:
+def reject(why: TriggerReason, message: str) -> TriggerDecision:
     return TriggerDecision(TriggerAnswer.REJECTED, why, message)
 
 
-def _essence(run: Resource) -> tuple[Any, ...]:
+def _identity(run: Resource) -> tuple[Any, ...]:
     spec = spec_of(run)
     target = read_reference(spec.get("storyRef"), namespace_of(run))
     assert target is not None
-    # What is too large to be shown is told apart by its hash (STY-146, STY-151).
+    # Inputs that are too large to be shown are identified by their hash (STY-146, STY-151).
     return target.key, target.version, annotations_of(run).get(labels.INPUT_HASH) or input_hash(spec.get("inputs"))
 
 

@@ -1,4 +1,4 @@
-"""How an Impulse delivers what it has heard of (STY-013, 154, 155, 156): inputs, token, and when to try again."""
+"""How an Impulse delivers events (STY-013, 154, 155, 156): inputs, token and retry delay."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,17 +8,18 @@ from typing import Any
 
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
 from perdure.dialects.story.resources.names import canonical
-from perdure.dialects.story.resources.resource import Resource, name_of, namespace_of, read_reference, spec_of
+from perdure.dialects.story.resources.resource import Resource, name_of, namespace_of, spec_of
+from perdure.dialects.story.triggers.requests import target_name, target_of
 from perdure.dialects.story.values import template_roots
 from perdure.expressions.gotemplate import Ambient, ExpressionError, Structure
 from perdure.kernel.retry import Backoff, delay
 from perdure.kernel.values import SECOND, Instant
 
-# How many deliveries of an Impulse may be under way, and how fast they may follow each other (STY-157).
+# Limits on the number of concurrent deliveries of an Impulse and on their rate (STY-157).
 
 LEASE: Instant = 60 * SECOND
 RENEW_EVERY: Instant = LEASE // 3
-LOOK_AGAIN: Instant = SECOND // 20  # while all places are taken
+RECHECK_AFTER: Instant = SECOND // 20  # while the maximum is in flight
 
 State = dict[str, Any]
 
@@ -31,23 +32,23 @@ class ImpulseThrottle:
 
     @classmethod
     def read(cls, impulse: Resource) -> "ImpulseThrottle":
-        found = spec_of(impulse).get("throttle")
-        found = found if isinstance(found, dict) else {}
-        rate = int(found.get("ratePerSecond") or 0)
-        return cls(int(found.get("maxInFlight") or 0), rate, int(found.get("burst") or 0) or rate)
+        throttle = spec_of(impulse).get("throttle")
+        throttle = throttle if isinstance(throttle, dict) else {}
+        rate = int(throttle.get("ratePerSecond") or 0)
+        return cls(int(throttle.get("maxInFlight") or 0), rate, int(throttle.get("burst") or 0) or rate)
 
     @property
     def is_off(self) -> bool:
         return not self.in_flight and not self.rate
 
     def acquire(self, state: State, holder: str, now: Instant) -> tuple[State, Instant]:
-        """The state with a place taken and 0; or how long to wait before asking again, and what changed meanwhile."""
-        held = {name: until for name, until in state.get("inFlight", {}).items() if until > now}
-        if self.in_flight and holder not in held:
-            if len(held) >= self.in_flight:
-                return {**state, "inFlight": held}, LOOK_AGAIN
-            held[holder] = now + LEASE
-        state = {**state, "inFlight": held}
+        """The state with a place taken, and 0; or the state without one, and the delay before the next try."""
+        in_flight = {name: until for name, until in state.get("inFlight", {}).items() if until > now}
+        if self.in_flight and holder not in in_flight:
+            if len(in_flight) >= self.in_flight:
+                return {**state, "inFlight": in_flight}, RECHECK_AFTER
+            in_flight[holder] = now + LEASE
+        state = {**state, "inFlight": in_flight}
         if not self.rate:
             return state, 0
         tokens = min(
@@ -61,8 +62,8 @@ class ImpulseThrottle:
 
 
 def renew(state: State, holder: str, now: Instant) -> State:
-    held = state.get("inFlight", {})
-    return {**state, "inFlight": {**held, holder: now + LEASE}} if holder in held else state
+    in_flight = state.get("inFlight", {})
+    return {**state, "inFlight": {**in_flight, holder: now + LEASE}} if holder in in_flight else state
 
 
 def release(state: State, holder: str) -> State:
@@ -71,16 +72,16 @@ def release(state: State, holder: str) -> State:
 
 BASE_DELAY: Instant = SECOND
 MAX_DELAY: Instant = 300 * SECOND
-LEAST, MOST = 0.75, 1.25  # of a wait, drawn evenly
+LEAST, MOST = 0.75, 1.25  # factors of a delay; the actual one is uniformly random
 
 
 class BadDelivery(ValueError):
-    """An event that cannot be delivered; trying again does not help. The sentence says why."""
+    """An event that cannot be delivered, even with retries; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPolicy:
-    """What holds for an Impulse: its own words, field by field over those of its template (STY-154)."""
+    """The delivery policy of an Impulse: its own fields override those of its template (STY-154)."""
 
     mode: str
     key_template: str
@@ -91,28 +92,28 @@ class DeliveryPolicy:
 
     @classmethod
     def read(cls, impulse: Resource, template: Resource | None) -> "DeliveryPolicy":
-        below = _delivery(template or {})
-        above = _delivery(impulse)
-        dedupe = {**_part(below, "dedupe"), **_part(above, "dedupe")}
-        retry = {**_part(below, "retry"), **_part(above, "retry")}
-        most = retry.get("maxAttempts")
+        from_template = _delivery(template or {})
+        from_impulse = _delivery(impulse)
+        dedupe = {**_part(from_template, "dedupe"), **_part(from_impulse, "dedupe")}
+        retry = {**_part(from_template, "retry"), **_part(from_impulse, "retry")}
+        max_attempts = retry.get("maxAttempts")
         return cls(
             mode=dedupe.get("mode") or "none",
             key_template=dedupe.get("keyTemplate") or "",
-            attempts=most if isinstance(most, int) and most > 0 else 1,
+            attempts=max_attempts if isinstance(max_attempts, int) and max_attempts > 0 else 1,
             backoff=Backoff(retry.get("backoff") or "exponential"),
-            base=_span(retry.get("baseDelay"), BASE_DELAY),
-            ceiling=_span(retry.get("maxDelay"), MAX_DELAY),
+            base=_duration(retry.get("baseDelay"), BASE_DELAY),
+            ceiling=_duration(retry.get("maxDelay"), MAX_DELAY),
         )
 
     def wait_before(self, attempt: int, chance: float) -> Instant:
-        """How long to wait before an attempt, the second or a later one; `chance` is drawn from 0..1 (STY-156)."""
+        """The delay before the second or a later attempt; `chance` is a random number from 0..1 (STY-156)."""
         plain = delay(self.backoff, self.base, attempt - 1, self.ceiling)
         return min(int(plain * (LEAST + (MOST - LEAST) * chance)), self.ceiling)
 
 
 def map_event(impulse: Resource, event: Any, ambient: Ambient | None = None) -> dict[str, Any]:
-    """The inputs that an event stands for: itself, or what the mapping makes of it (STY-013)."""
+    """The inputs for an event: the event itself, or the result of the mapping (STY-013)."""
     mapping = spec_of(impulse).get("mapping")
     if mapping is not None:
         try:
@@ -122,37 +123,38 @@ def map_event(impulse: Resource, event: Any, ambient: Ambient | None = None) -> 
     if event is None:
         return {}
     if not isinstance(event, dict):
-        raise BadDelivery("the event is not an object; spec.mapping can make inputs of it")
+        raise BadDelivery("the event is not an object; use spec.mapping to turn it into inputs")
     return event
 
 
-def token_for(policy: DeliveryPolicy, impulse: Resource, inputs: Mapping[str, Any], given: str | None) -> str | None:
-    """What tells this delivery from others; None: nothing does (STY-155)."""
+def token_for(
+    policy: DeliveryPolicy, impulse: Resource, inputs: Mapping[str, Any], caller_token: str | None
+) -> str | None:
+    """The token that identifies this delivery; None if nothing does (STY-155)."""
     if policy.mode == "key":
         token = _key_token(policy.key_template, impulse, inputs)
-        if given and given != token:
-            raise BadDelivery("the caller's token is not the one that the keyTemplate gives")
+        if caller_token and caller_token != token:
+            raise BadDelivery("the caller's token differs from the result of spec.deliveryPolicy.dedupe.keyTemplate")
         return token
-    if policy.mode == "token" and not given:
-        raise BadDelivery("the delivery policy asks for a token (dedupe.mode is token), and there is none")
-    return given or None
+    if policy.mode == "token" and not caller_token:
+        raise BadDelivery("spec.deliveryPolicy.dedupe.mode is token, but no token was given")
+    return caller_token or None
 
 
 def _key_token(template: str, impulse: Resource, inputs: Mapping[str, Any]) -> str:
-    story = read_reference(spec_of(impulse).get("storyRef"), namespace_of(impulse))
-    assert story is not None
+    name, namespace = target_name(target_of(spec_of(impulse)), namespace_of(impulse))
     roots = {
         "inputs": inputs,
-        "story": {"name": story.name, "namespace": story.namespace},
+        "story": {"name": name, "namespace": namespace},
         "impulse": {"name": name_of(impulse), "namespace": namespace_of(impulse)},
     }
     try:
         rendered = Structure(template, template_roots.TRIGGER_KEY).render(roots)
     except ExpressionError as fault:
-        raise BadDelivery(f"deliveryPolicy.dedupe.keyTemplate: {fault}") from None
+        raise BadDelivery(f"spec.deliveryPolicy.dedupe.keyTemplate: {fault}") from None
     text = (rendered if isinstance(rendered, str) else canonical(rendered)).strip()
     if not text:
-        raise BadDelivery("deliveryPolicy.dedupe.keyTemplate gave nothing, so that nothing tells deliveries apart")
+        raise BadDelivery("spec.deliveryPolicy.dedupe.keyTemplate gave an empty key")
     return sha256(text.encode()).hexdigest()
 
 
@@ -161,11 +163,11 @@ def _delivery(resource: Resource) -> dict[str, Any]:
 
 
 def _part(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = data.get(name)
-    return {key: value for key, value in found.items() if value is not None} if isinstance(found, dict) else {}
+    part = data.get(name)
+    return {key: value for key, value in part.items() if value is not None} if isinstance(part, dict) else {}
 
 
-def _span(text: Any, default: Instant) -> Instant:
+def _duration(text: Any, default: Instant) -> Instant:
     try:
         return read_duration(text) or default if text else default
     except BadDuration:

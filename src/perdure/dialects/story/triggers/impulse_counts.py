@@ -1,4 +1,6 @@
-"""What an Impulse's status counts (STY-158). Instants only go forward; each decision is counted where it is kept."""
+"""Counters in the status of an Impulse (STY-158). Timestamps only move forward; each decision is counted where it is
+stored.
+"""
 
 from typing import Any
 
@@ -9,14 +11,14 @@ Status = dict[str, Any]
 
 
 def count_decision(status: Status, launched: bool, now: Instant) -> Status:
-    """A trigger was decided: its Story was launched, or it was rejected."""
+    """Count a decided trigger: its Story was launched, or it was rejected."""
     status = _more(status, "triggersReceived", "storiesLaunched" if launched else "failedTriggers")
     status = _later(status, "lastTrigger", now)
     return _later(status, "lastSuccess", now) if launched else status
 
 
 def count_refusal(status: Status, now: Instant) -> Status:
-    """A trigger never came to be a request: its token is missing, its inputs are not in order."""
+    """Count a trigger that did not become a request, because of a missing token or invalid inputs."""
     return _later(_more(status, "triggersReceived", "failedTriggers"), "lastTrigger", now)
 
 
@@ -29,5 +31,5 @@ def _more(status: Status, *names: str) -> Status:
 
 
 def _later(status: Status, name: str, now: Instant) -> Status:
-    moment = timestamp(now)
-    return {**status, name: max(moment, str(status.get(name) or ""))}
+    text = timestamp(now)
+    return {**status, name: max(text, str(status.get(name) or ""))}

@@ -1,4 +1,4 @@
-"""The built-in Impulse template `cron` (STY-160 to 162): what its `with` says, and what a strike delivers."""
+"""The built-in Impulse template `cron` (STY-160 to 162): its configuration and the events that it delivers."""
 
 from collections.abc import Mapping
 from datetime import tzinfo
@@ -6,18 +6,28 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.resources.durations import BadDuration, read_duration
+from perdure.dialects.story.resources.durations import BadDuration, read_duration, write_duration
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.resource import Resource, name_of, read_reference, spec_of
 from perdure.dialects.story.resources.timestamps import moment
-from perdure.dialects.story.triggers.cron import BadSchedule, Cron, find_zone, read_cron
-from perdure.kernel.values import SECOND, Instant
+from perdure.expressions.cron import BadSchedule, find_zone, read_cron
+from perdure.expressions.timetables import (
+    LONGEST_CATCH_UP,
+    LONGEST_DEADLINE,
+    STARTING_DEADLINE,
+    Overlap,
+    Timetable,
+)
+from perdure.kernel.values import Instant
 
 NAME = "cron"
 VERSION = "1.0.0"
-POLICIES = ("allow", "forbid", "replace")
-STARTING_DEADLINE: Instant = 60 * SECOND
-LONGEST_DEADLINE: Instant = 7 * 24 * 3600 * SECOND
+OVERLAPS = {
+    **{overlap.value: overlap for overlap in Overlap},
+    "forbid": Overlap.SKIP,
+    "replace": Overlap.CANCEL_PREVIOUS,
+}
+"""By the words of `concurrencyPolicy`; `forbid` and `replace` are those of Kubernetes (STY-160)."""
 
 CONFIG: dict[str, Any] = {
     "type": "object",
@@ -34,17 +44,20 @@ CONFIG: dict[str, Any] = {
                 "properties": {
                     "name": {"type": "string", "minLength": 1},
                     "cron": {"type": "string", "minLength": 1},
+                    "description": {"type": "string"},
                     "inputs": {"type": "object"},
                     "metadata": {"type": "object"},
                     "enabled": {"type": "boolean", "default": True},
                     "jitter": {"type": "string"},
+                    "onFailure": {"type": "object"},
                 },
             },
         },
         "timezone": {"type": "string", "default": "UTC"},
         "runOnStartup": {"type": "boolean", "default": False},
-        "concurrencyPolicy": {"type": "string", "enum": list(POLICIES), "default": "allow"},
+        "concurrencyPolicy": {"type": "string", "enum": list(OVERLAPS), "default": "allow"},
         "startingDeadline": {"type": "string", "default": "60s"},
+        "catchUpWindow": {"type": "string"},
     },
 }
 
@@ -54,7 +67,7 @@ TEMPLATE: Resource = {
     "metadata": {"name": NAME},
     "spec": {
         "version": VERSION,
-        "description": "starts a Story at the times of its schedules",
+        "description": "starts a document at the times of its schedules",
         "supportedModes": ["deployment", "statefulset"],
         "configSchema": CONFIG,
     },
@@ -63,24 +76,15 @@ TEMPLATE: Resource = {
 
 class Schedule(msgspec.Struct, frozen=True):
     name: str
-    written: str
-    cron: Cron
+    text: str
+    timetable: Timetable
     inputs: Mapping[str, Any]
-    metadata: Mapping[str, Any]
+    description: str
     is_enabled: bool
-    jitter: Instant
-
-    @property
-    def description(self) -> str:
-        found = self.metadata.get("description")
-        return found if isinstance(found, str) and found else self.written
 
 
 class Schedules(msgspec.Struct, frozen=True):
-    zone: tzinfo
     runs_on_startup: bool
-    policy: str
-    deadline: Instant
     entries: tuple[Schedule, ...]
 
 
@@ -90,69 +94,70 @@ def is_cron(impulse: Resource) -> bool:
 
 
 def read_schedules(impulse: Resource) -> Schedules:
-    """Raises `BadSchedule`: the Impulse cannot be initialized."""
-    given = spec_of(impulse).get("with")
-    given = given if isinstance(given, dict) else {}
-    written = given.get("schedules")
-    if not isinstance(written, list) or not written:
+    """Read the schedules of an Impulse. Raises `BadSchedule` if it cannot be initialized."""
+    config = spec_of(impulse).get("with")
+    config = config if isinstance(config, dict) else {}
+    schedules = config.get("schedules")
+    if not isinstance(schedules, list) or not schedules:
         raise BadSchedule("with.schedules: there must be at least one schedule")
-    entries = tuple(_read(one, f"with.schedules[{n}]") for n, one in enumerate(written))
-    names = [one.name for one in entries]
-    if len(set(names)) < len(names):
-        raise BadSchedule("with.schedules: two schedules have one name")
-    policy = given.get("concurrencyPolicy") or "allow"
-    if policy not in POLICIES:
-        raise BadSchedule(f"with.concurrencyPolicy: {policy!r} is none of {', '.join(POLICIES)}")
+    policy = config.get("concurrencyPolicy") or "allow"
+    if policy not in OVERLAPS:
+        raise BadSchedule(f"with.concurrencyPolicy: {policy!r} is not one of {', '.join(OVERLAPS)}")
     try:
-        zone = find_zone(str(given.get("timezone") or ""))
+        zone = find_zone(str(config.get("timezone") or ""))
     except BadSchedule as refusal:
         raise BadSchedule(f"with.timezone: {refusal}") from None
-    deadline = _span(given, "startingDeadline", "with", STARTING_DEADLINE)
-    return Schedules(zone, given.get("runOnStartup") is True, policy, min(deadline, LONGEST_DEADLINE), entries)
+    deadline = min(_duration(config, "startingDeadline", "with", STARTING_DEADLINE), LONGEST_DEADLINE)
+    catch_up = _duration(config, "catchUpWindow", "with", 0)
+    if catch_up > LONGEST_CATCH_UP:
+        raise BadSchedule(f"with.catchUpWindow: at most {write_duration(LONGEST_CATCH_UP)}")
+    entries = tuple(
+        _read(entry, f"with.schedules[{index}]", zone, OVERLAPS[policy], deadline, catch_up)
+        for index, entry in enumerate(schedules)
+    )
+    names = [entry.name for entry in entries]
+    if len(set(names)) < len(names):
+        raise BadSchedule("with.schedules: two schedules have the same name")
+    return Schedules(config.get("runOnStartup") is True, entries)
 
 
-def token_of(impulse: Resource, schedule: str, at: Instant) -> str:
-    """The same strike in every process (STY-162)."""
-    return f"cron:{name_of(impulse)}:{schedule}:{moment(at).strftime('%Y-%m-%dT%H:%M:%SZ')}"
+def token_of(impulse: Resource, schedule: str, instant: Instant) -> str:
+    """The token of a firing: the same in every process (STY-162)."""
+    return f"cron:{name_of(impulse)}:{schedule}:{moment(instant).strftime('%Y-%m-%dT%H:%M:%SZ')}"
 
 
-def event_of(schedule: Schedule, at: Instant, zone: tzinfo) -> dict[str, Any]:
-    """What a strike delivers; `runID` is added beside what is hashed (STY-161, STY-162)."""
-    return {
-        **schedule.inputs,
-        "_cron": {
-            "schedule": schedule.name,
-            "description": schedule.description,
-            "triggeredAt": moment(at).astimezone(zone).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        },
-    }
+def event_of(schedule: Schedule, instant: Instant) -> dict[str, Any]:
+    """The event that a firing delivers; `runID` is added without being hashed (STY-161, STY-162)."""
+    local = moment(instant).astimezone(schedule.timetable.zone).isoformat(timespec="seconds").replace("+00:00", "Z")
+    told = {"schedule": schedule.name, "description": schedule.description, "triggeredAt": local}
+    return {**schedule.inputs, "_cron": told}
 
 
-def _read(one: Any, path: str) -> Schedule:
-    if not isinstance(one, dict) or not one.get("name") or not isinstance(one.get("cron"), str):
+def _read(entry: Any, path: str, zone: tzinfo, overlap: Overlap, deadline: Instant, catch_up: Instant) -> Schedule:
+    if not isinstance(entry, dict) or not entry.get("name") or not isinstance(entry.get("cron"), str):
         raise BadSchedule(f"{path}: name and cron are required")
     try:
-        cron = read_cron(one["cron"])
+        cron = read_cron(entry["cron"])
     except BadSchedule as refusal:
         raise BadSchedule(f"{path}.cron: {refusal}") from None
-    inputs, metadata = one.get("inputs"), one.get("metadata")
+    inputs, metadata, text = entry.get("inputs"), entry.get("metadata"), entry["cron"].strip()
+    described = entry.get("description") or (metadata.get("description") if isinstance(metadata, dict) else None)
     return Schedule(
-        str(one["name"]),
-        one["cron"].strip(),
-        cron,
+        str(entry["name"]),
+        text,
+        Timetable(cron, zone, _duration(entry, "jitter", path, 0), overlap, deadline, catch_up),
         inputs if isinstance(inputs, dict) else {},
-        metadata if isinstance(metadata, dict) else {},
-        one.get("enabled") is not False,
-        _span(one, "jitter", path, 0),
+        described if isinstance(described, str) and described else text,
+        entry.get("enabled") is not False,
     )
 
 
-def _span(data: Mapping[str, Any], name: str, path: str, default: Instant) -> Instant:
+def _duration(data: Mapping[str, Any], name: str, path: str, default: Instant) -> Instant:
     text = data.get(name)
     try:
-        found = read_duration(text) if text else default
+        duration = read_duration(text) if text else default
     except BadDuration as refusal:
         raise BadSchedule(f"{path}.{name}: {refusal}") from None
-    if found < 0:
-        raise BadSchedule(f"{path}.{name}: a span of time is not negative")
-    return found
+    if duration < 0:
+        raise BadSchedule(f"{path}.{name}: a duration must not be negative")
+    return duration

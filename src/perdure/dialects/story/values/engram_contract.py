@@ -1,4 +1,4 @@
-"""What passes between a Story's run and the worker that executes an Engram. Both sides are written against this page.
+"""The contract between a Story's run and the worker that executes an Engram.
 
 **The task.** Its provider is `engram:<template>@<version>` (`provider_of`). Its arguments are one JSON object, the same
 for every attempt of the step (STY-205):
@@ -10,27 +10,27 @@ for every attempt of the step (STY-205):
     engram           {name, namespace, version}
     template         {name, version}
     idempotencyKey   STY-016
-    storage          only where one is written: `{file: {path}}`, below the folder that workers share
-    references       where in `inputs` references to secrets and config maps stand, as the document has them
-    families         of a fork: the families of the runs whose past it has, whose stored values it may read as well
-    run              only where the code is a command, an endpoint or an image (see `code`), which is then the provider
+    storage          only if one is set: `{file: {path}}`, below the folder that workers share
+    references       paths in `inputs` of references to secrets and config maps, as written in the document
+    families         of a fork: the families of the runs it was forked from; it may read their stored values too
+    run              only if the code is a command, an endpoint or an image (see `engram_code`)
 
-Attempt, delivery, deadline and the wish to stop come with the task's context, as for every provider. The worker fills
-in what stands at `references` (`$bubuSecretRef`, `$bubuConfigMapRef`), and follows `$bubuStorageRef` in data as far as
-the family of runs reaches; nothing of what it finds is recorded (STY-220, STY-283).
+Attempt, delivery, deadline and cancellation come with the task's context, as for every provider. The worker resolves
+what is at `references` (`$bubuSecretRef`, `$bubuConfigMapRef`), and reads `$bubuStorageRef` in data within the family
+of runs; none of the values it reads is recorded (STY-220, STY-283).
 
-**The end.** A value is the output: an object, or anything else, which becomes `{"value": …}` (STY-121). A failure is
-`Failed(code, message, retryable, details)`, where `details` may hold the members of `Report`; what is left out follows
-from the rest (`classify_failure`).
+**The result.** A value is the output: an object, or anything else, which becomes `{"value": …}` (STY-121). A failure is
+`Failed(code, message, retryable, details)`, where `details` may contain the members of `EngramReport`; missing members
+are derived (`classify_failure`).
 
-**On the way.** The worker reports (`Port.report`, durable before it answers) one object each:
+**Reports.** While it works, the worker reports (`Port.report`, durable before it answers) one object each:
 
     {"signal": {"key": …, "value": …, "seq"?: n}}                                STY-173
     {"effect": {"key": …, "status": …, "details"?: …, "seq"?: n}}                STY-164
     {"log": [{"at", "level", "message", "fields"?}, …], "dropped"?: n}           STY-263, when an execution ends
     {"replaySignals": {"step": StepRun or step, "sinceSeq": n}}  answers {"events": […], "firstRetainedSeq": n}
 
-`Port.emit_signal` does as the first. Effects performed through `Port.claim_effect` are recorded by themselves.
+`Port.emit_signal` is equivalent to the first. Effects claimed through `Port.claim_effect` are recorded automatically.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ def provider_of(template: str, version: str) -> str:
 
 
 class EngramReport(msgspec.Struct, gc=False, frozen=True, rename="camel"):
-    """What an Engram may say of its failure, each member on its own (STY-256)."""
+    """What an Engram may report about its failure; every member is optional (STY-256)."""
 
     type: str | None = None
     exit_code: int | None = None
@@ -64,7 +64,7 @@ class EngramReport(msgspec.Struct, gc=False, frozen=True, rename="camel"):
 
 
 class EngramFailure(msgspec.Struct, gc=False, frozen=True):
-    """How an attempt ended, when it did not end well."""
+    """How an attempt failed."""
 
     error: StepError
     exit_code: int
@@ -74,7 +74,7 @@ class EngramFailure(msgspec.Struct, gc=False, frozen=True):
 
 
 def classify_failure(outcome: Failed | Cancelled, *, expired: bool, timeout: str = "") -> EngramFailure:
-    """The failure of an attempt in the language's terms (STY-123, 124, 256 to 258)."""
+    """The failure of an attempt in Story's terms (STY-123, 124, 256 to 258)."""
     if expired or (isinstance(outcome, Failed) and outcome.code in _TIMEOUT_CODES):
         message = f"the step did not end within {timeout}" if timeout else "the step did not end in time"
         return EngramFailure(
@@ -89,25 +89,25 @@ def classify_failure(outcome: Failed | Cancelled, *, expired: bool, timeout: str
     if outcome.code == Code.DELIVERIES_EXHAUSTED:  # STY-182: an operator's cap on crash loops is final
         error = StepError.make("unknown", outcome.message, exit_code=LOST, exit_class="unknown", retryable=False)
         return EngramFailure(error, LOST, "unknown", may_retry=False)
-    said = _report(outcome)
-    code = said.exit_code if said.exit_code is not None else _code_of(outcome)
-    retryable = said.retryable if said.retryable is not None else outcome.retryable
-    if said.exit_class in EXIT_CLASSES:
-        found = said.exit_class
-    elif said.retryable is not None or (said.exit_code is None and retryable is not None):
-        found = "retry" if retryable else "terminal"
+    report = _report(outcome)
+    code = report.exit_code if report.exit_code is not None else _code_of(outcome)
+    retryable = report.retryable if report.retryable is not None else outcome.retryable
+    if report.exit_class in EXIT_CLASSES:
+        exit_class = report.exit_class
+    elif report.retryable is not None or (report.exit_code is None and retryable is not None):
+        exit_class = "retry" if retryable else "terminal"
     else:
-        found = "terminal" if code == 0 else exit_class_of(code)  # a failure is no success, whatever its code says
+        exit_class = "terminal" if code == 0 else exit_class_of(code)  # a failure is never a success, whatever its code
     error = StepError.make(
-        said.type,
+        report.type,
         outcome.message or outcome.code,
         exit_code=code,
-        exit_class=found,
+        exit_class=exit_class,
         retryable=retryable,
-        code=said.code,
-        details=said.details,
+        code=report.code,
+        details=report.details,
     )
-    return EngramFailure(error, code, found)
+    return EngramFailure(error, code, exit_class)
 
 
 def _code_of(outcome: Failed) -> int:
@@ -115,16 +115,16 @@ def _code_of(outcome: Failed) -> int:
 
 
 def _report(outcome: Failed) -> EngramReport:
-    """What of the details has the form agreed on; other members are the provider's own and are left alone."""
+    """The members of the details that have the agreed form; others belong to the provider and are ignored."""
     if outcome.details is None:
         return EngramReport()
-    found = jsontext.decode(outcome.details)
-    if not isinstance(found, dict):
+    details = jsontext.decode(outcome.details)
+    if not isinstance(details, dict):
         return EngramReport()
-    kept: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for name, kind in (("type", str), ("exitCode", int), ("exitClass", str), ("retryable", bool), ("code", str)):
-        if type(found.get(name)) is kind:
-            kept[name] = found[name]
-    if isinstance(found.get("details"), dict):
-        kept["details"] = found["details"]
-    return msgspec.convert(kept, EngramReport)
+        if type(details.get(name)) is kind:
+            members[name] = details[name]
+    if isinstance(details.get("details"), dict):
+        members["details"] = details["details"]
+    return msgspec.convert(members, EngramReport)

@@ -1,9 +1,9 @@
-"""Templates that look into offloaded data, evaluated by a helper step (STY-207, `inject`).
+"""Templates that read offloaded data, evaluated by a helper step (STY-207, `inject`).
 
-    a template needs a value from storage ─▶ Asked ─▶ HelpWanted ─▶ the helper's StepRun, like any other
-    its end puts the step it helps on the agenda again, which then finds the result
+    a template needs a stored value ─▶ HelperNeeded ─▶ HelpWanted ─▶ the helper's StepRun, like any other
+    its end puts the step that it helps on the agenda again, which then uses the result
 
-Whatever does not look inside is rendered where it always is; a plain path gives a reference, which is passed on.
+Other templates are rendered as always; a plain path gives a reference, which is passed on.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from perdure.dialects.story.plan.program import Program
 from perdure.dialects.story.resources.step_run_names import step_run_name
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body
-from perdure.dialects.story.state.phases import Phase
+from perdure.dialects.story.state.phases import StoryPhase
 from perdure.expressions.gotemplate import EvaluationFault, NeedsStoredValue, is_template
 from perdure.expressions.gotemplate.structure import TEMPLATE_KEY
 from perdure.kernel import jsontext
@@ -24,11 +24,11 @@ from perdure.kernel.values import digest
 
 CONDITION, OBJECT = "condition", "object"
 REFERENCES = "references"
-"""Of a helper's input: where in it references to config maps stand, as the document has them."""
+"""Member of a helper's input: the paths of references to config maps, as written in the document."""
 
 
 class HelperNeeded(Exception):
-    """A decision waits for a helper's result. Raised before anything is decided."""
+    """A decision needs a helper's result. Raised before anything is decided."""
 
     def __init__(self, purpose: str, step: str, inputs: dict[str, Any]) -> None:
         super().__init__(f"{purpose} of {step!r} needs offloaded data")
@@ -38,14 +38,14 @@ class HelperNeeded(Exception):
 
 
 @dataclass(slots=True)
-class Split:
-    """A value with templates, rendered as far as possible; `holes` are left for a helper."""
+class PartialRendering:
+    """A value with templates, rendered as far as possible; `holes` are evaluated by a helper."""
 
     render: Callable[[Any], Any]
     holes: list[Any] = field(default_factory=list)
 
     def part(self, value: Any) -> Callable[[list[Any]], Any]:
-        """What gives the part, once the results for the holes are there."""
+        """A function that returns the part, given the results for the holes."""
         if isinstance(value, dict) and TEMPLATE_KEY not in value:
             members = {name: self.part(member) for name, member in value.items()}
             return lambda results: {name: member(results) for name, member in members.items()}
@@ -57,9 +57,9 @@ class Split:
         try:
             rendered = self.render(value)
         except NeedsStoredValue:
-            at = len(self.holes)
+            position = len(self.holes)
             self.holes.append(value)
-            return lambda results: results[at]
+            return lambda results: results[position]
         return lambda results: rendered
 
 
@@ -79,41 +79,37 @@ def request(
 
 
 def result(turn: Turn, purpose: str, step: str, inputs: dict[str, Any], *, may_differ: bool = True) -> Any:
-    """What the helper found. Raises `HelperNeeded` while there is none, and `EvaluationFault` if it could not.
+    """The helper's result. Raises `HelperNeeded` while there is none, and `EvaluationFault` if the helper failed.
 
-    Unless the answer `may_differ` from what would be asked now, an older one is none.
+    Unless the result `may_differ` from what would be requested now, an older one does not count.
     """
     body: Body = turn.body
     name = helper_name(purpose, step)
     state = body.steps.get(name)
     if state is None or not state.phase.is_terminal:
         raise HelperNeeded(purpose, step, inputs)
-    if not may_differ and body.help.get(name) != _kept(inputs):
+    if not may_differ and body.help.get(name) != _request_digest(inputs):
         raise HelperNeeded(purpose, step, inputs)
-    if state.phase is not Phase.SUCCEEDED or state.output is None:
+    if state.phase is not StoryPhase.SUCCEEDED or state.output is None:
         raise EvaluationFault(state.message)
-    found = jsontext.decode(turn.text(state.output)).get("result")
-    wanted = inputs["template"]
-    fits = len(found) == len(wanted) if isinstance(found, list) and isinstance(wanted, list) else False
-    if not (fits or (isinstance(found, bool) and inputs["mode"] == CONDITION)):
-        raise EvaluationFault(f"step '{step_run_name(body, name)}' has not given what it was asked for")
-    return found
+    result = jsontext.decode(turn.text(state.output)).get("result")
+    template = inputs["template"]
+    fits = len(result) == len(template) if isinstance(result, list) and isinstance(template, list) else False
+    if not (fits or (isinstance(result, bool) and inputs["mode"] == CONDITION)):
+        raise EvaluationFault(f"step '{step_run_name(body, name)}' did not return what was requested")
+    return result
 
 
-def ask(turn: Turn, asked: HelperNeeded) -> None:
-    """Add the helper, unless it is at work; the step it helps waits for its end."""
+def ask(turn: Turn, request: HelperNeeded) -> None:
+    """Add the helper, unless it is already running; the step that it helps waits for its end."""
     body: Body = turn.body
-    name = helper_name(asked.purpose, asked.step)
+    name = helper_name(request.purpose, request.step)
     if name in body.helping:
         return
     message = f"Waiting for step '{step_run_name(body, name)}' to read offloaded data"
-    turn.emit(
-        s.HelpWanted(
-            name, asked.step, asked.purpose, turn.keep(jsontext.encode(asked.inputs)), _kept(asked.inputs), message,
-            turn.now,
-        )
-    )  # fmt: skip
+    inputs, key = turn.keep(jsontext.encode(request.inputs)), _request_digest(request.inputs)
+    turn.emit(s.HelpWanted(name, request.step, request.purpose, inputs, key, message, turn.now))
 
 
-def _kept(inputs: dict[str, Any]) -> bytes:
+def _request_digest(inputs: dict[str, Any]) -> bytes:
     return digest(jsontext.canonical(inputs))

@@ -1,9 +1,9 @@
-"""Outputs that are too large to stay inline, as templates meet them (STY-207, STY-208, STY-219).
+"""Outputs that are too large to stay inline, as templates see them (STY-207, STY-208, STY-219).
 
-Large values live once beside the run's log, whatever a Story says. Under the policy `controller` templates read them
-as if they were small. Otherwise they see references, in place of what is too large: a plain path gives a reference into
-the value, which is filled in before a worker sees it. Whatever looks inside fails under `error`, and is evaluated by a
-helper step under `inject` (`materializing`).
+Large values are stored once beside the run's log, whatever a Story says. Under the policy `controller` templates
+read them as if they were small. Otherwise they see references in place of large values: a plain path gives a
+reference into the value, which is resolved before a worker sees it. A template that needs the value itself fails
+under `error`, and is evaluated by a helper step under `inject` (`materialize`).
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ from perdure.kernel.values import Payload
 PATH = "$bubuStoragePath"
 
 
-def seen(turn: Turn, step: Step, output: Payload) -> Any:
-    """A step's output with references in place of what its Engram does not let stay inline (STY-221)."""
-    found = find_engram(turn, step) if step.data.get("ref") is not None else None
-    known = found if isinstance(found, ResolvedEngram) else None
-    execution = ExecutionPolicy(turn.program, step, {}, {}) if known is None else known.execution
+def visible_output(turn: Turn, step: Step, output: Payload) -> Any:
+    """A step's output with references in place of parts that exceed its Engram's inline limit (STY-221)."""
+    lookup = find_engram(turn, step) if step.data.get("ref") is not None else None
+    engram = lookup if isinstance(lookup, ResolvedEngram) else None
+    execution = ExecutionPolicy(turn.program, step, {}, {}) if engram is None else engram.execution
     size = len(output) if isinstance(output, bytes) else output.size
     value = jsontext.decode(turn.text(output))
     return offloaded(value, size, execution.inline_limit(), address_of(turn.body, step.name))
@@ -38,31 +38,31 @@ def address_of(body: Body, step: str, *, in_input: bool = False) -> StorageAddre
 
 
 class BrokenReference(ValueError):
-    """A storage reference to nothing that this run has."""
+    """A storage reference that does not lead to a value of this run."""
 
 
 class MissingStoredValue(BrokenReference):
-    """A path into a value that has nothing at its end."""
+    """A path into a value that leads to nothing."""
 
-    def __init__(self, path: str, whole: str = "") -> None:
-        where = f" of the offloaded value {whole!r}" if whole else ""
-        super().__init__(f"missing key at {path}{where}")
+    def __init__(self, path: str, reference: str = "") -> None:
+        location = f" of the offloaded value {reference!r}" if reference else ""
+        super().__init__(f"missing key at {path}{location}")
         self.path = path
 
 
 def hydrated(turn: Turn, value: Any, *, follows: bool = False, is_last: bool = False) -> Any:
-    """The value with storage references replaced by what they refer to; others are left for whoever comes later.
+    """The value with storage references replaced by their values; unknown references are left in place.
 
-    With `follows`, raises `MissingStoredValue` if a path leads to nothing; with `is_last` `BrokenReference`,
-    unless the reference may lead to what an Engram has put into storage, which only workers see.
+    With `follows`, raises `MissingStoredValue` if a path leads to nothing; with `is_last`, raises `BrokenReference`
+    unless the reference may belong to a file in storage that only workers can read.
     """
     if isinstance(value, dict):
         if isinstance(value.get(STORAGE), str):
             try:
                 return at_path(body_at(turn.body, value[STORAGE], turn.text), value.get(PATH) or "")
-            except MissingStoredValue as nothing:
+            except MissingStoredValue as missing:
                 if follows or is_last:
-                    raise MissingStoredValue(nothing.path, value[STORAGE]) from None
+                    raise MissingStoredValue(missing.path, value[STORAGE]) from None
             except BrokenReference:
                 if is_last and not is_of_workers(value[STORAGE]):
                     raise
@@ -74,21 +74,21 @@ def hydrated(turn: Turn, value: Any, *, follows: bool = False, is_last: bool = F
 
 
 def body_at(body: Body, reference: str, text: Callable[[Payload], bytes]) -> Any:
-    """What stands at an address of this run. Raises `BrokenReference`."""
-    found = StorageAddress.read(reference)
-    state = body.steps.get(found.step) if found is not None else None
-    if found is None or state is None or found.run != f"{body.namespace}/{body.name}":
-        raise BrokenReference(f"the storage reference {reference!r} leads to no step of this run")
-    held = (state.run.arguments if state.run is not None else None) if found.in_input else state.output
-    if held is None:
-        raise BrokenReference(f"the storage reference {reference!r} leads to nothing that step {found.step!r} has")
-    whole = jsontext.decode(text(held))
-    return at_path(whole["inputs"] if found.in_input else whole, found.path)
+    """The value at an address of this run. Raises `BrokenReference`."""
+    address = StorageAddress.read(reference)
+    state = body.steps.get(address.step) if address is not None else None
+    if address is None or state is None or address.run != f"{body.namespace}/{body.name}":
+        raise BrokenReference(f"the storage reference {reference!r} does not lead to a step of this run")
+    payload = (state.run.arguments if state.run is not None else None) if address.in_input else state.output
+    if payload is None:
+        raise BrokenReference(f"the storage reference {reference!r} does not lead to a value of step {address.step!r}")
+    value = jsontext.decode(text(payload))
+    return at_path(value["inputs"] if address.in_input else value, address.path)
 
 
 def at_path(value: Any, path: str) -> Any:
-    """What stands at `a.b[0]` or `items[*].id`. Raises `MissingStoredValue`."""
+    """The value at a path such as `a.b[0]` or `items[*].id`. Raises `MissingStoredValue`."""
     try:
         return follow(value, path)
-    except PathNotFound as nothing:
-        raise MissingStoredValue(nothing.path) from None
+    except PathNotFound as missing:
+        raise MissingStoredValue(missing.path) from None

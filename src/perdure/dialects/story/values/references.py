@@ -1,7 +1,7 @@
-"""References: to what was put in storage, to a config map, to a secret (STY-219, STY-220, STY-283).
+"""References to stored values, config maps and secrets (STY-219, STY-220, STY-283).
 
-Those to secrets and config maps count where they stand in a document, at their place; data that look like one are data.
-Knows their form and what is wrong with one. Who hydrates them, and when, is another matter.
+References to secrets and config maps only count where they are written in a document; data that looks like one is
+data. This module knows their form and validates it; resolving them is done elsewhere.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,8 @@ from perdure.kernel.lazy_regex import lazy_regex
 
 STORAGE = "$bubuStorageRef"
 CONFIG = "$bubuConfigMapRef"
-SECRET = "$bubuSecretRef"  # the key's name, no secret
+SECRET = "$bubuSecretRef"  # only the member's name, not a secret
+TEMPLATE = "$bubuTemplate"
 
 STORAGE_MEMBERS = (
     STORAGE,
@@ -22,7 +23,7 @@ STORAGE_MEMBERS = (
     "$bubuStorageSchema",
     "$bubuStorageSchemaVersion",
 )
-INSTEAD = "Put large values into storage and pass references to them."  # of inputs that are too large
+INSTEAD = "Put large values into storage and pass references to them."  # for inputs that are too large
 FORMATS = ("auto", "json", "raw")
 
 _SUBPATH = lazy_regex(r"(?:[^.\[\]]+|\[(?:\d+|\*)\])(?:\.[^.\[\]]+|\[(?:\d+|\*)\])*")
@@ -30,7 +31,7 @@ _NAMES = {CONFIG: "config map reference", SECRET: "secret reference"}
 
 
 def is_reference(value: Any) -> bool:
-    """Whether an object means to be a reference, well-formed or not."""
+    """Whether an object is meant as a reference, valid or not."""
     return isinstance(value, dict) and (STORAGE in value or CONFIG in value or SECRET in value)
 
 
@@ -43,10 +44,16 @@ def names_secret(value: Any) -> bool:
 
 
 def places(document: Any, *, is_written: bool = True) -> Iterator[Place]:
-    """Where references to secrets and config maps stand. One with a template in it is none: data name no secret."""
+    """Paths of references to secrets and config maps.
+
+    One that contains a template does not count, since data must not name secrets; nor does one among the variables of
+    a template, since the result of the template takes its place. `is_written=False` finds them all.
+    """
     if names_secret(document):
         if not is_written or b"{{" not in jsontext.encode(document):
             yield ()
+        return
+    if is_written and isinstance(document, dict) and TEMPLATE in document:
         return
     inner: Any = document.items() if isinstance(document, dict) else ()
     if isinstance(document, list):
@@ -57,24 +64,24 @@ def places(document: Any, *, is_written: bool = True) -> Iterator[Place]:
 
 
 def named_secrets(document: Any) -> Iterator[str]:
-    """The secrets that a document names: as `name/key` in references, as `name/*` where Engrams are given some."""
+    """The secrets that a document names: `name/key` in references, `name/*` in `secrets` of Engrams."""
     if isinstance(document, dict) and SECRET in document:
-        given = document[SECRET]
-        if isinstance(given, str):
-            place, _, key = given.rpartition(":")
-            yield f"{place.rpartition('/')[2]}/{key}"
-        elif isinstance(given, dict):
-            yield f"{given.get('name')}/{given.get('key')}"
+        target = document[SECRET]
+        if isinstance(target, str):
+            location, _, key = target.rpartition(":")
+            yield f"{location.rpartition('/')[2]}/{key}"
+        elif isinstance(target, dict):
+            yield f"{target.get('name')}/{target.get('key')}"
         return
     if isinstance(document, dict):
-        mapped = document.get("secrets")
-        yield from (f"{name}/*" for name in (mapped.values() if isinstance(mapped, dict) else ()) if _is_text(name))
+        secrets = document.get("secrets")
+        yield from (f"{name}/*" for name in (secrets.values() if isinstance(secrets, dict) else ()) if _is_text(name))
         for part in document.values():
             yield from named_secrets(part)
     elif isinstance(document, list):
         for part in document:
             yield from named_secrets(part)
-    elif _is_text(document) and SECRET in document:  # an annotation, which holds JSON
+    elif _is_text(document) and SECRET in document:  # an annotation that contains JSON
         with suppress(ValueError):
             yield from named_secrets(jsontext.decode(document.encode()))
 
@@ -84,14 +91,14 @@ def _is_text(value: Any) -> bool:
 
 
 def may_refer(text: bytes) -> bool:
-    """Whether there may be a reference in some data, as their JSON text tells."""
+    """Whether JSON text may contain a reference."""
     return b"$bubu" in text
 
 
 def malformed(value: Any, namespace: str) -> Iterator[tuple[Place, str]]:
-    """Every reference in some data that is not as it must be: the way to it, and what is wrong."""
+    """Every invalid reference in a value: its path and its problem."""
     if is_reference(value):
-        problem = _storage(value) if STORAGE in value else _named(value, namespace)
+        problem = _storage(value) if STORAGE in value else _named_reference(value, namespace)
         if problem is not None:
             yield (), problem
         return
@@ -115,34 +122,38 @@ def _storage(value: dict[str, Any]) -> str | None:
     return None
 
 
-def _named(value: dict[str, Any], namespace: str) -> str | None:
+def _named_reference(value: dict[str, Any], namespace: str) -> str | None:
     name = CONFIG if CONFIG in value else SECRET
-    what = _NAMES[name]
+    noun = _NAMES[name]
     if len(value) > 1:
-        return f"a {what} holds {name} and nothing else"
-    given = value[name]
-    if isinstance(given, str):
-        place, _, key = given.rpartition(":")
-        space, _, map_name = place.rpartition("/")
+        return f"a {noun} must contain only {name}"
+    target = value[name]
+    if isinstance(target, str):
+        location, _, key = target.rpartition(":")
+        target_namespace, _, map_name = location.rpartition("/")
         if not key.strip() or not map_name.strip():
-            return f"a {what} is written name:key or namespace/name:key, not {given!r}"
-        return _foreign(what, space, namespace)
-    if not isinstance(given, dict):
-        return f"a {what} is a string or an object"
-    for member in given:
+            return f"a {noun} must be name:key or namespace/name:key, not {target!r}"
+        return _foreign_namespace(noun, target_namespace, namespace)
+    if not isinstance(target, dict):
+        return f"a {noun} must be a string or an object"
+    for member in target:
         if member not in ("name", "key", "namespace", "format"):
-            return f"a {what} has no member {member!r}"
-    if any(not isinstance(given.get(one), str) or not given[one].strip() for one in ("name", "key")):
-        return f"a {what} needs name and key"
-    if given.get("format", "auto") not in FORMATS:
-        return f"the format of a {what} is auto, json or raw"
-    space = given.get("namespace", "")
+            return f"a {noun} has no member {member!r}"
+    if any(not isinstance(target.get(field), str) or not target[field].strip() for field in ("name", "key")):
+        return f"a {noun} needs name and key"
+    if target.get("format", "auto") not in FORMATS:
+        return f"the format of a {noun} must be auto, json or raw"
+    target_namespace = target.get("namespace", "")
     return (
-        f"the namespace of a {what} must be a string"
-        if not isinstance(space, str)
-        else _foreign(what, space, namespace)
+        f"the namespace of a {noun} must be a string"
+        if not isinstance(target_namespace, str)
+        else _foreign_namespace(noun, target_namespace, namespace)
     )
 
 
-def _foreign(what: str, space: str, namespace: str) -> str | None:
-    return f"a {what} cannot reach into namespace {space!r}" if space and space != namespace else None
+def _foreign_namespace(noun: str, target_namespace: str, namespace: str) -> str | None:
+    return (
+        f"a {noun} cannot refer to namespace {target_namespace!r}"
+        if target_namespace and target_namespace != namespace
+        else None
+    )

@@ -1,6 +1,7 @@
-"""Data against schemas at run time: completed by their defaults, and what is still wrong, in one sentence (STY-209).
+"""Checking data against schemas at run time: fill in defaults and describe the remaining problems (STY-209).
 
-A schema is compiled once per process. One that is none is told like data that do not fit: no run is stuck on it.
+A schema is compiled once per process. An invalid schema is reported like data that does not fit, so no run gets
+stuck.
 """
 
 from functools import lru_cache
@@ -12,28 +13,28 @@ from perdure.kernel import jsontext
 
 
 def fitted(schema: Any, value: Any) -> tuple[Any, str]:
-    """The value with defaults, and what does not fit; empty when all does. No schema, nothing to say."""
+    """The value with defaults, and a description of what does not fit; empty if all fits or there is no schema."""
     if schema is None:
         return value, ""
-    known = compiled_schema(schema)
-    if isinstance(known, str):
-        return value, known
-    completed = known.complete(value)
-    # What a worker hydrates cannot be judged here; everything else is judged as it is (STY-212).
-    misfits = known.static_misfits(completed) if holds_reference(completed) else known.misfits(completed)
+    compiled = compiled_schema(schema)
+    if isinstance(compiled, str):
+        return value, compiled
+    completed = compiled.complete(value)
+    # Values that a worker will resolve cannot be checked here (STY-212).
+    misfits = compiled.static_misfits(completed) if holds_reference(completed) else compiled.misfits(completed)
     return completed, "; ".join(map(str, misfits))
 
 
 def misfits(schema: Any, value: Any) -> str:
-    """What of an output does not fit; nothing is added to it."""
-    known = None if schema is None else compiled_schema(schema)
-    if known is None or isinstance(known, str):
-        return known or ""
-    return "; ".join(map(str, known.misfits(value)))
+    """A description of what does not fit in an output; no defaults are added."""
+    compiled = None if schema is None else compiled_schema(schema)
+    if compiled is None or isinstance(compiled, str):
+        return compiled or ""
+    return "; ".join(map(str, compiled.misfits(value)))
 
 
 def compiled_schema(schema: Any) -> CompiledSchema | str:
-    """The schema, or why it is none."""
+    """The compiled schema, or why it is invalid."""
     return _compiled(jsontext.canonical(schema))
 
 

@@ -1,7 +1,7 @@
 """JSON Schema as Stories use it: drafts 4 to 7, `required: true` on a property, defaults filled in (STY-209 to 212).
 
-At admission every part of the data may still be a template or a reference to stored data; at run time none may.
-The one door of this dialect to the validating library, which is imported when the first schema is compiled.
+At admission any part of the data may still be a template or a reference to stored data; at run time it must not be.
+This is the only module of the dialect that uses the validation library, which is imported with the first schema.
 """
 
 import re
@@ -19,17 +19,19 @@ DEEPEST_DEFAULTS = 32  # STY-080
 _INNER = ("additionalProperties", "additionalItems", "contains", "items", "if", "then", "else", "not", "propertyNames")
 _MAPS = ("properties", "patternProperties", "definitions", "$defs", "dependencies")
 _LISTS = ("allOf", "anyOf", "oneOf")
-_JUDGE = frozenset({"if", "not", "propertyNames", *_LISTS})  # whose schemas keep their own meaning: see `_relaxed`
+_UNRELAXED = frozenset(
+    {"if", "not", "propertyNames", *_LISTS}
+)  # keywords whose schemas stay as they are: see `_relaxed`
 
 _is_template = re.compile(TEMPLATE).match
 
 
 class BadSchema(ValueError):
-    """The schema is not valid JSON Schema; the sentence says what is wrong with it."""
+    """The schema is not valid JSON Schema; the message says why."""
 
 
 class Misfit(msgspec.Struct, frozen=True):
-    """What is wrong with one part of the data."""
+    """A problem of one part of the data."""
 
     message: str
     path: tuple[str | int, ...]
@@ -39,13 +41,13 @@ class Misfit(msgspec.Struct, frozen=True):
 
 
 class CompiledSchema:
-    """A compiled schema. Raises `BadSchema` when it is none."""
+    """A compiled schema. Raises `BadSchema` if it is invalid."""
 
     __slots__ = ("_parts", "_relaxed", "_size", "_strict", "schema")
 
     def __init__(self, schema: Any) -> None:
         if not isinstance(schema, dict | bool):
-            raise BadSchema("a schema is an object")
+            raise BadSchema("a schema must be an object")
         self.schema: Any = normalized(schema)
         try:
             self._size = SchemaSize(self.schema)
@@ -56,17 +58,17 @@ class CompiledSchema:
         self._relaxed: Any = None
 
     def complete(self, value: Any) -> Any:
-        """The value with the defaults of what is absent (STY-209). Parts that need none are not copied."""
+        """The value with defaults for absent parts (STY-209). Unchanged parts are not copied."""
         return _Completion(self.schema).of(value, self.schema, 0)
 
     def misfits(self, value: Any) -> list[Misfit]:
         """Everything that does not fit, templates and references included (STY-212)."""
         if refusal := self._size.refusal(value, in_parts=self._parts.can_split):
             return [Misfit(refusal, ())]
-        return [] if self._parts.is_valid(value) else _told(self._strict.iter_errors(value))
+        return [] if self._parts.is_valid(value) else _sorted_misfits(self._strict.iter_errors(value))
 
     def static_misfits(self, value: Any) -> list[Misfit]:
-        """What will not fit whatever the templates and references in it turn out to be (STY-041)."""
+        """What cannot fit, whatever the templates and references in it evaluate to (STY-041)."""
         if refusal := self._size.refusal(value):
             return [Misfit(refusal, ())]
         if is_open(value) or self._strict.is_valid(value):
@@ -76,57 +78,57 @@ class CompiledSchema:
         if self._relaxed.is_valid(value):
             return []
         certain = [error for error in self._strict.iter_errors(value) if not is_open(error.instance)]
-        return _told(certain) or _told(self._relaxed.iter_errors(value))
+        return _sorted_misfits(certain) or _sorted_misfits(self._relaxed.iter_errors(value))
 
 
 def is_open(value: Any) -> bool:
-    """Whether it stands for something that only a run can tell: a template, or a reference."""
+    """Whether the value is only known in a run: a template or a reference."""
     if isinstance(value, str):
         return _is_template(value) is not None
     return isinstance(value, dict) and ("$bubuTemplate" in value or is_reference(value))
 
 
 def normalized(schema: Any) -> Any:
-    """The same schema in the words of draft 7: `required` on properties lifted, booleans of draft 4 spelled out."""
+    """The same schema in terms of draft 7: `required` of properties lifted, booleans of draft 4 replaced."""
     if not isinstance(schema, dict):
         return schema
-    found = dict(schema)
+    result = dict(schema)
     for name in _MAPS:
-        if isinstance(found.get(name), dict):
-            found[name] = {key: normalized(member) for key, member in found[name].items()}
+        if isinstance(result.get(name), dict):
+            result[name] = {key: normalized(member) for key, member in result[name].items()}
     for name in _LISTS:
-        if isinstance(found.get(name), list):
-            found[name] = [normalized(member) for member in found[name]]
+        if isinstance(result.get(name), list):
+            result[name] = [normalized(member) for member in result[name]]
     for name in _INNER:
-        if isinstance(found.get(name), dict):
-            found[name] = normalized(found[name])
-        elif name == "items" and isinstance(found.get(name), list):
-            found[name] = [normalized(member) for member in found[name]]
+        if isinstance(result.get(name), dict):
+            result[name] = normalized(result[name])
+        elif name == "items" and isinstance(result.get(name), list):
+            result[name] = [normalized(member) for member in result[name]]
     for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if isinstance(found.get(bound), bool):
-            is_exclusive = found.pop(bound)
-            if is_exclusive and limit in found:
-                found[bound] = found.pop(limit)
-    _lift_required(found)
-    return found
+        if isinstance(result.get(bound), bool):
+            is_exclusive = result.pop(bound)
+            if is_exclusive and limit in result:
+                result[bound] = result.pop(limit)
+    _lift_required(result)
+    return result
 
 
 def _lift_required(schema: dict[str, Any]) -> None:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return
-    wanted = []
+    required = []
     for name, member in properties.items():
         if isinstance(member, dict) and isinstance(member.get("required"), bool):
             properties[name] = {key: value for key, value in member.items() if key != "required"}
-            wanted += [name] if member["required"] else []
-    if wanted:
-        written = schema.get("required")
-        schema["required"] = list(dict.fromkeys([*(written if isinstance(written, list) else ()), *wanted]))
+            required += [name] if member["required"] else []
+    if required:
+        declared = schema.get("required")
+        schema["required"] = list(dict.fromkeys([*(declared if isinstance(declared, list) else ()), *required]))
 
 
 def _compile(schema: Any) -> Any:
-    """Draft 7, which drafts 4 and 6 are normalized to, unless the schema names a later one itself."""
+    """Compile for draft 7, to which drafts 4 and 6 are normalized, unless the schema names a later draft."""
     import jsonschema_rs
 
     draft: Any = jsonschema_rs.Draft7Validator
@@ -134,7 +136,7 @@ def _compile(schema: Any) -> Any:
         is_later = any(year in str(schema.get("$schema")) for year in ("2019-09", "2020-12"))
         draft = jsonschema_rs.validator_cls_for(schema) if is_later else draft
         schema = {name: value for name, value in schema.items() if name != "$schema" or is_later}
-        if isinstance(schema.get("required"), bool):  # of the root, which has no parent to lift it to
+        if isinstance(schema.get("required"), bool):  # the root has no parent to lift it to
             del schema["required"]
     try:
         return draft(
@@ -146,31 +148,31 @@ def _compile(schema: Any) -> Any:
         place = ".".join(map(str, error.instance_path))
         raise BadSchema(f"{place}: {error.message}" if place else str(error.message)) from None
     except (ValueError, RecursionError, jsonschema_rs.ReferencingError) as error:
-        raise BadSchema(str(error).partition("\n")[0] or "it is nested too deeply") from None
+        raise BadSchema(str(error).partition("\n")[0] or "the schema is nested too deeply") from None
 
 
 def _relaxed(schema: Any) -> Any:
-    """Every part of the data may also be a template or a reference; the root itself is looked at by the caller."""
+    """The schema, accepting a template or a reference in place of any part of the data except the root."""
     if not isinstance(schema, dict):
         return schema
-    found = dict(schema)
+    result = dict(schema)
     for name in _MAPS:
-        if isinstance(found.get(name), dict):
-            found[name] = {key: _open(member) for key, member in found[name].items()}
+        if isinstance(result.get(name), dict):
+            result[name] = {key: _open(member) for key, member in result[name].items()}
     for name in _LISTS:
-        if isinstance(found.get(name), list):
-            found[name] = [_relaxed(member) for member in found[name]]
+        if isinstance(result.get(name), list):
+            result[name] = [_relaxed(member) for member in result[name]]
     for name in _INNER:
-        member = found.get(name)
-        if isinstance(member, dict) and name not in _JUDGE:
-            found[name] = _relaxed(member) if name in ("then", "else") else _open(member)
+        member = result.get(name)
+        if isinstance(member, dict) and name not in _UNRELAXED:
+            result[name] = _relaxed(member) if name in ("then", "else") else _open(member)
         elif name == "items" and isinstance(member, list):
-            found[name] = [_open(one) for one in member]
-    return found
+            result[name] = [_open(item) for item in member]
+    return result
 
 
 def _open(schema: Any) -> Any:
-    if isinstance(schema, list | bool):  # names of a dependency, or all and nothing
+    if isinstance(schema, list | bool):  # names of a dependency, or true and false
         return schema
     return {"anyOf": [_relaxed(schema), *_ALTERNATIVES]}
 
@@ -184,14 +186,14 @@ _ALTERNATIVES: tuple[dict[str, Any], ...] = (
 )
 
 
-def _told(errors: Iterator[Any] | list[Any]) -> list[Misfit]:
-    """In the same order everywhere; the library's own is not."""
-    found = [Misfit(str(error.message), tuple(error.instance_path)) for error in errors]
-    return sorted(found, key=lambda one: ([str(step) for step in one.path], one.message))
+def _sorted_misfits(errors: Iterator[Any] | list[Any]) -> list[Misfit]:
+    """Misfits in a stable order, which the library does not guarantee."""
+    misfits = [Misfit(str(error.message), tuple(error.instance_path)) for error in errors]
+    return sorted(misfits, key=lambda misfit: ([str(step) for step in misfit.path], misfit.message))
 
 
 class _Completion:
-    """Fills in defaults; `$ref` to another part of the schema is followed."""
+    """Fills in defaults; follows `$ref` to other parts of the schema."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -222,8 +224,8 @@ class _Completion:
                     added[name] = new
             elif "default" in member:
                 added[name] = self.of(member["default"], member, depth + 1)
-            elif inside := self.of({}, member, depth + 1):
-                added[name] = inside
+            elif defaults := self.of({}, member, depth + 1):
+                added[name] = defaults
         return {**value, **added} if added else value
 
     def _part(self, pointer: str) -> Any:

@@ -1,6 +1,6 @@
-"""What the templates of each place in a Story may read and call (STY-036, 155, 202, 225).
+"""What templates may read and call in each place of a Story (STY-036, 155, 202, 225).
 
-The names of the scopes stand in messages.
+The names of the scopes appear in messages.
 """
 
 from functools import lru_cache
@@ -20,7 +20,7 @@ MAPPING = Environment(frozenset({"context"}), "impulse-mapping", RUNTIME)
 
 
 def under(scope: Environment, settings: Settings) -> Environment:
-    """A scope as an operator's settings have it."""
+    """A scope with the operator's settings applied."""
     return _under(scope, settings.is_deterministic, settings.max_output_bytes, settings.has_typed_functions)
 
 

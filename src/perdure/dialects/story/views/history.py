@@ -1,7 +1,7 @@
-"""The history of a run in the language's own words (STY-264): a view of what the kernel recorded, nothing stored twice.
+"""The history of a run in Story's event names (STY-264), computed from what the kernel recorded.
 
 Every phase change of the run and its steps, every decision, retry, signal, effect and redrive, with actor and time;
-beside them the original's diagnostic events under their own names (STY-261).
+in addition the original's diagnostic events with their own names (STY-261).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -9,46 +9,47 @@ from typing import Any
 
 from perdure.dialects.story.resources.timestamps import timestamp
 from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state import stream_events
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
 from perdure.kernel.values import Instant, Payload
 
-Told = tuple[str, dict[str, Any]]
-"""An event's name and what it says."""
+HistoryEntry = tuple[str, dict[str, Any]]
+"""An event's name and its payload."""
 
 ENGINE = "engine"
 
 
 def history(run: str, turns: Iterable[tuple[Instant, list[e.Event]]]) -> Iterator[dict[str, Any]]:
     seq = 0
-    paths: dict[int, str] = {}  # tasks by the step they are of
+    paths: dict[int, str] = {}  # the step of each task
     for at, recorded in turns:
         for event in recorded:
             if isinstance(event, e.TaskScheduled):
                 paths[event.task] = event.path
-            for name, said in _tell(event, paths):
+            for name, payload in _describe(event, paths):
                 seq += 1
-                step = said.pop("step", None)
-                actor = said.pop("actor", None) or ENGINE
+                step = payload.pop("step", None)
+                actor = payload.pop("actor", None) or ENGINE
                 item: dict[str, Any] = {"seq": seq, "event_type": name, "timestamp": timestamp(at), "actor": actor}
                 if step:
                     item["step"] = step
-                yield {**item, "payload": said}
+                yield {**item, "payload": payload}
 
 
-def _tell(event: e.Event, paths: dict[int, str]) -> Iterator[Told]:
+def _describe(event: e.Event, paths: dict[int, str]) -> Iterator[HistoryEntry]:
     if isinstance(event, e.TaskEnded):
         yield "execution.ended", {"step": paths.get(event.task, ""), "task": event.task, **_outcome(event.outcome)}
     elif isinstance(event, e.TaskRedelivered):
-        said = {"step": paths.get(event.task, ""), "task": event.task, "delivery": event.delivery}
-        yield "execution.restarted", {**said, "reason": event.reason}
+        payload = {"step": paths.get(event.task, ""), "task": event.task, "delivery": event.delivery}
+        yield "execution.restarted", {**payload, "reason": event.reason}
     elif isinstance(event, e.TaskCancelRequested):
         yield "execution.cancelRequested", {"step": paths.get(event.task, ""), "reason": event.reason}
     else:
-        teller = _TELLERS.get(type(event))
-        if teller is not None:
-            yield from teller(event)
+        describe = _DESCRIBERS.get(type(event))
+        if describe is not None:
+            yield from describe(event)
 
 
 def _outcome(outcome: Any) -> dict[str, Any]:
@@ -70,196 +71,231 @@ def _value(payload: Payload | None) -> Any:
     return {"$large": payload.digest.hex(), "bytes": payload.size}
 
 
-def _started(event: s.StoryStarted) -> Iterator[Told]:
+def _started(event: s.StoryStarted) -> Iterator[HistoryEntry]:
     name = {"name": event.name, "namespace": event.namespace}
     yield "storyrun.created", {**name, "inputs": _value(event.inputs)}
     if not event.is_refused:
         yield "storyrun.phase", {"phase": "Running", "reason": "StartingExecution"}
 
 
-def _skipped(event: s.StepsSkipped) -> Iterator[Told]:
+def _skipped(event: s.StepsSkipped) -> Iterator[HistoryEntry]:
     for step in event.steps:
         yield "step.phase", {"step": step, "phase": "Skipped", "reason": "Skipped", "message": event.message}
 
 
-def _queued(event: s.StepQueued) -> Iterator[Told]:
+def _queued(event: s.StepQueued) -> Iterator[HistoryEntry]:
     yield "step.phase", {"step": event.step, "phase": "Pending", "reason": "Pending", "message": event.message}
 
 
-def _blocked(event: s.StepBlocked) -> Iterator[Told]:
+def _blocked(event: s.StepBlocked) -> Iterator[HistoryEntry]:
     yield "step.phase", {"step": event.step, "phase": "Blocked", "reason": event.reason, "message": event.message}
 
 
-def _step_started(event: s.StepStarted) -> Iterator[Told]:
-    said: dict[str, Any] = {"step": event.step, "phase": event.phase, "message": event.message}
+def _step_started(event: s.StepStarted) -> Iterator[HistoryEntry]:
+    payload: dict[str, Any] = {"step": event.step, "phase": event.phase, "message": event.message}
     if event.due is not None:
-        said["due"] = timestamp(event.due)
+        payload["due"] = timestamp(event.due)
     if event.sub_run:
-        said["subStoryRunName"] = event.sub_run
-    yield "step.phase", said
+        payload["subStoryRunName"] = event.sub_run
+    yield "step.phase", payload
 
 
-def _created(event: s.StepRunCreated | s.StepLaunched) -> Iterator[Told]:
-    said = {"step": event.step, "idempotencyKey": event.key, "engram": event.engram, "template": event.template}
-    yield "steprun.created", said
+def _created(event: s.StepRunCreated | s.StepLaunched) -> Iterator[HistoryEntry]:
+    payload = {"step": event.step, "idempotencyKey": event.key, "engram": event.engram, "template": event.template}
+    yield "steprun.created", payload
     yield "step.phase", {"step": event.step, "phase": "Pending", "reason": "Pending"}
 
 
-def _launched(event: s.StepLaunched) -> Iterator[Told]:
+def _launched(event: s.StepLaunched) -> Iterator[HistoryEntry]:
     yield from _created(event)
     yield from _attempt(event)
 
 
-def _attempt(event: s.AttemptStarted | s.StepLaunched) -> Iterator[Told]:
+def _attempt(event: s.AttemptStarted | s.StepLaunched) -> Iterator[HistoryEntry]:
     yield "step.phase", {"step": event.step, "phase": "Running", "reason": "Running", "task": event.task}
 
 
-def _log(event: s.LogKept) -> Iterator[Told]:
-    kept = _value(event.body)
-    said = {"step": event.step, "attempt": event.attempt, "lines": event.lines}
-    yield "step.logged", {**said, "log": kept.get("log", kept)}
+def _log(event: s.LogKept) -> Iterator[HistoryEntry]:
+    report = _value(event.body)
+    payload = {"step": event.step, "attempt": event.attempt, "lines": event.lines}
+    yield "step.logged", {**payload, "log": report.get("log", report)}
 
 
-def _retry(event: s.RetryScheduled) -> Iterator[Told]:
-    said = {"step": event.step, "phase": "Pending", "reason": "RetryScheduled", "message": event.message}
-    yield "step.phase", {**said, "failure": event.failure, "exitClass": event.exit_class, "due": timestamp(event.due)}
+def _retry(event: s.RetryScheduled) -> Iterator[HistoryEntry]:
+    payload = {"step": event.step, "phase": "Pending", "reason": "RetryScheduled", "message": event.message}
+    yield (
+        "step.phase",
+        {**payload, "failure": event.failure, "exitClass": event.exit_class, "due": timestamp(event.due)},
+    )
     yield "JobRetryScheduled", {"step": event.step, "message": event.message, "retries": event.retries}
 
 
-def _step_ended(event: s.StepEnded) -> Iterator[Told]:
-    said: dict[str, Any] = {"step": event.step, "phase": event.phase, "reason": event.reason}
-    said["message"] = event.message
+def _step_ended(event: s.StepEnded) -> Iterator[HistoryEntry]:
+    payload: dict[str, Any] = {"step": event.step, "phase": event.phase, "reason": event.reason}
+    payload["message"] = event.message
     if event.source == "given":
-        said["output"] = _value(event.output)
+        payload["output"] = _value(event.output)
     if event.error is not None:
-        said["error"] = jsontext.decode(event.error)
-    yield "step.phase", said
+        payload["error"] = jsontext.decode(event.error)
+    yield "step.phase", payload
 
 
-def _expired(event: s.StepExpired) -> Iterator[Told]:
+def _expired(event: s.StepExpired) -> Iterator[HistoryEntry]:
     yield "step.expired", {"step": event.step}
 
 
-def _gate(event: s.GateDecided) -> Iterator[Told]:
-    said = {"step": event.step, "actor": event.by, "state": event.state, "message": event.message}
-    yield "gate.decided", said
+def _gate(event: s.GateDecided) -> Iterator[HistoryEntry]:
+    payload = {"step": event.step, "actor": event.by, "state": event.state, "message": event.message}
+    yield "gate.decided", payload
 
 
-def _signal(event: s.SignalRecorded) -> Iterator[Told]:
-    said = {"step": event.step, "number": event.seq, "key": event.key, "payload": jsontext.decode(event.payload)}
-    yield "signal.emitted", said
+def _signal(event: s.SignalRecorded) -> Iterator[HistoryEntry]:
+    payload = {"step": event.step, "number": event.seq, "key": event.key, "payload": jsontext.decode(event.payload)}
+    yield "signal.emitted", payload
 
 
-def _effect(event: s.EffectRecorded) -> Iterator[Told]:
-    said = {"step": event.step, "number": event.seq, "key": event.key, "status": event.status}
-    yield "effect.recorded", {**said, "details": jsontext.decode(event.details)}
+def _effect(event: s.EffectRecorded) -> Iterator[HistoryEntry]:
+    payload = {"step": event.step, "number": event.seq, "key": event.key, "status": event.status}
+    yield "effect.recorded", {**payload, "details": jsontext.decode(event.details)}
 
 
-def _noted(event: s.Noted) -> Iterator[Told]:
+def _noted(event: s.Noted) -> Iterator[HistoryEntry]:
     yield event.kind, {"step": event.step, "message": event.message}
 
 
-def _interrupted(event: s.Interrupted) -> Iterator[Told]:
+def _interrupted(event: s.Interrupted) -> Iterator[HistoryEntry]:
     yield "storyrun.interrupted", {"step": event.step, "cause": event.cause, "message": event.message}
 
 
-def _late(event: s.TimeRanOut) -> Iterator[Told]:
+def _late(event: s.TimeRanOut) -> Iterator[HistoryEntry]:
     yield "storyrun.timeout", {}
 
 
-def _block(event: s.BlockEntered) -> Iterator[Told]:
+def _block(event: s.BlockEntered) -> Iterator[HistoryEntry]:
     yield "storyrun.block", {"block": event.block}
 
 
-def _ended(event: s.StoryEnded) -> Iterator[Told]:
-    said: dict[str, Any] = {"phase": event.phase, "reason": event.reason, "message": event.message}
+def _ended(event: s.StoryEnded) -> Iterator[HistoryEntry]:
+    payload: dict[str, Any] = {"phase": event.phase, "reason": event.reason, "message": event.message}
     if event.output is not None:
-        said["output"] = _value(event.output)
+        payload["output"] = _value(event.output)
     if event.error is not None:
-        said["error"] = jsontext.decode(event.error)
-    yield "storyrun.phase", said
+        payload["error"] = jsontext.decode(event.error)
+    yield "storyrun.phase", payload
 
 
-def _redriven(event: s.Redriven) -> Iterator[Told]:
-    said = {"from": event.step or None, "token": event.token, "reset": list(event.steps), "actor": event.by}
-    yield "storyrun.redriven", said
+def _redriven(event: s.Redriven) -> Iterator[HistoryEntry]:
+    payload = {"from": event.step or None, "token": event.token, "reset": list(event.steps), "actor": event.by}
+    yield "storyrun.redriven", payload
     if event.step:
         yield "storyrun.phase", {"phase": "Running", "reason": "StartingExecution"}
 
 
-def _cleaned(event: s.ChildrenCleaned) -> Iterator[Told]:
+def _cleaned(event: s.ChildrenCleaned) -> Iterator[HistoryEntry]:
     yield "storyrun.childrenCleaned", {}
 
 
-def _redrive_asked(event: s.RedriveAsked) -> Iterator[Told]:
+def _redrive_asked(event: s.RedriveAsked) -> Iterator[HistoryEntry]:
     yield "storyrun.redriveRequested", {"from": event.step or None, "token": event.token, "actor": event.by}
 
 
-def _hastened(event: s.RetryHastened) -> Iterator[Told]:
+def _hastened(event: s.RetryHastened) -> Iterator[HistoryEntry]:
     yield "step.retryRequested", {"step": event.step, "actor": event.by}
 
 
-def _found(event: s.ResourceFound) -> Iterator[Told]:
+def _found(event: s.ResourceFound) -> Iterator[HistoryEntry]:
     yield "resource.found", {"kind": event.kind, "namespace": event.namespace, "name": event.name}
 
 
-def _cache(event: s.CacheNoted) -> Iterator[Told]:
+def _cache(event: s.CacheNoted) -> Iterator[HistoryEntry]:
     yield "cache." + event.status, {"step": event.step, "entry": event.entry, "mode": event.mode}
 
 
-def _cancel(event: e.CancelRequested) -> Iterator[Told]:
+def _cancel(event: e.CancelRequested) -> Iterator[HistoryEntry]:
     yield "storyrun.cancelRequested", {"reason": event.reason, "actor": event.by}
 
 
-def _declined(event: e.InputDeclined) -> Iterator[Told]:
-    said = {"kind": event.kind, "key": event.key, "arrived": timestamp(event.arrived), "reason": event.reason}
-    yield "input.declined", {**said, "actor": event.by}
+def _declined(event: e.InputDeclined) -> Iterator[HistoryEntry]:
+    payload = {"kind": event.kind, "key": event.key, "arrived": timestamp(event.arrived), "reason": event.reason}
+    yield "input.declined", {**payload, "actor": event.by}
 
 
-def _held(event: e.TaskHeld) -> Iterator[Told]:
+def _held(event: e.TaskHeld) -> Iterator[HistoryEntry]:
     step, _, key = event.effect.partition("#")
     yield "step.held", {"step": step, "key": key}
 
 
-def _settled(event: e.EffectSettled) -> Iterator[Told]:
+def _settled(event: e.EffectSettled) -> Iterator[HistoryEntry]:
     step, _, key = event.effect.partition("#")
     yield "effect.settled", {"step": step, "key": key, "done": event.result is not None, "actor": event.by}
 
 
-def _help(event: s.HelpWanted) -> Iterator[Told]:
-    said: dict[str, Any] = {"step": event.target, "purpose": event.purpose, "materialize": event.step}
-    yield "step.offloadedData", {**said, "message": event.message}
+def _help(event: s.HelpWanted) -> Iterator[HistoryEntry]:
+    payload: dict[str, Any] = {"step": event.target, "purpose": event.purpose, "materialize": event.step}
+    yield "step.offloadedData", {**payload, "message": event.message}
 
 
-def _fan(event: s.FanBegan) -> Iterator[Told]:
+def _fan(event: s.FanBegan) -> Iterator[HistoryEntry]:
     yield "step.phase", {"step": event.step, "phase": "Running", "reason": "Running", "items": event.total}
 
 
-def _fan_child(event: s.FanChildStarted) -> Iterator[Told]:
+def _fan_child(event: s.FanChildStarted) -> Iterator[HistoryEntry]:
     yield "map.itemStarted", {"step": event.step, "index": event.index, "storyRun": event.sub_run}
 
 
-def _fan_child_ended(event: s.FanChildEnded) -> Iterator[Told]:
-    said = {"step": event.step, "index": event.index, "phase": event.phase, "message": event.message}
-    yield "map.itemEnded", said
+def _fan_child_ended(event: s.FanChildEnded) -> Iterator[HistoryEntry]:
+    payload = {"step": event.step, "index": event.index, "phase": event.phase, "message": event.message}
+    yield "map.itemEnded", payload
 
 
-def _child(event: e.ChildStarted) -> Iterator[Told]:
+def _child(event: e.ChildStarted) -> Iterator[HistoryEntry]:
     yield "storyrun.childStarted", {"story": event.name, "awaited": event.awaited, "child": event.child}
 
 
-def _disowned(event: e.ChildrenDisowned) -> Iterator[Told]:
+def _disowned(event: e.ChildrenDisowned) -> Iterator[HistoryEntry]:
     yield "storyrun.childrenDeleted", {"children": event.children}
 
 
-def _child_ended(event: e.ChildEnded) -> Iterator[Told]:
+def _child_ended(event: e.ChildEnded) -> Iterator[HistoryEntry]:
     yield "storyrun.childEnded", {"child": event.child, **_outcome(event.outcome)}
 
 
-_TELLERS: dict[type[e.Event], Callable[[Any], Iterator[Told]]] = {
+def _paused(event: e.RunPaused) -> Iterator[HistoryEntry]:
+    yield "storyrun.paused", {"actor": event.by, "reason": event.reason}
+
+
+def _unpaused(event: e.RunUnpaused) -> Iterator[HistoryEntry]:
+    yield "storyrun.unpaused", {"actor": event.by, "reason": event.reason}
+
+
+def _topology(event: stream_events.TopologyStarted) -> Iterator[HistoryEntry]:
+    yield "topology.started", {"task": event.task}
+
+
+def _stream(event: stream_events.StreamChanged) -> Iterator[HistoryEntry]:
+    phase = "Running" if event.state == "ready" else "Paused"
+    yield "stream.state", {"step": event.step, "state": event.state, "phase": phase, "message": event.message}
+
+
+def _hook(event: stream_events.HookSent) -> Iterator[HistoryEntry]:
+    about = {"step": event.step} if event.step else {}
+    yield "stream.hook", {**about, "hook": event.hook, "targets": list(event.targets)}
+
+
+def _stream_numbers(event: stream_events.StreamReported) -> Iterator[HistoryEntry]:
+    yield "stream.closed", {"step": event.step, "stream": jsontext.decode(event.body)}
+
+
+def _packet_run(event: stream_events.PacketRunStarted) -> Iterator[HistoryEntry]:
+    yield "SubStoryRunCreated", {"step": event.step, "packet": event.key, "message": event.sub_run}
+
+
+_DESCRIBERS: dict[type[e.Event], Callable[[Any], Iterator[HistoryEntry]]] = {
     s.StoryStarted: _started,
     e.InputDeclined: _declined,
     e.TaskHeld: _held,
+    e.RunPaused: _paused,
+    e.RunUnpaused: _unpaused,
     e.EffectSettled: _settled,
     s.StepsSkipped: _skipped,
     s.StepQueued: _queued,
@@ -290,6 +326,11 @@ _TELLERS: dict[type[e.Event], Callable[[Any], Iterator[Told]]] = {
     s.FanBegan: _fan,
     s.FanChildStarted: _fan_child,
     s.FanChildEnded: _fan_child_ended,
+    stream_events.TopologyStarted: _topology,
+    stream_events.StreamChanged: _stream,
+    stream_events.HookSent: _hook,
+    stream_events.StreamReported: _stream_numbers,
+    stream_events.PacketRunStarted: _packet_run,
     e.CancelRequested: _cancel,
     e.ChildStarted: _child,
     e.ChildEnded: _child_ended,

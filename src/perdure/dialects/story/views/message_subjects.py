@@ -1,4 +1,4 @@
-"""What words to a Story are about."""
+"""What control messages to a Story refer to, and how they are described."""
 
 from typing import Any
 
@@ -7,43 +7,43 @@ from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 
-Word = i.Signal | i.Steer | i.Reopen
+ControlMessage = i.Signal | i.Steer | i.Reopen
 
 
-def subjects(given: Word) -> frozenset[str]:
-    match given:
+def subjects(message: ControlMessage) -> frozenset[str]:
+    match message:
         case i.Signal(name):
             return frozenset({f"signal {name}"})
         case i.Steer("gate", body):
-            return frozenset({f"gate {_said(body).get('step')}"})
+            return frozenset({f"gate {_decode(body).get('step')}"})
         case _:
             return frozenset()
 
 
-def phrase(given: Word) -> str:
-    match given:
+def phrase(message: ControlMessage) -> str:
+    match message:
         case i.Signal(name):
             return f"signal {name!r}"
         case i.Steer("gate", body):
-            said = _said(body)
-            return f"gate {said.get('step')!r} {str(said.get('state') or 'changed').lower()}"
+            decision = _decode(body)
+            return f"gate {decision.get('step')!r} {str(decision.get('state') or 'changed').lower()}"
         case i.Steer(verb, body):
-            step = _said(body).get("step")
+            step = _decode(body).get("step")
             return f"{verb} of step {step!r}" if step else verb
         case _:
             return "redrive"
 
 
-def unreached(execution: Execution, given: Word) -> str:
+def unreached(execution: Execution, message: ControlMessage) -> str:
     body: Body = execution.body
-    match given:
-        case i.Steer("gate", said):
-            step = str(_said(said).get("step"))
+    match message:
+        case i.Steer("gate", payload):
+            step = str(_decode(payload).get("step"))
             return "" if step in body.steps else f"gate {step!r}"
         case _:
             return ""
 
 
-def _said(body: object) -> dict[str, Any]:
-    said = jsontext.decode(body) if isinstance(body, bytes) else None
-    return said if isinstance(said, dict) else {}
+def _decode(body: object) -> dict[str, Any]:
+    content = jsontext.decode(body) if isinstance(body, bytes) else None
+    return content if isinstance(content, dict) else {}

@@ -1,9 +1,9 @@
-"""What the executions of a step have logged, as its StepRun refers to it (STY-263).
+"""The logs of a step's executions, as its StepRun refers to them (STY-263).
 
     <namespace>/<storyrun>/steps/<step>/log/attempts.json
         [{attempt, log: [{at, level, message, fields?}, …], dropped?}, …]
 
-It lives with the run, one report for each execution that said anything; a StepRun keeps those of the latest.
+They are stored with the run, one report for each execution that logged anything; a StepRun keeps the latest.
 """
 
 import re
@@ -23,13 +23,13 @@ def reference(body: Body, step: str) -> dict[str, str]:
 
 
 def log_of(run: StepRun, text: Callable[[Payload], bytes]) -> list[dict[str, Any]]:
-    return [{"attempt": attempt, **jsontext.decode(text(kept))} for attempt, kept in run.logs]
+    return [{"attempt": attempt, **jsontext.decode(text(report))} for attempt, report in run.logs]
 
 
 def log_at(body: Body, ref: str, text: Callable[[Payload], bytes]) -> list[dict[str, Any]] | None:
-    """What stands at such an address of this run; None when it is no such address, or there is nothing."""
-    found = _ADDRESS.fullmatch(ref)
-    state = body.steps.get(found["step"]) if found is not None else None
-    if found is None or state is None or state.run is None or found["run"] != f"{body.namespace}/{body.name}":
+    """The logs at such an address of this run; None if it is not such an address, or there are none."""
+    match = _ADDRESS.fullmatch(ref)
+    state = body.steps.get(match["step"]) if match is not None else None
+    if match is None or state is None or state.run is None or match["run"] != f"{body.namespace}/{body.name}":
         return None
     return log_of(state.run, text) or None

@@ -1,4 +1,4 @@
-"""StepRuns and EffectClaims as resources (sections 1.8 and 1.9): views of a run's state."""
+"""StepRuns and EffectClaims as resources (sections 1.8 and 1.9), computed from a run's state."""
 
 from typing import Any
 
@@ -11,15 +11,16 @@ from perdure.dialects.story.resources.names import claim_name, default_key
 from perdure.dialects.story.resources.resource import Resource, read_reference, spec_of, version_of
 from perdure.dialects.story.resources.step_run_names import step_run_name, step_run_uid
 from perdure.dialects.story.resources.timestamps import timestamp
-from perdure.dialects.story.run.concurrency import marks_of
+from perdure.dialects.story.run.concurrency import queue_labels
 from perdure.dialects.story.run.signals_and_effects import shown_signals, unfit
 from perdure.dialects.story.state.body import Body, SignalsAndEffects, StepRun, StepState
-from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.steps import STEP_KINDS
 from perdure.dialects.story.values.offloaded_data import address_of
 from perdure.dialects.story.values.storage_addresses import offloaded
 from perdure.dialects.story.views import step_logs
-from perdure.dialects.story.views.conditions import conditions
+from perdure.dialects.story.views.resource_status import conditions
+from perdure.dialects.story.views.stream_views import stream_of
 from perdure.kernel import jsontext
 from perdure.kernel.effects import Effect, effect_key
 from perdure.kernel.execution import Execution as Run
@@ -34,11 +35,11 @@ UNRESOLVED = frozenset(
         Reason.INVALID_CONFIGURATION,
     )
 )
-"""Why a step may have no execution to speak of."""
+"""Reasons why a step has a StepRun without an execution."""
 
 
 class TextReader:
-    """Reads values that may lie beside the log."""
+    """Reads values that may be stored beside the log."""
 
     def __init__(self, texts: Any) -> None:
         self._texts = texts
@@ -46,10 +47,10 @@ class TextReader:
     def __call__(self, payload: Payload) -> bytes:
         if isinstance(payload, bytes):
             return payload
-        found = self._texts.get(payload.digest)
-        if found is None:
+        stored = self._texts.get(payload.digest)
+        if stored is None:
             raise MissingValues((payload.digest,))
-        text: bytes = found
+        text: bytes = stored
         return text
 
     def data(self, payload: Payload) -> Any:
@@ -57,7 +58,7 @@ class TextReader:
 
 
 def step_runs(execution: Run, text: TextReader) -> dict[str, dict[str, Any]]:
-    """By step, in story order."""
+    """StepRuns by step, in story order."""
     body: Body = execution.body
     runs = {name: _run_of(execution, name, body.steps[name]) for name in body.plan.order if name in body.steps}
     return {
@@ -66,7 +67,9 @@ def step_runs(execution: Run, text: TextReader) -> dict[str, dict[str, Any]]:
 
 
 def _run_of(execution: Run, name: str, state: StepState) -> StepRun | None:
-    """A step whose Engram or template is missing or does not fit has one too, which says why (STY-118, STY-254)."""
+    """The StepRun of a step; a step whose Engram or template is missing or invalid has one too, to say why (STY-118,
+    STY-254).
+    """
     body: Body = execution.body
     program: Program = execution.program
     step = program.step(name)
@@ -94,27 +97,27 @@ def _step_run(execution: Run, name: str, state: StepState, run: StepRun, text: T
 def resources_of(program: Program, body: Body, run: StepRun, text: TextReader) -> tuple[Resource, Resource]:
     namespace, _, name = run.engram.partition("/")
     template = run.template.rpartition("@")[0]
-    return _held(program, body, "Engram", namespace, name, text), _held(
+    return _find_resource(program, body, "Engram", namespace, name, text), _find_resource(
         program, body, "EngramTemplate", "", template, text
     )
 
 
-def _held(program: Program, body: Body, kind: str, namespace: str, name: str, text: TextReader) -> Resource:
-    held = program.resources.find(kind, namespace, name)
-    if held is not None:
-        return held
-    later = body.found.get(f"{kind}/{namespace}/{name}")
-    return {} if later is None else text.data(later)
+def _find_resource(program: Program, body: Body, kind: str, namespace: str, name: str, text: TextReader) -> Resource:
+    bundled = program.resources.find(kind, namespace, name)
+    if bundled is not None:
+        return bundled
+    recorded = body.found_resources.get(f"{kind}/{namespace}/{name}")
+    return {} if recorded is None else text.data(recorded)
 
 
 def _metadata(execution: Run, step: Step, state: StepState, run: StepRun) -> dict[str, Any]:
     body: Body = execution.body
-    marks = {labels.RUN: body.name, labels.STORY: execution.program.name, labels.STEP: step.name}
-    marks |= marks_of(execution.program, jsontext.decode(execution.state.options))
+    step_labels = {labels.RUN: body.name, labels.STORY: execution.program.name, labels.STEP: step.name}
+    step_labels |= queue_labels(execution.program, jsontext.decode(execution.state.options))
     if step.parent:
-        marks[labels.PARENT_STEP] = step.parent
+        step_labels[labels.PARENT_STEP] = step.parent
     if labels.CORRELATION in execution.state.labels:
-        marks[labels.CORRELATION] = execution.state.labels[labels.CORRELATION]
+        step_labels[labels.CORRELATION] = execution.state.labels[labels.CORRELATION]
     notes: dict[str, str] = {}
     if run.execution:
         notes[labels.JOB_UID] = f"{execution.id}/{run.execution}"
@@ -134,7 +137,7 @@ def _metadata(execution: Run, step: Step, state: StepState, run: StepRun) -> dic
         "name": step_run_name(body, step.name),
         "namespace": body.namespace,
         "uid": step_run_uid(execution.id, run.life, step.name),
-        "labels": marks,
+        "labels": step_labels,
         "annotations": notes,
         "creationTimestamp": timestamp(run.created_at),
         "generation": 1,
@@ -164,9 +167,9 @@ def _spec(
     if timeout is not None:
         spec["timeout"] = write_duration(timeout)
     if run.arguments is not None:
-        given = text.data(run.arguments).get("inputs")
+        step_input = text.data(run.arguments).get("inputs")
         address = address_of(body, step.name, in_input=True)
-        spec["input"] = offloaded(given, len(jsontext.encode(given)), execution.inline_limit(), address)
+        spec["input"] = offloaded(step_input, len(jsontext.encode(step_input)), execution.inline_limit(), address)
     return spec
 
 
@@ -174,7 +177,7 @@ def _status(
     execution: Run, step: Step, state: StepState, run: StepRun, engram: Resource, template: Resource, text: TextReader
 ) -> dict[str, Any]:
     body: Body = execution.body
-    told = body.told.get(step.name) or SignalsAndEffects()
+    reported = body.signals_and_effects.get(step.name) or SignalsAndEffects()
     status: dict[str, Any] = {
         "observedGeneration": 1,
         "phase": state.phase.value,
@@ -182,17 +185,17 @@ def _status(
         "retries": run.retries,
         "conditions": conditions(state.phase, state.reason, state.message, run.created_at, state.finished_at),
         "needs": [step_run_name(body, name) for name in body.plan.waits.get(step.name, ()) if _has_run(body, name)],
-        "signals": {key: jsontext.decode(value) for key, value in told.signals.items()},
-        "signalEvents": shown_signals(told),
+        "signals": {key: jsontext.decode(value) for key, value in reported.signals.items()},
+        "signalEvents": shown_signals(reported),
         "effects": [
             {
-                "seq": one.seq,
-                "key": one.key,
-                "status": one.status,
-                "emittedAt": timestamp(one.at),
-                "details": jsontext.decode(one.details),
+                "seq": record.seq,
+                "key": record.key,
+                "status": record.status,
+                "emittedAt": timestamp(record.at),
+                "details": jsontext.decode(record.details),
             }
-            for one in sorted(told.effects, key=lambda one: one.seq)
+            for record in sorted(reported.effects, key=lambda record: record.seq)
         ],
     }
     optional: dict[str, Any] = {
@@ -201,7 +204,7 @@ def _status(
         "nextRetryAt": run.next_retry_at,
         "lastOutputAt": run.last_output_at,
     }
-    status |= {name: timestamp(at) for name, at in optional.items() if at is not None}
+    status |= {name: timestamp(instant) for name, instant in optional.items() if instant is not None}
     if state.finished_at is not None and run.began_at is not None:
         status["duration"] = write_rounded(state.finished_at - run.began_at)
     if run.exit_code is not None:
@@ -212,20 +215,22 @@ def _status(
         status["logs"] = step_logs.reference(body, step.name)
     if run.last_failure:
         status["lastFailureMsg"] = run.last_failure
-    if run.error is not None and state.phase is not Phase.RUNNING:
+    if run.error is not None and state.phase is not StoryPhase.RUNNING:
         status["error"] = jsontext.decode(run.error)
     if state.output is not None:
         size = len(state.output) if isinstance(state.output, bytes) else state.output.size
         limit = ExecutionPolicy(execution.program, step, engram, template).inline_limit()
         status["output"] = offloaded(text.data(state.output), size, limit, address_of(body, step.name))
+    if body.topology is not None and (stream := stream_of(execution, step.name, state)) is not None:
+        status["stream"] = stream
     namespace, _, name = run.engram.partition("/")
-    for word, schema, end in (
+    for member, schema, end in (
         ("inputSchemaRef", "inputSchema", "input"),
         ("outputSchemaRef", "outputSchema", "output"),
     ):
         if spec_of(template).get(schema) is not None:
             version = version_of(template)
-            status[word] = {"ref": f"bubu://engram/{namespace}/{name}/{end}", "version": version}
+            status[member] = {"ref": f"bubu://engram/{namespace}/{name}/{end}", "version": version}
     return status
 
 
@@ -235,17 +240,17 @@ def _has_run(body: Body, name: str) -> bool:
 
 
 def effect_claims(execution: Run, text: TextReader) -> list[dict[str, Any]]:
-    """One for every effect that a worker claimed through the kernel, completed or not (section 9)."""
+    """The EffectClaims of a run: one for every effect claimed through the kernel, completed or not (section 9)."""
     body: Body = execution.body
-    found = []
+    claims = []
     for name, state in body.steps.items():
         if state.run is None:
             continue
         prefix = effect_key(name, "")
         for key, effect in execution.state.effects.items():
             if key.startswith(prefix):
-                found.append(_claim(execution, name, state.run, key.removeprefix(prefix), effect, text))
-    return found
+                claims.append(_claim(execution, name, state.run, key.removeprefix(prefix), effect, text))
+    return claims
 
 
 def _claim(execution: Run, step: str, run: StepRun, key: str, effect: Effect, text: TextReader) -> dict[str, Any]:
@@ -261,9 +266,9 @@ def _claim(execution: Run, step: str, run: StepRun, key: str, effect: Effect, te
         "acquireTime": timestamp(effect.claimed_at),
         "renewTime": timestamp(effect.claimed_at),
     }
-    if effect.released:  # nobody holds it, and it has no end (STY-167)
-        for word in ("holderIdentity", "acquireTime", "renewTime"):
-            del spec[word]
+    if effect.released:  # it has no holder and did not complete (STY-167)
+        for member in ("holderIdentity", "acquireTime", "renewTime"):
+            del spec[member]
         spec["completionStatus"] = "released"
     elif effect.is_completed:
         assert effect.ended_at is not None

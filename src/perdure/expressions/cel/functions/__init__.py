@@ -3,6 +3,7 @@
 from perdure.expressions.cel.functions import (
     conversions,
     encoders,
+    formatting,
     lists,
     mathematics,
     optionals,
@@ -13,7 +14,8 @@ from perdure.expressions.cel.functions import (
 from perdure.expressions.cel.functions.library import Function, Library, merge
 
 STANDARD = merge(
-    module.LIBRARY for module in (standard, conversions, strings, mathematics, lists, sets, encoders, optionals)
+    module.LIBRARY
+    for module in (standard, conversions, strings, formatting, mathematics, lists, sets, encoders, optionals)
 )
 
 __all__ = ["STANDARD", "Function", "Library", "merge"]

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 from perdure.expressions.cel.arithmetic import checked_int, checked_uint
-from perdure.expressions.cel.frame import BYTES_OF_A_TEXT, PRICE_OF_TEXT, Frame, allow_size, charge, spend, width_of
+from perdure.expressions.cel.frame import BYTES_OF_A_TEXT, PRICE_OF_TEXT, Frame, allow_size, charge, spend
 from perdure.expressions.cel.functions.library import ANY, Function, Implementation, Library
 from perdure.expressions.cel.instants import (
     NANOS,
@@ -17,6 +16,7 @@ from perdure.expressions.cel.instants import (
     parse_duration,
     parse_timestamp,
 )
+from perdure.expressions.cel.text_forms import encode_text, format_double
 from perdure.expressions.cel.values import TypeValue, Uint, Value, type_of
 from perdure.expressions.errors import EvaluationFault, LimitExceeded
 from perdure.kernel.lazy_regex import lazy_regex
@@ -25,41 +25,6 @@ _DECIMAL = lazy_regex(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)
 _LONGEST_NUMBER = 100_000
 _WORDS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 _TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
-
-
-def format_double(value: float) -> str:
-    """The shortest digits that read back the same; an exponent below 1e-4 and from 1e6 on (Go's `%g`)."""
-    if value != value:
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    sign, digits, exponent = shortest_digits(value)
-    scale = len(digits) + exponent - 1
-    if not -4 <= scale < 6 and digits != "0":
-        return f"{sign}{digits[0]}{'.' + digits[1:] if len(digits) > 1 else ''}e{scale:+03}"
-    return sign + plain_digits(digits, exponent)
-
-
-def plain_double(value: float) -> str:
-    """The shortest digits, never with an exponent."""
-    sign, digits, exponent = shortest_digits(value)
-    return sign + plain_digits(digits, exponent)
-
-
-def plain_digits(digits: str, exponent: int) -> str:
-    if exponent >= 0:
-        return digits + "0" * exponent
-    padded = digits.rjust(-exponent + 1, "0")
-    return f"{padded[:exponent]}.{padded[exponent:]}"
-
-
-def shortest_digits(value: float) -> tuple[str, str, int]:
-    """Sign, digits and decimal exponent of a finite double; zero has the digits `0`."""
-    negative, digits, exponent = Decimal(repr(value)).as_tuple()
-    text = "".join(map(str, digits))
-    stripped = text.rstrip("0") or "0"
-    assert isinstance(exponent, int)
-    return "-" if negative else "", stripped, 0 if stripped == "0" else exponent + len(text) - len(stripped)
 
 
 def _identity(_: Frame, value: Value) -> Value:
@@ -78,14 +43,14 @@ def _uint_from_double(_: Frame, value: float) -> Uint:
     return Uint(value)
 
 
-def _read_digits(frame: Frame, text: str, what: str) -> int:
+def _read_digits(frame: Frame, text: str, type_name: str) -> int:
     charge(frame, PRICE_OF_TEXT + (len(text) >> 2))
     digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()) or (text[:1] in ("+", "-") and what == "uint"):
-        article = "an" if what == "int" else "a"
-        raise EvaluationFault(f"{text[:60]!r} is not {article} {what}")
+    if not (digits.isascii() and digits.isdigit()) or (text[:1] in ("+", "-") and type_name == "uint"):
+        article = "an" if type_name == "int" else "a"
+        raise EvaluationFault(f"{text[:60]!r} is not {article} {type_name}")
     if len(digits.lstrip("0")) > 20:
-        raise EvaluationFault(f"{text[:60]!r} does not fit in a {what}")
+        raise EvaluationFault(f"{text[:60]!r} does not fit in a {type_name}")
     magnitude = int(digits.lstrip("0") or "0")
     return -magnitude if text[0] == "-" else magnitude
 
@@ -99,10 +64,10 @@ def _double_from_string(frame: Frame, text: str) -> float:
         if math.isinf(value):
             raise EvaluationFault(f"{text[:60]!r} is too large for a double")
         return value
-    word = _WORDS.get(text.lstrip("+-").lower()) if len(text) <= 9 and text[1:].isalpha() else None
-    if word is None:
+    special = _WORDS.get(text.lstrip("+-").lower()) if len(text) <= 9 and text[1:].isalpha() else None
+    if special is None:
         raise EvaluationFault(f"{text[:60]!r} is not a double")
-    return -word if text[0] == "-" else word
+    return -special if text[0] == "-" else special
 
 
 def _bool_from_string(_: Frame, text: str) -> bool:
@@ -117,14 +82,6 @@ def _string_from_bytes(frame: Frame, value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise EvaluationFault("the bytes are not UTF-8") from None
-
-
-def encode_text(frame: Frame, text: str) -> bytes:
-    allow_size(frame, len(text), width=width_of(text))
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise EvaluationFault("the string holds a lone surrogate, which has no UTF-8 form") from None
 
 
 def _as_text(convert: Callable[[Any], Value]) -> Implementation:

@@ -18,8 +18,9 @@ from perdure.expressions.cel.frame import (
     spend,
     width_of,
 )
-from perdure.expressions.cel.functions.conversions import encode_text, format_double, plain_double
+from perdure.expressions.cel.functions.library import LIST, Function, Library
 from perdure.expressions.cel.instants import Duration, Timestamp, format_duration, format_timestamp
+from perdure.expressions.cel.text_forms import encode_text, format_double, plain_double
 from perdure.expressions.cel.values import CelList, CelMap, TypeValue, Uint, Value, type_name
 from perdure.expressions.errors import EvaluationFault
 from perdure.kernel.lazy_regex import lazy_regex
@@ -58,10 +59,10 @@ def _render(frame: Frame, clause: re.Match[str], values: Iterator[Value]) -> str
         raise EvaluationFault(f"there is no argument for {clause[0]!r}") from None
     if verb == "s":
         return _as_string(frame, value)
-    shown = _as_number(frame, verb, precision, value)
-    if shown is None:
+    text = _as_number(frame, verb, precision, value)
+    if text is None:
         raise EvaluationFault(f"%{verb} does not take {type_name(value)}")
-    return shown
+    return text
 
 
 def _as_number(frame: Frame, verb: str, precision: int, value: Value) -> str | None:
@@ -133,3 +134,6 @@ def _joined(frame: Frame, separator: str, parts: Sequence[str]) -> str:
         width = width if part.isascii() else 4
     allow_size(frame, size, width=width)
     return bounded_calls.join(separator, parts)
+
+
+LIBRARY = Library(methods={"format": Function(((str, LIST), format_text))})

@@ -1,4 +1,4 @@
-"""How a function is declared: a table from the exact types of its arguments to the Python function that serves them.
+"""How a function is declared: a table from the exact types of its arguments to a Python function.
 
 An implementation takes the frame and the arguments. It never sees a type that it did not declare.
 """
@@ -22,7 +22,7 @@ ANY = (type(None), bool, str, bytes, *NUMBER, *LIST, *MAP, Timestamp, Duration, 
 
 
 class Function:
-    """Overloads under one name. `variadic`, if given, serves every call that no overload does."""
+    """Overloads under one name. `variadic`, if set, handles every call that no overload does."""
 
     __slots__ = ("arities", "overloads", "variadic")
 
@@ -41,11 +41,11 @@ class Function:
         return count in self.arities or self.variadic is not None
 
     def extended(self, other: "Function") -> "Function":
-        """Both functions' overloads; the other's win."""
-        made = Function(variadic=other.variadic or self.variadic)
-        made.overloads = {**self.overloads, **other.overloads}
-        made.arities = sorted({*self.arities, *other.arities})
-        return made
+        """Both functions' overloads; those of the other win."""
+        function = Function(variadic=other.variadic or self.variadic)
+        function.overloads = {**self.overloads, **other.overloads}
+        function.arities = sorted({*self.arities, *other.arities})
+        return function
 
 
 class Library(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class Library(msgspec.Struct, frozen=True):
 
 
 def merge(libraries: Iterable[Library]) -> Library:
-    """One library of all; overloads under the same name are joined, later ones win."""
+    """One library of all; overloads under the same name are combined, later ones win."""
     merged = Library()
     for library in libraries:
         for ours, theirs in ((merged.functions, library.functions), (merged.methods, library.methods)):
@@ -67,5 +67,5 @@ def merge(libraries: Iterable[Library]) -> Library:
 
 def no_overload(name: str, args: tuple[Value, ...], *, is_method: bool) -> EvaluationFault:
     types = [type_name(argument) for argument in args]
-    shown = f"{types[0]}.{name}({', '.join(types[1:])})" if is_method else f"{name}({', '.join(types)})"
-    return EvaluationFault(f"no such overload: {shown}")
+    signature = f"{types[0]}.{name}({', '.join(types[1:])})" if is_method else f"{name}({', '.join(types)})"
+    return EvaluationFault(f"no such overload: {signature}")

@@ -28,10 +28,10 @@ def _range(frame: Frame, count: int) -> CelList:
     if count < 0:
         raise EvaluationFault(f"a range cannot have {count} elements")
     allow_elements(frame, count, each=BYTES_OF_AN_ELEMENT)
-    made = CelList()
+    numbers = CelList()
     for first in range(0, count, bounded_calls.PARTS):
-        made += range(first, min(first + bounded_calls.PARTS, count))
-    return made
+        numbers += range(first, min(first + bounded_calls.PARTS, count))
+    return numbers
 
 
 def _slice(frame: Frame, items: Value, start: int, end: int) -> CelList:
@@ -62,7 +62,7 @@ def _flatten_into(frame: Frame, out: CelList, items: Value, depth: int) -> None:
 
 
 def _distinct(frame: Frame, items: Value) -> CelList:
-    """The first of each run of equal elements, in order. Scalars by hash, the rest one by one."""
+    """The first of all equal elements, in order. Scalars by hash, the rest one by one."""
     seen: set[tuple[Any, Any]] = set()
     odd: list[Value] = []
     out = CelList()
@@ -102,8 +102,8 @@ def sort_by(frame: Frame, values: list[Value], keys: list[Value]) -> CelList:
         if type(key) is not type(keys[0]) and not (type(key) in _NUMBERS and type(keys[0]) in _NUMBERS):
             raise EvaluationFault(f"{type_name(keys[0])} and {type_name(key)} have no order")
 
-    def arrange(one: Value, other: Value) -> int:
-        result = compare(frame, one, other)
+    def arrange(left: Value, right: Value) -> int:
+        result = compare(frame, left, right)
         if result is None:
             raise EvaluationFault("NaN cannot be ordered")
         return result

@@ -36,7 +36,7 @@ def _extreme(name: str, sign: int) -> Function:
 
 
 def _on_double(operate: Callable[[float], float]) -> Function:
-    """NaN and infinities are their own roundings, and zero keeps the sign of what was rounded to it."""
+    """NaN and infinities are returned unchanged, and zero keeps the sign of the rounded value."""
 
     def round_off(_: Frame, value: float) -> float:
         if not math.isfinite(value):
@@ -48,8 +48,12 @@ def _on_double(operate: Callable[[float], float]) -> Function:
 
 def _round(value: float) -> float:
     """Half away from zero."""
-    whole = math.trunc(value)
-    return float(whole + math.copysign(1, value)) if abs(value - whole) >= 0.5 else math.copysign(float(whole), value)
+    truncated = math.trunc(value)
+    return (
+        float(truncated + math.copysign(1, value))
+        if abs(value - truncated) >= 0.5
+        else math.copysign(float(truncated), value)
+    )
 
 
 def _sign(value: Value) -> Value:
@@ -68,7 +72,7 @@ def _bits(operate: Callable[[int, int], int]) -> Function:
 
 
 def _shift(operate: Callable[[int, int], int]) -> Function:
-    """Shifts move 64 bits and forget the sign while doing so."""
+    """Shifts operate on 64 bits and ignore the sign."""
 
     def shift(value: int, by: int) -> int:
         if by < 0:

@@ -1,4 +1,4 @@
-"""`matches`: the bridge to the regular expressions room, and what a search costs."""
+"""`matches`: calls the package `regex`, and charges for the search."""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ def search_compiled(frame: Frame, text: str, pattern: "Pattern") -> bool:
 
 
 def compile_at_run_time(frame: Frame, pattern: str) -> "Pattern":
-    """A pattern known only now is paid for even when it is remembered, so that costs never vary."""
+    """A pattern known only now is charged for even when it is cached, so that costs never vary."""
     from perdure.expressions.regex import price_of_compiling
 
     charge(frame, price_of_compiling(pattern))

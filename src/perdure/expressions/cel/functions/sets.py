@@ -1,4 +1,4 @@
-"""The sets extension: lists taken as sets, by CEL equality."""
+"""The sets extension: lists treated as sets, by CEL equality."""
 
 from perdure.expressions.cel.comparison import contains
 from perdure.expressions.cel.frame import Frame, elements
@@ -6,8 +6,8 @@ from perdure.expressions.cel.functions.library import LIST, Function, Library
 from perdure.expressions.cel.values import Value
 
 
-def _contains(frame: Frame, whole: Value, part: Value) -> bool:
-    return all(contains(frame, item, whole) for item in elements(frame, part))
+def _contains(frame: Frame, container: Value, part: Value) -> bool:
+    return all(contains(frame, item, container) for item in elements(frame, part))
 
 
 def _equivalent(frame: Frame, left: Value, right: Value) -> bool:

@@ -1,14 +1,13 @@
-"""The standard library beside conversions: sizes, string tests, parts of times."""
+"""The standard library besides conversions: sizes, string tests, parts of times."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 
 from perdure.expressions import bounded_calls
-from perdure.expressions.cel.frame import Frame, charge
+from perdure.expressions.cel.frame import Frame, charge, charge_search
 from perdure.expressions.cel.functions.library import LIST, MAP, Function, Library
 from perdure.expressions.cel.functions.patterns import search
-from perdure.expressions.cel.functions.strings import charge_search
 from perdure.expressions.cel.instants import NANOS, Duration, Timestamp
 from perdure.expressions.cel.values import Value
 from perdure.expressions.errors import EvaluationFault
@@ -40,7 +39,7 @@ def _find_zone(zone: str) -> tzinfo:
             from zoneinfo import ZoneInfo
 
             return ZoneInfo(zone)
-        except (OSError, ValueError):  # unknown name; a folder of the database; a file that is no zone
+        except (OSError, ValueError):  # unknown name; a folder of the database; a file that is not a zone
             pass
         except KeyError:  # ZoneInfoNotFoundError
             pass
@@ -66,10 +65,10 @@ def _ends_with(frame: Frame, text: str, part: str) -> bool:
     return text.endswith(part)
 
 
-def _part_of_timestamp(name: str, read: Callable[[datetime], int]) -> Function:
+def _part_of_timestamp(name: str, get_part: Callable[[datetime], int]) -> Function:
     return Function(
-        ((Timestamp,), lambda _, instant: read(instant.to_datetime())),
-        ((Timestamp, str), lambda frame, instant, zone: read(_in_zone(frame, instant, zone))),
+        ((Timestamp,), lambda _, instant: get_part(instant.to_datetime())),
+        ((Timestamp, str), lambda frame, instant, zone: get_part(_in_zone(frame, instant, zone))),
         *(_DURATION_PARTS.get(name, ())),
     )
 
@@ -80,7 +79,7 @@ def _in_zone(frame: Frame, instant: Timestamp, zone: str) -> datetime:
 
 
 def _milliseconds(frame: Frame, instant: Timestamp, zone: str = "UTC") -> int:
-    _in_zone(frame, instant, zone)  # an unknown zone is an error even where it changes nothing
+    _in_zone(frame, instant, zone)  # an unknown zone is an error even where it has no effect
     return instant.nanos % NANOS // 1_000_000
 
 

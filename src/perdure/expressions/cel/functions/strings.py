@@ -10,11 +10,11 @@ from perdure.expressions.cel.frame import (
     allow_elements,
     allow_size,
     charge,
+    charge_search,
     each,
     spend,
     width_of,
 )
-from perdure.expressions.cel.functions.formatting import format_text
 from perdure.expressions.cel.functions.library import LIST, Function, Library
 from perdure.expressions.cel.values import CelList, Value, type_name
 from perdure.expressions.errors import EvaluationFault, LimitExceeded
@@ -31,13 +31,6 @@ _QUOTES = str.maketrans({
 def _within(text: str, position: int) -> None:
     if not 0 <= position <= len(text):
         raise EvaluationFault(f"position {position} is out of range: the string has {len(text)} code points")
-
-
-def charge_search(frame: Frame, text: str, part: str) -> None:
-    """What looking for a part costs. A long part cannot be looked for in pieces."""
-    if len(part) > bounded_calls.LONGEST_PART:
-        raise LimitExceeded(f"a part of more than {bounded_calls.LONGEST_PART} characters is too long to be looked for")
-    charge(frame, 12 + ((len(text) + len(part)) >> 2))
 
 
 def _char_at(_: Frame, text: str, position: int) -> str:
@@ -99,12 +92,12 @@ def _split(frame: Frame, text: str, separator: str, limit: int = -1) -> CelList:
 
 
 def _pay_for_parts(frame: Frame, width: int) -> Callable[[int], None]:
-    made = 0
+    total = 0
 
     def pay(count: int) -> None:
-        nonlocal made
-        made += count
-        if 8 * made > frame[LIMITS].size:
+        nonlocal total
+        total += count
+        if 8 * total > frame[LIMITS].size:
             raise LimitExceeded(f"more than {frame[LIMITS].size // 8} parts are too many")
         charge(frame, 4 * count)
         spend(frame, count * (8 + BYTES_OF_A_TEXT + (0 if width == 1 else 24)))
@@ -137,7 +130,7 @@ def _reverse(frame: Frame, text: str) -> str:
 
 
 def _change_case(plain: Callable[[str], str], table: dict[int, int]) -> Callable[[Frame, str], str]:
-    """Of ASCII letters. What is ASCII altogether has a quick way."""
+    """Changes ASCII letters. Pure ASCII text has a fast path."""
 
     def apply(frame: Frame, text: str) -> str:
         allow_size(frame, len(text), width=width_of(text))
@@ -169,6 +162,5 @@ LIBRARY = Library(
         "lowerAscii": Function(((str,), _change_case(str.lower, _LOWER))),
         "upperAscii": Function(((str,), _change_case(str.upper, _UPPER))),
         "reverse": Function(((str,), _reverse)),
-        "format": Function(((str, LIST), format_text)),
     },
 )

@@ -1,8 +1,4 @@
-"""A syntax tree to closures: names, functions and constants are resolved once, evaluation only calls.
+"""From a syntax tree to closures: names, functions and constants are resolved once, evaluation only calls.
 
-`planner` walks the tree; the other modules make the closures of one kind of node each.
+`planner` walks the tree; the other modules create the closures of one kind of node each. The tree comes from `parser`.
 """
-
-from perdure.expressions.cel.planner.planner import Plan, plan
-
-__all__ = ["Plan", "plan"]

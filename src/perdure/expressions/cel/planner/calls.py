@@ -4,14 +4,14 @@ from perdure.expressions.cel.frame import Closure, Frame
 from perdure.expressions.cel.functions.library import Function, no_overload
 from perdure.expressions.cel.functions.patterns import compile_at_run_time, compile_checked, search_compiled
 from perdure.expressions.cel.planner.paths import unknown
-from perdure.expressions.cel.syntax import Call
+from perdure.expressions.cel.syntax import CallExpression
 from perdure.expressions.cel.values import Optional, Value, type_name
 from perdure.expressions.errors import EvaluationFault, Failure
 
-# Closures for `matches`: a pattern in the source is compiled with it, another when it is first met.
+# Closures for `matches`: a constant pattern is compiled with the expression, any other at its first use.
 
 
-def match_constant(node: Call, text: Closure, pattern: str) -> Closure:
+def match_constant(node: CallExpression, text: Closure, pattern: str) -> Closure:
     try:
         compiled = compile_checked(pattern)
     except EvaluationFault as refusal:
@@ -30,16 +30,16 @@ def match_constant(node: Call, text: Closure, pattern: str) -> Closure:
     return run
 
 
-def match_variable(node: Call, text: Closure, pattern: Closure, slot: int) -> Closure:
+def match_variable(node: CallExpression, text: Closure, pattern: Closure, slot: int) -> Closure:
     def run(frame: Frame) -> Value:
-        value, wanted = text(frame), pattern(frame)
+        value, pattern_text = text(frame), pattern(frame)
         try:
-            if type(value) is not str or type(wanted) is not str:
-                raise no_overload("matches", (value, wanted), is_method=True)
-            known = frame[slot]
-            if known is None or known[0] != wanted:
-                known = frame[slot] = (wanted, compile_at_run_time(frame, wanted))
-            return search_compiled(frame, value, known[1])
+            if type(value) is not str or type(pattern_text) is not str:
+                raise no_overload("matches", (value, pattern_text), is_method=True)
+            cached = frame[slot]
+            if cached is None or cached[0] != pattern_text:
+                cached = frame[slot] = (pattern_text, compile_at_run_time(frame, pattern_text))
+            return search_compiled(frame, value, cached[1])
         except Failure as failure:
             failure.blame(node)
             raise
@@ -47,7 +47,7 @@ def match_variable(node: Call, text: Closure, pattern: Closure, slot: int) -> Cl
     return run
 
 
-def call(node: Call, name: str, function: Function, args: list[Closure], *, is_method: bool) -> Closure:
+def call(node: CallExpression, name: str, function: Function, args: list[Closure], *, is_method: bool) -> Closure:
     """A call of `function`; for a method the target is the first of `args`."""
     if is_method and name in ("or", "orValue") and len(args) == 2:
         return _alternative(node, args[0], args[1])
@@ -71,12 +71,12 @@ def call(node: Call, name: str, function: Function, args: list[Closure], *, is_m
         first, second = args
 
         def call_two(frame: Frame) -> Value:
-            one, two = first(frame), second(frame)
-            serve = find((type(one), type(two))) or variadic
+            first_value, second_value = first(frame), second(frame)
+            serve = find((type(first_value), type(second_value))) or variadic
             try:
                 if serve is None:
-                    raise no_overload(name, (one, two), is_method=is_method)
-                return serve(frame, one, two)
+                    raise no_overload(name, (first_value, second_value), is_method=is_method)
+                return serve(frame, first_value, second_value)
             except Failure as failure:
                 failure.blame(node)
                 raise
@@ -97,7 +97,7 @@ def call(node: Call, name: str, function: Function, args: list[Closure], *, is_m
     return call_many
 
 
-def _alternative(node: Call, target: Closure, other: Closure) -> Closure:
+def _alternative(node: CallExpression, target: Closure, other: Closure) -> Closure:
     """`or` and `orValue` evaluate their argument only when it is needed."""
 
     def run(frame: Frame) -> Value:

@@ -42,7 +42,7 @@ def _decide_two(left: Closure, right: Closure, nodes: tuple[Node, ...], decisive
             value = left(frame)
         except EvaluationFault as fault:
             charge(frame, PRICE_OF_A_FAULT)
-            if _gives(right, frame, decisive):
+            if _evaluates_to(right, frame, decisive):
                 return decisive
             raise fault from None
         if value is decisive:
@@ -59,11 +59,11 @@ def _decide_two(left: Closure, right: Closure, nodes: tuple[Node, ...], decisive
     return run
 
 
-def _gives(term: Closure, frame: Frame, wanted: bool) -> bool:
+def _evaluates_to(term: Closure, frame: Frame, expected: bool) -> bool:
     try:
-        return term(frame) is wanted
+        return term(frame) is expected
     except EvaluationFault:
-        return False  # the other operand failed first: its error is the one to tell
+        return False  # the other operand failed first: its error is the one to report
 
 
 def negate(operand: Closure, node: Node) -> Closure:

@@ -1,7 +1,6 @@
-"""Closures for comprehensions.
+"""Closures for comprehensions. Each run pays in advance: per element as many steps as the body has nodes.
 
-Each run pays before it works: so many steps per element as the body has nodes. Local variables live in slots of the
-frame that no other variable shares, so nothing is saved or restored.
+Local variables are in slots of the frame that no other variable shares, so nothing is saved or restored.
 """
 
 from collections.abc import Callable, Iterable
@@ -67,14 +66,14 @@ def _items(node: syntax.Loop, operand: Closure, *, pairs: bool) -> Callable[[Fra
         try:
             charge(frame, len(holder) * weight if type(holder) in _LISTS or type(holder) in _MAPS else 1)
             if type(holder) in _LISTS:
-                found = elements(frame, holder)
+                items = elements(frame, holder)
                 if not pairs:
-                    return found if len(found) <= AT_ONCE else paced(found)
-                spend(frame, BYTES_OF_AN_ENTRY * len(found))
-                return paced(enumerate(found))
+                    return items if len(items) <= AT_ONCE else paced(items)
+                spend(frame, BYTES_OF_AN_ENTRY * len(items))
+                return paced(enumerate(items))
             if type(holder) in _MAPS:
-                found = entries(frame, holder)
-                return paced(found if pairs else [key for key, _ in found])
+                items = entries(frame, holder)
+                return paced(items if pairs else [key for key, _ in items])
         except Failure as failure:
             failure.blame(node)
             raise
@@ -84,7 +83,7 @@ def _items(node: syntax.Loop, operand: Closure, *, pairs: bool) -> Callable[[Fra
 
 
 def _weight(node: syntax.Loop) -> int:
-    """The price of one turn."""
+    """The price of one iteration."""
     return 2 + sum(part.size for part in (node.condition, node.result) if part is not None)
 
 
@@ -112,14 +111,14 @@ def _quantifier(
     *,
     decisive: bool,
 ) -> Closure:
-    """`all` ends at the first false, `exists` at the first true; that answer absorbs errors of other elements."""
+    """`all` ends at the first false, `exists` at the first true; that result absorbs errors of other elements."""
     undecided = not decisive
-    refund = _weight(node) - 1  # for elements that were paid for and not looked at
+    refund = _weight(node) - 1  # for elements that were paid for and not visited
 
     def run(frame: Frame) -> Value:
         fault: EvaluationFault | None = None
-        found = items(frame)
-        for at, item in enumerate(found):
+        sequence = items(frame)
+        for at, item in enumerate(sequence):
             bind(frame, item)
             try:
                 value = condition(frame)
@@ -128,7 +127,7 @@ def _quantifier(
                 fault = fault or raised
                 continue
             if value is decisive:
-                frame[STEPS] += refund * (len(found) - at - 1)
+                frame[STEPS] += refund * (len(sequence) - at - 1)
                 return decisive
             if value is not undecided:
                 fault = fault or _not_a_bool(node, value)
@@ -160,18 +159,18 @@ def _exactly_one(
 
 def _filter(node: syntax.Loop, items: Callable[[Frame], Items], slot: int, condition: Closure) -> Closure:
     def run(frame: Frame) -> CelList:
-        kept = CelList()
-        keep = kept.append
-        found = items(frame)
-        spend(frame, 8 * len(found))
-        for item in found:
+        result = CelList()
+        keep = result.append
+        sequence = items(frame)
+        spend(frame, 8 * len(sequence))
+        for item in sequence:
             frame[slot] = item
             value = condition(frame)
             if value is True:
                 keep(item)
             elif value is not False:
                 raise _not_a_bool(node, value)
-        return kept
+        return result
 
     return run
 
@@ -180,14 +179,14 @@ def _map_each(node: syntax.Loop, items: Callable[[Frame], Items], slot: int, res
     """`map` in its common form."""
 
     def run(frame: Frame) -> CelList:
-        found = items(frame)
-        _allow(frame, node, len(found))
-        made = CelList()
-        add = made.append
-        for item in found:
+        sequence = items(frame)
+        _allow(frame, node, len(sequence))
+        mapped = CelList()
+        add = mapped.append
+        for item in sequence:
             frame[slot] = item
             add(result(frame))
-        return made
+        return mapped
 
     return run
 
@@ -221,12 +220,12 @@ def _chosen(
     bind: Callable[[Frame, Value], None],
     condition: Closure | None,
 ) -> Callable[[Frame], Iterable[Value]]:
-    """The items that the condition lets through, each bound while its turn lasts."""
+    """The items for which the condition holds, each bound while it is processed."""
 
     def every(frame: Frame) -> Iterable[Value]:
-        found = items(frame)
-        _allow(frame, node, len(found))
-        for item in found:
+        sequence = items(frame)
+        _allow(frame, node, len(sequence))
+        for item in sequence:
             bind(frame, item)
             yield item
 
@@ -255,20 +254,20 @@ def _transform(
     chosen = _chosen(node, items, bind, condition)
 
     def run(frame: Frame) -> CelMap:
-        made = CelMap()
+        transformed = CelMap()
         for item in chosen(frame):
             value = result(frame)
             try:
                 if node.kind == "map_values":
-                    made.put(item[0], value)
+                    transformed.put(item[0], value)
                     continue
                 charge(frame, 4 * len(value) if type(value) in _MAPS else 1)
                 for key, entry in entries(frame, value):
-                    made.put(key, entry)
+                    transformed.put(key, entry)
             except Failure as failure:
                 failure.blame(node.result or node)
                 raise
-        return made
+        return transformed
 
     return run
 
@@ -277,14 +276,14 @@ def _sort(
     node: syntax.Loop, items: Callable[[Frame], Items], bind: Callable[[Frame, Value], None], key: Closure
 ) -> Closure:
     def run(frame: Frame) -> CelList:
-        found = items(frame)
-        spend(frame, BYTES_OF_AN_ELEMENT * len(found))
+        sequence = items(frame)
+        spend(frame, BYTES_OF_AN_ELEMENT * len(sequence))
         keys: list[Value] = []
-        for item in found:
+        for item in sequence:
             bind(frame, item)
             keys.append(key(frame))
         try:
-            return sort_by(frame, found, keys)
+            return sort_by(frame, sequence, keys)
         except Failure as failure:
             failure.blame(node)
             raise

@@ -1,7 +1,7 @@
 """Closures for comparison, membership and arithmetic.
 
 The common cases (two values of the same plain type, a comparison with a constant) are decided in the closure;
-everything else goes to `comparison` and `arithmetic`, which know all types and all errors.
+everything else is left to `comparison` and `arithmetic`, which handle all types and errors.
 """
 
 import operator
@@ -13,8 +13,8 @@ from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.values import INT_MAX, INT_MIN, Value, type_name
 from perdure.expressions.errors import EvaluationFault, Failure
 
-_EXACT = 2**53  # ints up to here are the same as doubles
-_SHORT = 500  # longer strings take a time to compare that must be paid for
+_EXACT = 2**53  # ints up to this are exact as doubles
+_SHORT = 500  # comparing longer strings takes time that must be paid for
 _ORDERS: dict[str, tuple[Callable[[Value, Value], bool], tuple[int, ...]]] = {
     "<": (operator.lt, (-1,)),
     "<=": (operator.le, (-1, 0)),
@@ -47,14 +47,14 @@ def _equal(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
         return equal_text
 
     def equal(frame: Frame) -> bool:
-        one, other = left(frame), right(frame)
-        kind = type(one)
-        if kind is type(other) and (
-            kind is float or kind is int or kind is bool or (kind is str and len(one) < _SHORT)
+        left_value, right_value = left(frame), right(frame)
+        kind = type(left_value)
+        if kind is type(right_value) and (
+            kind is float or kind is int or kind is bool or (kind is str and len(left_value) < _SHORT)
         ):
-            return bool(one == other)
+            return bool(left_value == right_value)
         try:
-            return comparison.equals(frame, one, other)
+            return comparison.equals(frame, left_value, right_value)
         except Failure as failure:
             failure.blame(node)
             raise
@@ -63,13 +63,13 @@ def _equal(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
 
 
 def _ordered(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
-    test, wanted = _ORDERS[node.operator]
+    test, expected = _ORDERS[node.operator]
 
-    def slow(frame: Frame, one: Value, other: Value) -> bool:
+    def slow(frame: Frame, left_value: Value, right_value: Value) -> bool:
         try:
-            return comparison.compare(frame, one, other) in wanted
+            return comparison.compare(frame, left_value, right_value) in expected
         except EvaluationFault as fault:
-            fault.message = f"no such overload: {type_name(one)} {node.operator} {type_name(other)}"
+            fault.message = f"no such overload: {type_name(left_value)} {node.operator} {type_name(right_value)}"
             fault.blame(node)
             raise
 
@@ -86,11 +86,11 @@ def _ordered(node: syntax.Binary, left: Closure, right: Closure) -> Closure:
         return ordered_number
 
     def ordered(frame: Frame) -> bool:
-        one, other = left(frame), right(frame)
-        kind = type(one)
-        if kind is type(other) and (kind is float or kind is int or (kind is str and len(one) < _SHORT)):
-            return test(one, other)
-        return slow(frame, one, other)
+        left_value, right_value = left(frame), right(frame)
+        kind = type(left_value)
+        if kind is type(right_value) and (kind is float or kind is int or (kind is str and len(left_value) < _SHORT)):
+            return test(left_value, right_value)
+        return slow(frame, left_value, right_value)
 
     return ordered
 
@@ -144,18 +144,18 @@ def _arithmetic(left: Closure, part: syntax.Operand, right: Closure) -> Closure:
     quick = _QUICK.get(part.operator)
 
     def run(frame: Frame) -> Value:
-        one, other = left(frame), right(frame)
+        left_value, right_value = left(frame), right(frame)
         if quick is not None:
-            kind = type(one)
-            if kind is type(other):
+            kind = type(left_value)
+            if kind is type(right_value):
                 if kind is float:
-                    return quick(one, other)
+                    return quick(left_value, right_value)
                 if kind is int:
-                    result = quick(one, other)
+                    result = quick(left_value, right_value)
                     if INT_MIN <= result <= INT_MAX:
                         return result
         try:
-            return operate(frame, one, other)
+            return operate(frame, left_value, right_value)
         except Failure as failure:
             failure.blame(part)
             raise
@@ -180,7 +180,7 @@ def _constant(node: Node) -> Value:
 
 
 def _constant_texts(node: Node) -> frozenset[str] | None:
-    """The short strings of a list literal of nothing else. Only asked for membership: its order is never seen."""
+    """The short strings of a list literal that contains nothing else. For membership only: order does not matter."""
     if not isinstance(node, syntax.ListLiteral):
         return None
     texts = [_constant(element) for optional, element in node.elements if not optional]

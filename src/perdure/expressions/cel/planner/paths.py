@@ -1,7 +1,7 @@
-"""Closures that read variables and reach into them.
+"""Closures that read variables and their members.
 
-Most of what expressions do is to read `a.b.c` from data, so a path of constant keys is one closure.
-It only handles plain data that are there; everything else falls to the general closure, which knows the errors.
+Most expressions read `a.b.c` from data, so a path of constant keys is one closure. It only handles plain data that
+exist; everything else is left to the general closure, which handles the errors.
 """
 
 from perdure.expressions.cel import access
@@ -36,7 +36,7 @@ def local(slot: int) -> Closure:
 
 
 def unknown(message: str, node: Node) -> Closure:
-    """Naming what does not exist is an error when it is evaluated: `&&` and `||` may absorb it."""
+    """An unknown name is an error when it is evaluated: `&&` and `||` may absorb it."""
 
     def fail(frame: Frame) -> Value:
         raise EvaluationFault(message, node)

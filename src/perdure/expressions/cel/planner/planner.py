@@ -1,4 +1,4 @@
-"""Walks the tree once and makes one closure per node."""
+"""Walks the tree once and creates one closure per node."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from perdure.expressions.errors import EvaluationFault, Failure
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to call, and how many local variables its frame must have room for."""
+    """What to call, and how many local variables its frame must have space for."""
 
     run: Closure
     locals: int
@@ -44,7 +44,7 @@ class _Planner:
                 return paths.has(self.plan(node.operand), node.field, node)
             case syntax.Index():
                 return self._index(node)
-            case syntax.Call():
+            case syntax.CallExpression():
                 return self._call(node)
             case syntax.Unary(operator="!"):
                 return logic.negate(self.plan(node.operand), node.operand)
@@ -87,7 +87,7 @@ class _Planner:
         return self._root_path(node, path, absolute=absolute)
 
     def _root_path(self, node: Node, path: tuple[str, ...], *, absolute: bool) -> Closure:
-        """A variable in scope, else the name of a type, else an error to come."""
+        """A variable in scope, else the name of a type, else an error at evaluation."""
         named = self._scope.find(path, absolute=absolute)
         dotted = ".".join(path)
         if dotted in _TYPES and (named is None or self._scope.names is None):
@@ -118,7 +118,7 @@ class _Planner:
     def _index(self, node: syntax.Index) -> Closure:
         return paths.index(self.plan(node.operand), self.plan(node.key), optional=node.optional, node=node)
 
-    def _call(self, node: syntax.Call) -> Closure:
+    def _call(self, node: syntax.CallExpression) -> Closure:
         args = [self.plan(argument) for argument in node.args]
         name = node.function
         if node.target is not None:
@@ -132,7 +132,7 @@ class _Planner:
             return paths.unknown(f"there is no function `{name}`", node)
         return calls.call(node, name, function, args, is_method=False)
 
-    def _method(self, node: syntax.Call, args: list[Closure]) -> Closure:
+    def _method(self, node: syntax.CallExpression, args: list[Closure]) -> Closure:
         assert node.target is not None
         if node.function == "matches" and len(args) == 1:
             return self._matches(node, self.plan(node.target), node.args[0], args[0])
@@ -141,7 +141,7 @@ class _Planner:
             return paths.unknown(f"there is no method `{node.function}`", node)
         return calls.call(node, node.function, function, [self.plan(node.target), *args], is_method=True)
 
-    def _matches(self, node: syntax.Call, text: Closure, pattern: Node, planned: Closure) -> Closure:
+    def _matches(self, node: syntax.CallExpression, text: Closure, pattern: Node, planned: Closure) -> Closure:
         if isinstance(pattern, syntax.Literal) and type(pattern.value) is str:
             return calls.match_constant(node, text, pattern.value)
         (slot,) = self._new_slots(1)
@@ -163,14 +163,14 @@ class _Planner:
 
         def build(frame: Frame) -> CelList:
             spend(frame, size)
-            made = CelList()
+            result = CelList()
             for optional, part, element in planned:
                 value = part(frame)
                 if not optional:
-                    made.append(value)
+                    result.append(value)
                 elif _require_optional(value, element).has_value:
-                    made.append(value.value)
-            return made
+                    result.append(value.value)
+            return result
 
         return build
 
@@ -181,19 +181,19 @@ class _Planner:
 
         def build(frame: Frame) -> CelMap:
             spend(frame, size)
-            made = CelMap()
-            for optional, plan_key, plan_value, shown in planned:
+            result = CelMap()
+            for optional, plan_key, plan_value, key_node in planned:
                 key, value = plan_key(frame), plan_value(frame)
                 if optional:
-                    if not _require_optional(value, shown).has_value:
+                    if not _require_optional(value, key_node).has_value:
                         continue
                     value = value.value
                 try:
-                    made.put(key, value)
+                    result.put(key, value)
                 except Failure as failure:
                     failure.blame(node)
                     raise
-            return made
+            return result
 
         return build
 
@@ -234,7 +234,7 @@ class _Planner:
 
     @contextmanager
     def _binding(self, names: tuple[str, ...]) -> Iterator[tuple[int, ...]]:
-        """Give each name a slot of its own for as long as its scope is planned."""
+        """Give each name a slot of its own while its scope is planned."""
         outer = self._bound
         slots = self._new_slots(len(names))
         self._bound = {**outer, **dict(zip(names, slots, strict=True))}
@@ -252,7 +252,7 @@ _BYTES_OF_A_LIST, _BYTES_OF_A_MAP, _BYTES_OF_A_MEMBER = 72, 168, 48
 
 
 def _outward(node: Node, selections: int) -> Node:
-    """The part of a path that is left without its last selections."""
+    """The part of a path without its last selections."""
     for _ in range(selections):
         assert isinstance(node, syntax.Select)
         node = node.operand

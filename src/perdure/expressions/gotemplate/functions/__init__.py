@@ -1,4 +1,7 @@
-"""The functions templates may call, one file per family, gathered into two libraries (STY-201 to STY-203)."""
+"""The functions that templates may call, one file per family, combined into two libraries (STY-201 to STY-203).
+
+`and`, `or` and other syntax are in the planner.
+"""
 
 from perdure.expressions.gotemplate.functions import (
     ambient,
@@ -30,8 +33,8 @@ _FAMILIES = (
     releases,
     strings,
     types,
-    builtins,  # after `lists`: `slice` serves texts too
-    story,  # last: `len` knows nil and storage
+    builtins,  # after `lists`: `slice` also handles texts
+    story,  # last: `len` handles nil and stored values
 )
 _REPEATABLE = {name: function for family in _FAMILIES for name, function in family.FUNCTIONS.items()}
 

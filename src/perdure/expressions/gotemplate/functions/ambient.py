@@ -1,4 +1,7 @@
-"""The functions whose answer is not in the data: the time and chance (STY-202). Absent where templates must repeat."""
+"""The functions whose result is not in the data: the time and random numbers (STY-202).
+
+They are absent where templates must be repeatable.
+"""
 
 from string import ascii_letters, digits
 

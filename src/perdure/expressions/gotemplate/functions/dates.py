@@ -1,18 +1,17 @@
-"""Moments and spans of time, written and read. What the time is now is not known here."""
+"""Instants and durations, formatted and parsed. The current time is not known here."""
 
 from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.durations import SECOND, format_duration, parse_duration, round_duration
 from perdure.expressions.gotemplate.functions.library import ANY, MOMENT, SLOW, TEXT, takes
-from perdure.expressions.gotemplate.functions.numbers import to_int64
 from perdure.expressions.gotemplate.instants import ZERO, BadInstant, GoTime, find_zone
 from perdure.expressions.gotemplate.layouts import format_moment, parse_moment
-from perdure.expressions.gotemplate.values import Value, describe, is_number
+from perdure.expressions.gotemplate.values import Value, describe, is_number, to_int64
 
 _HTML = "2006-01-02"
 
 
 def date(layout: str, when: Value, zone: str = "UTC") -> str:
-    """`when` is a time or seconds since the epoch. Sprig takes anything else for now; here it is an error."""
+    """`when` is a time or seconds since the epoch. Sprig treats anything else as now; here it is an error."""
     if is_number(when) and abs(when) < 10**12:
         when = GoTime(int(when) * SECOND)
     if not isinstance(when, GoTime):

@@ -1,13 +1,8 @@
-"""What to use when there is nothing: emptiness, defaults, choices, and giving up."""
+"""Emptiness, defaults, choices, and explicit failure."""
 
 from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.functions.library import ANY, BOOLEAN, TEXT, takes
-from perdure.expressions.gotemplate.values import Value, is_true
-
-
-def is_empty(value: Value) -> bool:
-    """nil, false, zero, and texts, lists and maps without content."""
-    return not is_true(value)
+from perdure.expressions.gotemplate.values import Value, is_empty
 
 
 def use_default(default: Value, *values: Value) -> Value:

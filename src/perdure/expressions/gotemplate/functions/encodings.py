@@ -7,9 +7,10 @@ import zlib
 
 from perdure.expressions import json_decoding
 from perdure.expressions.errors import EvaluationFault
+from perdure.expressions.gotemplate.errors import NotJson
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.functions.library import ANY, TEXT, takes, takes_frame
-from perdure.expressions.gotemplate.json_text import NotJson, decode, encode
+from perdure.expressions.gotemplate.json_text import decode, encode
 from perdure.expressions.gotemplate.values import Value
 
 

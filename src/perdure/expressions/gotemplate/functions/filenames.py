@@ -1,4 +1,4 @@
-"""Slash-separated paths as texts. No file system is asked."""
+"""Slash-separated paths as texts. No file system is used."""
 
 from perdure.expressions.gotemplate.functions.library import TEXT, takes
 

@@ -1,22 +1,22 @@
-"""Capital and small letters one by one, as Go has them: a letter stays one letter (`ß` has no capital)."""
+"""Upper and lower case of single characters, as in Go: a character stays one character (`ß` has no upper case)."""
 
-_SMALL = {"\u0130": "i"}  # the only letter whose small form is written with two
+_SMALL = {"\u0130": "i"}  # the only character whose lower case has two characters
 
 
-def to_upper(letter: str) -> str:
-    for capital in (letter.upper(), letter.title()):
+def to_upper(character: str) -> str:
+    for capital in (character.upper(), character.title()):
         if len(capital) == 1:
             return capital
-    return letter
+    return character
 
 
-def to_lower(letter: str) -> str:
-    return _SMALL.get(letter) or letter.lower()
+def to_lower(character: str) -> str:
+    return _SMALL.get(character) or character.lower()
 
 
-def to_title(letter: str) -> str:
-    capital = letter.title()
-    return capital if len(capital) == 1 else to_upper(letter)
+def to_title(character: str) -> str:
+    capital = character.title()
+    return capital if len(capital) == 1 else to_upper(character)
 
 
 def upper(text: str) -> str:

@@ -1,7 +1,7 @@
-"""How a function is declared and called: which types it takes, and what it is told besides its arguments.
+"""How a function is declared and called: which types it takes, and what it gets besides its arguments.
 
-A function gets plain Python values of the types it asked for. Storage references never reach one unnoticed
-(STY-203), and both what it reads and what it makes is paid for.
+A function gets plain Python values of the types it declared. Storage references never reach one unnoticed (STY-203),
+and both what it reads and what it creates is paid for.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +11,15 @@ from types import MappingProxyType
 import msgspec
 
 from perdure.expressions.errors import EvaluationFault
+from perdure.expressions.gotemplate.errors import NotJson
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.instants import BadInstant, GoTime
-from perdure.expressions.gotemplate.json_text import NotJson
 from perdure.expressions.gotemplate.literals import INT_MAX, INT_MIN
 from perdure.expressions.gotemplate.values import Value, describe, require_present
 from perdure.expressions.gotemplate.versions import BadVersion
 
 USUAL, SLOW = 3, 40  # steps for a call, besides what is paid by size
-SHORT_CIRCUIT = frozenset({"and", "or"})  # these see expressions, not values: the planner's business
+SHORT_CIRCUIT = frozenset({"and", "or"})  # these get expressions, not values: handled by the planner
 
 
 class ArgumentKind(msgspec.Struct, frozen=True):
@@ -47,19 +47,19 @@ class Function(msgspec.Struct, frozen=True):
     wants_frame: bool = False
     takes_references: bool = False
     price: int = USUAL
-    by_letter: bool = False  # looks at each character by itself, which costs a step
+    by_letter: bool = False  # looks at each character separately, which costs a step
 
     def call(self, frame: Frame, arguments: list[Value]) -> Value:
         self._check(arguments)
         budget = frame.budget
-        read = 0
+        size = 0
         for argument in arguments:
             if type(argument) is str:
-                read += len(argument)
+                size += len(argument)
             elif type(argument) is list or type(argument) is dict:
                 budget.charge_elements(len(argument))
-        budget.charge(self.price + read if self.by_letter else self.price)
-        budget.charge_text(read)
+        budget.charge(self.price + size if self.by_letter else self.price)
+        budget.charge_text(size)
         try:
             result = self.run(frame, *arguments) if self.wants_frame else self.run(*arguments)
         except (BadInstant, BadVersion, NotJson) as problem:
@@ -101,13 +101,13 @@ def takes_letters(run: Callable[..., Value]) -> Function:
 
 
 def takes_frame(run: Callable[..., Value], *kinds: ArgumentKind, rest: ArgumentKind | None = None) -> Function:
-    """For a function that pays for its work itself, or needs to know the time."""
+    """For a function that pays for its work itself, or needs the time."""
     return Function(run, kinds, rest, wants_frame=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Library:
-    """The functions of one kind of template, and the ones it is told it may not use, with the reason."""
+    """The functions of one kind of template, and those it may not use, with the reason."""
 
     functions: Mapping[str, Function]
     denied: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -119,5 +119,7 @@ class Library:
         return self.denied.get(name) or f"function {name!r} is not defined{self._guess(name)}"
 
     def _guess(self, name: str) -> str:
-        close: Sequence[str] = [known for known in self.functions if known.lower() == name.lower().replace("_", "")]
+        close: Sequence[str] = [
+            candidate for candidate in self.functions if candidate.lower() == name.lower().replace("_", "")
+        ]
         return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,18 +1,17 @@
-"""Lists, and texts taken apart into them. Nothing is changed in place: every function gives a new list."""
+"""Lists, and texts split into lists. Nothing is changed in place: every function returns a new list."""
 
 from perdure.expressions import bounded_calls
 from perdure.expressions.errors import EvaluationFault
+from perdure.expressions.gotemplate.access import slice_value
 from perdure.expressions.gotemplate.comparison import are_deeply_equal
 from perdure.expressions.gotemplate.formatting import TextBuilder, format_value
 from perdure.expressions.gotemplate.frame import Frame
-from perdure.expressions.gotemplate.functions.builtins import slice_value
-from perdure.expressions.gotemplate.functions.defaults import is_empty
 from perdure.expressions.gotemplate.functions.library import ANY, INTEGER, LIST, TEXT, takes, takes_frame
-from perdure.expressions.gotemplate.values import Value, describe, require_present
+from perdure.expressions.gotemplate.values import Value, describe, is_empty, require_present
 
 
 def to_texts(frame: Frame, value: Value) -> list[str]:
-    """The elements as texts, without nils; what is no list is a list of one."""
+    """The elements as texts, without nils; anything but a list is treated as a list of one."""
     if value is None:
         return []
     elements = value if type(value) is list else [value]
@@ -28,12 +27,12 @@ def join(frame: Frame, separator: str, value: Value) -> str:
 
 
 def numbered(parts: list[str]) -> dict[str, str]:
-    """`_0`, `_1`, …, so that a template can say `._0`."""
+    """`_0`, `_1`, …, so that a template can use `._0`."""
     return {f"_{at}": part for at, part in enumerate(parts)}
 
 
 def split_list(frame: Frame, separator: str, text: str, limit: int = -1) -> list[str]:
-    """Cut at most `limit` times, if it is not negative. Every part is paid for before it is cut off."""
+    """Split at most `limit` times, if it is not negative. Every part is paid for before it is created."""
     if separator:
         return bounded_calls.split(text, separator, limit, frame.budget.charge_elements)
     frame.budget.charge_elements(len(text))
@@ -54,11 +53,11 @@ def sort_texts(frame: Frame, value: Value) -> list[str]:
 
 
 def unique(frame: Frame, values: list[Value]) -> list[Value]:
-    kept: list[Value] = []
+    result: list[Value] = []
     for value in values:
-        if not contains(frame, value, kept):
-            kept.append(value)
-    return kept
+        if not contains(frame, value, result):
+            result.append(value)
+    return result
 
 
 def without(frame: Frame, values: list[Value], *omitted: Value) -> list[Value]:
@@ -69,7 +68,7 @@ def contains(frame: Frame, needle: Value, haystack: Value) -> bool:
     if haystack is None:
         return False
     if type(haystack) is not list:
-        raise EvaluationFault(f"{describe(haystack)} has no elements to look through")
+        raise EvaluationFault(f"{describe(haystack)} has no elements to search")
     return any(are_deeply_equal(needle, element, frame.budget) for element in haystack)
 
 

@@ -1,4 +1,4 @@
-"""Maps. Keys come in order, so that every process gives the same answer."""
+"""Maps. Keys are in order, so that every process gives the same result."""
 
 from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.formatting import format_value
@@ -8,7 +8,7 @@ from perdure.expressions.gotemplate.values import Value, describe, require_prese
 
 
 def make_map(frame: Frame, *pairs: Value) -> dict[str, Value]:
-    """From keys and values in turn; a last key without a value gets an empty text."""
+    """From alternating keys and values; a last key without a value gets an empty text."""
     keys = (format_value(key, frame.budget) for key in pairs[::2])
     values = [*pairs[1::2], ""]
     return dict(zip(keys, values, strict=False))

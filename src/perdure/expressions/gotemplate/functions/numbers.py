@@ -1,6 +1,6 @@
-"""Arithmetic. Whole numbers wrap at 64 bits, decimal fractions are added as people add them: 0.1 + 0.2 is 0.3.
+"""Arithmetic. Integers wrap at 64 bits, decimal fractions are added exactly: 0.1 + 0.2 is 0.3.
 
-What is no number counts as 0, as in Sprig.
+Anything that is not a number counts as 0, as in Sprig.
 """
 
 import re
@@ -12,42 +12,18 @@ from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.formatting import format_scalar
 from perdure.expressions.gotemplate.functions.library import ANY, INTEGER, SLOW, TEXT, takes
 from perdure.expressions.gotemplate.literals import INT_MAX, INT_MIN
-from perdure.expressions.gotemplate.values import Value, float_to_int, wrap_int64
+from perdure.expressions.gotemplate.values import LONGEST_NUMBER, Value, to_int64, wrap_int64
 from perdure.kernel.lazy_regex import lazy_regex
 
-_WHOLE = lazy_regex(r"([+-]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]*|[1-9][0-9]*)(?:\.0*)?")
 _DECIMAL = lazy_regex(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
-_LONGEST = 400  # characters of a number
 _PRECISE = Context(prec=800)
 _QUOTIENT_PLACES = Decimal(1).scaleb(-16)
-
-
-def to_int64(value: Value) -> int:
-    if value is True or value is False:
-        return int(value)
-    if type(value) is int:
-        return value
-    if type(value) is float:
-        return float_to_int(value)
-    return _read_whole(value) if type(value) is str else 0
-
-
-def _read_whole(text: str) -> int:
-    match = _WHOLE.fullmatch(text) if len(text) <= _LONGEST else None
-    if match is None:
-        return 0
-    digits = match[2].lower()
-    if len(digits) > 1 and digits[0] == "0" and digits[1] not in "xbo":
-        digits = "0o" + digits[1:]
-    number = int(digits, 0) if digits != "0o" else 0
-    number = -number if match[1] == "-" else number
-    return number if INT_MIN <= number <= INT_MAX else 0
 
 
 def to_float64(value: Value) -> float:
     if type(value) in (bool, int, float):
         return float(value) if not isinstance(value, int) or abs(value) < 2**1000 else 0.0
-    if type(value) is str and len(value) <= _LONGEST and _DECIMAL.fullmatch(value):
+    if type(value) is str and len(value) <= LONGEST_NUMBER and _DECIMAL.fullmatch(value):
         number = float(value)
         return number if isfinite(number) else 0.0
     return 0.0
@@ -121,7 +97,7 @@ def _whole(rounding: Callable[[float], int], value: Value) -> float:
 
 
 def round_to(value: Value, places: int, *from_half: Value) -> float:
-    """To so many decimal places; `from_half` is the fraction from which a digit is rounded up."""
+    """To this many decimal places; `from_half` is the fraction from which a digit is rounded up."""
     number = to_float64(value)
     if not -300 <= places <= 300:
         raise EvaluationFault("the number of places must be between -300 and 300")

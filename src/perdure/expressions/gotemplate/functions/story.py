@@ -1,4 +1,4 @@
-"""The functions a Story adds to Go's and Sprig's (STY-203). They know that a value may lie in storage."""
+"""The functions that a Story adds to Go's and Sprig's (STY-203). They handle values in storage."""
 
 import hashlib
 

@@ -20,13 +20,13 @@ _HALVES = re.compile("[\udc80-\udcff]")
 
 
 def abbreviate(width: int, text: str) -> str:
-    return text if width < 4 else _written(_abbreviate(_bytes(text), 0, width))
+    return text if width < 4 else _replace_invalid(_abbreviate(_bytes(text), 0, width))
 
 
 def abbreviate_both(left: int, width: int, text: str) -> str:
     if width < 4 or (left > 0 and width < 7):
         return text
-    return _written(_abbreviate(_bytes(text), left, width))
+    return _replace_invalid(_abbreviate(_bytes(text), left, width))
 
 
 def _abbreviate(text: bytes, offset: int, width: int) -> bytes:
@@ -42,34 +42,34 @@ def _abbreviate(text: bytes, offset: int, width: int) -> bytes:
 
 def truncate(count: int, text: str) -> str:
     """The first `count` bytes, or the last ones when it is negative."""
-    whole = _bytes(text)
+    data = _bytes(text)
     if count >= 0:
-        return _written(whole[:count])
-    return _written(whole[count:]) if len(whole) + count > 0 else text
+        return _replace_invalid(data[:count])
+    return _replace_invalid(data[count:]) if len(data) + count > 0 else text
 
 
 def substring(start: int, end: int, text: str) -> str:
-    whole = _bytes(text)
+    data = _bytes(text)
     if start < 0:
         start = 0
-    elif end < 0 or end > len(whole):
-        end = len(whole)
-    if not 0 <= start <= end <= len(whole):
-        raise EvaluationFault(f"there is no part from {start} to {end} of {len(whole)} bytes")
-    return _written(whole[start:end])
+    elif end < 0 or end > len(data):
+        end = len(data)
+    if not 0 <= start <= end <= len(data):
+        raise EvaluationFault(f"there is no part from {start} to {end} of {len(data)} bytes")
+    return _replace_invalid(data[start:end])
 
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _written(text: bytes) -> str:
-    """As Go writes what may be half a character: each byte that belongs to none is U+FFFD."""
+def _replace_invalid(text: bytes) -> str:
+    """Like Go for incomplete characters: each byte that belongs to none is U+FFFD."""
     return _HALVES.sub("\ufffd", text.decode("utf-8", "surrogateescape"))
 
 
 def title(text: str) -> str:
-    """Every word begins with a capital."""
+    """Every word begins with an upper-case letter."""
     return "".join(to_title(char) if at == 0 or _separates(text[at - 1]) else char for at, char in enumerate(text))
 
 
@@ -88,36 +88,36 @@ def initials(text: str) -> str:
 
 
 def wrap(frame: Frame, width: int, text: str) -> str:
-    """At spaces; a longer word sticks out."""
+    """At spaces; a longer word exceeds the width."""
     return _wrap(frame.budget, text, max(width, 1), "\n", breaks_words=False)
 
 
 def wrap_with(frame: Frame, width: int, separator: str, text: str) -> str:
-    """At spaces, with a separator of one's own; a longer word is broken."""
+    """At spaces, with a custom separator; a longer word is broken."""
     return _wrap(frame.budget, text, max(width, 1), separator or "\n", breaks_words=True)
 
 
 def _wrap(budget: Budget, text: str, width: int, separator: str, *, breaks_words: bool) -> str:
-    whole, joint = _bytes(text), _bytes(separator)
+    data, joint = _bytes(text), _bytes(separator)
     lines: list[bytes] = []
     at = 0
-    while len(whole) - at > width:
-        if whole[at] == _SPACE:
+    while len(data) - at > width:
+        if data[at] == _SPACE:
             at += 1
             continue
-        space = whole.rfind(b" ", at, at + width + 1)
+        space = data.rfind(b" ", at, at + width + 1)
         if space < 0 and breaks_words:
-            _add(lines, budget, whole[at : at + width] + joint)
+            _add(lines, budget, data[at : at + width] + joint)
             at += width
             continue
         if space < 0:
-            space = whole.find(b" ", at + width)
+            space = data.find(b" ", at + width)
         if space < 0:
             break
-        _add(lines, budget, whole[at:space] + joint)
+        _add(lines, budget, data[at:space] + joint)
         at = space + 1
-    _add(lines, budget, whole[at:])
-    return _written(b"".join(lines))
+    _add(lines, budget, data[at:])
+    return _replace_invalid(b"".join(lines))
 
 
 def _add(lines: list[bytes], budget: Budget, line: bytes) -> None:
@@ -151,7 +151,7 @@ def concatenate(frame: Frame, *values: Value) -> str:
 
 
 def trim_all(frame: Frame, characters: str, text: str) -> str:
-    """Each character at the edges is looked up among those to be taken off."""
+    """Each character at the edges is looked up among those to be removed."""
     frame.budget.charge(len(text) * len(characters) // 256)
     return bounded_calls.strip(text, characters)
 

@@ -1,4 +1,4 @@
-"""Questions about types, in Go's words, and structural equality."""
+"""Tests of types, with Go's names for them, and structural equality."""
 
 from perdure.expressions.gotemplate.comparison import are_deeply_equal
 from perdure.expressions.gotemplate.functions.library import ANY, TEXT, takes, takes_frame

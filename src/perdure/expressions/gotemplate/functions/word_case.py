@@ -1,4 +1,4 @@
-"""Words joined in other ways: snake_case, kebab-case, CamelCase. Spaces, `_` and `-` are what joins words."""
+"""Words joined in other ways: snake_case, kebab-case, CamelCase. Spaces, `_` and `-` separate words."""
 
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ def join_words(text: str, joint: str) -> str:
 
 
 def _begins_a_word(text: str, at: int) -> bool:
-    """A capital after a small letter or digit does, and so does the last of several capitals before a small letter."""
+    """An upper-case letter after a lower-case one or a digit does, and the last of several before a lower-case one."""
     if at == 0 or not text[at].isupper():
         return False
     before = text[at - 1]
@@ -23,10 +23,10 @@ def _begins_a_word(text: str, at: int) -> bool:
 
 
 def camel_case(text: str) -> str:
-    """Every word begins with a capital; in a row of capitals only the first stays one."""
+    """Every word begins with an upper-case letter; in a row of upper-case letters only the first stays one."""
     bare = text.lstrip("_- ")
-    words = "".join(_capitalize(word) for word in _JOINTS.split(bare))
-    return text[: len(text) - len(bare)] + words
+    joined = "".join(_capitalize(word) for word in _JOINTS.split(bare))
+    return text[: len(text) - len(bare)] + joined
 
 
 def _capitalize(word: str) -> str:

@@ -24,8 +24,8 @@ async def request_credential(
 ) -> Any:
     """The answer's body. `auth` is `{type: bearer | basic | api_key, …}`. Raises `EnvelopeError`."""
     sent = {str(name): str(value) for name, value in _map(entry, "headers", headers).items()}
-    asked = dict(_map(entry, "params", params))
-    credential = Bearer(token) if token is not None else _credential(auth, sent, asked)
+    query = dict(_map(entry, "params", params))
+    credential = Bearer(token) if token is not None else _credential(auth, sent, query)
     kind = next((value for name, value in sent.items() if name.lower() == "content-type"), "")
     content: dict[str, Any] = {}
     if isinstance(data, str):
@@ -35,7 +35,7 @@ async def request_credential(
     elif data is not None:
         content["json"] = data
     try:
-        answer = await fetch(url, method, sent, asked or None, auth=credential, **content)
+        answer = await fetch(url, method, sent, query or None, auth=credential, **content)
     except ProviderFailure as failure:
         reason = _reason(failure.details)
         raise EnvelopeError(
@@ -48,9 +48,9 @@ async def request_credential(
     return answer["body"]
 
 
-def _map(entry: str, what: str, value: Any) -> Mapping[str, Any]:
+def _map(entry: str, field: str, value: Any) -> Mapping[str, Any]:
     if value is not None and not isinstance(value, Mapping):
-        raise EnvelopeError("auth", f"{entry}: `{what}` must be a map")
+        raise EnvelopeError("auth", f"{entry}: `{field}` must be a map")
     return value or {}
 
 

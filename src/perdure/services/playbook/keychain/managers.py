@@ -106,7 +106,7 @@ async def secret_manager(name: str, fields: EntryFields, host: HostSecrets) -> R
     if not isinstance(secrets, Mapping):
         raise EnvelopeError("auth", f"{name}: `map` must be a map of names to secrets")
     return ResolvedSecret(
-        {str(member): await _read(name, where, fields, host) for member, where in secrets.items()}, all_secret=True
+        {str(member): await _read(name, secret, fields, host) for member, secret in secrets.items()}, all_secret=True
     )
 
 
@@ -115,15 +115,15 @@ async def secrets(name: str, fields: EntryFields, host: HostSecrets) -> Resolved
     if fields.values.get("map") is not None:
         return await secret_manager(name, fields, host)
     names = (fields.values.get(field) for field in ("key", "secret_name", "path", "name"))
-    where = next((name for name in names if name), None)
-    return ResolvedSecret(await _read(name, where, fields, host), all_secret=True)
+    secret = next((name for name in names if name), None)
+    return ResolvedSecret(await _read(name, secret, fields, host), all_secret=True)
 
 
-async def _read(entry: str, where: Any, fields: EntryFields, host: HostSecrets) -> str:
-    if not isinstance(where, str) or not where:
-        raise EnvelopeError("auth", f"{entry}: the name of a secret must be a text, not {type(where).__name__}")
+async def _read(entry: str, secret: Any, fields: EntryFields, host: HostSecrets) -> str:
+    if not isinstance(secret, str) or not secret:
+        raise EnvelopeError("auth", f"{entry}: the name of a secret must be a text, not {type(secret).__name__}")
     manager = str(fields.values.get("provider") or "env")
-    read = MANAGERS.get(manager)
-    if read is None:
+    manager_function = MANAGERS.get(manager)
+    if manager_function is None:
         raise EnvelopeError("auth", f"{entry}: there is no secret manager {manager!r}; there are {', '.join(MANAGERS)}")
-    return await read(ManagerRequest(entry, where, fields, host))
+    return await manager_function(ManagerRequest(entry, secret, fields, host))

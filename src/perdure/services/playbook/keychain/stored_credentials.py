@@ -46,11 +46,11 @@ async def api_key(name: str, fields: EntryFields, host: HostSecrets) -> Resolved
 
 async def connection(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     """The members as written, over those of the stored credential that is named, or called like the entry."""
-    own = {field: value for field, value in fields.values.items() if field not in (*REFERENCES, "auth")}
+    members = {field: value for field, value in fields.values.items() if field not in (*REFERENCES, "auth")}
     credential = _stored(name, fields, host)
-    if credential is None and not own:
+    if credential is None and not members:
         raise _unknown(name, _reference(name, fields))
-    return ResolvedSecret({**(credential or {}), **own}, kind="postgres_credential")
+    return ResolvedSecret({**(credential or {}), **members}, kind="postgres_credential")
 
 
 async def reference(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:

@@ -11,7 +11,7 @@ from perdure.services.playbook.keychain.host import HostSecrets
 
 async def oauth2(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     """The whole answer, with the token also as `access_token`, whatever the server calls it."""
-    answer = await _ask(name, fields, "POST", as_form=True)
+    answer = await _request_token(name, fields, "POST", as_form=True)
     field = str(fields.values.get("token_field") or "access_token")
     token = _member(answer, field)
     if not isinstance(token, str) or not token:
@@ -21,7 +21,7 @@ async def oauth2(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedS
 
 async def http(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
     """The answer's body; if it is not a map, it becomes the member `value`."""
-    answer = await _ask(name, fields, "GET", as_form=False)
+    answer = await _request_token(name, fields, "GET", as_form=False)
     value = dict(answer) if isinstance(answer, Mapping) else {"value": answer}
     field = fields.values.get("token_field")
     if field is not None:
@@ -32,7 +32,7 @@ async def http(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSec
     return ResolvedSecret(value, _lifetime(value, fields))
 
 
-async def _ask(name: str, fields: EntryFields, method: str, *, as_form: bool) -> Any:
+async def _request_token(name: str, fields: EntryFields, method: str, *, as_form: bool) -> Any:
     values = fields.values
     url = values.get("endpoint") or values.get("url")
     if not isinstance(url, str) or not url:

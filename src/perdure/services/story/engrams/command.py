@@ -12,24 +12,26 @@ from perdure.providers.registry import Provider
 from perdure.services.story.engrams.external import filled_texts, output_of, report_stderr, task_document
 from perdure.services.story.engrams.failure import EngramError
 
-_SIGNALLED = 128  # by convention of shells: added to the number of the signal
+_SIGNALLED = 128  # shell convention: the exit code is 128 plus the signal number
 
 
 async def command(context: TaskContext, run: dict[str, Any], **task: Any) -> dict[str, Any]:
-    """Execute `run.argv` (a list, or one text for the shell), in `run.cwd`, with `run.env` added to the environment."""
+    """Execute `run.argv` (a list, or a string for the shell) in `run.cwd`, with `run.env` added to the environment."""
     argv = run.get("argv")
     if not argv:
-        raise EngramError("the template names no command", type="initialization_error")
-    fed = jsontext.encode(task_document(context, task))
-    given = filled_texts(context, task, run.get("env"))
+        raise EngramError("the template does not name a command", type="initialization_error")
+    stdin = jsontext.encode(task_document(context, task))
+    variables = filled_texts(context, task, run.get("env"))
     try:
         with _words(argv, context) as words:
-            ended = await Command("Engram", words, environment(given, context), stdin=fed, cwd=run.get("cwd")).run()
+            result = await Command(
+                "Engram", words, environment(variables, context), stdin=stdin, cwd=run.get("cwd")
+            ).run()
     except ProviderFailure as failure:
         raise EngramError(failure.message, type="initialization_error", exit_code=127) from None
-    await report_stderr(context, ended.output())
-    code = ended.exit_code if ended.exit_code >= 0 else _SIGNALLED - ended.exit_code
-    return output_of(code, ended.output())
+    await report_stderr(context, result.output())
+    code = result.exit_code if result.exit_code >= 0 else _SIGNALLED - result.exit_code
+    return output_of(code, result.output())
 
 
 @contextmanager

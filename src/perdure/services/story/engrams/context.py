@@ -1,7 +1,7 @@
-"""What an Engram may ask of its step: the task context, in the words of Stories.
+"""The context of an Engram: the task context in Story's terms.
 
-Of a coroutine function the calls that reach the run (`effect_once`, `record_effect`, `emit_signal`, `replay_signals`)
-are awaited; a plain function has their answers at once.
+In a coroutine function, the calls that reach the run (`effect_once`, `record_effect`, `emit_signal`,
+`replay_signals`) must be awaited; in a plain function they return their results directly.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class EngramContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The step's key: the same over attempts, restarts and redeliveries."""
+        """The step's key: the same for all attempts, restarts and redeliveries."""
         return str(self._task.get("idempotencyKey") or self._inner.idempotency_key)
 
     @property
@@ -67,16 +67,16 @@ class EngramContext:
 
     @property
     def cancelled(self) -> bool:
-        """True once the step should stop; look at it between pieces of long work."""
+        """True once the step should stop; check it between pieces of long work."""
         return self._inner.cancelled
 
     def wait_cancelled(self) -> Any:
-        """Of a coroutine function: returns when the step should stop."""
-        assert isinstance(self._inner, TaskContext), "a plain function looks at `cancelled`"
+        """For coroutine functions: returns when the step should stop."""
+        assert isinstance(self._inner, TaskContext), "a plain function must check `cancelled`"
         return self._inner.wait_cancelled()
 
     def log(self, message: str, level: str = "info", **fields: Any) -> None:
-        """Say something to whoever looks: it goes to the worker's log, and is kept with the run (STY-263)."""
+        """Log a message: it goes to the worker's log and is stored with the run (STY-263)."""
         self._inner.log(message, level, **fields)
         self.logbook.add(str(message), level, fields)
 
@@ -84,36 +84,42 @@ class EngramContext:
         self._inner.heartbeat(detail)
 
     def effect_once(self, key: str, effect: Any) -> Any:
-        """Perform `effect` unless it was recorded before; either way the answer is its result (STY-167)."""
+        """Perform `effect` unless it was recorded before; either way, return its result (STY-167)."""
         return self._inner.effect_once(key, effect)
 
     def record_effect(self, key: str, status: str = "succeeded", details: Any = None) -> Any:
-        """Add a line to the step's list of effects; a key that stands there is not added again (STY-164)."""
-        said = {"key": key, "status": status, "details": details}
-        return self._inner.report({"effect": said})
+        """Add an entry to the step's list of effects; a key that is already listed is not added again (STY-164)."""
+        entry = {"key": key, "status": status, "details": details}
+        return self._inner.report({"effect": entry})
 
     def emit_signal(self, key: str, value: Any = None) -> Any:
         return self._inner.emit_signal(key, value)
 
     def replay_signals(self, since: int = 0, step: str | None = None) -> Any:
-        """Signals of a step (this one, unless another is named) with a number above `since`, oldest first.
+        """Signals of a step (default: this one) with a number above `since`, oldest first.
 
-        `{"events": [{"seq", "key", "emittedAt", "payload"}, …], "firstRetainedSeq": n}`: those before are gone.
+        `{"events": [{"seq", "key", "emittedAt", "payload"}, …], "firstRetainedSeq": n}`: earlier ones are no longer
+        kept.
         """
         return self._inner.report({"replaySignals": {"step": step or self.step, "sinceSeq": since}})
 
     def store(self, key: str, value: Any) -> dict[str, str]:
-        """Keep a large value in the storage that workers share; give the reference to it instead of the value.
+        """Store a large value in the storage that workers share; return a reference to use in place of the value.
 
-        As in any result, secrets of the run are masked in it.
+        As in any result, the run's secrets are masked in it.
         """
         settings, family = self._task.get("storage") or {}, family_of(self._inner.run)
         hidden = self._inner.secrets.redact(jsontext.decode(jsontext.encode(value)))
         return storage.put(settings, self.namespace, family, self.step_run, key, hidden)
 
     def load(self, reference: Mapping[str, Any]) -> Any:
-        """What a storage reference stands for; those in `inputs` are filled in already."""
+        """The value of a storage reference; those in `inputs` are already resolved."""
         return storage.get(reference, families_of(self._task, self._inner.run))
 
-    def _about(self, what: str, member: str) -> Any:
-        return (self._task.get(what) or {}).get(member, "")
+    async def report_log(self) -> None:
+        """Report what was logged to the run."""
+        assert isinstance(self._inner, TaskContext)
+        await self.logbook.report(self._inner)
+
+    def _about(self, section: str, member: str) -> Any:
+        return (self._task.get(section) or {}).get(member, "")

@@ -31,22 +31,22 @@ async def endpoint(context: TaskContext, run: dict[str, Any], **task: Any) -> di
     except ProviderFailure as failure:
         raise EngramError(failure.message, retryable=failure.retryable, code=failure.code) from None
     status, body = answer["status"], answer["body"]
-    said = body.get("error") if isinstance(body, dict) else None
-    if status >= 400 or isinstance(said, dict):
-        raise _refusal(status, said if isinstance(said, dict) else {})
+    error = body.get("error") if isinstance(body, dict) else None
+    if status >= 400 or isinstance(error, dict):
+        raise _refusal(status, error if isinstance(error, dict) else {})
     return body if isinstance(body, dict) else {} if body is None else {"body": body}
 
 
-def _refusal(status: int, said: dict[str, Any]) -> EngramError:
+def _refusal(status: int, error: dict[str, Any]) -> EngramError:
     by_status = "rateLimited" if status == 429 else "retry" if status in (408, 425) or status >= 500 else "terminal"
     return EngramError(
-        str(said.get("message") or f"the endpoint answered {status}"),
-        type=said.get("type"),
-        exit_code=said.get("exitCode"),
-        exit_class=said.get("exitClass") or (None if "retryable" in said else by_status),
-        retryable=said.get("retryable"),
-        code=said.get("code"),
-        details={"status": status, **(said.get("details") or {})},
+        str(error.get("message") or f"the endpoint answered {status}"),
+        type=error.get("type"),
+        exit_code=error.get("exitCode"),
+        exit_class=error.get("exitClass") or (None if "retryable" in error else by_status),
+        retryable=error.get("retryable"),
+        code=error.get("code"),
+        details={"status": status, **(error.get("details") or {})},
     )
 
 

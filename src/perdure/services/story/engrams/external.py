@@ -1,12 +1,12 @@
-"""Engrams whose code is no Python function: a command, an HTTP endpoint, a container image.
+"""Engrams whose code is not a Python function: a command, an HTTP endpoint or a container image.
 
-Each is given its task as one JSON object (see the Story's task contract), with references filled in and the number of
+Each gets its task as one JSON object (see the Story's task contract), with references resolved and the number of
 the attempt, and answers with one:
 
     command, image   the task on standard input, the output as JSON on standard output; the exit code is the step's
-    endpoint         the task as the body of a POST; a status from 400 on is a failure, as is what `error` in it says
+    endpoint         the task as the body of a POST; a status from 400 on is a failure, and so is a member `error`
 
-Output that is no JSON becomes `{"stdout": …}` or `{"body": …}`.
+Output that is not JSON becomes `{"stdout": …}` or `{"body": …}`.
 """
 
 from typing import Any
@@ -20,29 +20,29 @@ from perdure.services.story.engrams.step_log import StepLog
 
 
 def task_document(context: TaskContext, task: dict[str, Any]) -> dict[str, Any]:
-    """The task as it is told to code elsewhere."""
+    """The task as it is sent to external code."""
     namespace = EngramContext(context, task).namespace
     inputs = hydrate_inputs(task, context.secrets, namespace, context.run)
-    rest = {name: value for name, value in task.items() if name != "references"}
-    return {**rest, "inputs": inputs, "attempt": context.attempt, "delivery": context.delivery}
+    members = {name: value for name, value in task.items() if name != "references"}
+    return {**members, "inputs": inputs, "attempt": context.attempt, "delivery": context.delivery}
 
 
 def filled_texts(context: TaskContext, task: dict[str, Any], members: dict[str, Any] | None) -> dict[str, str]:
-    """Headers or variables as the template has them, as texts, with references filled in."""
+    """Headers or variables of the template as strings, with references resolved."""
     namespace = EngramContext(context, task).namespace
     return {name: str(fill(value, context.secrets, namespace)) for name, value in (members or {}).items()}
 
 
-async def report_stderr(context: TaskContext, said: dict[str, Any]) -> None:
-    """What a process writes to standard error is its log."""
-    book = StepLog()
-    book.add_text(said.get("stderr") or "")
-    await book.report(context)
+async def report_stderr(context: TaskContext, process_output: dict[str, Any]) -> None:
+    """Report what a process wrote to standard error as its log."""
+    log = StepLog()
+    log.add_text(process_output.get("stderr") or "")
+    await log.report(context)
 
 
-def output_of(code: int, said: dict[str, Any]) -> dict[str, Any]:
-    """What a process that has ended gave; raises when its exit code is not 0."""
-    out, errors = said.get("stdout") or "", said.get("stderr") or ""
+def output_of(code: int, process_output: dict[str, Any]) -> dict[str, Any]:
+    """The output of a process that has ended; raises if its exit code is not 0."""
+    out, errors = process_output.get("stdout") or "", process_output.get("stderr") or ""
     if code != 0:
         lines = [line for line in (errors or out).strip().splitlines() if line.strip()]
         message = lines[-1] if lines else f"the command ended with exit code {code}"
@@ -50,7 +50,7 @@ def output_of(code: int, said: dict[str, Any]) -> dict[str, Any]:
     if not out.strip():
         return {}
     try:
-        found = jsontext.read_strict(out.encode())
+        value = jsontext.read_strict(out.encode())
     except jsontext.NotJson:
         return {"stdout": out}
-    return found if isinstance(found, dict) else {"value": found}
+    return value if isinstance(value, dict) else {"value": value}

@@ -1,4 +1,4 @@
-"""How an Engram says that it failed, in the words of a StepRun's structured error."""
+"""The failure of an Engram, with the members of a StepRun's structured error."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ CODE = "Engram.Failed"
 
 
 class EngramError(ProviderFailure):
-    """Every member reaches `status.error` of the StepRun; what is left out follows from the others.
+    """Every member reaches `status.error` of the StepRun; missing ones are derived from the others.
 
-    `exit_class` is one of success, retry, terminal, rateLimited, unknown and decides whether the step is tried again;
-    without it `retryable` does, and without that the class of `exit_code`.
+    `exit_class` is one of success, retry, terminal, rateLimited, unknown and decides whether the step is retried;
+    without it `retryable` decides, and without that the class of `exit_code`.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class EngramError(ProviderFailure):
         code: str | None = None,
         details: dict[str, Any] | None = None,
     ) -> None:
-        said = {
+        members = {
             "type": type,
             "exitCode": exit_code,
             "exitClass": exit_class,
@@ -33,5 +33,5 @@ class EngramError(ProviderFailure):
             "code": code,
             "details": details,
         }
-        report = {name: value for name, value in said.items() if value is not None}
+        report = {name: value for name, value in members.items() if value is not None}
         super().__init__(CODE, message, retryable, report or None)

@@ -1,9 +1,10 @@
-"""References in an input, replaced by what they refer to just before the Engram sees it (STY-219, STY-220, STY-283).
+"""Resolve the references in an input just before the Engram sees it (STY-219, STY-220, STY-283).
 
-    {"$bubuSecretRef": "api:token"}     {"$bubuConfigMapRef": {"name": "app", "key": "limits.json", "format": "json"}}
+    {"$bubuSecretRef": "api:token"}     {"$bubuConfigMapRef": {"name": "app", "key": "limits.json", "format":
+    "json"}}
 
-These two count only where the document has them: the task says at which places. Data that look like one stay data. A
-storage reference counts wherever it stands, and leads to values of the same family of runs.
+These two only count where the document has them: the task lists their paths. Data that looks like one stays data. A
+storage reference counts everywhere, and leads to values of the same family of runs.
 
 The key `limits.json` of the config map `app` is the file `app/limits.json` in `PERDURE_CONFIG_DIR`.
 """
@@ -26,19 +27,19 @@ CONFIG_MAP = "$bubuConfigMapRef"
 
 DEEPEST = 32  # STY-080
 
-_HOLDERS = (dict, list)
+_CONTAINERS = (dict, list)
 
 
 def hydrate_inputs(task: Mapping[str, Any], source: SecretSource, namespace: str, run: str) -> dict[str, Any]:
-    """The input of a task, as its code may see it."""
-    inputs: dict[str, Any] = _followed(task.get("inputs") or {}, lambda: families_of(task, run), 0)
+    """The input of a task as its code sees it."""
+    inputs: dict[str, Any] = _with_stored_values(task.get("inputs") or {}, lambda: families_of(task, run), 0)
     for path in task.get("references") or ():
-        inputs = _replaced(inputs, path, lambda found: fill(found, source, namespace))
+        inputs = _replaced(inputs, path, lambda reference: fill(reference, source, namespace))
     return inputs
 
 
 def mentions_storage(value: Any) -> bool:
-    """Whether something has to be read before the input is complete."""
+    """Whether something must be read from storage before the input is complete."""
     match value:
         case {"$bubuStorageRef": str()}:
             return True
@@ -50,73 +51,76 @@ def mentions_storage(value: Any) -> bool:
 
 
 def families_of(task: Mapping[str, Any], run: str) -> frozenset[str]:
-    """Whose stored values a task may read: those of its own family, and of the runs that it was forked from."""
+    """The families whose stored values a task may read: its own, and those of the runs that it was forked from."""
     return frozenset({family_of(run), *(task.get("families") or ())})
 
 
-def _followed(value: Any, families: Callable[[], frozenset[str]], depth: int) -> Any:
-    """With what lies in storage; in that, nothing is followed any further."""
-    if not isinstance(value, _HOLDERS):
+def _with_stored_values(value: Any, families: Callable[[], frozenset[str]], depth: int) -> Any:
+    """The value with stored values filled in; references inside these are not resolved."""
+    if not isinstance(value, _CONTAINERS):
         return value
     if isinstance(value, dict) and isinstance(value.get(storage.REFERENCE), str):
         return storage.get(value, families())
     if depth == DEEPEST and value:
         raise EngramError(f"the input is nested more than {DEEPEST} levels deep", type="validation_error")
     if isinstance(value, list):
-        return [_followed(item, families, depth + 1) if isinstance(item, _HOLDERS) else item for item in value]
+        return [
+            _with_stored_values(item, families, depth + 1) if isinstance(item, _CONTAINERS) else item for item in value
+        ]
     return {
-        name: _followed(item, families, depth + 1) if isinstance(item, _HOLDERS) else item
+        name: _with_stored_values(item, families, depth + 1) if isinstance(item, _CONTAINERS) else item
         for name, item in value.items()
     }
 
 
 def _replaced(value: Any, path: Sequence[str | int], change: Callable[[Any], Any]) -> Any:
-    """The value with another part at the end of a path. A path that is not there (any more) changes nothing."""
+    """The value with the part at the end of a path changed. A path that does not exist changes nothing."""
     if not path:
         return change(value)
-    step, rest = path[0], path[1:]
+    step, remaining = path[0], path[1:]
     if isinstance(value, dict) and step in value:
-        return {**value, step: _replaced(value[step], rest, change)}
+        return {**value, step: _replaced(value[step], remaining, change)}
     if isinstance(value, list) and isinstance(step, int) and step < len(value):
-        return [*value[:step], _replaced(value[step], rest, change), *value[step + 1 :]]
+        return [*value[:step], _replaced(value[step], remaining, change), *value[step + 1 :]]
     return value
 
 
 def fill(value: Any, source: SecretSource, namespace: str) -> Any:
-    """What a reference of the document stands for; anything else is what it is."""
+    """The value of a reference; any other value is returned as it is."""
     match value:
         case {"$bubuSecretRef": reference} if len(value) == 1:
             name, key, form = _parts(SECRET, reference, namespace)
-            return _formed(secret(source, name, key), form, f"secret {name!r}, key {key!r}")
+            return _parse_format(secret(source, name, key), form, f"secret {name!r}, key {key!r}")
         case {"$bubuConfigMapRef": reference} if len(value) == 1:
             name, key, form = _parts(CONFIG_MAP, reference, namespace)
-            return _formed(_config(name, key), form, f"config map {name!r}, key {key!r}")
+            return _parse_format(_config(name, key), form, f"config map {name!r}, key {key!r}")
         case _:
             return value
 
 
 def _parts(kind: str, reference: Any, namespace: str) -> tuple[str, str, str]:
-    found: dict[str, Any] = {"namespace": None, "format": "auto", "name": "", "key": ""}
+    parts: dict[str, Any] = {"namespace": None, "format": "auto", "name": "", "key": ""}
     if isinstance(reference, dict):
-        found.update(reference)
+        parts.update(reference)
     elif isinstance(reference, str):
-        path, _, found["key"] = reference.partition(":")
-        home, _, found["name"] = path.rpartition("/")
-        found["namespace"] = home or None
-    if found["namespace"] not in (None, namespace):
-        message = f"{kind}: {found['namespace']!r} is another namespace; only {namespace!r} may be read here"
+        path, _, parts["key"] = reference.partition(":")
+        prefix, _, parts["name"] = path.rpartition("/")
+        parts["namespace"] = prefix or None
+    if parts["namespace"] not in (None, namespace):
+        message = f"{kind}: {parts['namespace']!r} is another namespace; only {namespace!r} may be read here"
         raise EngramError(message, type="validation_error")
-    if found["format"] not in ("auto", "json", "raw"):
+    if parts["format"] not in ("auto", "json", "raw"):
         raise EngramError(f"{kind}: format must be auto, json or raw", type="validation_error")
-    if not found["name"] or not found["key"]:
+    if not parts["name"] or not parts["key"]:
         raise EngramError(f"{kind} needs a name and a key, as in 'name:key'", type="validation_error")
-    return str(found["name"]), str(found["key"]), str(found["format"])
+    return str(parts["name"]), str(parts["key"]), str(parts["format"])
 
 
 def _config(name: str, key: str) -> str:
     folder = os.environ.get("PERDURE_CONFIG_DIR")
     if not folder:
-        message = f"config map {name!r} cannot be read: PERDURE_CONFIG_DIR is not set; it holds a folder per config map"
+        why = "PERDURE_CONFIG_DIR is not set; it must name a folder with a subfolder for each config map"
+        message = f"config map {name!r} cannot be read: {why}"
         raise EngramError(message, type="initialization_error")
     if not (is_file_name(name) and is_file_name(key)):
         raise EngramError(f"{name}:{key} is not the name of a config map and its key", type="validation_error")
@@ -130,8 +134,8 @@ def _config(name: str, key: str) -> str:
         raise EngramError(message, type="initialization_error") from None
 
 
-def _formed(text: str, form: str, what: str) -> Any:
-    """`auto` reads what is a JSON object or list; a number or a word stays the text it is."""
+def _parse_format(text: str, form: str, subject: str) -> Any:
+    """Parse according to the format. `auto` parses JSON objects and lists; numbers and words stay strings."""
     if form == "raw" or (form == "auto" and not text.lstrip().startswith(("{", "["))):
         return text
     try:
@@ -139,4 +143,4 @@ def _formed(text: str, form: str, what: str) -> Any:
     except jsontext.NotJson as error:
         if form == "auto":
             return text
-        raise EngramError(f"{what} is not JSON: {error}", type="serialization_error") from None
+        raise EngramError(f"{subject} is not JSON: {error}", type="serialization_error") from None

@@ -1,4 +1,4 @@
-"""`engram.container`: an Engram whose code is a container image, run by docker or podman."""
+"""`engram.container`: an Engram whose code is a container image, run with docker or podman."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import msgspec
 from perdure.providers.container import container
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.job_folders import Runtime
+from perdure.providers.job_folders import JobRuntime
 from perdure.providers.registry import Provider
 from perdure.services.story.engrams.external import filled_texts, output_of, report_stderr, task_document
 from perdure.services.story.engrams.failure import EngramError
@@ -18,12 +18,12 @@ async def image(context: TaskContext, run: dict[str, Any], **task: Any) -> dict[
     members: dict[str, Any] = {name: run[name] for name in ("image", "command", "args") if name in run}
     members["env"] = filled_texts(context, task, run.get("env"))
     try:
-        answer = await container(context, msgspec.convert(members, Runtime), args=task_document(context, task))
+        answer = await container(context, msgspec.convert(members, JobRuntime), args=task_document(context, task))
     except ProviderFailure as failure:
         facts = failure.details if isinstance(failure.details, dict) else {}
         if "exit_code" not in facts:
-            said = failure.message
-            raise EngramError(said, type="initialization_error", retryable=failure.retryable) from None
+            message = failure.message
+            raise EngramError(message, type="initialization_error", retryable=failure.retryable) from None
         answer = facts
     await report_stderr(context, answer)
     return output_of(answer["exit_code"], answer)

@@ -1,4 +1,4 @@
-"""Paths into JSON data, as the shipped Engrams take them: `$.items[0].name`, `items[0].name`."""
+"""Paths into JSON data for the shipped Engrams: `$.items[0].name`, `items[0].name`."""
 
 import re
 from typing import Any
@@ -6,29 +6,29 @@ from typing import Any
 from perdure.services.story.engrams.failure import EngramError
 
 
-class _NotThere:
-    """What a path that leads nowhere leads to."""
+class _Missing:
+    """The result of a path that leads to nothing."""
 
 
-NOT_THERE = _NotThere()
+MISSING = _Missing()
 
 _PART = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[[\"']([^\"']*)[\"']\]")
 
 
 def follow(root: Any, path: str) -> Any:
-    """The value at the path, or `NOT_THERE`."""
-    rest = path.removeprefix("$").removeprefix(".")
-    at, here = 0, root
-    while at < len(rest):
-        part = _PART.match(rest, at)
+    """The value at the path, or `MISSING`."""
+    remaining = path.removeprefix("$").removeprefix(".")
+    position, value = 0, root
+    while position < len(remaining):
+        part = _PART.match(remaining, position)
         if part is None:
-            raise EngramError(f"{path!r} is not a path such as `items[0].name`", type="validation_error")
-        at = part.end()
+            raise EngramError(f"{path!r} is not a path (expected e.g. items[0].name)", type="validation_error")
+        position = part.end()
         name, index = part.group(1) or part.group(3), part.group(2)
         if index is not None:
-            here = here[int(index)] if isinstance(here, list) and int(index) < len(here) else NOT_THERE
+            value = value[int(index)] if isinstance(value, list) and int(index) < len(value) else MISSING
         else:
-            here = here.get(name, NOT_THERE) if isinstance(here, dict) else NOT_THERE
-        if here is NOT_THERE:
-            return NOT_THERE
-    return here
+            value = value.get(name, MISSING) if isinstance(value, dict) else MISSING
+        if value is MISSING:
+            return MISSING
+    return value

@@ -1,4 +1,4 @@
-"""The list of Engrams whose code is here, and how one is added to it."""
+"""The registry of Engrams whose code is loaded."""
 
 import importlib
 import inspect
@@ -8,55 +8,65 @@ from typing import Any, TypeVar
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.off_loop import run_in_thread
 from perdure.providers.registry import Mode, Provider, Registry, shared
-from perdure.services.story.engrams import catalog_entries
+from perdure.services.story.engrams import engram_resources
 from perdure.services.story.engrams.context import EngramContext
 from perdure.services.story.engrams.hydration import hydrate_inputs, mentions_storage
 from perdure.services.story.engrams.shipped import TEMPLATES
 
-# From a task to the call of an Engram's function, and from what it gave to the step's output.
+# Adapts an Engram's function to the arguments of a provider.
 
 
 def as_task(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as a provider calls it: with the task's arguments by name (see the Story's task contract)."""
-    given = _parameters(function)
+    parameter_count = _parameters(function)
 
-    def arguments(ours: EngramContext, context: TaskContext | BlockingContext, task: dict[str, Any]) -> list[Any]:
-        inputs = hydrate_inputs(task, context.secrets, ours.namespace, context.run)
-        return [inputs, ours][:given]
+    def arguments(
+        engram_context: EngramContext, context: TaskContext | BlockingContext, task: dict[str, Any]
+    ) -> list[Any]:
+        inputs = hydrate_inputs(task, context.secrets, engram_context.namespace, context.run)
+        return [inputs, engram_context][:parameter_count]
 
     def call(context: BlockingContext, **task: Any) -> Any:
-        ours = EngramContext(context, task)
+        engram_context = EngramContext(context, task)
         try:
-            return function(*arguments(ours, context, task))
+            return function(*arguments(engram_context, context, task))
         finally:
-            ours.logbook.report_blocking(context)
+            engram_context.logbook.report_blocking(context)
 
     async def call_coroutine(context: TaskContext, **task: Any) -> Any:
-        ours = EngramContext(context, task)
+        engram_context = EngramContext(context, task)
         try:
-            if mentions_storage(task.get("inputs")):  # files, and perhaps large ones
-                return await function(*await run_in_thread(lambda: arguments(ours, context, task), "perdure-storage"))
-            return await function(*arguments(ours, context, task))
+            if mentions_storage(task.get("inputs")):  # reads files, which may be large
+                return await function(
+                    *await run_in_thread(lambda: arguments(engram_context, context, task), "perdure-storage")
+                )
+            return await function(*arguments(engram_context, context, task))
         finally:
-            await ours.logbook.report(context)
+            await engram_context.logbook.report(context)
 
     return call_coroutine if inspect.iscoroutinefunction(function) else call
 
 
 def _parameters(function: Callable[..., Any]) -> int:
-    """An Engram takes `inputs` and `context`, or as many of them as it wants, in that order."""
+    """How many of `inputs` and `context` a function takes, in that order."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return 2
-    wanted = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+    positional = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return 2
-    required = [p for p in wanted[2:] if p.default is p.empty]
-    if required or any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
+    required = [parameter for parameter in positional[2:] if parameter.default is parameter.empty]
+    if required or any(
+        parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty for parameter in parameters
+    ):
         name = getattr(function, "__name__", repr(function))
-        raise TypeError(f"engram {name!r} must take (inputs, context), (inputs) or nothing")
-    return min(len(wanted), 2)
+        raise TypeError(f"engram {name!r} must take (inputs, context), (inputs) or no arguments")
+    return min(len(positional), 2)
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -67,21 +77,23 @@ def provider_name(template: str, version: str) -> str:
 
 
 class Engrams:
-    """Templates by name, each with the Engram of that name in `default`. What users apply comes before these."""
+    """Templates by name, each with the Engram of that name in `default`. Applied resources take precedence."""
 
     def __init__(self, providers: Registry) -> None:
         self._providers = providers
         self._templates: dict[str, dict[str, Any]] = {}
+        self.streaming: dict[str, Callable[..., Any]] = {}  # workers of streaming Stories, by provider
 
     def find(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """The resource that stands for code of ours, if there is one."""
+        """The resource that represents loaded code, if any."""
         template = self._template(name)
         if template is None:
             return None
         if kind == "EngramTemplate":
             return template
-        if kind == "Engram" and namespace == catalog_entries.NAMESPACE:
-            return catalog_entries.engram(name, template["spec"]["version"])
+        if kind == "Engram" and namespace == engram_resources.NAMESPACE:
+            mode = template["spec"]["supportedModes"][0]
+            return engram_resources.engram(name, template["spec"]["version"], mode)
         return None
 
     def names(self) -> list[str]:
@@ -104,16 +116,16 @@ class Engrams:
     ) -> Callable[[_F], _F]:
         """Register the decorated `f(inputs, context)`, plain or a coroutine function; it stays an ordinary function.
 
-        `retry` and `timeout` are recommendations, which an Engram, a Story or a step may override;
-        an `isolated` function runs in a subprocess that can be killed.
+        `retry` and `timeout` are recommendations that an Engram, a Story or a step may override; an `isolated`
+        function runs in a subprocess that can be killed.
         """
 
         def register(function: _F) -> _F:
-            said = description or (function.__doc__ or "").strip()
-            template = catalog_entries.template(
+            text = description or (function.__doc__ or "").strip()
+            template = engram_resources.template(
                 name,
                 version,
-                description=said,
+                description=text,
                 input_schema=input_schema,
                 output_schema=output_schema,
                 config_schema=config_schema,
@@ -127,15 +139,53 @@ class Engrams:
 
         return register
 
+    def streaming_engram(
+        self,
+        name: str,
+        *,
+        version: str = "1.0.0",
+        description: str = "",
+        input_schema: Mapping[str, Any] | None = None,
+        config_schema: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, Any] | None = None,
+        retry: Mapping[str, Any] | None = None,
+    ) -> Callable[[_F], _F]:
+        """Register the decorated worker of streaming Stories; it stays an ordinary function.
+
+        `async def work(config, messages, context)` reads messages and publishes; a plain
+        `def work(config, message, context)` is called for every message, and what it returns is published.
+        """
+
+        def register(function: _F) -> _F:
+            template = engram_resources.template(
+                name,
+                version,
+                description=description or (function.__doc__ or "").strip(),
+                input_schema=input_schema,
+                config_schema=config_schema,
+                secrets=secrets,
+                retry=retry,
+                modes=("deployment", "statefulset"),
+            )
+            from perdure.services.story.streams.topology_task import topology_provider
+
+            provider = provider_name(name, version)
+            self._providers.add(topology_provider(provider, function))
+            self._templates[name] = template
+            self.streaming[provider] = function
+            return function
+
+        return register
+
     def add(self, template: dict[str, Any], function: Callable[..., Any], *, isolated: bool = False) -> None:
         self._providers.add(as_provider(template, function, mode=Mode.ISOLATED if isolated else None))
         self._templates[template["metadata"]["name"]] = template
 
     def _template(self, name: str) -> dict[str, Any] | None:
-        found = self._templates.get(name)
-        if found is None and name in TEMPLATES:
-            found = self._templates[name] = importlib.import_module(TEMPLATES[name]).TEMPLATE
-        return found
+        template = self._templates.get(name)
+        if template is None and name in TEMPLATES:
+            template = self._templates[name] = importlib.import_module(TEMPLATES[name]).TEMPLATE
+        return template
 
 
 def as_provider(
@@ -146,7 +196,7 @@ def as_provider(
     close: Callable[[], Awaitable[None]] | None = None,
     computes: bool = False,
 ) -> Provider:
-    """An Engram's code among the providers. One of ours that `computes` does so where it holds up nobody."""
+    """The provider that executes an Engram's code. With `computes`, it runs in a thread or a process of its own."""
     name, version = template["metadata"]["name"], template["spec"]["version"]
     schema = template["spec"].get("inputSchema", {})
     return Provider.of(
@@ -169,11 +219,12 @@ def _memory() -> int:
 
 
 def _mode(task: Mapping[str, Any]) -> Mode:
-    """What lies in storage may be large, and reading it would hold up every thread."""
+    """Isolate tasks with stored values: these may be large, and reading them would block every thread."""
     return Mode.ISOLATED if mentions_storage(task.get("inputs")) else Mode.THREAD
 
 
 shared_engrams = Engrams(shared)
-"""Those of this process."""
+"""The Engrams of this process."""
 
 engram = shared_engrams.engram
+streaming_engram = shared_engrams.streaming_engram

@@ -1,6 +1,6 @@
-"""The secrets of one Engram step: looked up when they are asked for. The worker hides them in whatever is said.
+"""The secrets of one Engram step, looked up on demand. The worker masks them in all output.
 
-A secret has a name and keys, as where Stories come from. The key `token` of the secret `api` is the environment's
+A secret has a name and keys, as in Kubernetes. The key `token` of the secret `api` is the environment variable
 `PERDURE_SECRET_api_token`, or the file `api/token` in `PERDURE_SECRETS_DIR`.
 """
 
@@ -14,7 +14,7 @@ def secret(source: SecretSource, name: str, key: str) -> str:
 
 
 class Keys:
-    """One secret, by its keys: `context.secrets["api"]["token"]`."""
+    """One secret by its keys: `context.secrets["api"]["token"]`."""
 
     def __init__(self, source: SecretSource, name: str) -> None:
         self._source = source
@@ -25,7 +25,7 @@ class Keys:
 
 
 class EngramSecrets(Mapping[str, Keys]):
-    """Logical names, as the Engram or the step maps them, to secrets."""
+    """Secrets by logical name, as the Engram or the step maps them."""
 
     def __init__(self, source: SecretSource, names: Mapping[str, str]) -> None:
         self._source = source

@@ -1,6 +1,6 @@
-"""What one execution of an Engram logs: told to the run when it ends, if there is anything to tell (STY-263).
+"""The log of one execution of an Engram, reported to the run at its end if it is not empty (STY-263).
 
-It is bounded: of what is too much the latest is kept, with the number of lines before it.
+Its size is bounded: the latest lines are kept, with the number of lines that were dropped.
 """
 
 from collections import deque
@@ -14,10 +14,10 @@ from perdure.kernel.secret_masking import cut, without_secrets
 from perdure.providers.context import BlockingContext, SecretSource, TaskContext
 from perdure.providers.text import MARGIN
 
-MOST_BYTES = 64 * 1024
+MAX_REPORT_BYTES = 64 * 1024
 LONGEST_LINE = 4 * 1024
-MOST_HELD = 32 * MOST_BYTES
-"""Until it is told: whole lines, since secrets are taken out of a line before anything else is."""
+MAX_BUFFERED_BYTES = 32 * MAX_REPORT_BYTES
+"""Until it is reported: whole lines, because secrets are removed from a line before it is shortened."""
 
 
 class StepLog:
@@ -32,33 +32,33 @@ class StepLog:
         if fields:
             line["fields"] = {name: str(value)[: LONGEST_LINE + MARGIN] for name, value in fields.items()}
         self._lines.append(line)
-        self._size += _held(line)
-        while self._size > MOST_HELD:
-            self._size -= _held(self._lines.popleft())
+        self._size += _size_of(line)
+        while self._size > MAX_BUFFERED_BYTES:
+            self._size -= _size_of(self._lines.popleft())
             self._dropped += 1
 
     def add_text(self, text: str, level: str = "info") -> None:
-        """What a process has written, line by line."""
+        """Add the output of a process, line by line."""
         for line in text.splitlines():
             if line.strip():
                 self.add(line, level)
 
     def _report(self, secrets: SecretSource) -> dict[str, Any]:
-        """The latest lines: without secrets first, then cut, then as many as there is room for."""
+        """The latest lines: secrets are removed first, then lines are shortened, then as many are taken as fit."""
         lines: deque[dict[str, Any]] = deque()
-        room = MOST_BYTES
+        remaining = MAX_REPORT_BYTES
         for line in reversed(secrets.redact(list(self._lines))):
             short = _cut(line)
-            room -= len(jsontext.encode(short))
-            if room < 0:
+            remaining -= len(jsontext.encode(short))
+            if remaining < 0:
                 break
             lines.appendleft(short)
         dropped = self._dropped + len(self._lines) - len(lines)
         return {"log": list(lines), "dropped": dropped} if dropped else {"log": list(lines)}
 
     async def report(self, context: TaskContext) -> None:
-        """Whoever cannot be told now (the task is another execution's, there is no way to the run) is told nothing:
-        the worker's log has it, and how the Engram ended counts more.
+        """Report the log to the run. If that fails (another execution has the task, or the run cannot be reached), the
+        log is dropped: the worker's log has it too, and the result of the Engram matters more.
         """
         if self._lines:
             with suppress(PerdureError):
@@ -70,7 +70,7 @@ class StepLog:
                 context.report(self._report(context.secrets))
 
 
-def _held(line: dict[str, Any]) -> int:
+def _size_of(line: dict[str, Any]) -> int:
     return len(line["message"]) + sum(map(len, line.get("fields", {}).values())) + 100
 
 

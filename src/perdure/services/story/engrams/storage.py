@@ -2,9 +2,9 @@
 
     PATH/NAMESPACE/FAMILY/STEPRUN/KEY.json    {"contentType": "json" or "raw", "data": …}
 
-PATH is `storage.file.path` of the step, its Story or its Engram. FAMILY is the root run: a reference leads to values of
-its own family, whoever hands it on (STY-283). A key belongs to its StepRun: an attempt that repeats another writes the
-same file again.
+PATH is `storage.file.path` of the step, its Story or its Engram. FAMILY is the root run: a reference only leads to
+values of its own family, whoever passes it on (STY-283). A key belongs to its StepRun: a repeated attempt writes
+the same file again.
 """
 
 import os
@@ -28,9 +28,9 @@ CONTENT_TYPE = "$bubuStorageContentType"
 def put(
     settings: Mapping[str, Any], namespace: str, family: str, step_run: str, key: str, value: Any
 ) -> dict[str, str]:
-    """Keep a value, and give the reference to it."""
+    """Store a value and return the reference to it."""
     if settings.get("s3") is not None:
-        raise _problem("storage.s3 needs an S3 driver, and none is here; use storage.file")
+        raise _problem("storage.s3 needs an S3 driver, which is not available; use storage.file")
     path = str((settings.get("file") or {}).get("path") or "")
     reference = "/".join([*filter(None, path.split("/")), namespace, family, step_run, f"{key}.json"])
     place = _place(reference)
@@ -51,38 +51,40 @@ def put(
 
 
 def get(reference: Mapping[str, Any], families: frozenset[str]) -> Any:
-    """What a reference stands for, to a run of these families."""
+    """The value of a reference, for a run of these families."""
     name = str(reference.get(REFERENCE))
     if not families.intersection(name.split("/")[-3:-2]):
         raise _problem(f"the storage reference {name!r} leads to values of other runs")
     try:
-        held = json_decoding.decode(_place(name).read_text("utf-8"), jsontext.read_strict, lambda _: None, unique=True)
-        return follow(held["data"], str(reference.get(SUBPATH) or ""))
+        stored = json_decoding.decode(
+            _place(name).read_text("utf-8"), jsontext.read_strict, lambda _: None, unique=True
+        )
+        return follow(stored["data"], str(reference.get(SUBPATH) or ""))
     except OSError as error:
-        raise _problem(f"the storage reference {name!r} leads to nothing here: {error.strerror}") from None
+        raise _problem(f"the storage reference {name!r} cannot be read: {error.strerror}") from None
     except (jsontext.NotJson, json_decoding.MalformedJson, UnicodeDecodeError, KeyError, TypeError):
-        raise _problem(f"the storage reference {name!r} leads to a file that is none of ours") from None
-    except PathNotFound as nothing:
-        raise _problem(f"the storage reference {name!r}: {nothing}") from None
+        raise _problem(f"the storage reference {name!r} leads to a file with an unknown format") from None
+    except PathNotFound as missing:
+        raise _problem(f"the storage reference {name!r}: {missing}") from None
 
 
 def _make_folders(folder: Path, mode: int) -> None:
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    for one in reversed(missing):
-        one.mkdir(mode, exist_ok=True)
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    for parent in reversed(missing):
+        parent.mkdir(mode, exist_ok=True)
 
 
 def _place(reference: str) -> Path:
     folder = os.environ.get(FOLDER)
     if not folder:
         raise _problem(
-            f"there is no storage for {reference!r}: {FOLDER} is not set; it is a folder that all workers see"
+            f"there is no storage for {reference!r}: {FOLDER} is not set; it must name a folder that all workers share"
         )
     parts = reference.split("/")
     root = Path(folder).resolve()
     place = root.joinpath(*parts)
     if not all(map(is_file_name, parts)) or root not in place.resolve().parents:
-        raise _problem(f"the storage reference {reference!r} leads out of the storage")
+        raise _problem(f"the storage reference {reference!r} leads out of the storage folder")
     return place
 
 

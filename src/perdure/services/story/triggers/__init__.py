@@ -1,1 +1,1 @@
-"""What starts Stories: durable requests, deliveries of Impulses, schedules. Clients of the engine, never part of it."""
+"""How Stories are started: durable requests, deliveries of Impulses, schedules. Clients of the engine."""

@@ -1,6 +1,7 @@
-"""Deliveries of Impulses (STY-013, 154 to 158, 273): an event becomes a request, as the Impulse and its template say.
+"""Deliveries of Impulses (STY-013, 154 to 158, 273): an event becomes a request, as the Impulse and its template
+define.
 
-event ─mapping─▶ inputs ─policy─▶ token ─throttle─▶ request, tried again while the trouble may pass
+event ─mapping─▶ inputs ─policy─▶ token ─throttle─▶ request, retried on transient errors
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from perdure.dialects.story.triggers.delivery import (
     renew,
     token_for,
 )
-from perdure.dialects.story.triggers.requests import Delivery, compose_trigger
+from perdure.dialects.story.triggers.requests import Delivery, compose_trigger, target_of
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
 from perdure.expressions.gotemplate import Ambient
@@ -36,7 +37,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, InvalidDocument
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.values import Instant
-from perdure.services.story.triggers.entry_status import change_status
+from perdure.services.entry_status import change_status
 from perdure.services.story.triggers.requests import Requests
 from perdure.stores.errors import StoreLocked
 
@@ -44,7 +45,7 @@ TRANSIENT = (StoreLocked, TimeoutError, ConnectionError)
 
 
 class DeliveryRefused(InvalidDocument):
-    """An event cannot be delivered as its Impulse says: no request was made of it, and none is tried again."""
+    """An event cannot be delivered under the rules of its Impulse: no request was made, and it is not retried."""
 
     code = "DELIVERY-REFUSED"
     hint = (
@@ -66,10 +67,11 @@ class Impulses:
         token: str | None = None,
         namespace: str = "default",
         numbered: str = "",
+        annotations: Mapping[str, str] | None = None,
     ) -> Resource:
-        """Ask for the run that an event stands for; answers with the decided StoryTrigger.
+        """Request the run for an event; returns the decided StoryTrigger, which has these `annotations`.
 
-        The member of the inputs called `numbered` gets a `runID`, which tells no deliveries apart.
+        The member of a Story's inputs called `numbered` gets a `runID`, which does not identify the delivery.
         """
         impulse, template = await self.find(name, namespace)
         key = ResourceKey("Impulse", namespace, name)
@@ -80,6 +82,8 @@ class Impulses:
             token = token_for(policy, impulse, inputs, token)
             mode = "none" if token is None else "key" if policy.mode == "key" else "token"
             resource = self._request(impulse, inputs, mode, token, numbered)
+            if annotations:
+                resource["metadata"].setdefault("annotations", {}).update(annotations)
         except BadDelivery as refusal:
             await self._count_refusal(key)
             raise DeliveryRefused(f"{RESOURCE_KINDS['Impulse'].title(name)}: {refusal}") from None
@@ -87,13 +91,13 @@ class Impulses:
             await self._enter(key, throttle, "")
             return await self._try(resource, policy, key)
         holder = secrets.token_hex(8)
-        over = asyncio.Event()
-        renewing = asyncio.get_running_loop().create_task(self._renew(key, holder, over))
+        is_over = asyncio.Event()
+        renewing = asyncio.get_running_loop().create_task(self._renew(key, holder, is_over))
         try:
             await self._enter(key, throttle, holder)
             return await self._try(resource, policy, key)
         finally:
-            over.set()  # beside the cancel, which a write that is under way may not hear
+            is_over.set()  # in addition to the cancel, which does not reach a write in progress
             renewing.cancel()
             await self._leave(key, holder)
 
@@ -112,20 +116,24 @@ class Impulses:
         self, impulse: Resource, inputs: dict[str, Any], mode: str, token: str | None, numbered: str
     ) -> Resource:
         namespace = namespace_of(impulse)
-        story = spec_of(impulse)["storyRef"]
+        target = target_of(spec_of(impulse))
         reference = {"name": name_of(impulse)}
         submission = secrets.token_hex(16)
-        resource = compose_trigger(Delivery(story, inputs, submission, mode, token or "", reference), namespace)
-        if isinstance(inputs.get(numbered), dict):
-            target = read_reference(story, namespace)
-            assert target is not None
-            run = run_name(target.namespace, target.name, token or submission)
+        resource = compose_trigger(
+            Delivery(
+                target.get("storyRef"), inputs, submission, mode, token or "", reference, target.get("documentRef")
+            ),
+            namespace,
+        )
+        story = read_reference(target.get("storyRef"), namespace)
+        if story is not None and isinstance(inputs.get(numbered), dict):
+            run = run_name(story.namespace, story.name, token or submission)
             beside = {numbered: {**inputs[numbered], "runID": run}}
             resource["metadata"]["annotations"] = {labels.BESIDE: jsontext.encode(beside).decode()}
         return resource
 
     async def _try(self, resource: Resource, policy: DeliveryPolicy, key: ResourceKey) -> Resource:
-        """Only trouble that may pass is worth another attempt; the request stays the same one."""
+        """Submit the request; only transient errors are retried, with the same request."""
         for attempt in range(1, policy.attempts + 1):
             if attempt > 1:
                 await pause(self._client, policy.wait_before(attempt, self._chance()))
@@ -145,16 +153,16 @@ class Impulses:
         now = self._client.clock.now()
         await change_status(self._client, key, lambda status: impulse_counts.count_refusal(status, now))
 
-    async def _renew(self, key: ResourceKey, holder: str, over: asyncio.Event) -> None:
-        """Keep the place of a delivery that is under way; a store that is busy now is asked again the next time."""
-        while not over.is_set():
+    async def _renew(self, key: ResourceKey, holder: str, is_over: asyncio.Event) -> None:
+        """Renew the lease of a delivery in progress; if the store is busy, the next renewal tries again."""
+        while not is_over.is_set():
             await pause(self._client, RENEW_EVERY)
             change = partial(_with_throttle, change=renew, holder=holder, now=self._client.clock.now())
             with suppress(*TRANSIENT, Conflict):
                 await change_status(self._client, key, change)
 
     async def _leave(self, key: ResourceKey, holder: str) -> None:
-        """Give the place back. Where the store cannot be written now, the lease ends by itself."""
+        """Release the lease. If the store cannot be written now, it expires by itself."""
         with suppress(*TRANSIENT, Conflict):
             await change_status(self._client, key, lambda status: _with_throttle(status, release, holder))
 
@@ -162,18 +170,21 @@ class Impulses:
         """Wait for a place and a token of the bucket; nothing is dropped (STY-157)."""
         if throttle.is_off:
             return
-        door = _ThrottledDelivery(throttle, holder)
-        while await change_status(self._client, key, partial(door.attempt, self._client.clock.now())) and door.wait:
-            await pause(self._client, door.wait)
+        delivery = _ThrottledDelivery(throttle, holder)
+        while (
+            await change_status(self._client, key, partial(delivery.attempt, self._client.clock.now()))
+            and delivery.wait
+        ):
+            await pause(self._client, delivery.wait)
 
 
 class _ThrottledDelivery:
-    """One delivery before the throttle: what it makes of the Impulse's status, and how long it has to wait."""
+    """One delivery waiting at the throttle: how it changes the Impulse's status, and how long it has to wait."""
 
     def __init__(self, throttle: ImpulseThrottle, holder: str) -> None:
         self._throttle = throttle
         self._holder = holder
-        self._first: Instant | None = None  # when it was told to wait, which is counted with that knock
+        self._first: Instant | None = None  # when it first had to wait, which is counted once
         self.wait: Instant = 0
 
     def attempt(self, now: Instant, status: dict[str, Any]) -> dict[str, Any]:
@@ -186,18 +197,18 @@ class _ThrottledDelivery:
         if self._first == now:
             status = impulse_counts.count_throttled(status, now)
         elif not self._throttle.in_flight or self._holder in before.get("inFlight", {}):
-            return status  # nothing but the time has changed
+            return status  # only the time has changed
         return {**status, "throttle": state}
 
 
-async def pause(client: Client, span: Instant) -> None:
-    """Sleep by the clock of the engine, which may be one of a test."""
-    if span <= 0:
+async def pause(client: Client, duration: Instant) -> None:
+    """Sleep by the engine's clock, which may be a test's."""
+    if duration <= 0:
         return
-    rang = asyncio.Event()
-    alarm = client.clock.call_at(client.clock.now() + span, rang.set)
+    is_due = asyncio.Event()
+    alarm = client.clock.call_at(client.clock.now() + duration, is_due.set)
     try:
-        await rang.wait()
+        await is_due.wait()
     finally:
         alarm.cancel()
 

@@ -1,6 +1,6 @@
 """Applying requests: StoryRuns become runs, StoryTriggers are decided; everything else goes into the catalog.
 
-All texts are judged before anything is stored or started.
+All texts are validated before anything is stored or started.
 """
 
 import secrets
@@ -12,8 +12,8 @@ from perdure.dialects.story.language import Story
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.labels import REDRIVE, REDRIVE_FROM
 from perdure.dialects.story.resources.resource import Resource, annotations_of, spec_of
-from perdure.dialects.story.triggers.requests import read_start
-from perdure.engine.catalog_entries import Change, Entry, Finding, Outcome
+from perdure.dialects.story.triggers.requests import LANGUAGE, read_start
+from perdure.engine.catalog_changes import Change, Entry, Finding, Outcome
 from perdure.engine.client import Client
 from perdure.engine.random_ids import run_id_for_name
 from perdure.kernel import jsontext
@@ -21,14 +21,14 @@ from perdure.kernel.errors import PerdureError
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.validation import AppliedDocument
 from perdure.services.story.triggers import counted_runs
-from perdure.services.story.triggers.requests import LANGUAGE, Requests
+from perdure.services.story.triggers.requests import Requests
 
 RUN, TRIGGER = RESOURCE_KINDS["StoryRun"], RESOURCE_KINDS["StoryTrigger"]
-_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no words, nothing that reads like something else
+_NAME_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # without vowels and easily confused characters
 
 
 async def asks_for_runs(client: Client, texts: Sequence[AppliedDocument], namespace: str = "") -> bool:
-    """Whether an engine is needed to apply these."""
+    """Whether applying these texts needs an engine."""
     entries, _ = await client.catalog.declared(texts, namespace)
     return any(entry.kind.is_request for entry in entries)
 
@@ -36,41 +36,41 @@ async def asks_for_runs(client: Client, texts: Sequence[AppliedDocument], namesp
 async def apply(
     client: Client, texts: Sequence[AppliedDocument], namespace: str = ""
 ) -> tuple[list[Change], list[Finding]]:
-    """As `Client.apply`, and what is asked for begins."""
+    """Like `Client.apply`; requested runs are started as well."""
     entries, _ = await client.catalog.declared(texts, namespace)
-    wanted = [entry for entry in entries if entry.kind == RUN]
-    if wanted and client.runtime is None:
+    requested_runs = [entry for entry in entries if entry.kind == RUN]
+    if requested_runs and client.runtime is None:
         raise PerdureError("a StoryRun can only be applied with an engine", hint="Open `perdure.Engine` on the store.")
     changes, findings = await Client.apply(client, texts, namespace)
     requests = Requests(client)
     for change in changes:
         if change.kind == TRIGGER:
             await requests.settle(change.key)
-    changes += [await _begin(client, requests, entry) for entry in wanted]
+    changes += [await _start_run(client, requests, entry) for entry in requested_runs]
     return changes, findings
 
 
-async def _begin(client: Client, requests: Requests, entry: Entry) -> Change:
+async def _start_run(client: Client, requests: Requests, entry: Entry) -> Change:
     resource: Resource = tidied(jsontext.decode(entry.body))
-    name = entry.key.name or _generated(resource)
+    name = entry.key.name or _generate_name(resource)
     resource["metadata"] = {**resource["metadata"], "name": name}
     resource["metadata"].pop("generateName", None)
-    found = await requests.find_run(resource)
+    existing = await requests.find_run(resource)
     outcome = Outcome.CREATED
-    if found is None:
+    if existing is None:
         mark = await counted_runs.mark(client, resource)
         await requests.start(read_start(resource))
         if mark is not None:
             await counted_runs.count(client, mark)
     else:
         outcome = Outcome.UNCHANGED
-    if await _steer(client, resource):
-        outcome = Outcome.CREATED if found is None else Outcome.CONFIGURED
+    if await _update_run(client, resource):
+        outcome = Outcome.CREATED if existing is None else Outcome.CONFIGURED
     return Change(entry.kind, ResourceKey(RUN.name, entry.key.namespace, name), outcome, 1, entry.file)
 
 
-async def _steer(client: Client, resource: Resource) -> bool:
-    """What may change of a run that is there: it is cancelled, or driven again (STY-049, STY-183)."""
+async def _update_run(client: Client, resource: Resource) -> bool:
+    """Apply the changes that an existing run accepts: cancel and redrive (STY-049, STY-183)."""
     patch: Resource = {}
     if spec_of(resource).get("cancelRequested"):
         patch["spec"] = {"cancelRequested": True}
@@ -82,14 +82,14 @@ async def _steer(client: Client, resource: Resource) -> bool:
     metadata = resource["metadata"]
     run = run_id_for_name(LANGUAGE, metadata.get("namespace", "default"), metadata["name"])
     execution = await client.execution(run)
-    told = cast(Story, client.languages[LANGUAGE]).patched(execution, RUN.name, patch)
+    messages = cast(Story, client.languages[LANGUAGE]).patched(execution, RUN.name, patch)
     if execution.state.cancel_requested:
-        told = [one for one in told if type(one).__name__ != "Cancel"]
-    for given in told:
-        await client.tell(run, given)
-    return bool(told)
+        messages = [message for message in messages if type(message).__name__ != "Cancel"]
+    for message in messages:
+        await client.tell(run, message)
+    return bool(messages)
 
 
-def _generated(resource: Resource) -> str:
-    ending = "".join(secrets.choice(_LETTERS) for _ in range(5))
+def _generate_name(resource: Resource) -> str:
+    ending = "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(5))
     return f"{str(resource['metadata'].get('generateName'))[:58]}{ending}"

@@ -1,21 +1,25 @@
-"""Durable requests to start Stories (STY-148 to 153).
+"""Durable requests to start Stories (STY-148 to 153) and documents of other languages (SRV-041).
 
     submit ──one commit──▶ StoryTrigger, Pending ──start──▶ the run ──one commit──▶ decision and counters
 
-A crash anywhere leaves a request that whoever opens the store next decides, and which finds its run if it began.
+A crash at any point leaves a request that the next process to open the store decides; it finds the run if it
+started.
 """
 
-import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from perdure.dialects.story.language import Story
+from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.resource import (
     Resource,
     ResourceIndex,
+    annotations_of,
     name_of,
     namespace_of,
     read_reference,
@@ -25,39 +29,50 @@ from perdure.dialects.story.triggers import impulse_counts
 from perdure.dialects.story.triggers.decisions import (
     TriggerAnswer,
     TriggerDecision,
+    TriggerReason,
     answer_of,
     compare,
     created,
+    decide_document_run,
     has_to_offload,
+    refuse_document_request,
     refuse_request,
     refuse_run,
+    reject,
     status_of,
 )
 from perdure.dialects.story.triggers.requests import (
+    LANGUAGE,
     Delivery,
+    DocumentReference,
     RunStart,
-    asks_the_same,
     compose_run,
     compose_trigger,
+    document_of,
+    identity_of,
+    impulse_of,
+    is_same_request,
     read_start,
+    target_of,
 )
 from perdure.engine.catalog import ResourceNotFound
-from perdure.engine.catalog_entries import Rejected, pending_mark
+from perdure.engine.catalog_changes import DEFAULT_NAMESPACE, Rejected, pending_mark, retry_on_conflict
 from perdure.engine.client import Client
 from perdure.engine.handle import Handle
 from perdure.engine.lookup_answers import document
 from perdure.engine.random_ids import run_id_for_name
+from perdure.engine.retention import REQUEST_ENTRY
 from perdure.kernel import jsontext
-from perdure.kernel.errors import Conflict
+from perdure.kernel.errors import Conflict, InvalidDocument, StartRefused, UnfitInput
 from perdure.kernel.lookups import Lookup, ResourceKey, ResourcesInNamespace
 from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
+from perdure.services.entry_status import rewritten, status_in
+from perdure.services.failure_alerts import RunWatch, watch_write
 from perdure.services.story.triggers import counted_runs
-from perdure.services.story.triggers.entry_status import TRIES, impulse_of, rewritten, status_in
 from perdure.stores.errors import StoreError
-from perdure.stores.protocol import ResourceRemoval, ResourceRow, ResourceWrite
+from perdure.stores.protocol import CatalogConflict, ResourceRemoval, ResourceRow, ResourceWrite, RunFilter
 
-LANGUAGE = "story"
 TRIGGER = RESOURCE_KINDS["StoryTrigger"]
 
 _log = logging.getLogger("perdure.triggers")
@@ -70,7 +85,7 @@ class Requests:
 
     async def trigger(
         self,
-        story: str | Mapping[str, Any],
+        story: str | Mapping[str, Any] | None,
         inputs: dict[str, Any] | None = None,
         *,
         token: str | None = None,
@@ -78,23 +93,29 @@ class Requests:
         impulse: Mapping[str, Any] | None = None,
         namespace: str = "default",
         annotations: Mapping[str, str] | None = None,
+        document: Mapping[str, Any] | None = None,
     ) -> Resource:
-        """Ask for a run and answer with the decided StoryTrigger. With a token, or a key, the same is asked once."""
-        reference = {"name": story} if isinstance(story, str) else dict(story)
+        """Request a run and return the decided StoryTrigger. With a token or a key, the same request is made once.
+
+        Instead of a Story, `document` names a document of any language: `{language, name}`.
+        """
+        members = {"documentRef": document} if story is None else {"storyRef": story}
+        target = target_of(members)
         mode = "token" if token is not None else "key" if key is not None else "none"
-        delivery = Delivery(reference, inputs, secrets.token_hex(16), mode, token or key or "", impulse)
+        identity = (secrets.token_hex(16), mode, token or key or "", impulse)
+        delivery = Delivery(target.get("storyRef"), inputs, *identity, target.get("documentRef"))
         resource = compose_trigger(delivery, namespace)
         if annotations:
             resource["metadata"]["annotations"] = dict(annotations)
         return await self.submit(resource)
 
     async def submit(self, resource: Resource) -> Resource:
-        """Make a request durable and have it decided. One that was made before is not made again."""
+        """Store a request durably and decide it. A request that was made before is not made again."""
         key = ResourceKey(TRIGGER.name, namespace_of(resource), name_of(resource))
         row = await self._row(key)
         if row is None:
             await self._admit(resource, key)
-        elif not asks_the_same(document(row), resource):
+        elif not is_same_request(document(row), resource):
             raise Conflict(
                 f"{TRIGGER.title(key.name)}: the token was used before with another Story or other inputs",
                 hint=f"See `perdure get storytrigger {key.name} -n {key.namespace} -o yaml`.",
@@ -106,10 +127,10 @@ class Requests:
         try:
             await self._client.catalog.apply([AppliedDocument(f"storytrigger/{key.name}", text)], key.namespace)
         except Rejected:
-            row = await self._row(key)  # another submission of the same came first
+            row = await self._row(key)  # the same request was submitted concurrently
             if row is None:
                 raise
-            if not asks_the_same(document(row), resource):
+            if not is_same_request(document(row), resource):
                 raise Conflict(
                     f"{TRIGGER.title(key.name)}: the token is in use with another Story or other inputs"
                 ) from None
@@ -117,11 +138,11 @@ class Requests:
     # Deciding.
 
     async def settle_pending(self) -> list[Resource]:
-        """Decide whatever was asked and never answered. One that cannot be decided holds up no other, and no engine."""
+        """Decide all undecided requests. One that cannot be decided neither blocks others nor stops the engine."""
         waiting = await self._client.store.list_resources(pending_mark(ResourceKey(TRIGGER.name, "", "")).kind)
         decided = []
         for mark in waiting:
-            if counted_runs.is_of_a_run(mark.key):
+            if counted_runs.is_run_mark(mark.key):
                 await counted_runs.count(self._client, mark.key)
                 continue
             key = ResourceKey(TRIGGER.name, mark.key.namespace, mark.key.name)
@@ -129,7 +150,7 @@ class Requests:
                 resource = await self.settle(key, missing_ok=True)
             except StoreError:
                 raise
-            except Exception as error:  # whatever it is, it is told, and the request waits
+            except Exception as error:  # logged; the request stays pending
                 _log.warning("%s cannot be decided: %s: %s", TRIGGER.title(key.name), type(error).__name__, error)
                 continue
             if resource:
@@ -137,8 +158,9 @@ class Requests:
         return decided
 
     async def settle(self, key: ResourceKey, *, missing_ok: bool = False) -> Resource:
-        """The request with its decision; still Pending where nothing can be started from here."""
-        for attempt in range(TRIES):
+        """The request with its decision; still Pending if nothing can be started from here."""
+
+        async def attempt() -> Resource | CatalogConflict:
             row = await self._row(key)
             if row is None:
                 if missing_ok:
@@ -149,55 +171,116 @@ class Requests:
             if answer_of(trigger) is not TriggerAnswer.PENDING or self._client.runtime is None:
                 return trigger
             decision = await self._decide(trigger)
-            if await self._record(row, decision):
-                return document(await self._client.catalog.row(TRIGGER, key.name, key.namespace))
-            await asyncio.sleep(0.001 * min(attempt, 20))
-        raise Conflict(f"others keep changing {TRIGGER.title(key.name)}", hint="It is durable and decided later.")
+            conflict = await self._record(row, decision)
+            return conflict or document(await self._client.catalog.row(TRIGGER, key.name, key.namespace))
+
+        failure = Conflict(
+            f"{TRIGGER.title(key.name)} keeps being changed by others", hint="It is stored and will be decided later."
+        )
+        return await retry_on_conflict(attempt, failure)
 
     async def _decide(self, trigger: Resource) -> TriggerDecision:
-        known = await self._known(trigger)
+        document = document_of(trigger)
+        if document is not None:
+            return await self._decide_document(trigger, document)
+        resources = await self._referenced_resources(trigger)
         settings = self._language.settings
-        refused = refuse_request(trigger, known, settings)
+        refused = refuse_request(trigger, resources, settings)
         if refused is not None:
             return refused
         run = compose_run(trigger)
-        found = await self.find_run(run)
-        if found is not None:
-            return compare(run, found)
-        refused = refuse_run(run, known, settings)
+        existing = await self.find_run(run)
+        if existing is not None:
+            return compare(run, existing)
+        refused = refuse_run(run, resources, settings)
         if refused is not None:
             return refused
         try:
-            handle = await self.start(read_start(run, is_offloaded=has_to_offload(run, settings)))
+            start = read_start(run, is_offloaded=has_to_offload(run, settings))
+            handle = await self.start(replace(start, labels={**start.labels, **run_labels(trigger)}))
         except Conflict:
-            found = await self.find_run(run)
-            if found is None:
+            existing = await self.find_run(run)
+            if existing is None:
                 raise
-            return compare(run, found)
-        shown = await self._resource(handle.id)
-        return created(shown) if compare(run, shown).answer is TriggerAnswer.CREATED else compare(run, shown)
+            return compare(run, existing)
+        started = await self._resource(handle.id)
+        return created(started) if compare(run, started).answer is TriggerAnswer.CREATED else compare(run, started)
 
-    async def _record(self, row: ResourceRow, decision: TriggerDecision) -> bool:
-        """Keep a decision, and count it for its Impulse, in one transaction; False when somebody was quicker."""
+    async def _decide_document(self, trigger: Resource, document: DocumentReference) -> TriggerDecision:
+        """Start a document of another language, as it is in the catalog now."""
+        client, namespace = self._client, namespace_of(trigger)
+        refused = refuse_document_request(trigger)
+        if refused is not None:
+            return refused
+        entry = "/".join((TRIGGER.name, namespace, name_of(trigger)))
+        for row in await client.search(RunFilter(labels={REQUEST_ENTRY: entry}, limit=1)):
+            return decide_document_run(row.id, row.language, row.name, is_ours=True)  # decided after a crash
+        kind = client.catalog.document_kind(document.language)
+        if kind is None:
+            return reject(TriggerReason.INVALID, f"{document.language!r} is not a language known here")
+        try:
+            version = int(document.version) if document.version else None
+            text = await client.catalog.text(kind, document.name, namespace, version)
+        except ResourceNotFound as absent:
+            return reject(TriggerReason.NO_DOCUMENT, str(absent))
+        _, identity = identity_of(trigger)
+        token = identity if namespace == DEFAULT_NAMESPACE else f"{namespace}/{identity}"
+        try:
+            handle = await client.start(
+                text,
+                spec_of(trigger).get("inputs") or {},
+                name=document.name,
+                token=token,
+                labels={**run_labels(trigger), REQUEST_ENTRY: entry},
+            )
+        except Conflict as conflict:
+            return reject(TriggerReason.DOCUMENT_RUN_CONFLICT, str(conflict))
+        except (InvalidDocument, StartRefused, UnfitInput) as unfit:
+            return reject(TriggerReason.INVALID, str(unfit))
+        row = await client.find(handle.id)
+        is_ours = row.labels.get(REQUEST_ENTRY) == entry
+        return decide_document_run(row.id, row.language, row.name, is_ours=is_ours)
+
+    async def _record(self, row: ResourceRow, decision: TriggerDecision) -> CatalogConflict | None:
+        """Keep a decision, and count it for its Impulse, in one transaction."""
         client = self._client
         now = client.clock.now()
         body = status_of(decision, row.created_at, now)
         changes: list[ResourceWrite | ResourceRemoval] = [rewritten(row, body)]
         if not decision.is_final:
             if row.status == jsontext.encode(body):
-                return True
-            return await client.store.write_catalog(changes) is None
+                return None
+            return await client.store.write_catalog(changes)
         mark = pending_mark(row.key)
-        impulse = impulse_of(document(row))
-        rows = await client.store.resources([mark, *([impulse] if impulse else [])])
+        trigger = document(row)
+        impulse = impulse_of(trigger)
+        watch = None if impulse is None else await self._watch(trigger, impulse, body)
+        keys = [mark, *([impulse] if impulse else []), *([watch.key] if watch else [])]
+        rows = await client.store.resources(keys)
         if mark in rows:
             changes.append(ResourceRemoval(mark, rows[mark].version))
+        if watch is not None and watch.key not in rows:
+            changes.append(watch)
         if impulse is not None and impulse in rows:
-            counted = impulse_counts.count_decision(
+            impulse_status = impulse_counts.count_decision(
                 status_in(rows[impulse]), decision.answer is not TriggerAnswer.REJECTED, now
             )
-            changes.append(rewritten(rows[impulse], counted))
-        return await client.store.write_catalog(changes) is None
+            changes.append(rewritten(rows[impulse], impulse_status))
+        return await client.store.write_catalog(changes)
+
+    async def _watch(self, trigger: Resource, impulse: ResourceKey, status: Mapping[str, Any]) -> ResourceWrite | None:
+        """The note that the created run is watched, where its Impulse says what to run if it fails."""
+        if status["decision"] != TriggerAnswer.CREATED:
+            return None
+        row = await self._row(impulse)
+        hook = None if row is None else failure_hook(document(row), trigger)
+        run = run_of_status(status)
+        if hook is None or run is None:
+            return None
+        schedule, scheduled_at = (annotations_of(trigger).get(name) for name in (labels.SCHEDULE, labels.SCHEDULED_AT))
+        cause = {"impulse": impulse.name, "schedule": schedule, "scheduledAt": scheduled_at}
+        target, inputs = target_of(hook), hook.get("inputs") or {}
+        return watch_write(RunWatch(run, impulse.namespace, target, inputs, cause))
 
     async def _forget_mark(self, key: ResourceKey) -> None:
         mark = pending_mark(key)
@@ -216,24 +299,71 @@ class Requests:
         )
 
     async def find_run(self, run: Resource) -> Resource | None:
-        """The StoryRun that has this name already."""
+        """The existing StoryRun with this name."""
         id = run_id_for_name(LANGUAGE, namespace_of(run), name_of(run))
         return None if await self._client.store.find(id) is None else await self._resource(id)
 
     async def _resource(self, run: RunId) -> Resource:
         return self._language.resources(await self._client.show(run))[0]
 
-    async def _known(self, trigger: Resource) -> ResourceIndex:
+    async def _referenced_resources(self, trigger: Resource) -> ResourceIndex:
         target = read_reference(spec_of(trigger).get("storyRef"), namespace_of(trigger))
         if target is None:
             return ResourceIndex()
-        asked: list[Lookup] = [
+        lookups: list[Lookup] = [
             ResourceKey("Story", target.namespace, target.name),
             ResourcesInNamespace("ReferenceGrant", target.namespace),
         ]
-        found = await self._client.validator.fetch(asked)
-        story, grants = (found[one] for one in asked)
+        results = await self._client.validator.fetch(lookups)
+        story, grants = (results[lookup] for lookup in lookups)
         return ResourceIndex([*([story] if story else []), *grants])
 
     async def _row(self, key: ResourceKey) -> ResourceRow | None:
         return (await self._client.store.resources([key])).get(key)
+
+
+def failure_hook(impulse: Resource, trigger: Resource) -> Mapping[str, Any] | None:
+    """What to run if the run of a request fails: as its schedule says, otherwise as its Impulse says."""
+    schedule = annotations_of(trigger).get(labels.SCHEDULE)
+    config = spec_of(impulse).get("with")
+    entries = config.get("schedules") if isinstance(config, dict) and schedule else None
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("name") == schedule and isinstance(entry.get("onFailure"), dict):
+            return cast(Mapping[str, Any], entry["onFailure"])
+    hook = spec_of(impulse).get("onFailure")
+    return hook if isinstance(hook, dict) else None
+
+
+async def start_alert(client: Client, watch: RunWatch, input: dict[str, Any], token: str) -> str:
+    """Request the document that is run when a watched run has failed; what became of the request."""
+    decided = await Requests(client).trigger(
+        watch.target.get("storyRef"),
+        input,
+        token=token,
+        namespace=watch.namespace,
+        annotations={labels.ALERT_FOR: watch.run},
+        document=watch.target.get("documentRef"),
+    )
+    status = decided["status"]
+    return f"{status['decision']}, {status.get('message', '')}"
+
+
+def run_of_status(status: Mapping[str, Any]) -> RunId | None:
+    """The run that a decided StoryTrigger has started or found."""
+    if "runRef" in status:
+        return RunId(status["runRef"]["id"])
+    run = status.get("storyRunRef")
+    return None if run is None else run_id_for_name(LANGUAGE, run["namespace"], run["name"])
+
+
+def run_labels(trigger: Resource) -> dict[str, str]:
+    """Labels by which the runs of an Impulse or a schedule are found, in every language."""
+    found: dict[str, str] = {}
+    impulse = impulse_of(trigger)
+    if impulse is not None:
+        found[labels.IMPULSE] = f"{impulse.namespace}/{impulse.name}"
+    for name in (labels.SCHEDULE, labels.SCHEDULED_AT, labels.ALERT_FOR):
+        value = annotations_of(trigger).get(name)
+        if isinstance(value, str):
+            found[name] = value
+    return found

@@ -1,13 +1,14 @@
-"""Runs under a session key (STY-159): one at a time for each key, for as long as the key is not forgotten."""
+"""Runs under a session key (STY-159): one at a time for each key, until the key is forgotten."""
 
 from typing import Any
 
 from perdure.dialects.story.resources.resource import Resource
+from perdure.dialects.story.triggers.requests import LANGUAGE
 from perdure.engine.client import Client
 from perdure.engine.random_ids import run_id_for_name
 from perdure.kernel.errors import Conflict
 from perdure.kernel.values import RunId
-from perdure.services.story.triggers.requests import LANGUAGE, Requests
+from perdure.services.story.triggers.requests import Requests
 
 
 class SessionActive(Conflict):
@@ -18,19 +19,19 @@ class SessionActive(Conflict):
 
 
 class Sessions:
-    """Of one process: what talks to one caller at a time, such as a connection, keeps its run here."""
+    """The sessions of one process, for callers such as connections that have one run at a time."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._runs: dict[str, RunId | None] = {}
 
-    async def start(self, key: str, story: str, inputs: dict[str, Any] | None = None, **rest: Any) -> Resource:
-        """Start a Story under the key; raises `SessionActive` while it has a run that has not ended."""
+    async def start(self, key: str, story: str, inputs: dict[str, Any] | None = None, **options: Any) -> Resource:
+        """Start a Story under the key; raises `SessionActive` while the session has a run that has not ended."""
         if key in self._runs and await self.is_active(key):
             raise SessionActive(f"session {key!r} has a run that has not ended", session=key)
-        self._runs[key] = None  # taken before the first wait: two starts at once are two as well
+        self._runs[key] = None  # reserved before the first await, so that concurrent starts conflict
         try:
-            decided = await Requests(self._client).trigger(story, inputs, **rest)
+            decided = await Requests(self._client).trigger(story, inputs, **options)
         except BaseException:
             self._runs.pop(key, None)
             raise
@@ -49,7 +50,7 @@ class Sessions:
         return run is None or (row is not None and not row.status.is_final)
 
     async def stop(self, key: str, reason: str = "the session was stopped") -> bool:
-        """Cancel the run of the key; False when there is none that has not ended."""
+        """Cancel the run of the key; False if there is no open run."""
         run = self._runs.get(key)
         if run is None or not await self.is_active(key):
             return False
@@ -57,5 +58,5 @@ class Sessions:
         return True
 
     def forget(self, key: str) -> None:
-        """Drop the key; its run goes on."""
+        """Drop the key; its run continues."""
         self._runs.pop(key, None)

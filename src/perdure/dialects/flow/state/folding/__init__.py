@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.flow.state.body import Body
-from perdure.dialects.flow.state.folding import arrivals, calls, entries, frames, steps
+from perdure.dialects.flow.state.folding import arrivals, calls, checkpoints, entries, frames, steps
 from perdure.kernel.events import Event
 
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
@@ -13,6 +13,7 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     **steps.CHANGES,
     **entries.CHANGES,
     **calls.CHANGES,
+    **checkpoints.CHANGES,
 }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from perdure.dialects.flow.state.body import GAP, SLEEP, Arrival, Body, Entry, Step
+from perdure.dialects.flow.state.body import GAP, SLEEP, Arrival, Body, MiddlewareScope, Step
 from perdure.dialects.flow.state.values import Cell
 from perdure.kernel import events as e
 from perdure.kernel.outcomes import Outcome, Succeeded
@@ -24,7 +24,7 @@ def _timer_fired(body: Body, event: e.TimerFired) -> None:
     number, index = body.waits.pop(event.timer)
     top = body.frames[number].stack[-1]
     if index in (SLEEP, GAP):
-        assert isinstance(top, Step | Entry)
+        assert isinstance(top, Step | MiddlewareScope)
         top.woken = True
         top.timer = 0
         body.arrival = None
@@ -41,9 +41,9 @@ def _timer_dropped(body: Body, event: e.TimerDropped) -> None:
         _owner(body, *bound).timer = 0
 
 
-def _owner(body: Body, frame: int, depth: int) -> Entry:
+def _owner(body: Body, frame: int, depth: int) -> MiddlewareScope:
     owner = body.frames[frame].stack[depth]
-    assert isinstance(owner, Entry)
+    assert isinstance(owner, MiddlewareScope)
     return owner
 
 

@@ -5,13 +5,14 @@ from typing import Any
 
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import SINGLE, Body, Call, FanOut, Frame, Kind, Step, find_call
+from perdure.dialects.flow.state.folding.checkpoints import keep, leave_top
 from perdure.dialects.flow.state.folding.steps import leave_scope, step_left, top_step
 from perdure.dialects.flow.state.folding.variables import bind, cells_of, optional_cell
 from perdure.dialects.flow.state.values import ARRIVAL, NOTHING, Cell, Result
 from perdure.kernel import events as e
 from perdure.kernel.values import Instant
 
-_MOCK, _FRAME = Kind.MOCK, Kind.FRAME  # members of an enumeration are found slowly, and every step asks
+_MOCK, _FRAME = Kind.MOCK, Kind.FRAME  # access to members of an enumeration is slow, and every step needs these
 
 _KINDS = tuple(Kind)
 
@@ -29,7 +30,10 @@ def _add_call(frame: Frame, call: Call) -> None:
         fan = fan_of(frame)
         fan.calls[call.index] = call
         fan.running[call.index] = None
-        fan.started += 1
+        if call.index in fan.again:
+            del fan.again[call.index]
+        else:
+            fan.started += 1
 
 
 def _received(frame: Frame, index: int) -> Cell | None:
@@ -46,6 +50,8 @@ def _call_entered(body: Body, event: f.CallEntered) -> None:
     received = _received(frame, event.index)
     kind = _KINDS[event.kind]
     call = Call(event.call, event.index, event.at, kind, event.target, received, input)
+    if not event.ok and not event.target and event.index == SINGLE:
+        keep(frame)
     _add_call(frame, call)
     if kind is _MOCK:
         call.metadata = optional_cell(event.metadata)
@@ -71,6 +77,7 @@ def _call_faulted(body: Body, event: f.CallFaulted) -> None:
     frame = body.frames[event.frame]
     result = Result(False, body.cell(frame, event.failure))
     if event.index == SINGLE:
+        keep(frame)
         frame.rising = result
         return
     received = _received(frame, event.index)
@@ -87,10 +94,20 @@ def _call_settled(body: Body, event: f.CallSettled) -> None:
         result = call.prepared or Result(True, NOTHING)
     else:
         result = Result(event.ok, body.cell(frame, event.content))
+    if not result.ok:
+        _keep_before(body, frame, call)
     body.arrival = None
     settle(body, event.frame, frame, call, result, event.at)
     if event.is_left:
         _rise(frame, result)
+
+
+def _keep_before(body: Body, frame: Frame, call: Call) -> None:
+    """A call fails, or has stopped. What it was asked to stop and did all the same is not lost to a redrive."""
+    if call.imposed is not None and body.arrival is not None and body.arrival.cell is not None:
+        call.answer = Result(True, body.arrival.cell)
+    if call.index == SINGLE:
+        keep(frame)
 
 
 def _step_answered(body: Body, event: f.StepAnswered) -> None:
@@ -104,7 +121,7 @@ def _step_answered(body: Body, event: f.StepAnswered) -> None:
 
 
 def _rise(frame: Frame, result: Result) -> None:
-    frame.stack.pop()
+    leave_top(frame)
     frame.rising = result
 
 
@@ -135,6 +152,8 @@ def _call_left(body: Body, event: f.CallLeft) -> None:
     result = call.result if event.content is None else Result(event.ok, body.cell(frame, event.content))
     cells = cells_of(body, frame, event.bound) if event.bound else {}
     if event.index == SINGLE:
+        if not result.ok:
+            keep(frame)
         _rise(frame, result)
     else:
         call.result = result

@@ -5,57 +5,67 @@ from typing import Any
 
 from perdure.dialects.flow.run.interruption import set_rising_cancellation
 from perdure.dialects.flow.state import events as f
-from perdure.dialects.flow.state.body import GAP, Body, Entry, Frame, Position
+from perdure.dialects.flow.state.body import GAP, Body, Frame, MiddlewareScope, ScopePosition
+from perdure.dialects.flow.state.folding.checkpoints import keep
 from perdure.dialects.flow.state.folding.variables import bind, cells_of, optional_cell, restore_variables
 from perdure.dialects.flow.state.values import NOTHING, Cell, Result
 from perdure.kernel import events as e
 
 
-def top_entry(frame: Frame) -> Entry:
+def top_entry(frame: Frame) -> MiddlewareScope:
     top = frame.stack[-1]
-    assert isinstance(top, Entry)
+    assert isinstance(top, MiddlewareScope)
     return top
 
 
 def _entry_opened(body: Body, event: f.EntryOpened) -> None:
     frame = body.frames[event.frame]
     output = frame.value if event.output is None else body.cell(frame, event.output)
-    entry = Entry(event.entry, event.at, frame.value, output)
+    entry = MiddlewareScope(event.entry, event.at, frame.value, output)
     content = output if event.content is None else body.cell(frame, event.content)
+    if event.emits and not event.ok:
+        keep(frame)
     bind(frame, cells_of(body, frame, event.bound))
     entry.config = optional_cell(event.config)
     entry.memory = optional_cell(event.memory)
     entry.metadata = optional_cell(event.metadata) or NOTHING
     entry.explanation = optional_cell(event.explanation)
-    entry.restores = body.program.entries[event.entry].provider.restores
+    program = body.program.entries.get(event.entry)  # none in a fork whose document no longer has it
+    entry.restores = program is not None and program.provider.restores
     frame.stack.append(entry)
     frame.value = output
     if event.timer:
         entry.timer = event.timer
         body.bounds[event.timer] = (event.frame, len(frame.stack) - 1)
     if event.emits:
-        entry.position = Position.LEAVING
+        entry.position = ScopePosition.LEAVING
         entry.pending = Result(event.ok, content)
         frame.rising = entry.pending
 
 
 def _entry_refused(body: Body, event: f.EntryRefused) -> None:
     frame = body.frames[event.frame]
+    keep(frame)
     frame.rising = Result(False, body.cell(frame, event.failure))
 
 
 def _phase_ran(body: Body, event: f.PhaseRan) -> None:
     frame = body.frames[event.frame]
     entry = top_entry(frame)
+    if not event.ok:
+        keep(frame)
     entry.at = event.at
     if event.content is not None:
         frame.rising = Result(event.ok, body.cell(frame, event.content))
+        if event.ok:
+            frame.checkpoint = None
     entry.pending = frame.rising
-    entry.position = Position.LEAVING
+    entry.position = ScopePosition.LEAVING
     bind(frame, cells_of(body, frame, event.bound))
 
 
-def _remember(entry: Entry, event: f.GapBegan | f.RunAgain) -> None:
+def _remember(frame: Frame, entry: MiddlewareScope, event: f.GapBegan | f.RunAgain) -> None:
+    frame.checkpoint = None
     entry.at = event.at
     if event.memory is not None:
         entry.memory = Cell(event.memory)
@@ -66,10 +76,10 @@ def _remember(entry: Entry, event: f.GapBegan | f.RunAgain) -> None:
 def _gap_began(body: Body, event: f.GapBegan) -> None:
     frame = body.frames[event.frame]
     entry = top_entry(frame)
-    _remember(entry, event)
+    _remember(frame, entry, event)
     entry.bound = cells_of(body, frame, event.bound)
     entry.restore_next = event.restore
-    entry.position = Position.WAITING
+    entry.position = ScopePosition.WAITING
     frame.rising = None
     entry.timer = event.timer
     entry.woken = False
@@ -80,7 +90,7 @@ def _gap_began(body: Body, event: f.GapBegan) -> None:
 def _run_again(body: Body, event: f.RunAgain) -> None:
     frame = body.frames[event.frame]
     entry = top_entry(frame)
-    _remember(entry, event)
+    _remember(frame, entry, event)
     cells = cells_of(body, frame, event.bound)
     if event.input is None:
         value = entry.output
@@ -97,11 +107,11 @@ def _gap_ended(body: Body, event: f.GapEnded) -> None:
     _go_inside(frame, entry, entry.output, cells, entry.restore_next)
 
 
-def _go_inside(frame: Frame, entry: Entry, value: Cell, cells: dict[str, Cell], restore: bool) -> None:
+def _go_inside(frame: Frame, entry: MiddlewareScope, value: Cell, cells: dict[str, Cell], restore: bool) -> None:
     if restore:
         restore_variables(frame, entry)
     bind(frame, cells)
-    entry.position = Position.INSIDE
+    entry.position = ScopePosition.INSIDE
     frame.value = value
     frame.rising = None
     if frame.step is None:  # the graph runs from its entrypoint again (MWL-411)
@@ -113,7 +123,7 @@ def _cleanup_began(body: Body, event: f.CleanupBegan) -> None:
     frame = body.frames[event.frame]
     entry = top_entry(frame)
     entry.at = event.at
-    entry.position = Position.CLEANING
+    entry.position = ScopePosition.CLEANING
     entry.pending = frame.rising
     frame.rising = None
     frame.value = entry.input
@@ -123,8 +133,9 @@ def _entry_left(body: Body, event: f.EntryLeft) -> None:
     frame = body.frames[event.frame]
     entry = top_entry(frame)
     if event.failure is not None:
+        keep(frame)
         entry.pending = Result(False, body.cell(frame, event.failure))
-    elif entry.position is not Position.CLEANING:
+    elif entry.position is not ScopePosition.CLEANING:
         entry.pending = frame.rising
     cells = cells_of(body, frame, event.bound)
     frame.stack.pop()
@@ -135,7 +146,8 @@ def _entry_left(body: Body, event: f.EntryLeft) -> None:
 def _bound_reached(body: Body, event: f.BoundReached) -> None:
     frame = body.frames[event.frame]
     owner = frame.stack[event.depth]
-    assert isinstance(owner, Entry)
+    assert isinstance(owner, MiddlewareScope)
+    keep(frame)
     imposed = Cell(event.imposed)
     if set_rising_cancellation(frame, event.depth, imposed):
         body.enqueue(event.frame)
@@ -147,7 +159,7 @@ def _bound_converted(body: Body, event: f.BoundConverted) -> None:
     frame = body.frames[event.frame]
     entry = top_entry(frame)
     frame.rising = entry.pending = Result(False, body.cell(frame, event.content))
-    entry.position = Position.LEAVING
+    entry.position = ScopePosition.LEAVING
 
 
 CHANGES: dict[type[e.Event], Callable[[Body, Any], None]] = {

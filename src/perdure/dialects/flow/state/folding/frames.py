@@ -5,8 +5,9 @@ from typing import Any
 
 from perdure.dialects.flow.run.interruption import BOTTOM, set_rising_cancellation
 from perdure.dialects.flow.state import events as f
-from perdure.dialects.flow.state.body import Body, Frame, Window, find_call
+from perdure.dialects.flow.state.body import SINGLE, Body, Frame, Window, find_call
 from perdure.dialects.flow.state.folding.calls import settle
+from perdure.dialects.flow.state.folding.checkpoints import fallen, keep
 from perdure.dialects.flow.state.values import NOTHING, Cell, Result, Vars
 from perdure.kernel import events as e
 
@@ -34,15 +35,21 @@ def _frame_closed(body: Body, event: f.FrameClosed) -> None:
     assert frame.rising is not None
     if frame.owner < 0:
         body.result = frame.rising
+        body.fallen = fallen(frame)
         return
     owner = body.frames[frame.owner]
     call = find_call(owner, frame.index)
     call.window = Window(frame.input, frame.vars, frame.at, event.at)
+    if not frame.rising.ok:
+        call.fallen = fallen(frame)
+        if frame.index == SINGLE:
+            keep(owner)
     settle(body, frame.owner, owner, call, frame.rising, event.at)
 
 
 def _frame_interrupted(body: Body, event: f.FrameInterrupted) -> None:
     frame = body.frames[event.frame]
+    keep(frame)
     imposed = Cell(event.imposed)
     if set_rising_cancellation(frame, BOTTOM, imposed):
         body.enqueue(event.frame)

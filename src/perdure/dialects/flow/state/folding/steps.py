@@ -5,6 +5,7 @@ from typing import Any
 
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import SLEEP, Body, Frame, Step
+from perdure.dialects.flow.state.folding.checkpoints import keep, leave_top
 from perdure.dialects.flow.state.folding.variables import bind, cells_of
 from perdure.dialects.flow.state.values import Result
 from perdure.kernel import events as e
@@ -53,11 +54,13 @@ def step_left(body: Body, event: f.StepLeft | f.StepAnswered) -> None:
 
 
 def _step_caught(body: Body, event: f.StepCaught) -> None:
+    body.frames[event.frame].checkpoint = None
     _enter(body, _move_on(body, event), event.next, event.at, event.number)
 
 
 def _step_failed(body: Body, event: f.StepFailed) -> None:
     frame = body.frames[event.frame]
+    keep(frame)
     step = top_step(frame)
     step.failed = frame.failure = body.cell(frame, event.failure)
     step.exited = event.at
@@ -67,7 +70,9 @@ def _step_failed(body: Body, event: f.StepFailed) -> None:
 def _step_ended(body: Body, event: f.StepEnded) -> None:
     frame = body.frames[event.frame]
     result = Result(event.ok, body.cell(frame, event.content))
-    frame.stack.pop()
+    if not event.ok:
+        keep(frame)
+    leave_top(frame)
     frame.failure = None if event.ok else result.cell
     frame.rising = result
 
@@ -86,7 +91,7 @@ def leave_scope(body: Body, event: f.StepDropped | f.CallDropped) -> None:
     frame = body.frames[event.frame]
     if event.content is not None:
         frame.rising = Result(False, body.cell(frame, event.content))
-    frame.stack.pop()
+    leave_top(frame)
 
 
 CHANGES: dict[type[e.Event], Callable[[Body, Any], None]] = {

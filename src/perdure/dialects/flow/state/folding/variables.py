@@ -1,6 +1,6 @@
 """Variables: bound together, and remembered by the entries that may have to restore them."""
 
-from perdure.dialects.flow.state.body import Body, Entry, Frame
+from perdure.dialects.flow.state.body import Body, Frame, MiddlewareScope
 from perdure.dialects.flow.state.events import Bindings
 from perdure.dialects.flow.state.values import Cell
 from perdure.kernel.values import Payload
@@ -14,12 +14,12 @@ def cells_of(body: Body, frame: Frame, bound: Bindings) -> dict[str, Cell]:
 def bind(frame: Frame, cells: dict[str, Cell]) -> None:
     for name, cell in cells.items():
         for scope in frame.stack:
-            if isinstance(scope, Entry) and scope.restores:
+            if isinstance(scope, MiddlewareScope) and scope.restores:
                 scope.undo.setdefault(name, frame.vars.cells.get(name))
         frame.vars.bind(name, cell)
 
 
-def restore_variables(frame: Frame, entry: Entry) -> None:
+def restore_variables(frame: Frame, entry: MiddlewareScope) -> None:
     for name, cell in entry.undo.items():
         frame.vars.bind(name, cell)
     entry.undo = {}

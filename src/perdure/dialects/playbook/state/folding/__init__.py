@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.playbook.state.body import Body
-from perdure.dialects.playbook.state.folding import arrivals, executions, joins, runs, threads, tokens
+from perdure.dialects.playbook.state.folding import arrivals, executions, joins, redrives, runs, threads, tokens
 from perdure.kernel.events import Event
 
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
@@ -14,6 +14,7 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     **threads.CHANGES,
     **joins.CHANGES,
     **executions.CHANGES,
+    **redrives.CHANGES,
 }
 
 

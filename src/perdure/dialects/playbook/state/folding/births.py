@@ -23,6 +23,17 @@ def open_run(body: Body, number: int, token: int, step: str, args: Value, at: In
 
 def open_thread(body: Body, number: int, run: b.StepRun, index: int) -> None:
     body.threads_made += 1
-    body.threads[body.threads_made] = b.PipelineThread(number, index)
+    thread = run.stopped_threads.pop(index, None) if run.stopped_threads else None
+    body.threads[body.threads_made] = b.PipelineThread(number, index) if thread is None else _reopened(thread)
     run.threads[body.threads_made] = None
     body.ready_threads[body.threads_made] = None
+
+
+def _reopened(thread: b.PipelineThread) -> b.PipelineThread:
+    """Where it failed, with all attempts of that task; or where it was stopped, in the same attempt."""
+    if thread.phase is b.ThreadPhase.FAILED:
+        thread.attempt = 1
+    if thread.phase is not b.ThreadPhase.JUDGING:
+        thread.phase, thread.outcome = b.ThreadPhase.READY, None
+    thread.number = thread.timer = thread.charges = 0
+    return thread

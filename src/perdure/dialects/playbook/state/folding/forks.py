@@ -1,7 +1,7 @@
 """Which step-runs have forked, and whether any of their descendants exists (PBK-232).
 
-A fork counts what lives right below it: tokens, step-runs, and further forks, each of which counts for one. So a change
-costs the same at any depth. Programs without joins have no forks, and pay nothing.
+A fork counts what exists directly below it: tokens, step-runs, and further forks, each of which counts as one. So a
+change costs the same at any depth. Programs without joins have no forks and no such cost.
 """
 
 from perdure.dialects.playbook.state import body as b
@@ -40,6 +40,23 @@ def close_if_over(body: Body, fork: int) -> None:
         del body.forks[fork]
         fork = node.parent
         body.forks[fork].live -= 1
+
+
+def lineage_of(body: Body, fork: int) -> b.Lineage:
+    lineage: b.Lineage = []
+    while fork != b.WHOLE and (node := body.forks.get(fork)) is not None:
+        lineage.append((fork, node.parent, node.keys))
+        fork = node.parent
+    return lineage
+
+
+def put_back(body: Body, lineage: b.Lineage, fork: int) -> None:
+    """Something below the fork exists again."""
+    for number, parent, keys in reversed(lineage):
+        if number not in body.forks:
+            add_branch(body, parent)
+            body.forks[number] = b.TokenFork(parent, keys)
+    add_branch(body, fork)
 
 
 def release(body: Body, number: int, token: b.Token) -> None:

@@ -8,7 +8,7 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.body import Body, TokenState
 from perdure.dialects.playbook.state.folding.forks import close_if_over, release, remove_branch
-from perdure.dialects.playbook.state.folding.tokens import add_token, discard, end_branch
+from perdure.dialects.playbook.state.folding.tokens import add_token, discard, end_branch, keep_unfinished
 from perdure.kernel.events import Event
 
 
@@ -45,7 +45,9 @@ def _completed(body: Body, event: p.JoinCompleted) -> None:
 
 def _failed(body: Body, event: p.JoinFailed) -> None:
     for number in event.tokens:
-        release(body, number, body.tokens.pop(number))
+        token = body.tokens.pop(number)
+        keep_unfinished(body, number, token, b.BranchEnding.FAILED)
+        release(body, number, token)
         end_branch(body, b.BranchEnding.FAILED)
     body.failures.append(b.BranchFailure(event.step, 0, "", False, event.error))
     body.unhandled += 1

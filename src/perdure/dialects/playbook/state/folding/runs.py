@@ -7,7 +7,7 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.body import Body
 from perdure.dialects.playbook.state.folding.births import open_run, open_thread
-from perdure.dialects.playbook.state.folding.forks import open_fork, remove_branch
+from perdure.dialects.playbook.state.folding.forks import lineage_of, open_fork, remove_branch
 from perdure.dialects.playbook.state.folding.threads import forget_threads, hold, pass_task, queue_loop
 from perdure.dialects.playbook.state.folding.tokens import add_tokens, end_branch, patch_ctx
 from perdure.dialects.playbook.state.task_errors import Error
@@ -24,6 +24,8 @@ def _step_started(body: Body, event: p.StepStarted) -> None:
     for timer in event.timers:
         body.bounds[timer] = event.run
     run.error = event.error
+    if event.error is not None:
+        run.origin = token
     if event.items is not None:
         run.loop = b.LoopState(Value(event.items), event.total, event.limit, event.mode or "sequential")
         queue_loop(body, event.run, run.loop)
@@ -107,6 +109,8 @@ def _next_evaluated(body: Body, event: p.NextEvaluated) -> None:
         open_fork(body, fork, run.fork, event.joins)
     if event.tokens:
         add_tokens(body, event.tokens, run.boundary, event.at, event.run, fork)
+    else:
+        _keep_unfinished(body, event, run)
     remove_branch(body, run.fork)
     if run.is_final:
         body.final = "failed" if run.error is not None else "done"
@@ -118,6 +122,15 @@ def _next_evaluated(body: Body, event: p.NextEvaluated) -> None:
     if event.ending:
         end_branch(body, event.ending)
         body.last_leaf = run.result
+
+
+def _keep_unfinished(body: Body, event: p.NextEvaluated, run: b.StepRun) -> None:
+    """It failed and nothing follows from that, or it was not routed because the execution had stopped."""
+    is_failed = bool(event.failures) and not event.handled
+    if is_failed or (not event.mode and event.ending == b.BranchEnding.ABORTED):
+        body.unfinished_runs[event.run] = b.UnfinishedRun(
+            run, event.ending, lineage_of(body, run.fork), run.error is not None, event.no_match_is_error
+        )
 
 
 def _note_failure(body: Body, number: int, run: b.StepRun, error: Error, handled: bool) -> None:
@@ -141,6 +154,8 @@ def _run_withdrawn(body: Body, event: p.RunWithdrawn) -> None:
     for timer in run.timers:
         body.bounds.pop(timer, None)
     body.order.append((run.step, "ended", body.seq))
+    ending = "" if run.is_final else b.BranchEnding.ABORTED
+    body.unfinished_runs[event.run] = b.UnfinishedRun(run, ending, lineage_of(body, run.fork), False)
     if run.is_final:
         body.final = "failed"
     else:

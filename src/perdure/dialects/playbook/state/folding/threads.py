@@ -13,12 +13,13 @@ from perdure.dialects.playbook.state.values import NOTHING, Value
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant
 
-_WORKING = ThreadPhase.WORKING  # members of an enumeration are found slowly, and every step asks
+_WORKING = ThreadPhase.WORKING  # access to members of an enumeration is slow, and every step needs these
 
 
 def forget_threads(body: Body, run: b.StepRun) -> None:
     for number in run.threads:
         thread = body.threads.pop(number)
+        run.stopped_threads[thread.index] = thread
         body.ready_threads.pop(number, None)
         body.awaited.pop(thread.number, None)
         body.attempt_bounds.pop(thread.timer, None)
@@ -180,10 +181,13 @@ def _fail(body: Body, event: p.OutcomeJudged, thread: b.PipelineThread, run: b.S
     del body.threads[event.thread]
     del run.threads[event.thread]
     loop = run.loop
+    index = thread.index
+    if not event.repeats:
+        thread.phase = ThreadPhase.FAILED
+        run.stopped_threads[index] = thread
     if loop is None:
         _end_alone(body, thread, run, event.label, NOTHING, event.error)
         return
-    index = thread.index
     loop.active -= 1
     if event.repeats:
         loop.repeats.append(index)

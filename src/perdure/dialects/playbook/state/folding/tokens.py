@@ -7,17 +7,17 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.body import Body, TokenState
 from perdure.dialects.playbook.state.folding.births import open_run, open_thread
-from perdure.dialects.playbook.state.folding.forks import add_branch, close_if_over, release, remove_branch
+from perdure.dialects.playbook.state.folding.forks import add_branch, close_if_over, lineage_of, release, remove_branch
 from perdure.dialects.playbook.state.values import Patch, Value
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant
 
 
 def add_tokens(
-    body: Body, made: tuple[p.NewToken, ...], event: b.Boundary, at: Instant, parent: int = 0, fork: int = b.WHOLE
+    body: Body, new_tokens: tuple[p.NewToken, ...], event: b.Boundary, at: Instant, parent: int = 0, fork: int = b.WHOLE
 ) -> None:
     """A token whose step starts at once is counted and becomes a step-run; it is not kept as a token."""
-    for new in made:
+    for new in new_tokens:
         if not new.run:
             add_token(body, new, event, at, parent, fork)
             continue
@@ -80,8 +80,10 @@ def _leave_pending(body: Body, number: int, token: b.Token) -> None:
     token.reads = ()
 
 
-def discard(body: Body, number: int, ending: str) -> None:
+def discard(body: Body, number: int, ending: str, *, is_kept: bool = False) -> None:
     token = body.tokens.pop(number)
+    if is_kept:
+        keep_unfinished(body, number, token, ending)
     for queue in (body.unevaluated, body.admitted, body.arriving):
         queue.pop(number, None)
     if token.state is TokenState.HELD:
@@ -99,7 +101,12 @@ def discard(body: Body, number: int, ending: str) -> None:
 
 def _token_dropped(body: Body, event: p.TokenDropped) -> None:
     _leave_pending(body, event.token, body.tokens[event.token])
-    discard(body, event.token, event.ending)
+    is_kept = event.ending in (b.BranchEnding.ABORTED, b.BranchEnding.STRANDED) and event.token != body.finalizing
+    discard(body, event.token, event.ending, is_kept=is_kept)
+
+
+def keep_unfinished(body: Body, number: int, token: b.Token, ending: str) -> None:
+    body.unfinished_tokens[number] = b.UnfinishedToken(token, ending, lineage_of(body, token.fork))
 
 
 def end_branch(body: Body, ending: str) -> None:

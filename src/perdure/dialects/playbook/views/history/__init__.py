@@ -37,8 +37,8 @@ def _started(event: p.WorkflowStarted) -> tuple[Event, ...]:
 def _next(event: p.NextEvaluated) -> tuple[Event, ...]:
     if not any(new.run for new in event.tokens):
         return (event,)
-    made = msgspec.structs.replace(event, tokens=tuple(map(_waiting, event.tokens)))
-    return (made, *(_start(new, event.at) for new in event.tokens))
+    expanded = msgspec.structs.replace(event, tokens=tuple(map(_waiting, event.tokens)))
+    return (expanded, *(_start(new, event.at) for new in event.tokens))
 
 
 def _waiting(new: p.NewToken) -> p.NewToken:
@@ -67,8 +67,8 @@ def _step_passed(event: p.StepPassed) -> tuple[Event, ...]:
 
 def _passed(thread: int, label: str, at: Instant, to: int, is_last: bool) -> tuple[Event, ...]:
     fate = "done" if is_last else "ready"
-    judged = p.OutcomeJudged(thread, label, b.NO_RULE, Directive.CONTINUE, fate, to, is_visit=True)
-    return (p.AttemptEnded(thread, at, source="landed"), judged)
+    outcome = p.OutcomeJudged(thread, label, b.NO_RULE, Directive.CONTINUE, fate, to, is_visit=True)
+    return (p.AttemptEnded(thread, at, source="landed"), outcome)
 
 
 _UNFOLD: dict[type[Event], Callable[[Any], tuple[Event, ...]]] = {

@@ -21,7 +21,7 @@ Rest = dict[str, Any]
 
 
 class HistoryEntry(NamedTuple):
-    """A canonical event: its name, the id of what it is about, its payload, and what else its envelope says."""
+    """A canonical event: its name, the id of its subject, its payload, and further members of its envelope."""
 
     name: str
     about: str
@@ -40,7 +40,7 @@ class HistoryState:
     arguments: dict[int, Payload] = field(default_factory=dict)  # of tasks whose attempt has no entry yet
 
 
-# Of whom an event is.
+# The subject of an event.
 
 
 def token_ids(number: int, step: str) -> Rest:

@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
-from perdure.dialects.playbook.state.names import timestamp, token_id
+from perdure.dialects.playbook.state.names import run_id, timestamp, token_id
 from perdure.dialects.playbook.views.history.entries import (
     HistoryEntry,
     HistoryState,
@@ -92,6 +92,11 @@ def _pause(view: HistoryState, event: p.Paused | p.Resumed) -> Iterator[HistoryE
     yield HistoryEntry(name, "", {"reason": event.reason, "principal": event.by}, {})
 
 
+def _redriven(view: HistoryState, event: p.WorkflowReopened) -> Iterator[HistoryEntry]:
+    steps = [{"step": run.step, "step_run_id": run_id(number)} for number, run in view.body.runs.items()]
+    yield HistoryEntry("playbook.redriven", "", {"steps": steps}, {})
+
+
 def _declined(view: HistoryState, event: e.InputDeclined) -> Iterator[HistoryEntry]:
     details = {"kind": event.kind, "key": event.key, "arrived": timestamp(event.arrived), "reason": event.reason}
     yield HistoryEntry("input.declined", "", {**details, "principal": event.by}, {}, status="skipped")
@@ -108,5 +113,6 @@ TELLERS: dict[type[e.Event], Callable[[HistoryState, Any], Iterator[HistoryEntry
     p.WorkflowFinished: _finished,
     p.Paused: _pause,
     p.Resumed: _pause,
+    p.WorkflowReopened: _redriven,
     e.InputDeclined: _declined,
 }

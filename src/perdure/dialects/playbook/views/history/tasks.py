@@ -1,4 +1,4 @@
-"""Task-runs: attempts, outcomes, what rules made of them, leases that were lost."""
+"""Task-runs: attempts, outcomes, decisions of rules, lost leases."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +25,7 @@ from perdure.dialects.playbook.views.history.entries import (
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 
-SEALED = jsontext.encode({"sealed": True})  # what is put together on the worker, with secrets
+SEALED = jsontext.encode({"sealed": True})  # arguments that are completed at the worker, with secrets
 
 
 def _scheduled(view: HistoryState, event: e.TaskScheduled) -> Iterator[HistoryEntry]:
@@ -114,7 +114,7 @@ def _iteration_over(
 
 def abandoned_entries(view: HistoryState, run: b.StepRun, failed: Error | None) -> Iterator[HistoryEntry]:
     """Entries that end what was open in a step-run when it was ended from outside."""
-    failed = failed or error("cancelled", "the step-run was withdrawn")
+    failed = failed or error("cancelled", "the step-run was withdrawn")  # as in histories shown before
     for number in run.threads:
         thread = view.body.threads[number]
         rest = task_ids(view.body, number)

@@ -1,4 +1,4 @@
-"""Tokens: created, asked for admission, held by joins, discarded."""
+"""Tokens: created, evaluated for admission, held by joins, discarded."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

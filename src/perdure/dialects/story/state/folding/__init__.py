@@ -1,10 +1,10 @@
-"""What each event changes: total, dull, constant time in the number of steps."""
+"""How each event changes the state: total functions, constant time in the number of steps."""
 
 from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story.state.body import Body
-from perdure.dialects.story.state.folding import arrivals, attempts, maps, runs, signals, steps
+from perdure.dialects.story.state.folding import arrivals, attempts, maps, runs, signals, steps, topologies
 from perdure.kernel.events import Event
 
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
@@ -14,6 +14,7 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     **steps.CHANGES,
     **signals.CHANGES,
     **runs.CHANGES,
+    **topologies.CHANGES,
 }
 
 

@@ -1,30 +1,37 @@
-"""What the kernel records before the dialect reacts: results land, timers ring, permits are granted."""
+"""Kernel events that are recorded before the dialect reacts: results, timers, permits."""
 
 from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story.resources.labels import PARENT_STEP
 from perdure.dialects.story.state.body import Body
+from perdure.dialects.story.state.folding.topologies import keep_packet_result, note_end, restart_workers
 from perdure.kernel import events as e
 from perdure.kernel.events import Event
 from perdure.kernel.outcomes import Succeeded
 
 
 def _task_ended(body: Body, event: e.TaskEnded) -> None:
-    _land(body, event.task, event.outcome)
+    if body.topology is not None:
+        note_end(body, event)
+    _keep_result(body, event.task, event.outcome)
 
 
 def _child_ended(body: Body, event: e.ChildEnded) -> None:
-    _land(body, event.child, event.outcome)
+    if body.topology is not None:
+        keep_packet_result(body, event)
+    _keep_result(body, event.child, event.outcome)
 
 
-def _land(body: Body, number: int, outcome: Any) -> None:
+def _keep_result(body: Body, number: int, outcome: Any) -> None:
     step = body.tasks.get(number)
     if step is not None and isinstance(outcome, Succeeded):
-        body.steps[step].landed = outcome.value
+        body.steps[step].task_result = outcome.value
 
 
 def _task_redelivered(body: Body, event: e.TaskRedelivered) -> None:
+    if restart_workers(body, event):
+        return
     step = body.tasks.get(event.task)
     run = body.steps[step].run if step is not None else None
     if run is not None and run.attempt:
@@ -36,7 +43,7 @@ def _timer_fired(body: Body, event: e.TimerFired) -> None:
     step = body.timers.get(event.timer)
     is_deadline = event.timer == (body.timer if step is None else body.steps[step].timer)
     _forget_timer(body, event.timer)
-    body.rang = (step or "", is_deadline)
+    body.fired_timer = (step or "", is_deadline)
     if step is not None and not is_deadline:
         body.enqueue(step)
 

@@ -1,4 +1,4 @@
-"""StepRuns: their attempts, retries and restarts, and the look for a kept output before the first."""
+"""StepRuns: their attempts, retries and restarts, and the cache lookup before the first attempt."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import LOGS_KEPT, Body, CacheUse, StepRun, StepState
 from perdure.dialects.story.state.folding.steps import begin
-from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.kernel import events as e
 from perdure.kernel.events import Event
 
@@ -15,13 +15,13 @@ SCHEDULED = "Scheduled"
 
 
 def _created(body: Body, event: s.StepRunCreated) -> None:
-    state = begin(body, event.step, Phase.PENDING, Reason.PENDING, CREATED, event.at)
+    state = begin(body, event.step, StoryPhase.PENDING, Reason.PENDING, CREATED, event.at)
     state.run = StepRun(body.life, event.key, event.engram, event.template, event.generation, event.at)
     state.run.arguments = event.arguments
 
 
 def _launched(body: Body, event: s.StepLaunched) -> None:
-    state = begin(body, event.step, Phase.RUNNING, Reason.RUNNING, SCHEDULED, event.at)
+    state = begin(body, event.step, StoryPhase.RUNNING, Reason.RUNNING, SCHEDULED, event.at)
     run = StepRun(body.life, event.key, event.engram, event.template, event.generation, event.at)
     run.attempt, run.began_at = 1, event.at
     state.run, state.task = run, event.task
@@ -29,7 +29,7 @@ def _launched(body: Body, event: s.StepLaunched) -> None:
 
 
 def _timer_set(body: Body, event: e.TimerSet) -> None:
-    """One that bounds a task bounds the attempt."""
+    """A timer that bounds a task is the deadline of the attempt."""
     step = body.tasks.get(event.task)
     if step is not None:
         body.steps[step].timer = event.timer
@@ -37,7 +37,7 @@ def _timer_set(body: Body, event: e.TimerSet) -> None:
 
 
 def _task_scheduled(body: Body, event: e.TaskScheduled) -> None:
-    """The task's arguments are the step's resolved input: kept once, used again by every retry (STY-205)."""
+    """The task's arguments are the step's resolved input: stored once, reused by every retry (STY-205)."""
     state = body.steps.get(event.path)
     if state is not None and state.run is not None:
         state.run.arguments = event.arguments
@@ -49,7 +49,7 @@ def _attempt_started(body: Body, event: s.AttemptStarted) -> None:
     run = _run(state)
     body.agenda.pop(event.step, None)
     body.timers.pop(state.poll, None)
-    state.phase, state.reason, state.message = Phase.RUNNING, Reason.RUNNING, SCHEDULED
+    state.phase, state.reason, state.message = StoryPhase.RUNNING, Reason.RUNNING, SCHEDULED
     state.task, state.timer, state.poll = event.task, event.timer, 0
     run.attempt += 1
     run.began_at = event.at if run.began_at is None else run.began_at
@@ -65,9 +65,9 @@ def _retry_scheduled(body: Body, event: s.RetryScheduled) -> None:
     run = _run(state)
     body.tasks.pop(state.task, None)
     body.timers.pop(state.timer, None)
-    state.phase, state.reason, state.message = Phase.PENDING, Reason.RETRY_SCHEDULED, event.message
+    state.phase, state.reason, state.message = StoryPhase.PENDING, Reason.RETRY_SCHEDULED, event.message
     state.task, state.timer, state.poll = 0, 0, event.timer
-    state.landed = None
+    state.task_result = None
     run.retries, run.next_retry_at = event.retries, event.due
     run.last_failure, run.exit_code, run.exit_class = event.failure, event.exit_code, event.exit_class
     run.error = event.error

@@ -1,11 +1,11 @@
-"""Maps over items: children that start, end, and make room for the next."""
+"""Maps over items: children start and end, and free a place for the next."""
 
 from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import FAN_PAGE, REDUCE, Body, MapResult, MapState
-from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.kernel.events import Event
 
 
@@ -14,7 +14,7 @@ def _began(body: Body, event: s.FanBegan) -> None:
     state.fan = MapState(
         event.total, event.limit, event.fail_fast, event.allows_failures, event.batch, event.plan, event.items
     )
-    state.phase, state.reason = Phase.RUNNING, Reason.RUNNING
+    state.phase, state.reason = StoryPhase.RUNNING, Reason.RUNNING
     state.message = f"Mapping {event.total} items"
     state.timer = event.timer
     if event.timer:
@@ -42,9 +42,9 @@ def _child_ended(body: Body, event: s.FanChildEnded) -> None:
     body.tasks.pop(event.child, None)
     result = fan.results[event.index]
     result.phase, result.message = event.phase, event.message
-    result.told, state.landed = state.landed, None
+    result.result, state.task_result = state.task_result, None
     if event.index != REDUCE:
-        if event.phase == Phase.SUCCEEDED:
+        if event.phase == StoryPhase.SUCCEEDED:
             fan.succeeded += 1
         else:
             fan.failed += 1

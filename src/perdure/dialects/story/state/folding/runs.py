@@ -1,11 +1,11 @@
-"""The run as a whole: started, its blocks, interrupted, ended, redriven."""
+"""The run as a whole: start, blocks, interruption, end, redrive."""
 
 from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, Interruption
-from perdure.dialects.story.state.phases import Phase, Reason
+from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.kernel.events import Event
 
 STARTING = "Starting StoryRun execution"  # STY-111
@@ -26,7 +26,7 @@ def _started(body: Body, event: s.StoryStarted) -> None:
 
 
 def _run_again(body: Body, at: int) -> None:
-    body.phase, body.reason, body.message = Phase.RUNNING, Reason.STARTING, STARTING
+    body.phase, body.reason, body.message = StoryPhase.RUNNING, Reason.STARTING, STARTING
     body.attempts += 1
     body.since = at
     body.finished_at = None
@@ -37,10 +37,10 @@ def _run_again(body: Body, at: int) -> None:
 def _enter(body: Body, block: str) -> None:
     body.block = block
     names = body.plan.blocks.get(block, ())
-    left = [name for name in names if name not in body.steps]
-    body.open = len(left)
-    body.unstarted = dict.fromkeys(left)
-    body.agenda = dict.fromkeys(name for name in left if not body.waiting[name])
+    unstarted = [name for name in names if name not in body.steps]
+    body.open = len(unstarted)
+    body.unstarted = dict.fromkeys(unstarted)
+    body.agenda = dict.fromkeys(name for name in unstarted if not body.waiting[name])
 
 
 def _block_entered(body: Body, event: s.BlockEntered) -> None:
@@ -48,7 +48,7 @@ def _block_entered(body: Body, event: s.BlockEntered) -> None:
 
 
 def _interrupted(body: Body, event: s.Interrupted) -> None:
-    # A run that was told to end says so to the last; a stop inside a cleanup block says nothing of the run.
+    # A cancel or redrive replaces an earlier interruption; any other cause is kept as it was first.
     if body.interruption is None or event.cause in ("cancel", "redrive"):
         body.interruption = Interruption(event.cause, event.step, event.phase, event.message)
 
@@ -59,7 +59,7 @@ def _time_ran_out(body: Body, event: s.TimeRanOut) -> None:
 
 def _ended(body: Body, event: s.StoryEnded) -> None:
     body.begun = True
-    body.phase, body.reason, body.message = Phase(event.phase), event.reason, event.message
+    body.phase, body.reason, body.message = StoryPhase(event.phase), event.reason, event.message
     body.finished_at = event.at
     if body.since is None:
         body.since = event.at
@@ -92,30 +92,32 @@ def _redriven(body: Body, event: s.Redriven) -> None:
         return
     for name in event.steps:
         body.steps.pop(name, None)
-        body.told.pop(name, None)
+        body.signals_and_effects.pop(name, None)
         body.gates.pop(name, None)
         body.help.pop(name, None)
         body.help_inputs.pop(name, None)
         body.launched.pop(name, None)
-    body.failed.clear()  # what failed before stays failed, but keeps nobody from being tried again
+    body.failed.clear()  # earlier failures stay, but no longer prevent steps from starting
     plan = body.plan
-    body.waiting = {name: sum(one not in body.steps for one in needed) for name, needed in plan.waits.items()}
+    body.waiting = {
+        name: sum(dependency not in body.steps for dependency in needed) for name, needed in plan.waits.items()
+    }
     body.timer = event.timer
     _run_again(body, event.at)
     _enter(body, plan.block_of[event.step])
 
 
 def _start_over(body: Body) -> None:
-    """Everything but the number of attempts is as at the beginning (STY-183)."""
+    """Reset everything but the number of attempts to the initial state (STY-183)."""
     body.begun = False
-    body.phase, body.reason, body.message = Phase.PENDING, Reason.PENDING, ""
+    body.phase, body.reason, body.message = StoryPhase.PENDING, Reason.PENDING, ""
     body.since = body.started_at = body.finished_at = None
     body.output = body.error = None
     body.degraded = ""
     body.block = ""
-    for known in (
+    for collection in (
         body.steps,
-        body.told,
+        body.signals_and_effects,
         body.gates,
         body.failed,
         body.unstarted,
@@ -124,9 +126,10 @@ def _start_over(body: Body) -> None:
         body.help_inputs,
         body.launched,
     ):
-        known.clear()
+        collection.clear()
     body.open = 0
     body.timer = 0
+    body.topology = None
 
 
 def _children_cleaned(body: Body, event: s.ChildrenCleaned) -> None:
@@ -135,7 +138,7 @@ def _children_cleaned(body: Body, event: s.ChildrenCleaned) -> None:
 
 
 def _resource_found(body: Body, event: s.ResourceFound) -> None:
-    body.found[f"{event.kind}/{event.namespace}/{event.name}"] = event.body
+    body.found_resources[f"{event.kind}/{event.namespace}/{event.name}"] = event.body
 
 
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {

@@ -1,4 +1,4 @@
-"""What is said while a step works: signals, effects, decisions of operators; and waits that were looked at."""
+"""Signals, effects, decisions of operators, and checked waits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,25 +10,25 @@ from perdure.kernel.values import NULL
 
 
 def _signal(body: Body, event: s.SignalRecorded) -> None:
-    told = body.told.setdefault(event.step, SignalsAndEffects())
-    told.signal_seq = max(told.signal_seq, event.seq)
+    reported = body.signals_and_effects.setdefault(event.step, SignalsAndEffects())
+    reported.signal_seq = max(reported.signal_seq, event.seq)
     if event.value == NULL:
-        told.signals.pop(event.key, None)
+        reported.signals.pop(event.key, None)
     else:
-        told.signals[event.key] = event.value
-    told.signal_events.append(SignalEvent(event.seq, event.key, event.at, event.payload))
-    if len(told.signal_events) > EVENTS_KEPT:
-        del told.signal_events[0]
+        reported.signals[event.key] = event.value
+    reported.signal_events.append(SignalEvent(event.seq, event.key, event.at, event.payload))
+    if len(reported.signal_events) > EVENTS_KEPT:
+        del reported.signal_events[0]
     for waiting in body.waits:
         body.stale[waiting] = None
 
 
 def _effect(body: Body, event: s.EffectRecorded) -> None:
-    told = body.told.setdefault(event.step, SignalsAndEffects())
-    told.effect_seq = max(told.effect_seq, event.seq)
-    told.effects.append(EffectRecord(event.seq, event.key, event.status, event.at, event.details))
-    if len(told.effects) > EVENTS_KEPT:
-        told.effects.remove(min(told.effects, key=lambda one: one.seq))
+    reported = body.signals_and_effects.setdefault(event.step, SignalsAndEffects())
+    reported.effect_seq = max(reported.effect_seq, event.seq)
+    reported.effects.append(EffectRecord(event.seq, event.key, event.status, event.at, event.details))
+    if len(reported.effects) > EVENTS_KEPT:
+        reported.effects.remove(min(reported.effects, key=lambda record: record.seq))
 
 
 def _gate(body: Body, event: s.GateDecided) -> None:

@@ -1,4 +1,4 @@
-"""Steps as the graph sees them: skipped, queued, blocked, started, ended, and what their end makes possible."""
+"""Steps in the graph: skipped, queued, blocked, started, ended, and what their end makes possible."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,33 +6,33 @@ from typing import Any
 from perdure.dialects.story.plan.helper_steps import IF
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
-from perdure.dialects.story.state.phases import DEFAULT_REASONS, Phase, Reason
+from perdure.dialects.story.state.phases import DEFAULT_REASONS, Reason, StoryPhase
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant
 
-_SUCCEEDED = Phase.SUCCEEDED  # members of an enumeration are found slowly, and every step asks
+_SUCCEEDED = StoryPhase.SUCCEEDED  # enum lookups are slow, and every step needs it
 
 
 def _steps_skipped(body: Body, event: s.StepsSkipped) -> None:
     for name in event.steps:
-        known = body.steps.get(name)
-        if known is not None:
-            _let_go(body, known)
-        started = event.at if known is None else known.started_at
-        state = StepState(Phase.SKIPPED, Reason.SKIPPED, event.message, started, event.at)
+        previous = body.steps.get(name)
+        if previous is not None:
+            _clear_waits(body, previous)
+        started = event.at if previous is None else previous.started_at
+        state = StepState(StoryPhase.SKIPPED, Reason.SKIPPED, event.message, started, event.at)
         state.follows_failure = event.follows_failure
         body.steps[name] = state
         _settle(body, name, state)
 
 
 def _step_queued(body: Body, event: s.StepQueued) -> None:
-    state = _waiting(body, event.step, Phase.PENDING, Reason.PENDING, event.message, event.at)
+    state = _waiting(body, event.step, StoryPhase.PENDING, Reason.PENDING, event.message, event.at)
     state.awaited = event.permit
     body.permits[event.permit] = event.step
 
 
 def _step_blocked(body: Body, event: s.StepBlocked) -> None:
-    state = _waiting(body, event.step, Phase.BLOCKED, event.reason, event.message, event.at)
+    state = _waiting(body, event.step, StoryPhase.BLOCKED, event.reason, event.message, event.at)
     state.awaited, state.poll = event.permit, event.poll
     if event.permit:
         body.permits[event.permit] = event.step
@@ -40,8 +40,8 @@ def _step_blocked(body: Body, event: s.StepBlocked) -> None:
         body.timers[event.poll] = event.step
 
 
-def _waiting(body: Body, name: str, phase: Phase, reason: str, message: str, at: Instant) -> StepState:
-    """A step that is ready and may not begin: it has a state, and counts as not started (STY-065)."""
+def _waiting(body: Body, name: str, phase: StoryPhase, reason: str, message: str, at: Instant) -> StepState:
+    """A step that is ready but must not start yet: it has a state and counts as not started (STY-065)."""
     body.agenda.pop(name, None)
     state = body.steps.get(name)
     if state is None:
@@ -50,8 +50,8 @@ def _waiting(body: Body, name: str, phase: Phase, reason: str, message: str, at:
     return state
 
 
-def begin(body: Body, name: str, phase: Phase, reason: str, message: str, at: Instant) -> StepState:
-    """The step has started: from now on it is nobody's to skip."""
+def begin(body: Body, name: str, phase: StoryPhase, reason: str, message: str, at: Instant) -> StepState:
+    """Mark a step as started: it can no longer be skipped."""
     body.agenda.pop(name, None)
     body.unstarted.pop(name, None)
     state = body.steps.get(name)
@@ -62,7 +62,7 @@ def begin(body: Body, name: str, phase: Phase, reason: str, message: str, at: In
 
 
 def _step_started(body: Body, event: s.StepStarted) -> None:
-    phase = Phase(event.phase)
+    phase = StoryPhase(event.phase)
     state = begin(body, event.step, phase, DEFAULT_REASONS[phase], event.message, event.at)
     state.timer, state.due, state.poll = event.timer, event.due, event.poll
     state.child, state.sub_run = event.child, event.sub_run
@@ -82,12 +82,12 @@ def _step_started(body: Body, event: s.StepStarted) -> None:
 
 
 def _step_ended(body: Body, event: s.StepEnded) -> None:
-    phase = Phase(event.phase)
+    phase = StoryPhase(event.phase)
     state = begin(body, event.step, phase, event.reason, event.message, event.at)
     state.finished_at = event.at
     state.interrupted = event.interrupted
     if event.source == "landed":
-        state.output = state.landed
+        state.output = state.task_result
     elif event.source == "given":
         state.output = event.output
     run = state.run
@@ -99,12 +99,12 @@ def _step_ended(body: Body, event: s.StepEnded) -> None:
             run.last_output_at = event.at
         if event.phase != _SUCCEEDED and run.attempt:
             run.last_failure = event.message
-    _let_go(body, state)
+    _clear_waits(body, state)
     _settle(body, event.step, state)
 
 
-def _let_go(body: Body, state: StepState) -> None:
-    """A step that has ended waits for nothing any more."""
+def _clear_waits(body: Body, state: StepState) -> None:
+    """Clear everything that an ended step was waiting for."""
     body.tasks.pop(state.task, None)
     body.tasks.pop(state.child, None)
     body.timers.pop(state.timer, None)
@@ -117,23 +117,23 @@ def _let_go(body: Body, state: StepState) -> None:
     state.task = state.timer = state.poll = state.awaited = 0
     state.permits = []
     state.due = None
-    state.landed = None
+    state.task_result = None
     state.fan = None
 
 
 def _help_wanted(body: Body, event: s.HelpWanted) -> None:
-    """The helper is due. What it helps waits: before its `if` is decided without a state, after that as Pending."""
+    """Start a helper. Its target waits: without a state before its `if` is decided, afterwards as Pending."""
     body.steps.pop(event.step, None)
     body.help[event.step], body.help_inputs[event.step] = event.key, event.inputs
     body.helping[event.step] = None
     body.agenda.pop(event.target, None)
     body.enqueue(event.step)
     if event.target in body.unstarted and event.purpose != IF:
-        _waiting(body, event.target, Phase.PENDING, Reason.PENDING, event.message, event.at)
+        _waiting(body, event.target, StoryPhase.PENDING, Reason.PENDING, event.message, event.at)
 
 
 def _helped(body: Body, helper: str) -> None:
-    """A helper has ended: what it helps goes on, if it still waits."""
+    """A helper has ended: its target continues if it still waits."""
     target = body.plan.helped[helper]
     body.helping.pop(helper, None)
     state = body.steps.get(target)
@@ -142,7 +142,7 @@ def _helped(body: Body, helper: str) -> None:
 
 
 def _settle(body: Body, name: str, state: StepState) -> None:
-    """What the end of a step makes possible: its block's end, its parent's, or the start of those that wait for it."""
+    """Follow up on the end of a step: the end of its block or parent, or the start of its dependents."""
     plan = body.plan
     body.agenda.pop(name, None)
     body.unstarted.pop(name, None)
@@ -166,8 +166,8 @@ def _settle(body: Body, name: str, state: StepState) -> None:
         body.failed[name] = None
     for dependent in plan.dependents.get(name, ()):
         body.waiting[dependent] -= 1
-        is_doomed = (fails or state.follows_failure) and body.block == "steps"
-        if dependent in body.unstarted and (is_doomed or not body.waiting[dependent]):
+        will_be_skipped = (fails or state.follows_failure) and body.block == "steps"
+        if dependent in body.unstarted and (will_be_skipped or not body.waiting[dependent]):
             body.enqueue(dependent)
 
 

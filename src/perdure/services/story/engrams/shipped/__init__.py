@@ -1,4 +1,4 @@
-"""Engrams that come with Perdure, under the names that Stories use. Each module has its `TEMPLATE`."""
+"""Engrams that are shipped with Perdure, under the names that Stories use. Each module has a `TEMPLATE`."""
 
 VERSION = "1.0.0"
 
@@ -11,10 +11,10 @@ TEMPLATES = {
     "map-reduce-adapter": f"{_HERE}.map_reduce",
     "materialize": f"{_HERE}.materialize",
 }
-"""Template → module."""
+"""Modules by template."""
 
 WITHOUT_CODE = frozenset({"map-reduce-adapter"})
-"""What the run of a Story does by itself."""
+"""Templates that the run of a Story executes itself."""
 
 PROVIDERS = {f"engram:{name}@{VERSION}": TEMPLATES[name] for name in TEMPLATES if name not in WITHOUT_CODE}
-"""Provider → module whose `PROVIDER` is meant."""
+"""Modules by provider; each has a `PROVIDER`."""

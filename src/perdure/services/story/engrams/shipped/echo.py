@@ -1,12 +1,12 @@
-"""`echo`: gives back its input. For examples, tests and measuring everything else."""
+"""`echo`: returns its input, for examples, tests and benchmarks."""
 
 from typing import Any
 
-from perdure.services.story.engrams.catalog_entries import template
+from perdure.services.story.engrams.engram_resources import template
 from perdure.services.story.engrams.registry import as_provider
 from perdure.services.story.engrams.shipped import VERSION
 
-TEMPLATE = template("echo", VERSION, description="Gives back its input.")
+TEMPLATE = template("echo", VERSION, description="Returns its input.")
 
 
 async def echo(inputs: dict[str, Any]) -> dict[str, Any]:

@@ -9,18 +9,19 @@ from perdure.expressions.gotemplate.durations import parse_duration
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Code
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.http import Timeouts, http
-from perdure.providers.http_client import PREFIX, ResponseMemory, close_clients
+from perdure.providers.http import HttpTimeouts, http
+from perdure.providers.http_bodies import PREFIX, ResponseMemory
+from perdure.providers.http_client import close_clients
 from perdure.providers.task_outcomes import RESULT_LIMIT
-from perdure.services.story.engrams.catalog_entries import template
 from perdure.services.story.engrams.context import EngramContext
+from perdure.services.story.engrams.engram_resources import template
 from perdure.services.story.engrams.failure import EngramError
-from perdure.services.story.engrams.paths import NOT_THERE, follow
+from perdure.services.story.engrams.paths import MISSING, follow
 from perdure.services.story.engrams.registry import as_provider
 from perdure.services.story.engrams.shipped import VERSION
 
 _ANY_STATUS = list(range(100, 600))
-_MOST_PAGES = 100
+_MAX_PAGES = 100
 
 TEMPLATE = template(
     "http-request",
@@ -52,18 +53,18 @@ TEMPLATE = template(
 async def http_request(inputs: dict[str, Any], context: EngramContext) -> dict[str, Any]:
     for name in ("ignoreSSLIssues", "proxy"):
         if inputs.get(name):
-            raise _wrong(f"{name} is not offered here; configure it for the worker's process instead")
+            raise _invalid(f"{name} is not supported; configure it for the worker's process instead")
     url = inputs.get("url") or inputs.get("defaultURL")
     if not url:
-        raise _wrong("url is required; give it in the step, or as defaultURL in the Engram")
+        raise _invalid("url is required; set it in the step, or as defaultURL in the Engram")
     request = _Request(inputs, context, url)
     mode = (inputs.get("pagination") or {}).get("mode", "off")
     if mode == "off":
-        return request.shaped(await request.send(url))
+        return request.output(await request.send(url))
     if mode not in ("nextUrl", "updateParam"):
-        raise _wrong(f"pagination.mode must be off, nextUrl or updateParam, not {mode!r}")
-    async with ResponseMemory() as room:
-        return await _all_pages(request, mode, inputs["pagination"], room)
+        raise _invalid(f"pagination.mode must be off, nextUrl or updateParam, not {mode!r}")
+    async with ResponseMemory() as memory:
+        return await _all_pages(request, mode, inputs["pagination"], memory)
 
 
 class _Request:
@@ -80,35 +81,35 @@ class _Request:
     async def send(self, url: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         inputs = self._inputs
         body = inputs.get("body")
-        headers, timeout = self._headers(), Timeouts(total=_seconds(inputs.get("timeout", "10s")))
-        given: dict[str, Any] = {"body": body} if isinstance(body, str) else {} if body is None else {"json": body}
+        headers, timeout = self._headers(), HttpTimeouts(total=_seconds(inputs.get("timeout", "10s")))
+        content: dict[str, Any] = {"body": body} if isinstance(body, str) else {} if body is None else {"json": body}
         try:
             return await http(
-                _Key(self._context),  # type: ignore[arg-type]  # all that a request needs of a context is its key
+                _KeyOnly(self._context),  # type: ignore[arg-type]  # a request only needs the context's key
                 url,
                 str(inputs.get("method") or inputs.get("defaultMethod") or "GET"),
                 headers,
-                _spelled(self.params if params is None else params, inputs),
+                _query_params(self.params if params is None else params, inputs),
                 timeout=timeout,
                 follow_redirects=(inputs.get("redirects") or {}).get("follow", True),
                 expect=_ANY_STATUS if self._never_fails else list(range(100, 400)),
-                **given,
+                **content,
             )
         except ProviderFailure as failure:
-            raise _explained(failure) from None
+            raise _as_engram_error(failure) from None
 
-    def shaped(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """The step's output, as `response` wants it."""
-        wanted, status = self._response, answer["status"]
-        output: dict[str, Any] = {}
-        if wanted.get("includeStatus", True):
-            output |= {"statusCode": status, "status": _status_text(status)}
-        if wanted.get("includeHeaders", True):
-            output["headers"] = answer["headers"]
-        output[wanted.get("outputFieldName") or "body"] = self._body(answer)
+    def output(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The step's output, in the form that `response` asks for."""
+        options, status = self._response, answer["status"]
+        result: dict[str, Any] = {}
+        if options.get("includeStatus", True):
+            result |= {"statusCode": status, "status": _status_text(status)}
+        if options.get("includeHeaders", True):
+            result["headers"] = answer["headers"]
+        result[options.get("outputFieldName") or "body"] = self._body(answer)
         if self._never_fails and status >= 400:
-            output["error"] = {"statusCode": status, "status": _status_text(status)}
-        return output
+            result["error"] = {"statusCode": status, "status": _status_text(status)}
+        return result
 
     def _body(self, answer: dict[str, Any]) -> Any:
         body, form = answer["body"], self._response.get("format", "auto")
@@ -121,7 +122,7 @@ class _Request:
                 return _as_json(body)
             case "file":
                 return _as_file(answer)
-        raise _wrong(f"response.format must be auto, json, text or file, not {form!r}")
+        raise _invalid(f"response.format must be auto, json, text or file, not {form!r}")
 
     def _headers(self) -> dict[str, str]:
         inputs = self._inputs
@@ -138,14 +139,14 @@ class _Request:
                 headers.setdefault("authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
             case "customHeader":
                 if not auth.get("headerName"):
-                    raise _wrong("auth.headerName is required with auth.type customHeader")
+                    raise _invalid("auth.headerName is required with auth.type customHeader")
                 headers.setdefault(auth["headerName"].lower(), self._secret("custom_header_value"))
             case other:
-                raise _wrong(f"auth.type must be bearer, basic or customHeader, not {other!r}")
+                raise _invalid(f"auth.type must be bearer, basic or customHeader, not {other!r}")
         return headers
 
     def _secret(self, key: str) -> str:
-        """The key may be in any secret of the step: Stories map one secret or several."""
+        """A key from any secret of the step: Stories map one secret or several."""
         for logical in self._context.secrets:
             try:
                 return self._context.secrets[logical][key]
@@ -155,41 +156,43 @@ class _Request:
         raise EngramError(f"no secret of this step has the key {key!r}", type="initialization_error")
 
 
-async def _all_pages(request: _Request, mode: str, settings: Mapping[str, Any], room: ResponseMemory) -> dict[str, Any]:
-    """Page after page, until there is no next one; the results of all are one list."""
+async def _all_pages(
+    request: _Request, mode: str, settings: Mapping[str, Any], memory: ResponseMemory
+) -> dict[str, Any]:
+    """Fetch page after page until there is no next one; their results are concatenated."""
     results: list[Any] = []
     size = 0
     url, params = request.url, dict(request.params)
     update = settings.get("updateParam") or {}
     if mode == "updateParam" and not update.get("name"):
-        raise _wrong("pagination.updateParam.name is required with mode updateParam")
+        raise _invalid("pagination.updateParam.name is required with mode updateParam")
     if mode == "updateParam" and "initialValue" in update:
         params[update["name"]] = update["initialValue"]
-    for _ in range(int(settings.get("maxPages", _MOST_PAGES))):
+    for _ in range(int(settings.get("maxPages", _MAX_PAGES))):
         answer = await request.send(url, params)
-        found = follow(answer["body"], settings.get("resultsPath", ""))
-        page = found if isinstance(found, list) else []
+        items = follow(answer["body"], settings.get("resultsPath", ""))
+        page = items if isinstance(items, list) else []
         size += len(jsontext.encode(page))
         if size > RESULT_LIMIT:
-            raise EngramError(f"the pages have more than {RESULT_LIMIT} bytes together", type="validation_error")
-        await room.reserve(size)
+            raise EngramError(f"the pages together have more than {RESULT_LIMIT} bytes", type="validation_error")
+        await memory.reserve(size)
         results += page
         if mode == "nextUrl":
-            following = follow(answer["body"], settings.get("nextURLPath", ""))
-            if not isinstance(following, str) or not following:
+            next_url = follow(answer["body"], settings.get("nextURLPath", ""))
+            if not isinstance(next_url, str) or not next_url:
                 break
-            url, params = _same_origin(url, following), {}
-        elif not _step(params, update, answer["body"], page):
+            url, params = _same_origin(url, next_url), {}
+        elif not _next_page(params, update, answer["body"], page):
             break
-    return request.shaped({**answer, "body": results})
+    return request.output({**answer, "body": results})
 
 
-def _step(params: dict[str, Any], update: Mapping[str, Any], body: Any, page: list[Any]) -> bool:
-    """The parameter for the next page; False when this was the last."""
+def _next_page(params: dict[str, Any], update: Mapping[str, Any], body: Any, page: list[Any]) -> bool:
+    """Set the parameter for the next page; False if this was the last."""
     name = update["name"]
     if update.get("type") == "cursor":
         cursor = follow(body, update.get("cursorPath", ""))
-        if cursor is NOT_THERE or cursor in (None, ""):
+        if cursor is MISSING or cursor in (None, ""):
             return False
         params[name] = cursor
         return True
@@ -199,38 +202,38 @@ def _step(params: dict[str, Any], update: Mapping[str, Any], body: Any, page: li
     return True
 
 
-def _same_origin(url: str, following: str) -> str:
-    """A server must not send us, and our credentials, to another one."""
-    target = urljoin(url, following)
-    here, there = urlsplit(url), urlsplit(target)
-    if (here.scheme, here.netloc) != (there.scheme, there.netloc):
-        raise EngramError(f"the next page is at another origin ({there.netloc})", type="validation_error")
+def _same_origin(url: str, next_url: str) -> str:
+    """Check that a next page is on the same server: credentials must not be sent to another one."""
+    target = urljoin(url, next_url)
+    current, following = urlsplit(url), urlsplit(target)
+    if (current.scheme, current.netloc) != (following.scheme, following.netloc):
+        raise EngramError(f"the next page is at another origin ({following.netloc})", type="validation_error")
     return target
 
 
-class _Key:
+class _KeyOnly:
     def __init__(self, context: EngramContext) -> None:
         self.idempotency_key = context.idempotency_key
 
 
-def _spelled(params: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Lists as the server expects them: `a=1&a=2`, `a[]=1&a[]=2` or `a[0]=1&a[1]=2`."""
+def _query_params(params: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists in the form that the server expects: `a=1&a=2`, `a[]=1&a[]=2` or `a[0]=1&a[1]=2`."""
     form = (inputs.get("queryParams") or {}).get("arrayFormat", "noBrackets")
-    spelled: dict[str, Any] = {}
+    query: dict[str, Any] = {}
     for name, value in params.items():
         if not isinstance(value, list):
-            spelled[name] = value
+            query[name] = value
         elif form == "indices":
-            spelled |= {f"{name}[{at}]": item for at, item in enumerate(value)}
+            query |= {f"{name}[{index}]": item for index, item in enumerate(value)}
         else:
-            spelled[f"{name}[]" if form == "brackets" else name] = value
-    return spelled
+            query[f"{name}[]" if form == "brackets" else name] = value
+    return query
 
 
 def _seconds(text: str) -> float:
     nanoseconds = parse_duration(text)
     if nanoseconds <= 0:
-        raise _wrong(f"timeout must be positive, not {text!r}")
+        raise _invalid(f"timeout must be positive, not {text!r}")
     return nanoseconds / 1e9
 
 
@@ -249,7 +252,7 @@ def _as_json(body: Any) -> Any:
     try:
         return jsontext.read_strict(body.encode())
     except jsontext.NotJson as error:
-        raise EngramError(f"the answer is not JSON: {error}", type="serialization_error") from None
+        raise EngramError(f"the response is not JSON: {error}", type="serialization_error") from None
 
 
 def _as_file(answer: dict[str, Any]) -> dict[str, Any]:
@@ -263,8 +266,8 @@ def _as_file(answer: dict[str, Any]) -> dict[str, Any]:
     return file if kind is None else {**file, "contentType": kind}
 
 
-def _explained(failure: ProviderFailure) -> EngramError:
-    """A failed request in the terms of a StepRun's error."""
+def _as_engram_error(failure: ProviderFailure) -> EngramError:
+    """A failed request as an EngramError."""
     facts = failure.details if isinstance(failure.details, dict) else {}
     status = facts.get("status")
     if failure.code == f"{PREFIX}.Timeout":
@@ -273,7 +276,7 @@ def _explained(failure: ProviderFailure) -> EngramError:
     return EngramError(failure.message, type="execution_error", exit_class=kind, code=failure.code, details=facts)
 
 
-def _wrong(message: str) -> EngramError:
+def _invalid(message: str) -> EngramError:
     return EngramError(message, type="validation_error", exit_class="terminal")
 
 

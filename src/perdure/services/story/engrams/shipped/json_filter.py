@@ -1,19 +1,19 @@
-"""`json-filter`: picks one item out of a list in a JSON document, and a value out of the item."""
+"""`json-filter`: selects one item of a list in a JSON document, and a value of the item."""
 
 from typing import Any
 
 from perdure.expressions import json_decoding
 from perdure.kernel import jsontext
-from perdure.services.story.engrams.catalog_entries import template
+from perdure.services.story.engrams.engram_resources import template
 from perdure.services.story.engrams.failure import EngramError
-from perdure.services.story.engrams.paths import NOT_THERE, follow
+from perdure.services.story.engrams.paths import MISSING, follow
 from perdure.services.story.engrams.registry import as_provider
 from perdure.services.story.engrams.shipped import VERSION
 
 TEMPLATE = template(
     "json-filter",
     VERSION,
-    description="Picks one item out of a list in a JSON document, and a value out of it.",
+    description="Selects one item of a list in a JSON document, and a value of the item.",
     input_schema={
         "type": "object",
         "required": ["input", "select"],
@@ -56,22 +56,22 @@ def json_filter(inputs: dict[str, Any]) -> dict[str, Any]:
 def _items(root: Any, select: dict[str, Any]) -> list[Any]:
     path = select.get("itemsPath", "").strip()
     items = follow(root, path)
-    if items is NOT_THERE:
-        raise EngramError(f"itemsPath {path!r} leads nowhere", type="validation_error")
+    if items is MISSING:
+        raise EngramError(f"itemsPath {path!r} does not exist", type="validation_error")
     if not isinstance(items, list):
-        raise EngramError(f"itemsPath {path!r} leads to no list", type="validation_error")
+        raise EngramError(f"itemsPath {path!r} is not a list", type="validation_error")
     return items
 
 
-def _match(items: list[Any], field: str, wanted: str) -> dict[str, Any] | None:
+def _match(items: list[Any], field: str, value: str) -> dict[str, Any] | None:
     for item in items:
-        if isinstance(item, dict) and (not field or _text(follow(item, field)) == wanted):
+        if isinstance(item, dict) and (not field or _text(follow(item, field)) == value):
             return item
     return None
 
 
 def _text(value: Any) -> str | None:
-    if value is NOT_THERE:
+    if value is MISSING:
         return None
     return value if isinstance(value, str) else jsontext.encode(value).decode()
 
@@ -79,40 +79,40 @@ def _text(value: Any) -> str | None:
 def _value(item: dict[str, Any], select: dict[str, Any]) -> Any:
     path = select.get("valuePath", "").strip()
     value = follow(item, path)
-    if value is NOT_THERE:
-        raise EngramError(f"valuePath {path!r} leads nowhere in the item that was found", type="validation_error")
+    if value is MISSING:
+        raise EngramError(f"valuePath {path!r} does not exist in the selected item", type="validation_error")
     return value
 
 
 def _parsed(value: Any) -> Any:
-    """JSON that arrives as text is read: the text itself, or `text` members in a `data` or `content` list."""
+    """Parse JSON that arrives as text: the text itself, or `text` members in a `data` or `content` list."""
     match value:
         case str():
-            found = _read(value)
+            parsed = _read(value)
         case {"data": list(pieces)} | {"content": list(pieces)} | {"content": {"data": list(pieces)}}:
-            found = _joined(pieces)
+            parsed = _joined(pieces)
         case {"text": str(text)}:
-            found = _read(text)
+            parsed = _read(text)
         case list():
-            found = _joined(value)
+            parsed = _joined(value)
         case _:
-            found = NOT_THERE
-    return value if found is NOT_THERE else found
+            parsed = MISSING
+    return value if parsed is MISSING else parsed
 
 
 def _joined(pieces: list[Any]) -> Any:
     texts = [piece["text"] for piece in pieces if isinstance(piece, dict) and isinstance(piece.get("text"), str)]
-    found = [value for value in map(_read, texts) if value is not NOT_THERE]
-    return NOT_THERE if not found else found[0] if len(found) == 1 else found
+    values = [value for value in map(_read, texts) if value is not MISSING]
+    return MISSING if not values else values[0] if len(values) == 1 else values
 
 
 def _read(text: str) -> Any:
     if not text.lstrip().startswith(("{", "[")):
-        return NOT_THERE
+        return MISSING
     try:
         return json_decoding.decode(text, jsontext.read_strict, lambda _: None, unique=True)
     except (jsontext.NotJson, json_decoding.MalformedJson):
-        return NOT_THERE
+        return MISSING
 
 
 PROVIDER = as_provider(TEMPLATE, json_filter, computes=True)

@@ -1,10 +1,10 @@
-"""`map-reduce-adapter`: a child Story for every item, and perhaps one for their results.
+"""`map-reduce-adapter`: a child Story for every item, and optionally one for their results.
 
-Waiting for runs is no work, so there is no code here: the Story's own run starts the children and waits for them
-without holding a worker. This is only the description of what may be written.
+There is no code here: the Story's own run starts the children and waits for them without occupying a worker. This
+module only describes the configuration.
 """
 
-from perdure.services.story.engrams.catalog_entries import template
+from perdure.services.story.engrams.engram_resources import template
 from perdure.services.story.engrams.shipped import VERSION
 
 _STORY = {
@@ -16,7 +16,7 @@ _STORY = {
 TEMPLATE = template(
     "map-reduce-adapter",
     VERSION,
-    description="Runs a Story for every item, some at a time, and perhaps another one over their results.",
+    description="Runs a Story for every item, some at a time, and optionally another one over their results.",
     config_schema={
         "type": "object",
         "properties": {

@@ -1,4 +1,4 @@
-"""`materialize`: evaluates a template over the data it is given."""
+"""`materialize`: evaluates a template over its input data."""
 
 import random
 from datetime import UTC, datetime
@@ -17,18 +17,18 @@ from perdure.expressions.gotemplate import (
     holds,
 )
 from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, TurnBudget, TurnTooExpensive
-from perdure.services.story.engrams.catalog_entries import template
+from perdure.services.story.engrams.engram_resources import template
 from perdure.services.story.engrams.failure import EngramError
 from perdure.services.story.engrams.registry import as_provider
 from perdure.services.story.engrams.shipped import VERSION
 
 WORK = 1000 * STEPS_PER_MILLISECOND
-"""What all templates of one call may cost together, in counted work: about a second."""
+"""The limit for all templates of one call, in counted work: about a second."""
 
 TEMPLATE = template(
     "materialize",
     VERSION,
-    description="Evaluates a template, or an object with templates in it, over the data it is given.",
+    description="Evaluates a template, or an object with templates in it, over its input data.",
     input_schema={
         "type": "object",
         "required": ["template"],
@@ -68,11 +68,11 @@ def materialize(inputs: dict[str, Any]) -> dict[str, Any]:
             result = Structure(inputs["template"], environment).render({"inputs": {}, "steps": {}, **roots}, ambient)
             return {"result": holds(result) if inputs.get("mode") == "condition" else result}
     except TurnTooExpensive:
-        message = "the templates cost more than may be spent on one evaluation"
+        message = "the templates exceed the work limit of one evaluation"
         raise EngramError(message, type="execution_error", exit_class="terminal") from None
     except ExpressionError as error:
-        said = error.message if isinstance(error, Failure) else str(error).partition("\n")[0]
-        raise EngramError(said, type="execution_error", exit_class="terminal") from None
+        message = error.message if isinstance(error, Failure) else str(error).partition("\n")[0]
+        raise EngramError(message, type="execution_error", exit_class="terminal") from None
 
 
 PROVIDER = as_provider(TEMPLATE, materialize, computes=True)

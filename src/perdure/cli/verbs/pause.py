@@ -1,0 +1,51 @@
+"""`pause` and `unpause`: hold a run where it is, and let it go on."""
+
+import argparse
+from collections.abc import Awaitable
+
+from perdure.cli import arguments as a
+from perdure.cli.console import Console
+from perdure.cli.control import steer_runs
+from perdure.cli.interrupts import complete
+from perdure.engine.client import Client
+from perdure.engine.message_sending import SendResult
+from perdure.kernel.pause import PAUSE, RESUME
+from perdure.kernel.values import RunId
+from perdure.views.batch_steering import Verb
+
+EXAMPLES = """\
+examples:
+  perdure pause nightly-x7k --reason "the warehouse is down" --by Ada
+  perdure unpause nightly-x7k --by Ada
+  perdure pause --name nightly --dry-run        list the runs that would be paused
+  perdure pause --label region=eu --yes         all open runs with this label
+
+A paused run makes no move and hands out no task, also after a restart. Tasks that are already at work end, and their
+results are recorded. Timeouts go on and may expire; gates and waits do not run out before the run is unpaused. Of a
+Playbook, the steps that are at work end whole. Children are not paused with it. `perdure cancel` ends a pause.
+"""
+
+VERBS = {"pause": (PAUSE, "paused"), "unpause": (RESUME, "unpaused")}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    a.add_runs(parser)
+    parser.add_argument("--reason", metavar="TEXT", default="", help="why; kept in the history")
+    parser.add_argument("--by", metavar="WHO", default="", help="who decided this; kept in the history")
+    a.add_key(parser)
+
+
+def perform(asked: argparse.Namespace, talk: Console) -> int:
+    return complete(_steer(asked, talk))
+
+
+async def _steer(asked: argparse.Namespace, talk: Console) -> int:
+    verb, done = VERBS[asked.verb]
+    body = {"reason": asked.reason}
+
+    def send(client: Client, run: RunId) -> Awaitable[SendResult]:
+        return client.steer(run, verb, body, key=asked.key, by=asked.by)
+
+    code, _ = await steer_runs(asked, talk, Verb(asked.verb), done, send)
+    return code

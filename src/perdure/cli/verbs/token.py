@@ -1,0 +1,112 @@
+"""`token`: access tokens of a server, made, listed and revoked on the store."""
+
+import argparse
+
+from perdure.cli import arguments as a
+from perdure.cli.console import Console
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_client
+from perdure.cli.stdout import give_json, give_text
+from perdure.cli.tables import Column, table
+from perdure.views.access_tokens import AccessRole, create_token, list_tokens, revoke_token
+from perdure.views.audit_log import record_on_store
+
+EXAMPLES = """\
+examples:
+  perdure token create --name ci --role operator --namespace shop --expires 90d
+  perdure token create --name gpu-1 --role worker --pool gpu --json
+  perdure token list
+  perdure token revoke ci
+
+A token is printed once; the store keeps only its hash. viewer reads; operator also starts and steers runs; author also
+sends documents and changes resources; admin may do everything; worker may only do tasks of its pools. A revoked token
+is refused by every server within a second, and its name is not given again.
+"""
+
+COLUMNS = (
+    Column("NAME"),
+    Column("ROLE"),
+    Column("NAMESPACES", may_shrink=True),
+    Column("EXPIRES", may_go=True),
+    Column("STATE"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    create = actions.add_parser("create", help="make a token and print it once")
+    create.add_argument("--name", metavar="N", required=True, help="what the token is called, in the audit log too")
+    create.add_argument(
+        "--role", metavar="R", required=True, choices=[role.value for role in AccessRole], help="what it allows"
+    )
+    create.add_argument(
+        "--namespace", metavar="NS", action="append", default=[], help="only this namespace; may be repeated"
+    )
+    create.add_argument(
+        "--pool", metavar="P", action="append", default=[], help="for the role worker: a pool; may be repeated"
+    )
+    create.add_argument("--expires", metavar="DURATION", type=a.duration, help="how long it is valid, e.g. 30d")
+    listing = actions.add_parser("list", help="list the tokens, without the tokens themselves")
+    revoke = actions.add_parser("revoke", help="make a token invalid at once")
+    revoke.add_argument("name", metavar="NAME", help="the name of the token")
+    for action in (create, listing, revoke):
+        a.add_shared_again(action)
+
+
+def perform(asked: argparse.Namespace, talk: Console) -> int:
+    return complete({"create": _create, "list": _list, "revoke": _revoke}[asked.action](asked, talk))
+
+
+async def _create(asked: argparse.Namespace, talk: Console) -> int:
+    async with open_client(asked, talk) as client:
+        made = await create_token(
+            client,
+            asked.name,
+            AccessRole(asked.role),
+            namespaces=asked.namespace,
+            pools=asked.pool,
+            expires_in=asked.expires,
+            by="store",
+        )
+        await record_on_store(client, "create_access_token", f"token/{made.name}")
+    if asked.json:
+        shown = {"name": made.name, "role": made.role, "namespaces": made.namespaces and list(made.namespaces)}
+        give_json({**shown, "pools": list(made.pools), "expires_at": made.expires_at, "token": made.token})
+    else:
+        give_text(made.token)
+        talk.say("It is not shown again.")
+    return Exit.OK
+
+
+async def _list(asked: argparse.Namespace, talk: Console) -> int:
+    async with open_client(asked, talk, must_exist=True) as client:
+        tokens = await list_tokens(client)
+    if asked.json:
+        give_json(tokens)
+    elif tokens:
+        rows = [
+            [
+                (one["name"], ""),
+                (one["role"], ""),
+                (", ".join(one["namespaces"] or ["all"]), ""),
+                (one["expires_at"] or "never", ""),
+                ("valid" if one["valid"] else "revoked" if one["revoked_at"] else "expired", ""),
+            ]
+            for one in tokens
+        ]
+        give_text("\n".join(table(COLUMNS, rows)))
+    else:
+        talk.say("no tokens")
+    return Exit.OK
+
+
+async def _revoke(asked: argparse.Namespace, talk: Console) -> int:
+    async with open_client(asked, talk, must_exist=True) as client:
+        revoked = await revoke_token(client, asked.name)
+        await record_on_store(client, "revoke_access_token", f"token/{asked.name}")
+    if asked.json:
+        give_json(revoked)
+    talk.say(f"token {asked.name!r} is revoked")
+    return Exit.OK

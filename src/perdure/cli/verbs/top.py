@@ -1,0 +1,160 @@
+"""`top`: a live screen of all runs: statuses, rates, owners, what is at work and what is waited for."""
+
+import argparse
+import asyncio
+import os
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from perdure.cli import arguments as a
+from perdure.cli.console import Console, Paint, cut, harmless, is_terminal, width_of
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_observer
+from perdure.cli.stdout import give_json, give_text
+from perdure.cli.tables import Column, table
+from perdure.engine.clock import SystemClock
+from perdure.kernel.values import SECOND
+from perdure.views.live_overview import LiveOverview
+from perdure.views.progress_events import status_words
+from perdure.views.times import span
+from perdure.wiring import open_admin
+
+EXAMPLES = """\
+examples:
+  perdure top                        a screen that is drawn again every second; q leaves it
+  perdure top --every 5s
+  perdure top --once                 one look, as text; so in a pipe
+  perdure top --json                 one look, for programs
+
+Open runs are listed, the latest first, and some that failed last. Rates are per second since the last look.
+"""
+
+COLUMNS = (
+    Column("ID"),
+    Column("LANGUAGE", may_go=True),
+    Column("NAME", may_shrink=True),
+    Column("STATUS"),
+    Column("AGE"),
+    Column("OWNER"),
+    Column("WHY", may_shrink=True),
+)
+
+_STYLES = {"failed": "red", "timed_out": "red", "running": "cyan", "waiting": "cyan", "paused": "yellow"}
+
+ENTER = "\x1b[?1049h\x1b[?25l"  # a screen of its own, without a cursor
+LEAVE = "\x1b[?25h\x1b[?1049l"
+LEAVING_KEYS = frozenset(b"qQ\x1b")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("--once", action="store_true", help="print one look as text, and end")
+    parser.add_argument(
+        "--every", metavar="DURATION", type=a.duration, default=SECOND, help="time between two looks (default: 1s)"
+    )
+
+
+def perform(asked: argparse.Namespace, talk: Console) -> int:
+    return complete(_top(asked, talk))
+
+
+async def _top(asked: argparse.Namespace, talk: Console) -> int:
+    async with open_observer(asked, talk) as observer:
+        overview = LiveOverview(observer, open_admin(asked.db, SystemClock()))
+        if asked.json:
+            give_json(await overview.read())
+        elif asked.once or not (is_terminal(sys.stdout) and sys.stdin.isatty()):
+            give_text("\n".join(_lines(await overview.read(), width_of(sys.stdout))))
+        else:
+            await _live(overview, max(asked.every, SECOND // 10) / SECOND)
+        return Exit.OK
+
+
+async def _live(overview: LiveOverview, every: float) -> None:
+    leaving = asyncio.Event()
+    with _own_screen(leaving):
+        while not leaving.is_set():
+            size = os.get_terminal_size(sys.stdout.fileno())
+            frame = await overview.read(limit=max(1, size.lines - 8))
+            lines = _lines(frame, size.columns)[: size.lines - 1]
+            sys.stdout.write("\x1b[H" + "".join(f"{harmless(line)}\x1b[K\r\n" for line in lines) + "\x1b[J")
+            sys.stdout.flush()
+            try:
+                await asyncio.wait_for(leaving.wait(), every)
+            except TimeoutError:
+                pass
+
+
+@contextmanager
+def _own_screen(leaving: asyncio.Event) -> Iterator[None]:
+    """The terminal is as it was afterwards, however this ends."""
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    loop = asyncio.get_running_loop()
+
+    def pressed() -> None:
+        keys = os.read(keyboard, 64)
+        if not keys or LEAVING_KEYS.intersection(keys):
+            leaving.set()
+
+    tty.setcbreak(keyboard)  # Ctrl-C stays a signal
+    loop.add_reader(keyboard, pressed)
+    sys.stdout.write(ENTER)
+    try:
+        yield
+    finally:
+        loop.remove_reader(keyboard)
+        sys.stdout.write(LEAVE)
+        sys.stdout.flush()
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+def _lines(frame: dict[str, Any], width: int | None) -> list[str]:
+    paint = Paint(sys.stdout)
+    runs = frame["runs"]
+    counts = ", ".join(f"{count} {status_words(status)}" for status, count in runs.items() if count) or "none"
+    rates = frame["rates"]
+    head = [
+        ("store", frame["store"]),
+        ("runs", counts),
+        ("rates", "" if rates is None else f"{rates['started']:.1f} started, {rates['ended']:.1f} ended per second"),
+        ("tasks", _counted(frame["tasks"])),
+        ("waits", _counted(frame["waiting"])),
+        ("owners", _owners(frame["owners"])),
+    ]
+    lines = [f"{paint(name.ljust(6), 'dim')}  {cut(text, width and width - 8)}" for name, text in head if text]
+    if frame["list"]:
+        lines += ["", *table(COLUMNS, [_cells(run, width) for run in frame["list"]])]
+    if frame["unlisted"]:
+        lines.append(f"and {frame['unlisted']} more open runs")
+    return lines
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def _owners(owners: list[dict[str, Any]]) -> str:
+    live = [owner["name"] for owner in owners if owner["live"]]
+    dead = len(owners) - len(live)
+    return ", ".join([*live, *([f"{dead} dead"] if dead else [])]) or "nobody: no engine is running"
+
+
+def _cells(run: dict[str, Any], width: int | None) -> list[tuple[str, str]]:
+    status = str(run["status"])
+    is_over = status in ("failed", "timed_out")
+    owner = "-" if is_over else "live" if run["live"] else "interrupted"
+    return [
+        (run["id"] if width is None or width >= 120 else run["short_id"], ""),
+        (run["language"], ""),
+        (run["name"], ""),
+        (status_words(status), _STYLES.get(status, "")),
+        (span(int(run["age_seconds"] * SECOND)), ""),
+        (owner, "green" if run["live"] else "dim" if is_over else "yellow"),
+        (run["why"], ""),
+    ]

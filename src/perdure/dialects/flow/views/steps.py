@@ -1,0 +1,187 @@
+"""The Steps of a Flow's run, from its events. Steps of a called Flow stand under the Step that calls it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from perdure.dialects.flow.plan.program import Program
+from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.body import Kind
+from perdure.dialects.flow.state.values import Carried
+from perdure.kernel import events as e
+from perdure.kernel import jsontext
+from perdure.kernel.execution import Execution
+from perdure.kernel.ids import child_run
+from perdure.kernel.json_positions import place_of
+from perdure.kernel.outcomes import Failed
+from perdure.kernel.step_overview import DocumentPath, StepFailure, StepOverview, StepStatus, frames_of
+from perdure.kernel.values import Instant, RunId
+
+OUTSIDE = "(middleware of the Flow)"
+
+
+def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) -> list[StepOverview]:
+    overview = _Overview(execution.id, execution.program)
+    for at, events in turns:
+        for event in events:
+            overview.take(event, at)
+    return list(overview.top.values())
+
+
+def line_of(text: bytes, place: DocumentPath) -> int | None:
+    found = place_of(text.decode("utf-8", "replace"), place)
+    return None if found is None else found[0]
+
+
+class _Frame:
+    __slots__ = ("attempts", "caller", "current", "flow", "index", "is_ok", "siblings")
+
+    def __init__(self, flow: str, siblings: dict[str, StepOverview], index: int) -> None:
+        self.flow = flow
+        self.siblings = siblings
+        self.index = index
+        self.current: StepOverview | None = None
+        self.caller: StepOverview | None = None  # the Gather whose dispatch it is
+        self.is_ok = True
+        self.attempts: dict[int, int] = {}  # by dispatch, of the current Step
+
+
+class _Overview:
+    def __init__(self, run: RunId, program: Program) -> None:
+        self.top: dict[str, StepOverview] = {}
+        self._run = run
+        self._program = program
+        self._frames: dict[int, _Frame] = {}
+        self._tasks: dict[int, tuple[StepOverview, int, int]] = {}  # with dispatch and attempt
+        self._dues: dict[int, Instant] = {}
+
+    def take(self, event: e.Event, at: Instant) -> None:
+        match event:
+            case e.TimerSet():
+                self._dues[event.timer] = event.due
+            case e.TimerFired() | e.TimerDropped():
+                self._dues.pop(event.timer, None)
+            case e.TaskEnded():
+                self._task_ended(event, at)
+            case e.ChildEnded(child, _, Failed() as failed) if child in self._tasks:
+                step, index, attempt = self._tasks.pop(child)
+                step.fail(StepFailure.of(failed, at, attempt, item=index))
+            case f.FrameOpened():
+                owner = self._frames.get(event.owner)
+                siblings = self.top if owner is None or owner.current is None else owner.current.steps
+                opened = self._frames[event.frame] = _Frame(event.flow, siblings, event.index)
+                opened.caller = None if owner is None or event.index < 0 else owner.current
+                opened.is_ok = event.failure is None
+            case f.FrameClosed():
+                closed = self._frames.pop(event.frame, None)
+                if closed is not None and closed.caller is not None:
+                    closed.caller.items_done += closed.is_ok
+                    closed.caller.items_failed += not closed.is_ok
+            case _ if (frame := self._frames.get(getattr(event, "frame", -1))) is not None:
+                self._in_frame(frame, event, at)
+            case _:
+                pass
+
+    def _in_frame(self, frame: _Frame, event: e.Event, at: Instant) -> None:
+        match event:
+            case f.StepEntered(_, name):
+                self._enter(frame, name, at)
+            case f.StepLeft() | f.StepAnswered():
+                self._leave(frame, StepStatus.DONE, at)
+                self._enter(frame, event.next, at)
+            case f.StepCaught():
+                self._leave(frame, StepStatus.CAUGHT, at)
+                self._enter(frame, event.next, at)
+            case f.StepEnded():
+                frame.is_ok = event.ok
+                self._leave(frame, StepStatus.DONE if event.ok else StepStatus.FAILED, at)
+            case f.StepDropped():
+                frame.is_ok = False
+                self._leave(frame, StepStatus.CANCELLED, at)
+            case f.StepFailed(_, failure):
+                self._note_failure(frame, failure, at)
+            case f.StepSlept(_, timer):
+                self._wait(frame, StepStatus.WAITS, self._dues.get(timer))
+            case f.GapBegan():
+                self._wait(frame, StepStatus.RETRIES, self._dues.get(event.timer))
+            case f.GapEnded() | f.RunAgain():
+                self._wait(frame, StepStatus.AT_WORK, None)
+            case f.CallEntered():
+                self._call(frame, event)
+            case f.CallFaulted(_, _, _, _, failure):
+                self._note_failure(frame, failure, at)
+            case f.CallSettled() if event.index >= 0 and frame.current is not None:
+                frame.current.items_done += event.ok
+                frame.current.items_failed += not event.ok
+            case f.GatherBegan() if frame.current is not None:
+                frame.current.items += event.total
+            case _:
+                pass
+
+    def _enter(self, frame: _Frame, name: str, at: Instant) -> None:
+        if not name:
+            return
+        step = frame.siblings.get(name)
+        if step is None:
+            step = frame.siblings[name] = self._described(frame.flow, name)
+        frame.current = step
+        frame.attempts = {}
+        step.enter(at)
+
+    def _described(self, flow: str, name: str) -> StepOverview:
+        declared = self._program.flows.get(flow)
+        step = None if declared is None else declared.steps.get(name)
+        if step is None:
+            return StepOverview(name)
+        parts = (part.replace("~1", "/").replace("~0", "~") for part in step.site.split("/")[1:])
+        return StepOverview(name, step.action.name, tuple(int(part) if part.isdecimal() else part for part in parts))
+
+    def _leave(self, frame: _Frame, state: StepStatus, at: Instant) -> None:
+        if frame.current is not None:
+            frame.current.leave(state, at)
+            frame.current = None
+
+    def _wait(self, frame: _Frame, state: StepStatus, due: Instant | None) -> None:
+        if frame.current is not None:
+            frame.current.state, frame.current.due = state, due
+
+    def _call(self, frame: _Frame, event: f.CallEntered) -> None:
+        if event.kind not in (Kind.TASK, Kind.CHILD):
+            return
+        step = frame.current
+        if step is None:
+            step = frame.siblings.setdefault(OUTSIDE, StepOverview(OUTSIDE))
+        attempt = frame.attempts[event.index] = frame.attempts.get(event.index, 0) + 1
+        step.attempts += 1
+        item = event.index if event.index >= 0 else frame.index
+        self._tasks[event.target] = (step, item, attempt)
+        if event.kind == Kind.CHILD:
+            step.child = child_run(self._run, event.target)
+
+    def _task_ended(self, event: e.TaskEnded, at: Instant) -> None:
+        step, index, attempt = self._tasks.pop(event.task, (None, -1, 1))
+        if step is not None and isinstance(event.outcome, Failed):
+            step.fail(StepFailure.of(event.outcome, at, attempt, item=index))
+
+    def _note_failure(self, frame: _Frame, carried: Carried, at: Instant) -> None:
+        """A failure that no task has reported: an expression, a Raise, an unmet Gather."""
+        step = frame.current
+        envelope = _first_cause(carried)
+        if step is None or envelope is None or (step.failure is not None and step.failure.at == at):
+            return
+        details = envelope.get("details")
+        frames = frames_of(jsontext.encode(details)) if isinstance(details, dict) else ()
+        attempt = max(frame.attempts.values(), default=1)
+        message, code = str(envelope.get("message", "")), str(envelope.get("code", ""))
+        step.fail(StepFailure(code, message, at, attempt, item=frame.index, frames=frames))
+
+
+def _first_cause(carried: Carried) -> dict[str, Any] | None:
+    if isinstance(carried, dict):
+        links = carried.get("links")
+        carried = links[0] if links else b""
+    if not isinstance(carried, bytes) or not carried:
+        return None
+    envelope = jsontext.decode(carried)
+    while isinstance(envelope, dict) and isinstance(envelope.get("previous"), dict):
+        envelope = envelope["previous"]
+    return envelope if isinstance(envelope, dict) else None

@@ -1,0 +1,141 @@
+"""The steps of a Playbook's run, from its history: steps with their tasks, loops with counts."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from perdure.dialects.playbook.state import body as b
+from perdure.documents.errors import UnreadableText
+from perdure.documents.reader import read_document
+from perdure.kernel import events as e
+from perdure.kernel import jsontext
+from perdure.kernel.execution import Execution
+from perdure.kernel.step_overview import DocumentPath, StepFailure, StepOverview, StepStatus, frames_of
+from perdure.kernel.values import Instant
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_STEP_ENDS = {"step.done": StepStatus.DONE, "step.failed": StepStatus.FAILED, "step.cancelled": StepStatus.CANCELLED}
+
+
+def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) -> list[StepOverview]:
+    overview = _Overview(execution)
+    for event in execution.dialect.history(execution.id, turns):
+        overview.take(event)
+    overview.add_waits(execution)
+    return list(overview.steps.values())
+
+
+def line_of(text: bytes, place: DocumentPath) -> int | None:
+    """The line of a step (`(name,)`) or of one of its tasks (`(name, label)`)."""
+    try:
+        document = read_document(text)
+    except UnreadableText:
+        return None
+    workflow = document.data.get("workflow") if isinstance(document.data, dict) else None
+    for index, step in enumerate(workflow if isinstance(workflow, list) else ()):
+        if isinstance(step, dict) and place and step.get("step") == place[0]:
+            path: list[str | int] = ["workflow", index]
+            tools = step.get("tool")
+            for position, task in enumerate(tools if isinstance(tools, list) and len(place) > 1 else ()):
+                if isinstance(task, dict) and (place[1] in task or task.get("name") == place[1]):
+                    path += ["tool", position]
+                    break
+            return document.place_of(tuple(path))[0]
+    return None
+
+
+class _Overview:
+    def __init__(self, execution: Execution) -> None:
+        self.steps: dict[str, StepOverview] = {}
+        self._has_many_tasks = {name: len(step.tasks) > 1 for name, step in execution.program.steps.items()}
+
+    def take(self, event: dict[str, Any]) -> None:
+        name, kind = event.get("step"), event["event_type"]
+        if not name:
+            return
+        at = (datetime.fromisoformat(event["timestamp"]) - _EPOCH) // timedelta(microseconds=1)
+        step = self._step(name) if kind.startswith(("step.", "task.", "loop.")) else None
+        if step is None:
+            return
+        payload = event.get("payload") or {}
+        match kind:
+            case "step.started":
+                step.enter(at)
+            case "step.done" | "step.failed" | "step.cancelled":
+                step.leave(_STEP_ENDS[kind], at)
+                if kind == "step.failed" and (step.failure is None or step.failure.at != at):
+                    self._fail(step, payload.get("error"), at, event)
+            case "loop.started":
+                step.items += payload.get("total") or 0
+            case "loop.iteration.done" | "loop.shard.done":
+                step.items_done += 1
+            case "loop.iteration.failed" | "loop.shard.failed":
+                step.items_failed += 1
+            case _ if kind.startswith("task."):
+                self._take_task(step, event, kind, payload, at)
+            case _:
+                pass
+
+    def _take_task(
+        self, step: StepOverview, event: dict[str, Any], kind: str, payload: dict[str, Any], at: Instant
+    ) -> None:
+        label = str(event.get("task") or "")
+        task = self._task(step, label)
+        match kind:
+            case "task.started":
+                task.kind = task.kind or str(payload.get("kind") or "")
+                if task is not step:
+                    task.enter(at)
+            case "task.attempt.started":
+                for one in {id(task): task, id(step): step}.values():
+                    one.attempts += 1
+                    one.state, one.due = StepStatus.AT_WORK, None
+            case "task.attempt.failed":
+                error = (payload.get("outcome") or {}).get("error")
+                for one in {id(task): task, id(step): step}.values():
+                    self._fail(one, error, at, event)
+            case "task.done" | "task.failed" if task is not step:
+                task.leave(StepStatus.DONE if kind == "task.done" else StepStatus.FAILED, at)
+            case _:
+                pass
+
+    def _step(self, name: str) -> StepOverview:
+        return self.steps.get(name) or self.steps.setdefault(name, StepOverview(name, place=(name,)))
+
+    def _task(self, step: StepOverview, label: str) -> StepOverview:
+        """A task of a pipeline; the only task of a step is the step."""
+        if not self._has_many_tasks.get(step.name):
+            return step
+        return step.steps.get(label) or step.steps.setdefault(label, StepOverview(label, place=(step.name, label)))
+
+    def _fail(self, step: StepOverview, error: Any, at: Instant, event: dict[str, Any]) -> None:
+        if not isinstance(error, dict):
+            return
+        details = error.get("details")
+        frames = frames_of(jsontext.encode(details)) if isinstance(details, dict) else ()
+        code = str(error.get("code") or error.get("kind") or "")
+        item = event.get("iteration")
+        step.fail(
+            StepFailure(
+                code,
+                str(error.get("message") or ""),
+                at,
+                event.get("attempt") or (0 if step.failure is None else step.failure.attempt),
+                str(event.get("task") or ""),
+                item if isinstance(item, int) else -1,
+                frames,
+            )
+        )
+
+    def add_waits(self, execution: Execution) -> None:
+        """What the history does not say: tokens that wait for their gate, and when a next try is made."""
+        body: b.Body = execution.body
+        for number in body.pending:
+            step = self._step(body.tokens[number].step)
+            step.state, step.note = StepStatus.WAITS, "its gate does not admit it yet"
+        for thread in body.threads.values():
+            timer = execution.state.timers.get(thread.number)
+            run = body.runs.get(thread.run)
+            if timer is not None and run is not None and thread.phase is b.ThreadPhase.RESTING:
+                step = self._step(run.step)
+                step.state, step.due = StepStatus.RETRIES, timer.due

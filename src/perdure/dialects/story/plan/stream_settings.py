@@ -1,0 +1,168 @@
+"""Settings of streaming steps: which transport a step uses, its settings merged, and their meaning (STR-003 to 010).
+
+Later wins, member by member: the Transport's `defaultSettings`, its `streaming` with defaults filled in, then
+`settings` and `streaming` of the Story's own entry.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.dialects.story.plan.program import Program, Step, object_at
+from perdure.dialects.story.resources.durations import BadDuration, read_positive
+from perdure.dialects.story.resources.resource import Resource, merged, spec_of
+from perdure.kernel.values import SECOND, Instant
+from perdure.streams.stream_graph import Lane, Rule, Settings
+
+LOCAL = "local"
+DRIVERS = (LOCAL,)
+
+BUILT_IN: Resource = {
+    "kind": "Transport",
+    "metadata": {"name": LOCAL},
+    "spec": {"driver": LOCAL, "supportedBinary": ["application/json", "application/octet-stream"]},
+}
+"""The Transport that nobody has to apply (STR-006)."""
+
+_LANE_KINDS = ("audio", "video", "binary", "payload")
+_FLOW = {
+    "ackEvery": {"messages": 10, "maxDelay": "250ms"},
+    "pauseThreshold": {"bufferPct": 90},
+    "resumeThreshold": {"bufferPct": 50},
+}
+DEFAULT_MAX_DOWNSTREAMS = 32
+_NONE: Mapping[str, Any] = {}
+
+
+def entry_of(program: Program, step: Step) -> Mapping[str, Any]:
+    """The Story's entry for the transport that a step uses; empty: the built-in one is used as it is (STR-003)."""
+    entries = [entry for entry in program.spec.get("transports") or () if isinstance(entry, dict)]
+    chosen = step.data.get("transport")
+    if isinstance(chosen, str) and chosen.strip():
+        return next((entry for entry in entries if entry.get("name") == chosen), _NONE)
+    return entries[0] if len(entries) == 1 else _NONE
+
+
+def transport_name(entry: Mapping[str, Any]) -> str:
+    name = entry.get("transportRef")
+    return name.strip() if isinstance(name, str) and name.strip() else LOCAL
+
+
+def merge_settings(transport: Resource, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a step in one object, as its TransportBinding shows them."""
+    spec = spec_of(transport)
+    settings: dict[str, Any] = merged(object_at(spec, "defaultSettings"), _filled(object_at(spec, "streaming")))
+    settings = merged(settings, object_at(entry, "settings"))
+    return dict(merged(settings, object_at(entry, "streaming")))
+
+
+def _filled(streaming: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a Transport with defaults; those of a Story are taken as written (STR-009)."""
+    filled = dict(streaming)
+    flow = object_at(streaming, "flowControl")
+    if "flowControl" not in streaming:
+        filled["flowControl"] = {"mode": "credits", **_FLOW}
+    elif flow.get("mode") in ("credits", "window"):
+        filled["flowControl"] = {**flow, **{name: flow.get(name, default) for name, default in _FLOW.items()}}
+    routing = object_at(streaming, "routing")
+    filled["routing"] = {**routing, "maxDownstreams": routing.get("maxDownstreams", DEFAULT_MAX_DOWNSTREAMS)}
+    if "lanes" not in streaming:
+        filled["lanes"] = [{"name": kind, "kind": kind, "direction": "bidirectional"} for kind in _LANE_KINDS]
+    return filled
+
+
+def max_downstreams(settings: Mapping[str, Any]) -> int:
+    return int(object_at(settings, "routing").get("maxDownstreams") or DEFAULT_MAX_DOWNSTREAMS)
+
+
+def drain_seconds(settings: Mapping[str, Any]) -> int:
+    return int(object_at(settings, "lifecycle").get("drainTimeoutSeconds") or 0)
+
+
+def read_settings(program: Program, settings: Mapping[str, Any]) -> Settings:
+    """What the settings mean. An empty text counts as absent; a replay mode makes delivery at least once (STR-010)."""
+    buffer = object_at(settings, "backpressure", "buffer")
+    flow = object_at(settings, "flowControl")
+    delivery = object_at(settings, "delivery")
+    replay = object_at(delivery, "replay")
+    join = object_at(settings, "fanIn")
+    partitioning = object_at(settings, "partitioning")
+    mode = replay.get("mode") or "none"
+    is_kept = mode != "none" or delivery.get("semantics") == "at_least_once"
+    watermark = object_at(settings, "observability", "watermark")
+    operator = program.settings
+    return Settings(
+        max_messages=buffer.get("maxMessages") or operator.hub_buffer_max_messages,
+        max_bytes=buffer.get("maxBytes") or operator.hub_buffer_max_bytes,
+        max_age=_seconds(buffer.get("maxAgeSeconds")) or read_positive(operator.hub_buffer_eviction_ttl),
+        drops_oldest=buffer.get("dropPolicy") == "drop_oldest",
+        flow=flow.get("mode") or "credits",
+        credit_messages=object_at(flow, "initialCredits").get("messages") or 0,
+        credit_bytes=object_at(flow, "initialCredits").get("bytes") or 0,
+        ack_messages=object_at(flow, "ackEvery").get("messages") or 10,
+        ack_bytes=object_at(flow, "ackEvery").get("bytes") or 0,
+        ack_delay=_duration(object_at(flow, "ackEvery").get("maxDelay"), SECOND // 4),
+        pause_at=object_at(flow, "pauseThreshold").get("bufferPct", 90),
+        resume_below=object_at(flow, "resumeThreshold").get("bufferPct", 50),
+        ordering=_ordering(delivery.get("ordering") or "none", is_kept),
+        at_least_once=is_kept,
+        replay="memory" if is_kept and mode == "none" else mode,
+        retention=_seconds(replay.get("retentionSeconds")),
+        checkpoint=_duration(replay.get("checkpointInterval"), SECOND),
+        join=join.get("mode") or "all",
+        quorum=join.get("quorum") or 0,
+        join_timeout=_seconds(join.get("timeoutSeconds")),
+        max_joins=join.get("maxEntries") or 1_000,
+        partitioning=partitioning.get("mode") or "none",
+        partition_key=partitioning.get("key") or "",
+        partitions=partitioning.get("partitions") or 0,
+        sticky=partitioning.get("sticky") is True,
+        rules=tuple(map(_rule, rules_of(settings))),
+        lanes=tuple(_lane(lane) for lane in settings.get("lanes") or () if _says_something(lane)),
+        watermark=_watermark(watermark),
+    )
+
+
+def rules_of(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [rule for rule in object_at(settings, "routing").get("rules") or () if isinstance(rule, dict)]
+
+
+def _ordering(ordering: str, is_kept: bool) -> str:
+    return "per_stream" if is_kept and ordering == "none" else ordering
+
+
+def _rule(rule: Mapping[str, Any]) -> Rule:
+    when = rule.get("when")
+    has_condition = isinstance(when, str) and bool(when.strip())
+    return Rule(rule.get("action") == "deny", has_condition, tuple(object_at(rule, "target").get("steps") or ()))
+
+
+def _says_something(lane: Any) -> bool:
+    return isinstance(lane, dict) and bool(
+        lane.get("maxMessages") or lane.get("maxBytes") or lane.get("direction") in ("publish", "subscribe")
+    )
+
+
+def _lane(lane: Mapping[str, Any]) -> Lane:
+    return Lane(
+        str(lane.get("kind") or ""),
+        lane.get("direction") or "bidirectional",
+        lane.get("maxMessages") or 0,
+        lane.get("maxBytes") or 0,
+    )
+
+
+def _watermark(watermark: Mapping[str, Any]) -> str:
+    if watermark.get("enabled") is not True:
+        return ""
+    return watermark.get("timestampSource") or "metadata.bubu.envelope.timestamp_ms"
+
+
+def _seconds(value: Any) -> Instant:
+    return value * SECOND if isinstance(value, int) else 0
+
+
+def _duration(text: Any, default: Instant) -> Instant:
+    try:
+        return read_positive(text)
+    except BadDuration:
+        return default

@@ -1,0 +1,251 @@
+"""How the topology of a streaming Story starts: every worker at once, carried by one task (STR-021 to 026).
+
+    resolve Engrams and Transports ─▶ render every `with` once ─▶ StepRuns ─▶ one task
+
+The task's arguments are `{"topology": …, "templates": …, "workers": …, "inputs": …, "storyRun": …, …}`. `topology` is
+the graph with the meaning of its settings (`perdure.streams.stream_graph`), `templates` are the texts that are
+evaluated for every packet, and `workers` holds for each Engram step what a batch task would get (`engram_contract`).
+"""
+
+from typing import Any
+
+import msgspec
+
+from perdure.dialects.story.plan import stream_settings
+from perdure.dialects.story.plan.engram_code import COMMAND, place_of
+from perdure.dialects.story.plan.execution_policy import grace
+from perdure.dialects.story.plan.program import Program, Step, object_at
+from perdure.dialects.story.resources.resource import Reference, Resource, spec_of
+from perdure.dialects.story.run import engram_lookup
+from perdure.dialects.story.run.engram_lookup import InvalidReference, MissingResource, ResolvedEngram
+from perdure.dialects.story.run.step_end import end_step, skip
+from perdure.dialects.story.run.story_end import end_run
+from perdure.dialects.story.run.topology import PATH
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state import stream_events
+from perdure.dialects.story.state.body import Body
+from perdure.dialects.story.state.phases import Reason, StoryPhase
+from perdure.dialects.story.state.step_errors import StepError
+from perdure.dialects.story.steps.engram import InputRefused, created, worker_arguments
+from perdure.dialects.story.steps.step_kind import ENGRAM
+from perdure.kernel import jsontext
+from perdure.kernel.turn import Turn
+from perdure.kernel.values import SECOND, Instant
+from perdure.streams.hub import STEP_READY, STORY_READY, fan_out_problem
+from perdure.streams.stream_graph import Settings, StreamGraph, StreamStep, Topology
+
+TOPOLOGY = "engram.topology"
+"""The provider that carries topologies. Where a step has loaded code, its provider does so: it is known only there."""
+
+STREAMS_SINCE = 5  # the record version that has `TopologyStarted`
+BUILT_IN_READY = "Realtime runtime is ready"
+
+
+def start(turn: Turn) -> bool:
+    """Start the topology, or find out what it waits for. False if there is nothing to do now."""
+    body: Body = turn.body
+    for name in list(body.agenda):
+        state = body.steps.get(name)
+        if state is not None and engram_lookup.is_held_back(state):
+            engram_lookup.release_waiter(turn, state)
+            return True
+    engrams: dict[str, ResolvedEngram] = {}
+    is_waiting = False
+    for step in _engram_steps(turn.program):
+        engram = engram_lookup.find_engram(turn, step)
+        if isinstance(engram, InvalidReference):
+            return _refuse(turn, engram.reason, engram.message)
+        if isinstance(engram, MissingResource):
+            if _looks_further(turn, step, engram):
+                return True
+            is_waiting = True
+        elif engram_lookup.lacks_code(turn, engram):
+            if step.name not in body.steps:
+                engram_lookup.block_for_code(turn, step, engram)
+                return True
+            is_waiting = True
+        else:
+            engrams[step.name] = engram
+    transports: dict[str, Resource] = {}
+    for step in _all_steps(turn.program):
+        found = _transport(turn, step)
+        if isinstance(found, MissingResource):
+            if _looks_further(turn, step, found):
+                return True
+            is_waiting = True
+        elif isinstance(found, str):
+            return _refuse(turn, Reason.TRANSPORT_REFERENCE_INVALID, found)
+        else:
+            transports[step.name] = found
+    if is_waiting:
+        return False
+    _launch(turn, engrams, transports)
+    return True
+
+
+def _engram_steps(program: Program) -> list[Step]:
+    return [step for step in _all_steps(program) if step.kind == ENGRAM]
+
+
+def _all_steps(program: Program) -> list[Step]:
+    """The main steps in story order, branches behind their parents."""
+    return [step for step in program.steps.values() if step.block == "steps"]
+
+
+def _looks_further(turn: Turn, step: Step, missing: MissingResource) -> bool:
+    if engram_lookup.retry_lookup(turn, missing):
+        return True
+    state = turn.body.steps.get(step.name)
+    if state is not None and engram_lookup.is_held_back(state):
+        return False
+    engram_lookup.block(turn, step, missing)
+    return True
+
+
+def _transport(turn: Turn, step: Step) -> Resource | MissingResource | str:
+    """The Transport of a step; a text says why it cannot be used (STR-006)."""
+    name = stream_settings.transport_name(stream_settings.entry_of(turn.program, step))
+    transport = engram_lookup.find(turn, "Transport", "", name)
+    if transport is None:
+        if name == stream_settings.LOCAL:
+            return stream_settings.BUILT_IN
+        return MissingResource("Transport", Reference(name, ""), Reason.REFERENCE_NOT_FOUND)
+    driver = spec_of(transport).get("driver")
+    if driver not in stream_settings.DRIVERS:
+        known = ", ".join(stream_settings.DRIVERS)
+        return f"Transport '{name}' has the driver {driver!r}, which does not exist here (there is: {known})"
+    return transport
+
+
+def _refuse(turn: Turn, reason: str, message: str) -> bool:
+    """The topology cannot start: nothing of the run has happened, so nothing is cleaned up."""
+    skip(turn, list(turn.body.unstarted), f"Skipped because the topology cannot start: {message}")
+    end_run(turn, StoryPhase.FAILED, reason, message)
+    return True
+
+
+def _launch(turn: Turn, engrams: dict[str, ResolvedEngram], transports: dict[str, Resource]) -> None:
+    body: Body = turn.body
+    program: Program = turn.program
+    if turn.record_version < STREAMS_SINCE:
+        message = "a server of an earlier version is connected to this store and cannot read streaming runs"
+        _refuse(turn, Reason.INVALID_CONFIGURATION, message)
+        return
+    settings = {
+        step.name: stream_settings.merge_settings(transports[step.name], stream_settings.entry_of(program, step))
+        for step in _all_steps(program)
+    }
+    meaning = {name: stream_settings.read_settings(program, merged) for name, merged in settings.items()}
+    topology = _topology(program, meaning)
+    limits = {name: stream_settings.max_downstreams(merged) for name, merged in settings.items()}
+    if problem := fan_out_problem(StreamGraph(topology), limits) or _quorum_problem(topology):
+        _refuse(turn, Reason.INVALID_CONFIGURATION, problem)
+        return
+    prepared: dict[str, tuple[str, bytes]] = {}
+    for name, engram in engrams.items():
+        try:
+            prepared[name] = worker_arguments(turn, program.steps[name], engram)
+        except InputRefused as refused:
+            turn.emit(created(turn, engram, ""))
+            error = StepError.make(refused.type, refused.message, retryable=False)
+            end_step(turn, name, StoryPhase.FAILED, refused.message, reason=refused.reason, error=error)
+            skip(turn, list(body.unstarted), "Skipped due to fail-fast policy")
+            return
+    drain = _drain_time(program, settings)
+    arguments = _arguments(turn, topology, settings, engrams, prepared, drain)
+    for step in _all_steps(program):
+        if step.name in engrams:
+            key, text = prepared[step.name]
+            turn.emit(created(turn, engrams[step.name], key, turn.keep(text)))
+        else:
+            turn.emit(s.StepStarted(step.name, StoryPhase.RUNNING, BUILT_IN_READY, turn.now))
+    provider = next((pair.provider for engram in engrams.values() if (pair := engram.pair).run is None), TOPOLOGY)
+    turn.emit(stream_events.TopologyStarted(turn.next_number, turn.now))
+    turn.schedule_task(
+        provider, PATH, jsontext.encode(arguments), max_deliveries=0, grace=drain + grace(program) + 5 * SECOND
+    )
+
+
+def _drain_time(program: Program, settings: dict[str, dict[str, Any]]) -> Instant:
+    """How long a topology that is cancelled may go on with what it has (STR-034)."""
+    longest = max(map(stream_settings.drain_seconds, settings.values()), default=0)
+    return longest * SECOND if longest else grace(program)
+
+
+def _topology(program: Program, settings: dict[str, Settings]) -> Topology:
+    concurrency = object_at(program.spec, "concurrency")
+    texts = jsontext.encode([[step.condition, step.data.get("runtime")] for step in _all_steps(program)])
+    return Topology(
+        tuple(_plan(program, step, settings[step.name]) for step in _all_steps(program)),
+        concurrency.get("mode") or "parallel",
+        concurrency.get("scope") or "storyrun",
+        program.continues_on_failure,
+        b"steps" in texts or b"steps" in jsontext.encode(program.spec.get("transports")),
+    )
+
+
+def _plan(program: Program, step: Step, settings: Settings) -> StreamStep:
+    condition = step.condition.strip().lower()
+    main = program.plan.blocks["steps"]
+    return StreamStep(
+        step.name,
+        step.kind,
+        tuple(name for name in step.data.get("needs") or () if name in main),
+        bool(condition),
+        step.data.get("runtime") is not None,
+        tuple(event for event in (STORY_READY, STEP_READY) if event in condition),
+        tuple(branch.name for branch in step.branches),
+        step.allows_failure,
+        settings,
+    )
+
+
+def _quorum_problem(topology: Topology) -> str | None:
+    for step in topology.steps:
+        if step.settings.join == "quorum" and len(step.needs) > 1 and step.settings.quorum > len(step.needs):
+            return f"step '{step.name}' joins {len(step.needs)} steps; a quorum of {step.settings.quorum} never comes"
+    return None
+
+
+def _arguments(
+    turn: Turn,
+    topology: Topology,
+    settings: dict[str, dict[str, Any]],
+    engrams: dict[str, ResolvedEngram],
+    prepared: dict[str, tuple[str, bytes]],
+    drain: Instant,
+) -> dict[str, Any]:
+    body: Body = turn.body
+    program: Program = turn.program
+    workers: dict[str, Any] = {}
+    for name, engram in engrams.items():
+        retry = engram.execution.retry()
+        place = place_of(engram.template)
+        workers[name] = {
+            "provider": COMMAND if place == COMMAND else engram.pair.provider,
+            "task": jsontext.decode(prepared[name][1]),
+            "retry": {**msgspec.to_builtins(retry), "backoff": retry.backoff.value},
+        }
+    templates = {
+        step.name: {
+            "if": step.condition,
+            "runtime": step.data.get("runtime"),
+            "with": {} if step.kind == ENGRAM else step.with_block,
+            "when": [str(rule.get("when") or "") for rule in stream_settings.rules_of(settings[step.name])],
+        }
+        for step in _all_steps(program)
+    }
+    return {
+        "topology": msgspec.to_builtins(topology),
+        "templates": templates,
+        "workers": workers,
+        "inputs": jsontext.decode(turn.text(body.inputs)),
+        "storyRun": {"name": body.name, "namespace": body.namespace, "uid": turn.execution.id},
+        "story": {"name": program.name, "namespace": program.namespace},
+        "life": body.life,
+        "drain": drain,
+        "messageTimeout": program.settings.hub_message_timeout,
+        "recording": {
+            name: recording for name, merged in settings.items() if (recording := object_at(merged, "recording"))
+        },
+    }

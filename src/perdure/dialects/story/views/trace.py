@@ -1,0 +1,105 @@
+"""What the run of a Story made of its steps, read from its events."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from perdure.dialects.story.plan.program import Program
+from perdure.dialects.story.plan.step_graph import block_id
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state.phases import StoryPhase
+from perdure.kernel import events as e
+from perdure.kernel.run_trace import Trace, VisitStatus
+from perdure.kernel.values import Instant
+
+_STATUSES = {
+    StoryPhase.SUCCEEDED: VisitStatus.DONE,
+    StoryPhase.FINISHED: VisitStatus.DONE,
+    StoryPhase.SKIPPED: VisitStatus.SKIPPED,
+    StoryPhase.CANCELED: VisitStatus.CANCELLED,
+    StoryPhase.ABORTED: VisitStatus.CANCELLED,
+}
+
+
+def trace(program: Program, turns: Iterable[tuple[Instant, list[e.Event]]]) -> Trace:
+    tracing = _StoryTrace(program)
+    for at, events in turns:
+        for event in events:
+            tell = _TELLERS.get(type(event))
+            if tell is not None:
+                tell(tracing, event, at)
+    return tracing.trace
+
+
+class _StoryTrace:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.trace = Trace()
+        self.block = "steps"
+
+    def enter(self, step: str, at: Instant) -> None:
+        """Unless it is queued or blocked already. Helpers of the engine are not in the document."""
+        if self.trace.visit(step) is not None or step not in self.program.steps:
+            return
+        self.trace.enter(step, step, at, parent=self.trace.visit(self.program.steps[step].parent))
+        plan = self.program.plan
+        for needed in plan.waits.get(step, ()):
+            if plan.block_of[needed] == plan.block_of[step]:
+                self.trace.take(needed, step)
+
+    def skipped(self, event: s.StepsSkipped, at: Instant) -> None:
+        for step in event.steps:
+            self.enter(step, event.at)
+            self.trace.leave(step, event.at, VisitStatus.SKIPPED)
+
+    def held_back(self, event: s.StepQueued | s.StepBlocked, at: Instant) -> None:
+        self.enter(event.step, event.at)
+        self.trace.begin(event.step, event.at, is_wait=True)
+
+    def started(self, event: s.StepStarted, at: Instant) -> None:
+        self.enter(event.step, event.at)
+        self.trace.end(event.step, event.at)
+        if event.phase == StoryPhase.PAUSED or event.due is not None:
+            self.trace.begin(event.step, event.at, is_wait=True)
+
+    def created(self, event: s.StepRunCreated, at: Instant) -> None:
+        self.enter(event.step, event.at)
+
+    def attempted(self, event: s.AttemptStarted | s.StepLaunched, at: Instant) -> None:
+        self.enter(event.step, event.at)
+        self.trace.begin(event.step, event.at)
+
+    def retried(self, event: s.RetryScheduled, at: Instant) -> None:
+        self.trace.end(event.step, event.at, has_failed=True)
+        self.trace.begin(event.step, event.at, is_wait=True)
+
+    def ended(self, event: s.StepEnded, at: Instant) -> None:
+        self.enter(event.step, event.at)
+        self.trace.leave(event.step, event.at, _STATUSES.get(StoryPhase(event.phase), VisitStatus.FAILED))
+
+    def block_entered(self, event: s.BlockEntered, at: Instant) -> None:
+        if event.block != self.block:
+            self.trace.take(block_id(self.block), block_id(event.block), exceptional=event.block == "compensations")
+        self.block = event.block
+        self.trace.passed.setdefault(block_id(event.block), event.at)
+
+    def redriven(self, event: s.Redriven, at: Instant) -> None:
+        self.block = "steps"
+
+    def run_ended(self, event: e.RunEnded, at: Instant) -> None:
+        self.trace.close(at, VisitStatus.CANCELLED)
+
+
+_TELLERS: dict[type[e.Event], Callable[[_StoryTrace, Any, Instant], None]] = {
+    s.StepsSkipped: _StoryTrace.skipped,
+    s.StepQueued: _StoryTrace.held_back,
+    s.StepBlocked: _StoryTrace.held_back,
+    s.StepStarted: _StoryTrace.started,
+    s.StepRunCreated: _StoryTrace.created,
+    s.AttemptStarted: _StoryTrace.attempted,
+    s.StepLaunched: _StoryTrace.attempted,
+    s.RetryScheduled: _StoryTrace.retried,
+    s.StepEnded: _StoryTrace.ended,
+    s.BlockEntered: _StoryTrace.block_entered,
+    s.Redriven: _StoryTrace.redriven,
+    e.RunEnded: _StoryTrace.run_ended,
+}

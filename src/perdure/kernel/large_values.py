@@ -1,0 +1,49 @@
+"""Large values are kept once per run beside the log; events and inputs refer to them."""
+
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from perdure.kernel.outcomes import Outcome, Succeeded
+from perdure.kernel.values import Payload, Ref, digest
+
+INLINE_BYTES = 64 * 1024
+"""The size limit: a value of up to this size is part of its event, a larger one is kept once beside the log."""
+
+LargeValues = tuple[tuple[bytes, bytes], ...]
+"""Digest and text of each value that was taken out."""
+
+T = TypeVar("T")
+
+HASHED_IN_THREAD = 1 << 20
+"""Bytes of a value from which on its digest is not taken on the event loop: one takes about 3 ms."""
+
+
+def takes_long(outcome: Outcome) -> bool:
+    return isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes) and len(outcome.value) > HASHED_IN_THREAD
+
+
+def extract_from_outcome(outcome: Outcome) -> tuple[Outcome, LargeValues]:
+    if not isinstance(outcome, Succeeded):
+        return outcome, ()
+    value, aside = _extract(outcome.value)
+    return (Succeeded(value), aside) if aside else (outcome, ())
+
+
+def extract_large_values(message: T, *fields: str) -> tuple[T, LargeValues]:
+    """The same input with the large ones of these fields replaced by references."""
+    changed: dict[str, Any] = {}
+    taken: LargeValues = ()
+    for field in fields:
+        payload = getattr(message, field, None)
+        if payload is not None:
+            changed[field], aside = _extract(payload)
+            taken += aside
+    return (replace(message, **changed), taken) if taken else (message, ())  # type: ignore[type-var]
+
+
+def _extract(payload: Payload) -> tuple[Payload, LargeValues]:
+    if isinstance(payload, Ref) or len(payload) <= INLINE_BYTES:
+        return payload, ()
+    name = digest(payload)
+    return Ref(name, len(payload)), ((name, payload),)

@@ -1,0 +1,149 @@
+"""Puts the server together: engine, access, audit log, routes and the address they answer on."""
+
+import asyncio
+import os
+import secrets
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import perdure
+from perdure.engine.catalog import Catalog
+from perdure.engine.document_validation import DocumentValidator
+from perdure.kernel.errors import PerdureError
+from perdure.providers.policy import refusal_for_api
+from perdure.server.application import ApiServer, listened_hosts
+from perdure.server.authentication import Authentication, is_loopback
+from perdure.server.data_folder import data_folder, write_private
+from perdure.server.limits import RequestLimits
+from perdure.server.listener import bind, listening
+from perdure.server.routes import ROUTES
+from perdure.server.tls import context_from_authority, context_from_files, own_names
+from perdure.views.access_tokens import FIRST, AccessRole, create_first_token
+from perdure.views.audit_log import NO_SEAL, AuditLog, audit_head
+from perdure.views.errors import BadRequest
+from perdure.views.live_events import LiveEvents
+from perdure.wiring import Engine, languages
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    host: str
+    port: int
+    store: str
+    grace: float  # seconds
+    anonymous: AccessRole | None = None
+    tls: str | None = None  # auto, or CERT,KEY
+    tls_names: Sequence[str] = ()
+    hosts: Sequence[str] = ()
+    data: str | None = None
+    is_open: bool = False  # may listen beyond this machine without TLS
+    limits: RequestLimits = field(default_factory=RequestLimits)
+
+
+class Address:
+    """Where the server will listen; taken before anything else, so that a mistake is told at once."""
+
+    def __init__(self, options: ApiOptions) -> None:
+        if options.anonymous is not None and not is_loopback(options.host):
+            raise BadRequest(
+                f"--anonymous is for loopback addresses only, and {options.host} is none",
+                hint="Leave it out, and make tokens with `perdure token create`.",
+            )
+        if options.tls is None and not options.is_open and not is_loopback(options.host):
+            raise BadRequest(
+                f"without TLS the server listens on loopback only, and {options.host} is not",
+                hint="Use --tls auto or --tls CERT,KEY; or --insecure-listen where something else encrypts.",
+            )
+        self.options = options
+        self.socket: socket.socket = bind(options.host, options.port)
+        self.port: int = self.socket.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        host = self.options.host.strip("[]")
+        name = f"[{host}]" if ":" in host else host
+        return f"{'http' if self.options.tls is None else 'https'}://{name}:{self.port}"
+
+
+def with_api_policy(engine: Engine) -> Engine:
+    """The same engine for documents that come through the API, to which the policy for them applies."""
+    other = copy(engine)
+    other.languages = languages(refusal=refusal_for_api)
+    other.validator = DocumentValidator(other.languages, other.known)
+    other.catalog = Catalog(engine.store, other.languages, other.validator)
+    return other
+
+
+@asynccontextmanager
+async def serving_api(engine: Engine, address: Address, say: Callable[[str], None]) -> AsyncIterator[ApiServer]:
+    """Answers requests inside."""
+    options = address.options
+    context = None
+    if options.tls == "auto":
+        folder = data_folder(options.data, options.store)
+        context = context_from_authority(folder, own_names(options.host, options.tls_names))
+    elif options.tls is not None:
+        certificate, _, key = options.tls.partition(",")
+        context = context_from_files(Path(certificate), Path(key or certificate))
+    name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    server = ApiServer(
+        engine,
+        with_api_policy(engine),
+        Authentication(engine, options.anonymous),
+        AuditLog(engine, name),
+        LiveEvents(engine),
+        ROUTES,
+        name,
+        perdure.__version__,
+        listened_hosts(options.host, [*options.hosts, *options.tls_names]),
+        options.limits,
+        is_tls=context is not None,
+    )
+    await _tell_first_token(engine, options, say)
+    if (head := await audit_head(engine)) != NO_SEAL:
+        say(f"the audit log ends with {head} (keep it to notice a cut end: perdure audit verify --help)")
+    if options.anonymous is not None:
+        say(f"requests from this machine need no token: they have the role {options.anonymous.value}")
+    await server.authentication.tokens.read()
+    server.live.open()
+    background = [asyncio.ensure_future(server.authentication.tokens.keep()), asyncio.ensure_future(_sealing(server))]
+    try:
+        async with listening(server, address.socket, options.grace, context):
+            yield server
+    finally:
+        server.live.close()
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        try:
+            await server.audit.seal(at_end=True)
+        except PerdureError:
+            say("the last refusals could not be written to the audit log")
+
+
+async def _sealing(server: ApiServer) -> None:
+    while True:
+        try:
+            await server.audit.keep()
+        except PerdureError:
+            await asyncio.sleep(1)  # a store that is away
+
+
+async def _tell_first_token(engine: Engine, options: ApiOptions, say: Callable[[str], None]) -> None:
+    """Printed once, where a person looks; else written into a file, so that no log keeps it."""
+    if sys.stderr.isatty():
+        if token := await create_first_token(engine):
+            say(f"the first token, role admin; it is not shown again: {token}")
+        return
+    path = data_folder(options.data, options.store) / f"{FIRST}-token"
+    scratch = path.with_name(f"{path.name}.{os.getpid()}")  # another server may win
+    if await create_first_token(engine, lambda token: write_private(scratch, f"{token}\n".encode())):
+        scratch.replace(path)
+        say(f"the first token, role admin, is in {path}")
+    else:
+        scratch.unlink(missing_ok=True)

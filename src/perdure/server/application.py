@@ -1,0 +1,307 @@
+"""The application: from a request to its answer, in one order for all routes.
+
+Host and Origin ─▶ who (401, 429, 503) ─▶ route (404, 405, 406) ─▶ run (404) ─▶ role (403) ─▶ body (400, 413, 415)
+─▶ handler ─▶ audit ─▶ answer
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from perdure.kernel import jsontext
+from perdure.kernel.errors import Conflict, PerdureError
+from perdure.kernel.values import SECOND
+from perdure.server.authentication import Authentication, is_loopback
+from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, namespace_of, visible_run
+from perdure.server.limits import CallerPlaces, Rates, RequestLimits
+from perdure.server.problems import ServerFault, problem_json
+from perdure.server.request_reading import (
+    check_accept,
+    convert_body,
+    idempotency_key,
+    read_body,
+    read_json,
+    read_query,
+)
+from perdure.server.route_table import Route, RouteTable, split_path
+from perdure.stores.access import RequestKeyRow
+from perdure.views.access_tokens import AccessRole
+from perdure.views.api_errors import AccessDenied, ApiError, HostUnknown, NotReady, TooManyRequests
+from perdure.views.audit_log import AuditEntry, AuditLog
+from perdure.views.errors import BadRequest
+from perdure.views.live_events import LiveEvents
+from perdure.wiring import Engine
+
+_log = logging.getLogger("perdure.server")
+
+KEYS_LAST = 86_400 * SECOND
+SLOWEST_READER = 30.0  # seconds that a follower may leave its stream unread
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+
+
+@dataclass
+class ApiServer:
+    """What handlers know about the process, and what the application is made of."""
+
+    engine: Engine
+    documents: Engine
+    authentication: Authentication
+    audit: AuditLog
+    live: LiveEvents
+    routes: Sequence[Route]
+    name: str
+    version: str
+    hosts: frozenset[str] = frozenset()
+    limits: RequestLimits = field(default_factory=RequestLimits)
+    is_stopping: bool = False
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    is_tls: bool = False
+
+    def stop(self) -> None:
+        """No new work; whoever waits is answered with what there is."""
+        self.is_stopping = True
+        self.stopping.set()
+
+
+class Application:
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self._router = RouteTable(server.routes)
+        self._rates = Rates(server.limits)
+        self._streams = CallerPlaces(server.limits.streams, "live streams")
+        self._expensive = CallerPlaces(server.limits.expensive, "reads of whole runs")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        request = Request(scope, receive)
+        response = await self._respond(request, secrets.token_hex(8))
+        response.headers["Perdure-Version"] = self._server.version
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        if self._server.is_stopping:
+            response.headers["Connection"] = "close"
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request, request_id: str) -> Response:
+        address = request.client.host if request.client else ""
+        seen = _Seen(address=address, verb=request.method)
+        try:
+            return await self._answer(request, request_id, seen)
+        except PerdureError as error:
+            refusal = error
+        except Exception:
+            _log.exception("request %s (%s %s) failed", request_id, request.method, seen.verb)
+            refusal = ServerFault(f"request {request_id} failed")
+        status, headers, body = problem_json(refusal, request_id)
+        if seen.must_audit(status):
+            who = seen.caller
+            self._server.audit.refuse(
+                AuditEntry(
+                    who.name if who else "",
+                    who.via if who else "",
+                    seen.verb,
+                    refusal.code,
+                    source=address,
+                    request=request_id,
+                )
+            )
+        if status == 413 or status == 408:
+            headers["Connection"] = "close"
+        return Response(b"" if request.method == "HEAD" else body, status, headers)
+
+    async def _answer(self, request: Request, request_id: str, seen: "_Seen") -> Response:
+        server = self._server
+        segments = split_path(request.scope.get("raw_path") or request.scope["path"].encode())
+        try:
+            route, values = self._router.find(request.method, segments)
+            missing = None
+        except ApiError as error:
+            route, values, missing = None, {}, error
+        if route is not None:
+            seen.verb, seen.changes = route.verb, route.changes
+        is_open = route is not None and route.role is None
+        self._check_origin(request, is_health=is_open)
+        if is_open:
+            caller = Caller("", AccessRole.VIEWER, via="open")
+        else:
+            host = _host_of(request.headers.get("host", ""))
+            caller = seen.caller = await server.authentication.caller(request.headers, seen.address, host)
+            self._rates.take(f"{caller.via} {caller.name}")
+        if missing is not None:
+            raise missing
+        assert route is not None
+        wants_stream = check_accept(route, request.headers)
+        call = ApiCall(
+            server.engine, server.documents, caller, values, request.headers, request_id=request_id, source=seen.address
+        )
+        call.live, call.server = server.live, server
+        if route.names_run:
+            call.row = await visible_run(server.engine, caller, values["id"])
+            call.audit(f"run/{call.row.id}", run=call.row.id, namespace=namespace_of(call.row))
+        if route.role is not None:
+            caller.need(route.role)
+        if server.is_stopping and route.changes:
+            raise NotReady("this server is stopping")
+        call.query = read_query(route.query, request.scope.get("query_string", b""))
+        text = await read_body(request, server.limits)
+        value: Any = None
+        if route.body is not None:
+            value = read_json(route, request.headers, text)
+            call.body = convert_body(route.body, value)
+        elif text.strip():
+            raise BadRequest("this request takes no body")
+        key = idempotency_key(request.headers) if route.changes else None
+        if key is not None and route.is_keyed_by_run:
+            call.key = sha256(f"{caller.via}\0{caller.name}\0{key}".encode()).hexdigest()[:32]
+            call.body_digest = _digest(request, value)
+            key = None
+        if wants_stream:
+            return await self._stream(route, call)
+        result = await (self._once(request, route, call, key, value) if key else self._handle(route, call))
+        return _response(result, with_body=request.method != "HEAD")
+
+    def _check_origin(self, request: Request, *, is_health: bool) -> None:
+        """Pages of strangers reach a server on loopback through the browser: by its name, or from their own."""
+        host = request.headers.get("host", "")
+        name = _host_of(host)
+        if not is_health and name not in self._server.hosts:
+            raise HostUnknown(f"this server is not called {name[:80]!r}")
+        site = request.headers.get("sec-fetch-site", "none")
+        origin = request.headers.get("origin")
+        own = {f"http://{host}", f"https://{host}"}
+        if site not in ("none", "same-origin") or (origin is not None and origin not in own):
+            raise AccessDenied("the request comes from a page of another site", hint="ApiCall the API from a program.")
+
+    async def _handle(self, route: Route, call: ApiCall) -> Result:
+        if not route.is_expensive:
+            result = await route.handler(call)
+        else:
+            with self._expensive.one(call.caller.name):
+                try:
+                    async with asyncio.timeout(self._server.limits.expensive_wait * 6):
+                        result = await route.handler(call)
+                except TimeoutError:
+                    raise NotReady("this takes too long now") from None
+        if route.changes:
+            await self._audit(route, call)
+        return result
+
+    async def _audit(self, route: Route, call: ApiCall) -> None:
+        caller = call.caller
+        entry = AuditEntry(
+            caller.name,
+            caller.via,
+            route.verb,
+            "ok",
+            call.audited_object,
+            call.audited_namespace,
+            call.source,
+            call.request_id,
+        )
+        await self._server.audit.record(entry, call.audited_run)
+
+    async def _once(self, request: Request, route: Route, call: ApiCall, key: str, value: Any) -> Result:
+        """Under an Idempotency-Key that no run keeps: the same answer again, for a day."""
+        store, who = self._server.engine.store, f"{call.caller.via} {call.caller.name}"
+        now = self._server.engine.clock.now()
+        asked = RequestKeyRow(_digest(request, value), now)
+        known = await store.claim_request_key(who, key, asked, expired=now - KEYS_LAST)
+        if known.digest != asked.digest:
+            raise Conflict("the Idempotency-Key was used for another request", hint="Use another key.")
+        if known.status is not None:
+            if known.answer is None:
+                raise Conflict("this was done before, and its answer cannot be told twice", hint="Use another key.")
+            return Answer(jsontext.decode(known.answer), known.status)
+        try:
+            result = await self._handle(route, call)
+        except BaseException:
+            await store.answer_request_key(who, key, None, None)
+            raise
+        assert isinstance(result, Answer)
+        body = None if call.is_secret else jsontext.encode(result.body)
+        await store.answer_request_key(who, key, result.status, body)
+        return result
+
+    async def _stream(self, route: Route, call: ApiCall) -> Response:
+        result = await route.handler(call)
+        if isinstance(result, Answer):
+            return _response(result)
+        assert isinstance(result, EventStream)
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Content-Type": "text/event-stream"}
+        return FollowedStream(self._kept(call, result), headers=headers)
+
+    async def _kept(self, call: ApiCall, stream: EventStream) -> AsyncIterator[bytes]:
+        try:
+            with self._streams.one(call.caller.name):
+                async with aclosing(stream.events) as events:
+                    async for part in events:
+                        yield part
+        except TooManyRequests:
+            yield b"event: refused\ndata: {}\n\n"
+
+
+class FollowedStream(StreamingResponse):
+    """Cuts off a follower that leaves its stream unread: nobody waits for it, and it continues by id."""
+
+    async def stream_response(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            async for part in self.body_iterator:
+                async with asyncio.timeout(SLOWEST_READER):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+        except TimeoutError:
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of a request when it is refused."""
+
+    address: str
+    verb: str
+    caller: Caller | None = None
+    changes: bool = False
+
+    def must_audit(self, status: int) -> bool:
+        return status in (401, 403) or (self.changes and status != 429)
+
+
+def _host_of(host: str) -> str:
+    """The name without the port, in lower case."""
+    if host.startswith("["):
+        return host.partition("]")[0].lstrip("[").lower()
+    return host.partition(":")[0].rstrip(".").lower()
+
+
+def listened_hosts(host: str, names: Sequence[str]) -> frozenset[str]:
+    """The names under which a server may be called."""
+    own = {host.strip("[]").lower(), *(name.lower() for name in names)}
+    if is_loopback(host) or host in ("0.0.0.0", "::"):
+        own |= {"localhost", "127.0.0.1", "::1"}
+    return frozenset(own)
+
+
+def _digest(request: Request, value: Any) -> bytes:
+    asked = [request.method, request.scope["path"], value]
+    return sha256(jsontext.canonical(asked)).digest()
+
+
+def _response(result: Result, *, with_body: bool = True) -> Response:
+    assert isinstance(result, Answer)
+    if result.status == 204 or result.body is None:
+        return Response(b"", result.status, dict(result.headers))
+    headers = {"Content-Type": "application/json", **result.headers}
+    body = result.body if isinstance(result.body, bytes) else jsontext.encode(result.body)
+    return Response(body if with_body else b"", result.status, headers)

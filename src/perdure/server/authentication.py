@@ -1,0 +1,142 @@
+"""Who sends a request: the token behind `Authorization`, known to every server within a second."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from ipaddress import IPv6Address, ip_address
+
+from perdure.kernel.errors import PerdureError
+from perdure.server.calls import Caller
+from perdure.stores.access import AccessTokenRow
+from perdure.views.access_tokens import AccessRole, digest_of
+from perdure.views.api_errors import NotAuthenticated, NotReady, TooManyRequests
+from perdure.wiring import Engine
+
+READ_EVERY = 0.5  # seconds between two looks at the tokens of the store
+STALE = 5.0  # seconds without a look, after which nobody is known any more
+REFUSED_LOG_INS = 20  # a minute and address
+ADDRESSES = 10_000  # whose refused log-ins are counted
+FORWARDED = ("forwarded", "via", "x-real-ip")
+
+
+class AccessTokens:
+    """The tokens of the store, read again and again; revoked ones are forgotten at once on every server."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._by_digest: dict[bytes, AccessTokenRow] = {}
+        self._read_at = float("-inf")
+        self._changed: list[Callable[[], None]] = []
+
+    async def read(self) -> None:
+        rows = await self._engine.store.tokens()
+        self._by_digest = {row.digest: row for row in rows}
+        self._read_at = time.monotonic()
+
+    async def keep(self) -> None:
+        """Read them again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(READ_EVERY)
+            try:
+                await self.read()
+            except PerdureError:
+                pass  # a store that is away: who is known stays known for some seconds, see `find`
+
+    async def find(self, token: str) -> AccessTokenRow | None:
+        """The valid token; one that is unknown is looked up before it is refused."""
+        if time.monotonic() - self._read_at > STALE:
+            try:
+                await self.read()
+            except PerdureError as error:
+                raise NotReady("the store does not answer; nobody can be recognized") from error
+        digest = digest_of(token)
+        row = self._by_digest.get(digest)
+        if row is None:
+            row = await self._engine.store.find_token(digest)
+            if row is not None:
+                self._by_digest[digest] = row
+        return row if row is not None and row.is_valid_at(self._engine.clock.now()) else None
+
+    def is_valid(self, caller: Caller) -> bool:
+        """Whether the caller is still who they were: asked for streams, again and again."""
+        if caller.via != "token":
+            return True
+        now = self._engine.clock.now()
+        return any(row.name == caller.name and row.is_valid_at(now) for row in self._by_digest.values())
+
+
+class RefusedLogIns:
+    """Wrong tokens by address: an address that tries many is refused for a while. IPv6 is counted by /64."""
+
+    def __init__(self, most: int = REFUSED_LOG_INS) -> None:
+        self._most = most
+        self._times: OrderedDict[str, list[float]] = OrderedDict()
+
+    def check(self, address: str) -> None:
+        times = self._recent(address)
+        if len(times) >= self._most:
+            refusal = TooManyRequests(
+                "too many requests with a wrong token from this address", hint="Wait as long as Retry-After says."
+            )
+            refusal.retry_after = max(1, int(60 - (time.monotonic() - times[0])) + 1)
+            raise refusal
+
+    def count(self, address: str) -> None:
+        times = self._recent(address)
+        times.append(time.monotonic())
+        self._times[_network(address)] = times
+        self._times.move_to_end(_network(address))
+        if len(self._times) > ADDRESSES:
+            self._times.popitem(last=False)
+
+    def _recent(self, address: str) -> list[float]:
+        since = time.monotonic() - 60
+        return [at for at in self._times.get(_network(address), ()) if at > since]
+
+
+def _network(address: str) -> str:
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
+        return str(IPv6Address(int(parsed) >> 64 << 64))
+    return str(parsed)
+
+
+class Authentication:
+    def __init__(self, engine: Engine, anonymous: AccessRole | None) -> None:
+        self.tokens = AccessTokens(engine)
+        self._anonymous = anonymous
+        self._refused = RefusedLogIns()
+
+    async def caller(self, headers: Mapping[str, str], address: str, host: str) -> Caller:
+        authorization = headers.get("authorization")
+        if authorization is None:
+            if self._anonymous is not None and _is_direct(headers, address, host):
+                return Caller("anonymous", self._anonymous, via="anonymous")
+            raise NotAuthenticated("the request has no access token")
+        scheme, _, token = authorization.partition(" ")
+        row = await self.tokens.find(token.strip()) if scheme.lower() == "bearer" and token.strip() else None
+        if row is None:  # a right token is never refused for its address
+            self._refused.check(address)
+            self._refused.count(address)
+            raise NotAuthenticated("the access token is not known here, has expired or was revoked")
+        return Caller(row.name, AccessRole(row.role), "token", row.namespaces, row.pools, row.expires_at)
+
+
+def _is_direct(headers: Mapping[str, str], address: str, host: str) -> bool:
+    """From this machine, to this machine, through nobody: a reverse proxy would let strangers in."""
+    passed_on = any(name in FORWARDED or name.startswith("x-forwarded") for name in headers)
+    return is_loopback(address) and is_loopback(host) and not passed_on
+
+
+def is_loopback(host: str) -> bool:
+    name = host.strip("[]").partition("%")[0]
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

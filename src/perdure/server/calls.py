@@ -1,0 +1,110 @@
+"""A request as handlers see it, who sent it, and what they answer."""
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from perdure.kernel.errors import RunNotFound
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import RunRow
+from perdure.views.access_tokens import AccessRole
+from perdure.views.api_errors import AccessDenied
+
+if TYPE_CHECKING:
+    from perdure.views.live_events import LiveEvents
+    from perdure.wiring import Engine
+
+ALL_NAMESPACES = None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request, and what the token allows."""
+
+    name: str
+    role: AccessRole
+    via: str = "token"
+    namespaces: tuple[str, ...] | None = ALL_NAMESPACES
+    pools: tuple[str, ...] = ()
+    expires_at: Instant | None = None
+
+    def sees(self, namespace: str) -> bool:
+        return self.namespaces is None or namespace in self.namespaces
+
+    def need(self, role: AccessRole) -> None:
+        if not self.role.includes(role):
+            raise AccessDenied(f"this needs a token with the role {role.value}; {self.name!r} has {self.role.value}")
+
+    def need_all_namespaces(self) -> None:
+        if self.namespaces is not None:
+            raise AccessDenied("this needs a token for all namespaces", hint="Use a token without --namespace.")
+
+    @property
+    def own_namespace(self) -> str:
+        """Where a start belongs that names no namespace."""
+        return self.namespaces[0] if self.namespaces is not None and len(self.namespaces) == 1 else "default"
+
+
+@dataclass(slots=True)
+class ApiCall:
+    """One request, read and checked against its route."""
+
+    engine: "Engine"
+    documents: "Engine"  # the same, for documents that come with requests
+    caller: Caller
+    path: Mapping[str, str]
+    headers: Mapping[str, str]
+    query: Any = None
+    body: Any = None
+    key: str | None = None  # the Idempotency-Key, told apart from those of other tokens
+    row: RunRow | None = None
+    body_digest: bytes = b""  # of method, path and body, beside such a key
+    request_id: str = ""
+    source: str = ""  # the address that the request came from
+    is_secret: bool = False  # the answer is told once, and not kept
+    live: "LiveEvents" = field(init=False)
+    server: Any = None  # `ApiServer`: facts about the process
+    audited_object: str = ""
+    audited_run: str | None = None
+    audited_namespace: str = ""
+
+    @property
+    def run(self) -> RunRow:
+        """The run that the path names; the caller may see it."""
+        assert self.row is not None, "the path of the route names a run"
+        return self.row
+
+    def audit(self, object: str, *, run: str | None = None, namespace: str = "") -> None:
+        """What the audit log says that this request was about."""
+        self.audited_object, self.audited_run, self.audited_namespace = object, run, namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """Server-Sent Events, as they come."""
+
+    events: AsyncGenerator[bytes, None]
+
+
+Result = Answer | EventStream
+
+
+async def visible_run(engine: "Engine", caller: Caller, name: str) -> RunRow:
+    """The run of this id, name or beginning of an id, among those that the caller may see."""
+    row = await engine.store.find(RunId(name))
+    if row is None:
+        row = await engine.find(await engine.resolve(name))
+    if not caller.sees(namespace_of(row)):
+        raise RunNotFound(f"there is no run {name!r}")
+    return row
+
+
+def namespace_of(row: RunRow) -> str:
+    return "default"

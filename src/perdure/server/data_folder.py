@@ -1,0 +1,57 @@
+"""The data folder of a server: its first token, its certificates. Nobody else may read it."""
+
+import os
+import stat
+from hashlib import sha256
+from pathlib import Path
+
+from perdure.kernel.errors import PerdureError
+from perdure.wiring import url_without_password
+
+
+class DataFolderUnsafe(PerdureError):
+    """The data folder belongs to somebody else, or others may read it."""
+
+    code = "DATA-FOLDER-UNSAFE"
+    hint = "Give it to the user of the server with mode 700 (its files 600), or choose another one: --data DIR."
+
+
+def data_folder(given: str | None, store: str) -> Path:
+    """The folder, made if it is not there: beside the file of a store, or where the user's state is."""
+    folder = Path(given) if given else _default(store)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check(folder, 0o077)
+    return folder
+
+
+def _default(store: str) -> Path:
+    if store.startswith("sqlite:"):
+        from perdure.stores.sqlite.database import path_of
+
+        file = path_of(store)
+        return file.with_name(f"{file.name}-server")
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "perdure" / sha256(url_without_password(store).encode()).hexdigest()[:16]
+
+
+def _check(path: Path, forbidden: int) -> None:
+    found = path.stat()
+    if found.st_uid != os.geteuid():
+        raise DataFolderUnsafe(f"{path} belongs to another user")
+    if stat.S_IMODE(found.st_mode) & forbidden:
+        raise DataFolderUnsafe(f"{path} may be used by others (mode {stat.S_IMODE(found.st_mode):o})")
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Whole or not at all, for nobody else's eyes."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise

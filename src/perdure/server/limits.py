@@ -1,0 +1,97 @@
+"""What an operator allows: requests a second, streams, expensive reads of a token; sizes of requests; names."""
+
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perdure.kernel.errors import PerdureError
+from perdure.views.api_errors import TooManyRequests
+
+
+class RequestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Counted per server, not for all servers together."""
+
+    body: int = 16 << 20  # bytes
+    discarded: int = 64 << 20  # bytes of a body that is too large that are read on, before the connection is cut
+    header: int = 32 << 10
+    rate: float = 5_000  # requests a second and token
+    burst: float = 10_000
+    streams: int = 1_000  # live, per token
+    expensive: int = 4  # reads that fold a run or check a document at a time, per token
+    expensive_wait: float = 5.0  # seconds that another one waits for its turn
+    connections: int = 10_000
+    read_seconds: float = 30.0  # for a whole request
+
+
+class Rates:
+    """A bucket of requests per caller, refilled all the time."""
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self._limits = limits
+        self._buckets: dict[str, tuple[float, float]] = {}  # what is left, and when
+
+    def take(self, caller: str) -> None:
+        now = time.monotonic()
+        left, at = self._buckets.get(caller, (self._limits.burst, now))
+        left = min(self._limits.burst, left + (now - at) * self._limits.rate)
+        if left < 1:
+            self._buckets[caller] = (left, now)
+            raise TooManyRequests(f"more than {self._limits.rate:g} requests a second")
+        self._buckets[caller] = (left - 1, now)
+
+
+class CallerPlaces:
+    """How many of something each caller has at a time."""
+
+    def __init__(self, most: int, noun: str) -> None:
+        self._most = most
+        self._noun = noun
+        self._taken: dict[str, int] = {}
+
+    @contextmanager
+    def one(self, caller: str) -> Iterator[None]:
+        if self._taken.get(caller, 0) >= self._most:
+            raise TooManyRequests(f"more than {self._most} {self._noun} at a time")
+        self._taken[caller] = self._taken.get(caller, 0) + 1
+        try:
+            yield
+        finally:
+            self._taken[caller] -= 1
+            if not self._taken[caller]:
+                del self._taken[caller]
+
+
+CONFIG = "PERDURE_CONFIG"
+
+
+class BadServerSettings(PerdureError):
+    """The settings file has a table for the server that cannot be read."""
+
+    code = "SETTINGS-INVALID"
+    hint = "docs/guide/server.md lists the settings of a server."
+
+
+class ServerTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    hosts: list[str] = []  # further names that requests may call it by
+
+
+class ServerSettings(msgspec.Struct, frozen=True):
+    server: ServerTable = ServerTable()
+    limits: RequestLimits = RequestLimits()
+
+
+def read_server_settings(environment: Mapping[str, str]) -> ServerSettings:
+    """Of the settings file the tables `[server]` and `[limits]`."""
+    name = environment.get(CONFIG, "").strip()
+    if not name:
+        return ServerSettings()
+    try:
+        tables: dict[str, Any] = tomllib.loads(Path(name).read_text("utf-8"))
+        return msgspec.convert(tables, ServerSettings)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise BadServerSettings(f"the settings file {name!r} ({CONFIG}) cannot be read: {error}") from None

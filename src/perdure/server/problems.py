@@ -1,0 +1,124 @@
+"""Errors as the API answers them: `application/problem+json` (RFC 9457), with the status that each has."""
+
+from typing import Any
+
+from perdure.engine.catalog_changes import VersionConflict
+from perdure.kernel import jsontext
+from perdure.kernel.errors import (
+    EngineStopped,
+    NewerRecord,
+    PerdureError,
+    StartRefused,
+    UnfitInput,
+)
+from perdure.stores.errors import StoreError, StoreInUse, StoreNotEmpty
+from perdure.views.api_errors import ApiError, PolicyDenied
+from perdure.views.errors import ErrorFamily, family_of
+
+MEDIA_TYPE = "application/problem+json"
+POLICY_CODES = frozenset({"POLICY", "PolicyRefused"})  # problems of documents that the operator's policy causes
+
+STATUS = {
+    ErrorFamily.USAGE: 400,
+    ErrorFamily.INVALID_DOCUMENT: 422,
+    ErrorFamily.NOT_FOUND: 404,
+    ErrorFamily.CONFLICT: 409,
+    ErrorFamily.NOT_ALLOWED: 403,
+    ErrorFamily.ENGINE_ERROR: 409,
+}
+
+TITLES = {
+    400: "Malformed request",
+    401: "Not authenticated",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "Not acceptable",
+    408: "Request timeout",
+    409: "Conflict",
+    412: "Precondition failed",
+    413: "Too large",
+    415: "Unsupported media type",
+    421: "Misdirected request",
+    422: "Refused",
+    429: "Too many requests",
+    431: "Header too large",
+    500: "ServerFault in the server",
+    503: "Not ready",
+}
+
+
+class ServerFault(PerdureError):
+    """A fault in the server; its log says more."""
+
+    code = "UNEXPECTED"
+    hint = "This is a fault in Perdure or in a loaded module; the log of the server says where."
+
+
+def status_of(error: PerdureError) -> int:
+    match error:
+        case ApiError():
+            return error.status
+        case UnfitInput() | StartRefused():
+            return 422
+        case VersionConflict():
+            return 412
+        case StoreInUse() | StoreNotEmpty():
+            return 409
+        case StoreError() | NewerRecord() | EngineStopped():
+            return 503
+        case ServerFault():
+            return 500
+        case _:
+            return STATUS[family_of(error)]
+
+
+def judged(error: PerdureError) -> PerdureError:
+    """A document that only the operator's policy refuses is not allowed; any other problem is the document's own."""
+    problems = error.facts.get("problems")
+    if isinstance(problems, list) and problems:
+        errors = [problem for problem in problems if problem.get("severity", "error") == "error"]
+        refused = [problem for problem in errors if problem["code"] in POLICY_CODES]
+        if errors and len(refused) == len(errors):
+            return PolicyDenied(refused[0]["message"], problems=problems)
+    return error
+
+
+def problem_json(error: PerdureError, request_id: str) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body."""
+    error = judged(error)
+    status = status_of(error)
+    body: dict[str, Any] = {
+        "type": f"/errors/{error.code}",
+        "title": TITLES[status],
+        "status": status,
+        "detail": str(error),
+        "code": error.code,
+        "hint": error.advice,
+        "request": request_id,
+    }
+    problems = error.facts.get("problems")
+    if isinstance(problems, list):
+        body["problems"] = problems
+    headers = {"Content-Type": MEDIA_TYPE}
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="perdure"'
+    if status in (429, 503):
+        wait = error.retry_after if isinstance(error, ApiError) else None
+        headers["Retry-After"] = str(max(1, wait or 1))
+    if isinstance(allow := error.facts.get("allow"), str):
+        headers["Allow"] = allow
+    return status, headers, jsontext.encode(body)
+
+
+def error_page(code: str) -> dict[str, Any] | None:
+    """What an error means and what to do; None if there is no such code."""
+    kind = next((kind for kind in _kinds(PerdureError) if kind.code == code), None)
+    if kind is None:
+        return None
+    meaning = (kind.__doc__ or "").strip().partition("\n")[0]
+    return {"code": code, "meaning": meaning, "hint": kind.hint, "page": f"docs/errors/{code}.md"}
+
+
+def _kinds(kind: type[PerdureError]) -> list[type[PerdureError]]:
+    return [kind, *(one for below in kind.__subclasses__() for one in _kinds(below))]

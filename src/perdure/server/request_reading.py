@@ -1,0 +1,160 @@
+"""Reads requests strictly: media types, sizes, JSON, members and parameters; whatever is unknown is refused."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from perdure.kernel import jsontext
+from perdure.views.api_errors import BodyTooLarge, NotAcceptable, RequestTimeout, UnknownMember, UnsupportedMediaType
+from perdure.views.errors import BadRequest
+
+if TYPE_CHECKING:
+    from perdure.server.limits import RequestLimits
+    from perdure.server.route_table import Route
+
+JSON = "application/json"
+SSE = "text/event-stream"
+DEEPEST = 128
+
+
+def check_accept(route: "Route", headers: Mapping[str, str]) -> bool:
+    """Whether a stream is asked for; refused if nothing that we have is accepted."""
+    accept = headers.get("accept", "*/*")
+    kinds = [_media_type(part) for part in accept.split(",") if part.strip()]
+    if route.streams and SSE in kinds:
+        return True
+    offered = {JSON, "application/*", "*/*", "application/problem+json"}
+    if kinds and not offered.intersection(kinds):
+        raise NotAcceptable(f"this is answered as {JSON}, and {accept[:80]!r} does not accept it")
+    return False
+
+
+def _media_type(text: str) -> str:
+    return text.partition(";")[0].strip().lower()
+
+
+async def read_body(request: Request, limits: "RequestLimits") -> bytes:
+    """The whole body, within its limits of size and time."""
+    declared = request.headers.get("content-length", "")
+    is_too_large = declared.isdigit() and int(declared) > limits.body
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.read_seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > limits.body:
+                    is_too_large, parts = True, []
+                if size > limits.discarded:
+                    break
+                if not is_too_large:
+                    parts.append(part)
+    except TimeoutError:
+        raise RequestTimeout(f"the body did not arrive within {limits.read_seconds:g} s") from None
+    except ClientDisconnect:
+        raise BadRequest("the connection ended before the body did") from None
+    if is_too_large:
+        raise BodyTooLarge(f"the body has more than {limits.body} bytes")
+    return b"".join(parts)
+
+
+def read_json(route: "Route", headers: Mapping[str, str], text: bytes) -> Any:
+    """The body as a JSON value."""
+    if not text.strip():
+        if route.body_is_optional:
+            return {}
+        raise BadRequest("the request needs a body: a JSON object")
+    media_type = _media_type(headers.get("content-type", ""))
+    if media_type != JSON:
+        raise UnsupportedMediaType(f"the body must be {JSON}, not {media_type or 'without a media type'!r}")
+    try:
+        if jsontext.has_too_many_values(text):
+            raise BadRequest("the body contains too many values")
+        value = jsontext.read_strict(text)
+    except jsontext.NotJson as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    if _depth(value) > DEEPEST:
+        raise BadRequest(f"the body is nested more than {DEEPEST} levels deep")
+    return value
+
+
+def _depth(value: Any) -> int:
+    """Without recursion: the text comes from anybody."""
+    deepest, level = 0, [value]
+    while level and deepest <= DEEPEST:
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+        has_containers = any(isinstance(item, dict | list) for item in level)
+        deepest += has_containers
+        level = [item for item in below if isinstance(item, dict | list)]
+    return deepest
+
+
+def convert_body(kind: type, value: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _unfit(str(error), "the body") from None
+
+
+def read_query(kind: type | None, raw: bytes) -> Any:
+    """The parameters behind `?`, as a struct; one that may be repeated is a list."""
+    try:
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, strict_parsing=bool(raw), errors="strict")
+    except (ValueError, UnicodeDecodeError):
+        raise BadRequest("the query of the address cannot be read") from None
+    fields = {} if kind is None else {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    values: dict[str, Any] = {}
+    for name, text in pairs:
+        field = fields.get(name)
+        if field is None:
+            raise UnknownMember(f"there is no parameter {name[:60]!r} here")
+        if "\0" in text:
+            raise BadRequest(f"the parameter {name!r} contains a NUL character")
+        if msgspec.inspect.type_info(field.type).__class__ is msgspec.inspect.ListType:
+            values.setdefault(name, []).append(text)
+        elif name in values:
+            raise BadRequest(f"the parameter {name!r} is repeated")
+        else:
+            values[name] = text
+    if kind is None:
+        return None
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _unfit(str(error), "the query") from None
+
+
+def _unfit(message: str, place: str) -> Exception:
+    if message.startswith("Object contains unknown field"):
+        return UnknownMember(f"{place}: {message[0].lower()}{message[1:]}")
+    return BadRequest(f"{place}: {message[0].lower()}{message[1:]}")
+
+
+def idempotency_key(headers: Mapping[str, str]) -> str | None:
+    key = headers.get("idempotency-key")
+    if key is None:
+        return None
+    if not (1 <= len(key) <= 255 and all("!" <= letter <= "~" for letter in key)):
+        raise BadRequest("Idempotency-Key must be 1 to 255 visible ASCII characters")
+    return key
+
+
+def preferred_wait(headers: Mapping[str, str], longest: int = 60) -> int | None:
+    """`Prefer: wait=N`; more than the longest is the longest."""
+    for preference in headers.get("prefer", "").split(","):
+        name, _, value = preference.partition(";")[0].strip().partition("=")
+        if name.strip().lower() == "wait":
+            digits = value.strip().strip('"')
+            if not (digits.isascii() and digits.isdigit()):
+                raise BadRequest(f"Prefer: wait={value[:20]} is not a number of seconds")
+            return min(int(digits[:6]), longest)
+    return None

@@ -1,0 +1,305 @@
+"""Bodies and parameters of requests, and bodies of answers. What is not named here is refused."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from perdure.kernel import jsontext
+from perdure.kernel.validation import AppliedDocument
+from perdure.stores.protocol import RunFilter
+from perdure.views.errors import BadRequest
+from perdure.views.run_pages import read_label, read_statuses
+from perdure.views.times import read_time
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+Wait = Annotated[float, msgspec.Meta(ge=0)]
+Number = Annotated[int, msgspec.Meta(ge=0)]
+Text = str | dict[str, Any]
+
+
+class Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A body of a request, or its parameters."""
+
+
+def text_of(document: Text) -> bytes:
+    """A document as text, whether it was sent as one or as an object."""
+    return document.encode() if isinstance(document, str) else jsontext.encode(document)
+
+
+def applied_texts(documents: list[Text]) -> list[AppliedDocument]:
+    return [AppliedDocument(f"apply[{place}]", text_of(text).decode()) for place, text in enumerate(documents)]
+
+
+class StartBody(Body):
+    document: Text | None = None
+    name: str | None = None  # of an entry of the catalog; beside a document: which of several is run
+    namespace: str | None = None
+    input: Any = None
+    arguments: Any = None
+    set: dict[str, Any] = {}
+    token: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    labels: dict[str, str] = {}
+    apply: list[Text] = []
+
+
+class RunQuery(Body):
+    status: list[str] = []
+    language: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    label: list[str] = []
+    parent: str | None = None
+    started_after: str | None = None
+    started_before: str | None = None
+    limit: Limit = 100
+    cursor: str | None = None
+
+
+class PictureQuery(Body):
+    at: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class ResultQuery(Body):
+    wait: Wait = 0
+
+
+class EventsQuery(Body):
+    after: Number | None = None
+    limit: Limit = 100
+    raw: bool = False
+
+
+class PageQuery(Body):
+    limit: Limit = 100
+    cursor: str | None = None
+
+
+class CancelBody(Body):
+    reason: str = ""
+    cascade: bool = False
+    by: str | None = None
+
+
+class SignalBody(Body):
+    value: Any = None
+    key: str | None = None
+    by: str | None = None
+
+
+class GateBody(Body):
+    state: Literal["Approved", "Rejected"]
+    message: str = ""
+    key: str | None = None
+    by: str | None = None
+    updatedBy: str | None = None  # noqa: N815  (as clients write it)
+    updatedAt: str | None = None  # noqa: N815
+
+
+class PatchBody(Body):
+    ctx: dict[str, Any] = {}
+    set: dict[str, Any] = {}
+    reason: str = ""
+    key: str | None = None
+    by: str | None = None
+
+
+class RedriveBody(Body):
+    step: str = msgspec.field(default="", name="from")
+    key: str | None = None
+    by: str | None = None
+
+
+class ForkBody(Body):
+    at: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    by: str | None = None
+
+
+class PauseBody(Body):
+    reason: str = ""
+    key: str | None = None
+    by: str | None = None
+
+
+class SettleBody(Body):
+    done: bool
+    result: Any = None
+    key: str | None = None
+    by: str | None = None
+
+
+class BatchFilter(Body):
+    status: str | list[str] = []
+    language: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    label: str | list[str] = []
+    started_after: str | None = None
+    started_before: str | None = None
+    children: bool = False
+    all: bool = False
+
+
+class BatchBody(Body):
+    verb: Literal["cancel", "redrive", "pause", "resume", "signal", "delete"]
+    filter: BatchFilter
+    dry_run: bool = False
+    cursor: str = ""
+    reason: str = ""
+    signal: str = ""
+    value: Any = None
+
+
+class CheckBody(Body):
+    document: Text
+    apply: list[Text] = []
+    name: str = ""
+
+
+class ApplyBody(Body):
+    documents: list[Text]
+    namespace: str = ""
+    dry_run: bool = False
+
+
+class ResourcePageQuery(Body):
+    label: list[str] = []
+    limit: Limit = 100
+    cursor: str | None = None
+
+
+class TokenBody(Body):
+    name: str
+    role: Literal["viewer", "operator", "author", "admin", "worker"]
+    namespaces: list[str] = []
+    pools: list[str] = []
+    expires_in: Annotated[float, msgspec.Meta(gt=0)] | None = None  # seconds
+
+
+class AuditQuery(Body):
+    run: str | None = None
+    limit: Limit = 100
+    cursor: str | None = None
+
+
+def run_filter(query: RunQuery | BatchFilter) -> RunFilter:
+    if query.namespace not in (None, "default"):  # never wider than what was asked for
+        raise BadRequest("runs have no namespaces yet: all are in `default`", hint="Leave `namespace` out.")
+    return RunFilter(
+        statuses=read_statuses(_listed(query.status)),
+        name=query.name,
+        language=query.language,
+        labels=dict(map(read_label, _listed(query.label))),
+        created_after=read_time(query.started_after),
+        created_before=read_time(query.started_before),
+    )
+
+
+def _listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+# Answers.
+
+
+class Tasks(msgspec.Struct):
+    done: int
+    open: int
+
+
+class RunItem(msgspec.Struct):
+    """A run in a list."""
+
+    id: str
+    language: str
+    name: str
+    namespace: str
+    status: str
+    parent: str | None
+    labels: dict[str, str]
+    started_at: str
+    ended_at: str | None
+    owner: str | None
+
+
+class RunAnswer(RunItem):
+    tasks: Tasks
+    waits_for: list[str]
+    pending: list[dict[str, Any]]
+    error: dict[str, Any] | None = None
+    stuck: str | None = None
+
+
+class RunPage(msgspec.Struct, omit_defaults=True):
+    items: list[RunItem]
+    next: str = ""
+
+
+class ItemPage(msgspec.Struct, omit_defaults=True):
+    items: list[dict[str, Any]]
+    next: str | int = ""
+
+
+class ResultAnswer(msgspec.Struct, omit_defaults=True):
+    id: str
+    status: str
+    value: Any = msgspec.UNSET
+    error: dict[str, Any] | None = None
+
+
+class SentAnswer(msgspec.Struct):
+    """What became of a control message."""
+
+    id: str
+    decided: bool
+    pending: bool
+    live: bool
+    is_new: bool = msgspec.field(name="new")
+    remarks: list[str]
+
+
+class ForkAnswer(msgspec.Struct):
+    id: str
+    source: str
+
+
+class DeletedAnswer(msgspec.Struct):
+    deleted: list[str]
+
+
+class TokenAnswer(msgspec.Struct):
+    name: str
+    role: str
+    namespaces: list[str] | None
+    pools: list[str]
+    expires_at: str | None
+    token: str
+
+
+class WhoAnswer(msgspec.Struct):
+    name: str
+    role: str
+    namespaces: list[str] | None
+    pools: list[str]
+    expires_at: str | None
+    via: str
+
+
+class CheckAnswer(msgspec.Struct):
+    language: str | None
+    valid: bool
+    problems: list[dict[str, Any]]
+    warnings: list[dict[str, Any]]
+
+
+class ApplyAnswer(msgspec.Struct):
+    changes: list[dict[str, Any]]
+    warnings: list[dict[str, Any]]
+
+
+class BatchResult(msgspec.Struct, omit_defaults=True):
+    count: int
+    ids: list[str]
+    failed: list[dict[str, Any]]
+    dry_run: bool
+    next: str = ""
+    more: bool = False

@@ -1,0 +1,143 @@
+"""The catalog: resources are listed, read, written and removed; documents are checked and applied."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perdure.engine.catalog import ResourceNotFound, key_of
+from perdure.kernel.problems import Severity
+from perdure.kernel.resource_kinds import ResourceKind
+from perdure.server import request_types as m
+from perdure.server.calls import Answer, ApiCall, Result
+from perdure.views.document_check import validate
+from perdure.views.errors import BadRequest
+from perdure.views.resource_changes import (
+    apply_documents,
+    check_place,
+    declared_entries,
+    delete_resource,
+    entry_tag,
+    put_resource,
+    read_entry_tags,
+    read_resource,
+    resource_page,
+)
+from perdure.views.resource_list import change_json, kind_json
+from perdure.views.run_pages import read_label
+
+
+def _kind(call: ApiCall) -> ResourceKind:
+    return call.engine.catalog.kind(call.path["kind"])
+
+
+def _place(call: ApiCall, kind: ResourceKind) -> str:
+    namespace = check_place(kind, call.path["namespace"])
+    if kind.has_namespace and not call.caller.sees(namespace):
+        raise ResourceNotFound(f"there is no namespace {namespace!r}", hint="Use a namespace of your token.")
+    return namespace
+
+
+async def list_kinds(call: ApiCall) -> Result:
+    return Answer({"items": [kind_json(kind) for kind in call.engine.catalog.kinds]})
+
+
+async def list_resources_of_kind(call: ApiCall) -> Result:
+    return await _list(call, None)
+
+
+async def list_resources_in_namespace(call: ApiCall) -> Result:
+    kind = _kind(call)
+    return await _list(call, _place(call, kind) if kind.has_namespace else None)
+
+
+async def _list(call: ApiCall, namespace: str | None) -> Result:
+    query: m.ResourcePageQuery = call.query
+    found = await resource_page(
+        call.engine, _kind(call), namespace, dict(map(read_label, query.label)), call.caller.sees
+    )
+    start = _read_place(query.cursor)
+    items = [one.resource for one in found[start : start + query.limit]]
+    behind = start + query.limit
+    return Answer({"items": items} | ({"next": str(behind)} if behind < len(found) else {}))
+
+
+def _read_place(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
+        raise BadRequest("the cursor is not one (expected `next` of the answer before)")
+    return int(cursor)
+
+
+async def get_resource(call: ApiCall) -> Result:
+    kind = _kind(call)
+    resource, version = await read_resource(call.engine, kind, _place(call, kind), call.path["name"])
+    return Answer(resource, 200, {} if version is None else {"ETag": entry_tag(version)})
+
+
+async def put_one_resource(call: ApiCall) -> Result:
+    kind = _kind(call)
+    namespace = _place(call, kind)
+    if not kind.has_namespace:
+        call.caller.need_all_namespaces()
+    if kind.of_runs:
+        raise BadRequest(f"a {kind.name} is a run, and is not written here", hint="Start a run: POST /api/v1/runs.")
+    key = key_of(kind, call.path["name"], namespace)
+    call.audit(f"{kind.title(key.name)}", namespace=namespace)
+    version = 0 if call.headers.get("if-none-match") == "*" else read_entry_tags(call.headers.get("if-match"))
+    changes, _ = await put_resource(
+        call.documents, key, m.text_of(call.body), version, namespace=namespace or "default"
+    )
+    resource, version = await read_resource(call.engine, kind, namespace, key.name)
+    status = 201 if changes[0].outcome.value == "created" else 200
+    return Answer(resource, status, {} if version is None else {"ETag": entry_tag(version)})
+
+
+async def delete_one_resource(call: ApiCall) -> Result:
+    kind = _kind(call)
+    namespace = _place(call, kind)
+    if not kind.has_namespace:
+        call.caller.need_all_namespaces()
+    call.audit(kind.title(call.path["name"]), namespace=namespace)
+    version = read_entry_tags(call.headers.get("if-match"))
+    deleted = await delete_resource(call.engine, kind, namespace, call.path["name"], version)
+    return Answer({"deleted": [kind.title(key.name) for key in deleted.keys]}, 202 if deleted.waiting else 200)
+
+
+async def apply_resources(call: ApiCall) -> Result:
+    body: m.ApplyBody = call.body
+    texts = m.applied_texts(body.documents)
+    namespace = body.namespace or call.caller.own_namespace
+    entries = await declared_entries(call.documents.catalog, texts, body.namespace)
+    for entry in entries:
+        if not entry.kind.has_namespace:
+            call.caller.need_all_namespaces()
+        elif not call.caller.sees(entry.key.namespace):
+            raise ResourceNotFound(f"there is no namespace {entry.key.namespace!r}")
+    call.audit(", ".join(entry.kind.title(entry.key.name) for entry in entries[:10]), namespace=namespace)
+    changes, findings = await apply_documents(call.documents, texts, namespace, dry_run=body.dry_run)
+    return Answer(
+        {
+            "changes": [change_json(change) for change in changes],
+            "warnings": [finding.plain() for finding in findings],
+        }
+    )
+
+
+async def check_document(call: ApiCall) -> Result:
+    body: m.CheckBody = call.body
+    applied = m.applied_texts(body.apply)
+    text = m.text_of(body.document)
+    checked = await validate("document", text, call.documents.validator, applied, chosen=body.name)
+    plain = checked.plain()
+    return Answer(
+        {
+            "language": None if checked.language is None else checked.language.name,
+            "valid": not checked.errors,
+            "problems": _of(plain, Severity.ERROR),
+            "warnings": _of(plain, Severity.WARNING),
+        }
+    )
+
+
+def _of(problems: list[dict[str, Any]], severity: Severity) -> list[Mapping[str, Any]]:
+    return [problem for problem in problems if problem["severity"] == severity.value]

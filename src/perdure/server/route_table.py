@@ -1,0 +1,116 @@
+"""Routes and how a request finds its own. Paths are split before they are decoded: `%2F` is part of a segment."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from perdure.server.calls import ApiCall, Result
+from perdure.views.access_tokens import AccessRole
+from perdure.views.api_errors import MethodNotAllowed, RouteNotFound
+from perdure.views.errors import BadRequest
+
+Handler = Callable[[ApiCall], Awaitable[Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One operation of the API. Routing, OpenAPI, the client and the documentation are made from it."""
+
+    method: str
+    path: str  # `/api/v1/runs/{id}/cancel`; `{id}` names a run
+    role: AccessRole | None  # None: open, no token is asked for
+    handler: Handler
+    summary: str
+    query: type | None = None  # a struct
+    body: type | None = None  # a struct; None: no body is read
+    answer: Any = None  # the type of the answer's body
+    answers: Mapping[int, Any] = field(default_factory=dict)  # the types of answers with other statuses
+    status: int = 200  # of the usual answer
+    statuses: tuple[int, ...] = ()  # of others that are not refusals
+    refusals: tuple[int, ...] = ()  # besides those that every route has
+    changes: bool = False  # it is audited, and takes an Idempotency-Key
+    is_keyed_by_run: bool = False  # the run keeps the key; else a row does
+    is_expensive: bool = False  # a few at a time per token
+    streams: bool = False  # it also answers with text/event-stream
+    body_is_optional: bool = False
+
+    @property
+    def verb(self) -> str:
+        """How the audit log and OpenAPI name it."""
+        return self.handler.__name__.strip("_")
+
+    @property
+    def parameters(self) -> list[str]:
+        return [part[1 : part.index("}")] for part in self.path.split("/") if part.startswith("{")]
+
+    @property
+    def names_run(self) -> bool:
+        return self.path.startswith("/api/v1/runs/{id}")
+
+
+@dataclass(slots=True)
+class _Node:
+    """The routes below one beginning of a path."""
+
+    literal: "dict[str, _Node]"
+    parameter: "_Node | None"
+    name: str
+    routes: dict[str, Route]
+
+
+class RouteTable:
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._root = _Node({}, None, "", {})
+        for route in routes:
+            self._add(route)
+
+    def _add(self, route: Route) -> None:
+        node = self._root
+        for part in route.path.strip("/").split("/"):
+            if part.startswith("{"):
+                if node.parameter is None:
+                    node.parameter = _Node({}, None, part[1:-1], {})
+                node = node.parameter
+            else:
+                node = node.literal.setdefault(part, _Node({}, None, "", {}))
+        assert route.method not in node.routes, f"{route.method} {route.path} is there twice"
+        node.routes[route.method] = route
+
+    def find(self, method: str, segments: Sequence[str]) -> tuple[Route, Mapping[str, str]]:
+        """The route, and the values of its parameters."""
+        node, values = self._root, {}
+        for segment in segments:
+            below = node.literal.get(segment)
+            if below is None and node.parameter is not None:
+                below = node.parameter
+                values[below.name] = segment
+            if below is None:
+                raise RouteNotFound(f"there is nothing under /{'/'.join(segments)}")
+            node = below
+        if not node.routes:
+            raise RouteNotFound(f"there is nothing under /{'/'.join(segments)}")
+        route = node.routes.get("GET" if method == "HEAD" else method)
+        if route is None:
+            methods = sorted({*node.routes, *(["HEAD"] if "GET" in node.routes else [])})
+            raise MethodNotAllowed(f"{method} is not possible here", allow=", ".join(methods))
+        return route, values
+
+
+def split_path(raw_path: bytes) -> list[str]:
+    """The segments of a path, each decoded for itself."""
+    path = raw_path.partition(b"?")[0]
+    if path in (b"", b"/"):
+        return []
+    segments = []
+    for part in path.removeprefix(b"/").split(b"/"):
+        try:
+            segment = unquote_to_bytes(part).decode()
+        except UnicodeDecodeError:
+            raise BadRequest(f"a part of the path is not UTF-8: {part[:60]!r}") from None
+        if segment in ("", ".", ".."):
+            raise BadRequest(f"{segment!r} is not a part of a path", hint="Leave out empty parts, `.` and `..`.")
+        if "\0" in segment:
+            raise BadRequest("a part of the path contains a NUL character")
+        segments.append(segment)
+    return segments

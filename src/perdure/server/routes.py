@@ -1,0 +1,231 @@
+"""The table of routes: all that the API can do. Nothing of it is written a second time."""
+
+from typing import Any
+
+from perdure.server import request_types as m
+from perdure.server import resource_handlers as resources
+from perdure.server import run_handlers as runs
+from perdure.server import steering_handlers as steering
+from perdure.server import system_handlers as system
+from perdure.server.route_table import Handler, Route
+from perdure.views.access_tokens import AccessRole
+
+API = "/api/v1"
+RUN = f"{API}/runs/{{id}}"
+RESOURCE = f"{API}/resources/{{kind}}/{{namespace}}/{{name}}"
+
+VIEWER, OPERATOR, AUTHOR, ADMIN = AccessRole.VIEWER, AccessRole.OPERATOR, AccessRole.AUTHOR, AccessRole.ADMIN
+
+
+def _get(path: str, handler: Handler, summary: str, role: AccessRole | None = VIEWER, **more: Any) -> Route:
+    return Route("GET", path, role, handler, summary, **more)
+
+
+def _change(method: str, path: str, handler: Handler, summary: str, role: AccessRole, **more: Any) -> Route:
+    return Route(method, path, role, handler, summary, changes=True, **more)
+
+
+def _steer(path: str, handler: Handler, summary: str, body: type, **more: Any) -> Route:
+    """A control message to one run, which keeps its key."""
+    kept = {"body_is_optional": True, "answer": m.SentAnswer, "statuses": (202,)} | more
+    return _change("POST", f"{RUN}{path}", handler, summary, OPERATOR, body=body, is_keyed_by_run=True, **kept)
+
+
+ROUTES = (
+    _get("/livez", system.get_livez, "whether the process lives", None),
+    _get("/readyz", system.get_readyz, "whether it can work", None, refusals=(503,)),
+    _get("/health", system.get_readyz, "the same as /readyz", None, refusals=(503,)),
+    _get("/api/health", system.get_readyz, "the same as /readyz", None, refusals=(503,)),
+    _get("/errors/{code}", system.get_error_page, "what an error code means", None),
+    _get("/version", system.get_version, "the version of the server"),
+    _get("/openapi.json", system.get_openapi, "this description"),
+    _change(
+        "POST",
+        f"{API}/runs",
+        runs.start_run,
+        "start a run",
+        OPERATOR,
+        body=m.StartBody,
+        answer=m.RunAnswer,
+        answers={200: m.ResultAnswer},
+        status=202,
+        statuses=(200,),
+        refusals=(404,),
+        is_keyed_by_run=True,
+    ),
+    _get(
+        f"{API}/runs",
+        runs.list_runs,
+        "list runs, the latest first",
+        query=m.RunQuery,
+        answer=m.RunPage,
+        refusals=(404,),
+    ),
+    _change(
+        "POST",
+        f"{API}/runs:batch",
+        steering.steer_batch,
+        "steer all runs that match a filter",
+        OPERATOR,
+        body=m.BatchBody,
+        answer=m.BatchResult,
+        is_keyed_by_run=True,
+    ),
+    _get(RUN, runs.get_run, "one run", answer=m.RunAnswer),
+    _change(
+        "DELETE",
+        RUN,
+        steering.delete_run,
+        "remove an ended run and all below it",
+        OPERATOR,
+        answer=m.DeletedAnswer,
+        statuses=(202,),
+    ),
+    _get(
+        f"{RUN}/picture",
+        runs.get_picture,
+        "the run in the words of its language",
+        query=m.PictureQuery,
+        is_expensive=True,
+        refusals=(409,),
+    ),
+    _get(
+        f"{RUN}/graph",
+        runs.get_graph,
+        "the document as a graph, with what happened",
+        query=m.PictureQuery,
+        answer=dict[str, Any],
+        is_expensive=True,
+        refusals=(409,),
+    ),
+    _get(
+        f"{RUN}/result",
+        runs.get_result,
+        "how the run ended",
+        query=m.ResultQuery,
+        answer=m.ResultAnswer,
+        statuses=(202,),
+    ),
+    _get(
+        f"{RUN}/events",
+        runs.list_events,
+        "the history by page, or live",
+        query=m.EventsQuery,
+        answer=m.ItemPage,
+        statuses=(204,),
+        streams=True,
+    ),
+    _get(f"{RUN}/effects", runs.list_effects, "effects of the run on the outside", answer=m.ItemPage),
+    _get(f"{RUN}/children", runs.list_children, "runs that it has started", query=m.PageQuery, answer=m.RunPage),
+    _get(f"{RUN}/values/{{digest}}", runs.get_value, "a large value of the run"),
+    _steer("/cancel", steering.cancel_run, "ask the run to stop", m.CancelBody),
+    _steer("/signals/{name}", steering.signal_run, "send a signal", m.SignalBody),
+    _steer("/gates/{step}", steering.decide_gate, "decide a gate", m.GateBody, body_is_optional=False),
+    _steer("/patch", steering.patch_run, "change the ctx of a Playbook", m.PatchBody, body_is_optional=False),
+    _steer("/redrive", steering.redrive_run, "reopen a run that has ended", m.RedriveBody),
+    _steer(
+        "/fork",
+        steering.fork_run,
+        "start a run with the past of this one",
+        m.ForkBody,
+        answer=m.ForkAnswer,
+        status=201,
+        statuses=(),
+    ),
+    _steer("/pause", steering.pause_run, "let the run make no move", m.PauseBody),
+    _steer("/resume", steering.resume_run, "let a paused run go on", m.PauseBody),
+    _steer(
+        "/effects/{key}/settle",
+        steering.settle_effect,
+        "say whether an effect in doubt happened",
+        m.SettleBody,
+        body_is_optional=False,
+    ),
+    _get(f"{API}/providers", system.list_all_providers, "providers that tasks can call", answer=m.ItemPage),
+    _get(f"{API}/servers", system.list_servers, "servers of the store", answer=m.ItemPage),
+    Route(
+        "POST",
+        f"{API}/check",
+        AUTHOR,
+        resources.check_document,
+        "check a document; nothing is stored",
+        body=m.CheckBody,
+        answer=m.CheckAnswer,
+        is_expensive=True,
+    ),
+    _get(f"{API}/resources", resources.list_kinds, "kinds of resources", answer=m.ItemPage),
+    _change(
+        "POST",
+        f"{API}/resources:apply",
+        resources.apply_resources,
+        "apply documents, all or nothing",
+        AUTHOR,
+        body=m.ApplyBody,
+        answer=m.ApplyAnswer,
+        refusals=(404,),
+    ),
+    _get(
+        f"{API}/resources/{{kind}}",
+        resources.list_resources_of_kind,
+        "resources of a kind",
+        query=m.ResourcePageQuery,
+        answer=m.ItemPage,
+    ),
+    _get(
+        f"{API}/resources/{{kind}}/{{namespace}}",
+        resources.list_resources_in_namespace,
+        "those of a namespace",
+        query=m.ResourcePageQuery,
+        answer=m.ItemPage,
+    ),
+    _get(RESOURCE, resources.get_resource, "one resource", answer=dict[str, Any]),
+    _change(
+        "PUT",
+        RESOURCE,
+        resources.put_one_resource,
+        "create or replace a resource",
+        AUTHOR,
+        body=dict[str, Any],
+        answer=dict[str, Any],
+        statuses=(201,),
+        refusals=(412,),
+    ),
+    _change(
+        "DELETE",
+        RESOURCE,
+        resources.delete_one_resource,
+        "remove a resource",
+        AUTHOR,
+        answer=m.DeletedAnswer,
+        statuses=(202,),
+        refusals=(412,),
+    ),
+    _get(f"{API}/whoami", system.whoami, "who the token is", answer=m.WhoAnswer),
+    _get(f"{API}/tokens", system.list_access_tokens, "list tokens", ADMIN, answer=m.ItemPage),
+    _change(
+        "POST",
+        f"{API}/tokens",
+        system.create_access_token,
+        "make a token",
+        ADMIN,
+        body=m.TokenBody,
+        answer=m.TokenAnswer,
+        status=201,
+    ),
+    _change(
+        "DELETE",
+        f"{API}/tokens/{{name}}",
+        system.revoke_access_token,
+        "revoke a token at once",
+        ADMIN,
+        answer=dict[str, Any],
+    ),
+    _get(
+        f"{API}/audit",
+        system.list_audit_rows,
+        "who changed what, the latest first",
+        query=m.AuditQuery,
+        answer=m.ItemPage,
+        refusals=(404,),
+    ),
+)

@@ -1,0 +1,211 @@
+"""Runs: started, listed, looked at, followed."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.engine.catalog import ResourceNotFound
+from perdure.engine.document_start import StartRequest
+from perdure.engine.effects import effects
+from perdure.kernel import jsontext
+from perdure.kernel.errors import RunNotFound
+from perdure.kernel.values import RunId
+from perdure.server import request_types as m
+from perdure.server.calls import Answer, ApiCall, EventStream, Result, visible_run
+from perdure.server.request_reading import preferred_wait
+from perdure.stores.protocol import RunFilter
+from perdure.views.access_tokens import AccessRole, check_namespace
+from perdure.views.document_check import NothingToRun, ProblemsFound, validate
+from perdure.views.errors import BadRequest
+from perdure.views.history_events import event_json, event_name
+from perdure.views.run_details import run_facts_json, run_result_json
+from perdure.views.run_graph import run_graph_json, trace_run
+from perdure.views.run_pages import run_item_json, run_page
+
+LONGEST_WAIT = 60  # seconds
+COMMENT_EVERY = 15  # seconds without an event
+RESERVED_LABELS = ("bubustack.io", "perdure.dev")
+
+
+async def start_run(call: ApiCall) -> Result:
+    body: m.StartBody = call.body
+    namespace = body.namespace or call.caller.own_namespace
+    check_namespace(namespace)
+    if namespace != "default":  # only resources have namespaces so far
+        raise BadRequest("runs cannot be given a namespace yet", hint="Leave `namespace` out.")
+    if not call.caller.sees(namespace):
+        raise RunNotFound(f"there is no namespace {namespace!r}", hint="Use a namespace of your token.")
+    _check_labels(body.labels)
+    if body.document is None and body.name is None:
+        raise BadRequest("a start needs a document, or the name of one in the catalog")
+    if body.document is not None or body.apply:
+        call.caller.need(AccessRole.AUTHOR)
+    applied = m.applied_texts(body.apply)
+    engine, name = call.documents, None
+    if body.document is not None:
+        text, origin, chosen = m.text_of(body.document), "document", body.name or ""
+    else:
+        assert body.name is not None
+        runnable = await call.engine.catalog.find(body.name)
+        if runnable is None:
+            raise ResourceNotFound(f"there is nothing in the catalog that can be run under the name {body.name!r}")
+        text, origin, chosen, name = runnable.text, runnable.origin, "", runnable.key.name
+        engine = call.documents if applied else call.engine
+    checked = await validate(origin, text, engine.validator, applied, chosen=chosen)
+    if checked.errors:
+        raise ProblemsFound(checked)
+    if checked.program is None:
+        raise NothingToRun(f"{origin} holds nothing that can be run; nothing was started")
+    handle = await engine.start(
+        text,
+        _with_members(body.input, body.set),
+        name=name,
+        applied=applied,
+        chosen=chosen,
+        options={} if body.arguments is None else {"args": body.arguments},
+        token=body.token,
+        labels=body.labels,
+        request=None if call.key is None or body.token is not None else StartRequest(call.key, call.body_digest),
+    )
+    call.audit(f"run/{handle.id}", run=handle.id, namespace=namespace)
+    headers = {"Location": f"/api/v1/runs/{handle.id}"}
+    wait = preferred_wait(call.headers, LONGEST_WAIT)
+    if wait is not None:
+        headers["Preference-Applied"] = f"wait={wait}"
+        if (ended := await _result(call, handle.id, wait)) is not None:
+            return Answer(ended, 200, headers)
+    return Answer(await run_facts_json(call.engine, handle.id), 202, headers)
+
+
+def _check_labels(labels: dict[str, str]) -> None:
+    for name in labels:
+        group = name.partition("/")[0]
+        if "/" in name and any(group == reserved or group.endswith(f".{reserved}") for reserved in RESERVED_LABELS):
+            raise BadRequest(f"the label {name!r} is reserved for the engine")
+
+
+def _with_members(value: Any, members: dict[str, Any]) -> Any:
+    """`set: {"a.b": 3}` over the input."""
+    for path, member in members.items():
+        value = {} if value is None else value
+        *parents, last = path.split(".")
+        place = value
+        for name in parents:
+            place = place.setdefault(name, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise BadRequest(f"set {path!r}: the value above it is not an object")
+        place[last] = member
+    return value
+
+
+async def _result(call: ApiCall, run: RunId, wait: float) -> dict[str, Any] | None:
+    """As `run_result_json`; a server that stops answers at once."""
+    waiting = asyncio.ensure_future(run_result_json(call.engine, run, wait))
+    stopping = asyncio.ensure_future(call.server.stopping.wait())
+    try:
+        await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        return waiting.result() if waiting.done() else None
+    finally:
+        waiting.cancel()
+        stopping.cancel()
+
+
+async def list_runs(call: ApiCall) -> Result:
+    query: m.RunQuery = call.query
+    parent = None
+    if query.parent is not None:
+        parent = (await visible_run(call.engine, call.caller, query.parent)).id
+    asked = replace(m.run_filter(query), parent=parent)
+    page = await run_page(call.engine, asked, query.limit, query.cursor)
+    items = [run_item_json(row, page.owners) for row in page.rows]
+    return Answer({"items": items} | ({"next": page.next} if page.next else {}))
+
+
+async def get_run(call: ApiCall) -> Result:
+    return Answer(await run_facts_json(call.engine, call.run.id))
+
+
+async def get_picture(call: ApiCall) -> Result:
+    return Answer(await call.engine.show(call.run.id, call.query.at))
+
+
+async def get_graph(call: ApiCall) -> Result:
+    return Answer(run_graph_json(await trace_run(call.engine, call.run.id, call.query.at)))
+
+
+async def get_result(call: ApiCall) -> Result:
+    ended = await _result(call, call.run.id, min(call.query.wait, LONGEST_WAIT))
+    if ended is not None:
+        return Answer(ended)
+    row = await call.engine.find(call.run.id)
+    return Answer({"id": row.id, "status": row.status.value}, 202)
+
+
+async def list_events(call: ApiCall) -> Result:
+    query: m.EventsQuery = call.query
+    if "text/event-stream" in call.headers.get("accept", ""):
+        return await _live_events(call, query)
+    after = query.after or 0
+    events = await call.engine.history(call.run.id, after, raw=query.raw)
+    items = [event if query.raw else event_json(event) for event in events[: query.limit]]
+    more = {"next": items[-1]["seq"]} if len(events) > query.limit else {}
+    return Answer({"items": items, **more})
+
+
+async def _live_events(call: ApiCall, query: m.EventsQuery) -> Result:
+    after = query.after
+    last = call.headers.get("last-event-id", "")
+    if last:
+        if not (last.isascii() and last.isdigit()):
+            raise BadRequest("Last-Event-ID is not the id of an event of this stream")
+        after = int(last)
+    if after is not None and not await call.live.has_more(call.run.id, after, raw=query.raw):
+        return Answer(None, 204)  # it has ended, and everything was told: a browser stops asking
+    return EventStream(_told(call, after or 0, raw=query.raw))
+
+
+async def _told(call: ApiCall, after: int, *, raw: bool) -> AsyncGenerator[bytes, None]:
+    """Each event as a browser reads it; a comment when nothing comes; the right to see is asked again and again."""
+    quiet = 0
+    yield b": follow\n\n"
+    async with aclosing(call.live.follow(call.run.id, after, raw=raw)) as events:
+        async for event in events:
+            if call.server.is_stopping or not call.server.authentication.tokens.is_valid(call.caller):
+                return
+            if event is None:
+                quiet += 1
+                if quiet % COMMENT_EVERY == 0:
+                    yield b": nothing new\n\n"
+                continue
+            quiet = 0
+            data = jsontext.encode(event if raw else event_json(event))
+            yield b"id: %d\nevent: %b\ndata: %b\n\n" % (event["seq"], event_name(event).encode(), data)
+
+
+async def list_effects(call: ApiCall) -> Result:
+    return Answer({"items": await effects(call.engine, call.run.id)})
+
+
+async def list_children(call: ApiCall) -> Result:
+    query: m.PageQuery = call.query
+    page = await run_page(call.engine, RunFilter(parent=call.run.id), query.limit, query.cursor)
+    items = [run_item_json(row, page.owners) for row in page.rows]
+    return Answer({"items": items} | ({"next": page.next} if page.next else {}))
+
+
+async def get_value(call: ApiCall) -> Result:
+    """A large value, if it belongs to this run and its language hides no inputs."""
+    try:
+        digest = bytes.fromhex(call.path["digest"])
+    except ValueError:
+        raise BadRequest(f"{call.path['digest'][:80]!r} is not a digest") from None
+    values = await call.engine.store.values(call.run.id, [digest])
+    if digest not in values:
+        raise RunNotFound(f"run {call.run.id} has no value with this digest")
+    from perdure.engine import run_views
+
+    mask = await run_views.mask_of_run(call.engine.store, call.engine.languages, call.run)
+    return Answer(mask.json(values[digest]))

@@ -1,0 +1,158 @@
+"""Runs are steered: each verb sends a control message, and answers with what became of it."""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from perdure.engine.client import Client
+from perdure.engine.effects import settle
+from perdure.engine.message_sending import SendResult
+from perdure.engine.retention import delete_run as delete
+from perdure.kernel import jsontext
+from perdure.kernel.pause import PAUSE, RESUME
+from perdure.kernel.values import RunId
+from perdure.server import request_types as m
+from perdure.server.calls import Answer, ApiCall, Result
+from perdure.views.batch_steering import Selection, Verb, plan, steer_piece
+from perdure.views.errors import BadRequest
+
+BATCH_VERBS = {"resume": Verb.UNPAUSE}
+
+
+def _sent(call: ApiCall, result: SendResult) -> Answer:
+    """200 once it is decided; 202 while its owner has not read it."""
+    body = {
+        "id": call.run.id,
+        "decided": result.is_decided,
+        "pending": not result.is_decided,
+        "live": result.is_live,
+        "new": result.is_new,
+        "remarks": list(result.remarks),
+    }
+    return Answer(body, 200 if result.is_decided else 202)
+
+
+def _key(call: ApiCall, given: str | None) -> str | None:
+    """A key in the body counts; else the Idempotency-Key, which the run keeps."""
+    return given or call.key
+
+
+async def cancel_run(call: ApiCall) -> Result:
+    body: m.CancelBody = call.body
+    return _sent(call, await call.engine.cancel(call.run.id, body.reason, by=call.caller.name, cascade=body.cascade))
+
+
+async def signal_run(call: ApiCall) -> Result:
+    body: m.SignalBody = call.body
+    key = _key(call, body.key)
+    name = call.path["name"]
+    return _sent(call, await call.engine.signal(call.run.id, name, body.value, key=key, by=call.caller.name))
+
+
+async def decide_gate(call: ApiCall) -> Result:
+    """Who decided is who the token is; a name in the body counts nowhere, and stands behind the message."""
+    body: m.GateBody = call.body
+    given = body.by or body.updatedBy or ""
+    message = f"{body.message} (givenBy: {given})".strip() if given and given != call.caller.name else body.message
+    decision = {"step": call.path["step"], "state": body.state, "message": message, "by": call.caller.name}
+    key = _key(call, body.key)
+    return _sent(call, await call.engine.steer(call.run.id, "gate", decision, key=key, by=call.caller.name))
+
+
+async def patch_run(call: ApiCall) -> Result:
+    body: m.PatchBody = call.body
+    members = {**body.ctx, **body.set}
+    if not members:
+        raise BadRequest("nothing to set: give members of `ctx`, or `set` with dotted names")
+    patch = {"ctx": members, "reason": body.reason}
+    key = _key(call, body.key)
+    return _sent(call, await call.engine.steer(call.run.id, "patch", patch, key=key, by=call.caller.name))
+
+
+async def redrive_run(call: ApiCall) -> Result:
+    body: m.RedriveBody = call.body
+    key = _key(call, body.key)
+    return _sent(call, await call.engine.handle(call.run.id).redrive(body.step, key=key, by=call.caller.name))
+
+
+async def fork_run(call: ApiCall) -> Result:
+    body: m.ForkBody = call.body
+    handle = await call.engine.fork(call.run.id, body.at)
+    headers = {"Location": f"/api/v1/runs/{handle.id}"}
+    return Answer({"id": handle.id, "source": call.run.id}, 201, headers)
+
+
+async def pause_run(call: ApiCall) -> Result:
+    return await _pause(call, PAUSE)
+
+
+async def resume_run(call: ApiCall) -> Result:
+    return await _pause(call, RESUME)
+
+
+async def _pause(call: ApiCall, verb: str) -> Result:
+    body: m.PauseBody = call.body
+    reason, key = {"reason": body.reason}, _key(call, body.key)
+    return _sent(call, await call.engine.steer(call.run.id, verb, reason, key=key, by=call.caller.name))
+
+
+async def settle_effect(call: ApiCall) -> Result:
+    body: m.SettleBody = call.body
+    result = jsontext.encode(body.result) if body.done else None
+    key = _key(call, body.key)
+    sent = await settle(call.engine, call.run.id, call.path["key"], result, key=key, by=call.caller.name)
+    return _sent(call, sent)
+
+
+async def delete_run(call: ApiCall) -> Result:
+    result = await delete(call.engine, call.run.id)
+    return Answer({"deleted": [call.run.id]}, 200 if result.is_decided else 202)
+
+
+async def steer_batch(call: ApiCall) -> Result:
+    body: m.BatchBody = call.body
+    verb = BATCH_VERBS.get(body.verb) or Verb(body.verb)
+    if verb is Verb.SIGNAL and not body.signal:
+        raise BadRequest("a batch of signals needs `signal`, the name of the signal")
+    asked = m.run_filter(body.filter)
+    selection = Selection(
+        statuses=asked.statuses,
+        name=asked.name,
+        language=asked.language,
+        labels=asked.labels,
+        created_after=asked.created_after,
+        created_before=asked.created_before,
+        with_children=body.filter.children,
+        everything=body.filter.all,
+    )
+    call.audit(f"runs:{body.verb} {jsontext.encode(_plain(body.filter)).decode()}")
+    if body.dry_run:
+        answer = await plan(call.engine, selection, verb)
+    else:
+        answer = await steer_piece(call.engine, selection, verb, _send(call, verb), cursor=body.cursor)
+    return Answer(answer.plain())
+
+
+def _plain(filter: m.BatchFilter) -> dict[str, Any]:
+    return {name: value for name in filter.__struct_fields__ if (value := getattr(filter, name))}
+
+
+def _send(call: ApiCall, verb: Verb) -> Any:
+    """What is sent to each run; under one Idempotency-Key no run is steered twice."""
+    body: m.BatchBody = call.body
+    by = call.caller.name
+
+    def send(client: Client, run: RunId) -> Awaitable[SendResult]:
+        match verb:
+            case Verb.CANCEL:
+                return client.cancel(run, body.reason, by=by)
+            case Verb.REDRIVE:
+                return client.handle(run).redrive("", key=call.key, by=by)
+            case Verb.PAUSE | Verb.UNPAUSE:
+                name = PAUSE if verb is Verb.PAUSE else RESUME
+                return client.steer(run, name, {"reason": body.reason}, key=call.key, by=by)
+            case Verb.SIGNAL:
+                return client.signal(run, body.signal, body.value, key=call.key, by=by)
+            case Verb.DELETE:
+                return delete(client, run)
+
+    return send

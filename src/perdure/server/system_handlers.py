@@ -1,0 +1,119 @@
+"""The process itself: whether it is ready, what it knows, which servers there are; tokens, and the audit log."""
+
+from perdure.kernel.values import SECOND
+from perdure.server import request_types as m
+from perdure.server.calls import Answer, ApiCall, Result, visible_run
+from perdure.server.openapi import describe
+from perdure.server.problems import error_page
+from perdure.views.access_tokens import AccessRole, create_token, list_tokens, revoke_token
+from perdure.views.api_errors import AccessDenied, RouteNotFound
+from perdure.views.audit_log import audit_json, list_audit
+from perdure.views.provider_list import list_providers
+from perdure.views.server_presence import health_json
+from perdure.views.times import iso
+
+
+async def get_livez(call: ApiCall) -> Result:
+    return Answer({"live": True})
+
+
+async def get_readyz(call: ApiCall) -> Result:
+    if call.server.is_stopping:
+        return Answer({"well": False, "lease": False, "store": False}, 503, {"Retry-After": "1"})
+    health = await health_json(call.engine)
+    return Answer(health, 200) if health["well"] else Answer(health, 503, {"Retry-After": "1"})
+
+
+async def get_version(call: ApiCall) -> Result:
+    return Answer({"version": call.server.version, "server": call.server.name})
+
+
+async def get_openapi(call: ApiCall) -> Result:
+    return Answer(describe(call.server.routes, call.server.version))
+
+
+async def get_error_page(call: ApiCall) -> Result:
+    page = error_page(call.path["code"])
+    if page is None:
+        raise RouteNotFound(f"there is no error {call.path['code'][:60]!r}")
+    return Answer(page)
+
+
+async def list_all_providers(call: ApiCall) -> Result:
+    return Answer({"items": [entry.json() for entry in list_providers()]})
+
+
+async def list_servers(call: ApiCall) -> Result:
+    servers = await call.engine.store.servers()
+    items = [
+        {"name": one.name, "serves": one.serves, "partitions": one.partitions, "lease_until": iso(one.until)}
+        for one in servers
+    ]
+    return Answer({"items": items})
+
+
+async def whoami(call: ApiCall) -> Result:
+    caller = call.caller
+    return Answer(
+        {
+            "name": caller.name,
+            "role": caller.role.value,
+            "namespaces": None if caller.namespaces is None else list(caller.namespaces),
+            "pools": list(caller.pools),
+            "expires_at": iso(caller.expires_at),
+            "via": caller.via,
+        }
+    )
+
+
+async def list_access_tokens(call: ApiCall) -> Result:
+    return Answer({"items": await list_tokens(call.engine, call.caller.namespaces)})
+
+
+async def create_access_token(call: ApiCall) -> Result:
+    body: m.TokenBody = call.body
+    own = call.caller.namespaces
+    if own is not None and not (body.namespaces and set(body.namespaces) <= set(own)):
+        raise AccessDenied("a token may reach no further than the one that makes it", hint="Name your namespaces.")
+    call.audit(f"token/{body.name}")
+    call.is_secret = True
+    token = await create_token(
+        call.engine,
+        body.name,
+        AccessRole(body.role),
+        namespaces=body.namespaces,
+        pools=body.pools,
+        expires_in=None if body.expires_in is None else int(body.expires_in * SECOND),
+        by=call.caller.name,
+    )
+    await call.server.authentication.tokens.read()
+    shown = {
+        "name": token.name,
+        "role": token.role,
+        "namespaces": None if token.namespaces is None else list(token.namespaces),
+        "pools": list(token.pools),
+        "expires_at": token.expires_at,
+        "token": token.token,
+    }
+    return Answer(shown, 201, {"Location": f"/api/v1/tokens/{token.name}"})
+
+
+async def revoke_access_token(call: ApiCall) -> Result:
+    call.audit(f"token/{call.path['name']}")
+    revoked = await revoke_token(call.engine, call.path["name"], call.caller.namespaces)
+    await call.server.authentication.tokens.read()
+    return Answer(revoked)
+
+
+async def list_audit_rows(call: ApiCall) -> Result:
+    """The whole log for an admin of all namespaces; that of a run for whoever sees the run, without addresses."""
+    query: m.AuditQuery = call.query
+    run = None
+    if query.run is not None:
+        run = (await visible_run(call.engine, call.caller, query.run)).id
+    else:
+        call.caller.need(AccessRole.ADMIN)
+        call.caller.need_all_namespaces()
+    rows, cursor = await list_audit(call.engine, run=run, cursor=query.cursor, limit=query.limit)
+    items = [audit_json(row, with_source=run is None) for row in rows]
+    return Answer({"items": items} | ({"next": cursor} if cursor else {}))

@@ -1,0 +1,1 @@
+"""What Flow brings besides its pure part: its conformance suite."""

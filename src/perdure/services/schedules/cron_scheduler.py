@@ -1,0 +1,390 @@
+"""Runs the schedules of a store beside other servers: claims the times that are due, and starts a run for each.
+
+Schedules follow the wall clock, however it is set (invariant 30).
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.engine.catalog_changes import retry_on_conflict
+from perdure.engine.client import Client
+from perdure.engine.clock import Alarm
+from perdure.expressions.cron import BadSchedule
+from perdure.expressions.timetables import MOST_QUEUED, Overlap, OverlapDecision, decide
+from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
+from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.services.entry_status import rewritten, status_in
+from perdure.services.schedules.firings import (
+    FIRING,
+    FROM_BACKFILL,
+    FROM_SCHEDULE,
+    FROM_START_UP,
+    Firing,
+    NamedSchedule,
+    ScheduleSource,
+    ScheduleState,
+    StartedRun,
+    counts_after,
+    new_firing,
+    read_firing,
+    read_state,
+    utc,
+    with_state,
+)
+from perdure.stores.errors import StoreError
+from perdure.stores.protocol import CatalogConflict, ResourceRemoval, ResourceRow, ResourceWrite
+
+_Group = tuple[ResourceKey, str]
+_EntryVersion = tuple[ResourceKey, str, int]
+
+
+class _Scheduled(msgspec.Struct):
+    """An entry whose schedules this process runs."""
+
+    begun: Instant  # when this version of it was applied, on the wall
+    schedules: Sequence[NamedSchedule]
+    upcoming: dict[str, tuple[Instant, Instant | None]] = {}  # by schedule: the first time after an instant
+
+    def next_after(self, schedule: NamedSchedule, after: Instant) -> Instant | None:
+        known = self.upcoming.get(schedule.name)
+        if known is None or not (known[0] <= after and (known[1] is None or after < known[1])):
+            known = self.upcoming[schedule.name] = (after, schedule.timetable.next_after(after))
+        return known[1]
+
+
+class CronScheduler:
+    def __init__(self, client: Client, source: ScheduleSource, say: Callable[[str], None] = lambda line: None) -> None:
+        self._client = client
+        self._source = source
+        self._say = say
+        self._scheduled: dict[_EntryVersion, _Scheduled | None] = {}
+        self._alarm: Alarm | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._busy: set[_Group] = set()
+        self._passed_over: set[_Group] = set()  # busy when somebody looked: they are looked at again
+        self._awaited: set[RunId] = set()
+        self._turn = asyncio.Lock()
+        self._is_closed = False
+        self.has_waiting = False  # whether a firing waits for something other than its time
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether times are being claimed or started."""
+        return bool(self._busy) or self._turn.locked()
+
+    async def refresh(self) -> None:
+        """Load the schedules that the catalog has now, claim what is due and begin to start it."""
+        async with self._turn:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        if self._is_closed:
+            return
+        store = self._client.store
+        rows = {
+            (row.key, row.uid, row.generation): row
+            for row in await store.list_resources(self._source.kind)
+            if self._source.has_schedules(row)
+        }
+        for removed in self._scheduled.keys() - rows.keys():
+            del self._scheduled[removed]
+        firings = await store.list_resources(FIRING)
+        has_claimed = False
+        for version, row in rows.items():
+            is_new = version not in self._scheduled
+            if is_new:
+                self._scheduled[version] = await self._initialize(row)
+            scheduled = self._scheduled[version]
+            if scheduled is not None and (is_new or self._is_due(scheduled, row)):
+                has_claimed |= await self._claim(scheduled, row.key, version, firings, is_start=is_new)
+        if has_claimed:
+            firings = await store.list_resources(FIRING)
+        self._start_due(firings)
+        self._arm(list(rows.items()), firings)
+
+    async def _initialize(self, row: ResourceRow) -> _Scheduled | None:
+        label = f"{self._source.kind.lower()} {row.key.namespace}/{row.key.name}"
+        try:
+            schedules = self._source.read(row)
+        except BadSchedule as refusal:
+            self._say(f"{label} cannot be scheduled: {refusal}")
+            await self._source.report(row.key, str(refusal))
+            return None
+        await self._source.report(row.key)
+        editions = await self._client.store.editions(row.key)
+        age = self._client.clock.now() - (editions[-1].created_at if editions else row.created_at)
+        return _Scheduled(self._client.clock.wall() - age, schedules)
+
+    # Claiming the times that are due.
+
+    def _is_due(self, scheduled: _Scheduled, row: ResourceRow) -> bool:
+        now, status = self._client.clock.wall(), status_in(row)
+        return any(self._next(scheduled, schedule, status) <= now for schedule in scheduled.schedules)
+
+    def _next(self, scheduled: _Scheduled, schedule: NamedSchedule, status: dict[str, Any]) -> float:
+        """The next time that counts; infinity if there is none."""
+        state = read_state(status, schedule.name)
+        if not schedule.is_enabled or state.is_paused:
+            return float("inf")
+        upcoming = scheduled.next_after(schedule, counts_after(state, scheduled.begun))
+        return float("inf") if upcoming is None else upcoming
+
+    async def _claim(
+        self,
+        scheduled: _Scheduled,
+        key: ResourceKey,
+        version: _EntryVersion,
+        firings: Sequence[ResourceRow],
+        *,
+        is_start: bool,
+    ) -> bool:
+        now = self._client.clock.wall()
+        waiting = [read_firing(row) for row in firings]
+
+        async def attempt() -> bool | CatalogConflict:
+            row = (await self._client.store.resources([key])).get(key)
+            if row is None or (row.key, row.uid, row.generation) != version:
+                return False  # changed meanwhile: looked at again
+            status, claimed = status_in(row), list[Firing]()
+            for schedule in scheduled.schedules:
+                state = read_state(status, schedule.name)
+                if not schedule.is_enabled or state.is_paused:
+                    continue
+                due = schedule.timetable.due(counts_after(state, scheduled.begun), now)
+                if due:
+                    status = with_state(status, schedule.name, replace(state, last_scheduled=utc(due[-1])))
+                    kept = self._within_queue(schedule, due, key, waiting)
+                    claimed += [new_firing(self._source, row, schedule, instant, FROM_SCHEDULE) for instant in kept]
+                if is_start and schedule.runs_on_startup:
+                    claimed.append(new_firing(self._source, row, schedule, now // SECOND * SECOND, FROM_START_UP))
+            known = await self._client.store.resources([firing.key for firing in claimed])
+            new: list[ResourceWrite] = [
+                firing.write() for firing in {one.key: one for one in claimed}.values() if firing.key not in known
+            ]
+            if not claimed:
+                return False
+            return await self._client.store.write_catalog([*new, rewritten(row, status)]) or True
+
+        return await retry_on_conflict(attempt, Conflict(f"{key.kind.lower()} {key.name} keeps being changed"))
+
+    def _within_queue(
+        self, schedule: NamedSchedule, due: list[Instant], key: ResourceKey, waiting: Sequence[Firing]
+    ) -> list[Instant]:
+        if schedule.timetable.overlap is not Overlap.QUEUE:
+            return due
+        queued = sum(1 for firing in waiting if (firing.entry_key, firing.schedule) == (key, schedule.name))
+        kept = due[: max(0, MOST_QUEUED - queued)]
+        if len(kept) < len(due):
+            self._say(f"schedule {key.name}/{schedule.name}: {MOST_QUEUED} times wait; {len(due) - len(kept)} left out")
+        return kept
+
+    # Starting runs.
+
+    def _start_due(self, firings: Sequence[ResourceRow]) -> None:
+        now = self._client.clock.wall()
+        self.has_waiting = False
+        groups: dict[_Group, list[Firing]] = defaultdict(list)
+        for firing in map(read_firing, firings):
+            if firing.starts_at <= now and firing.entry[0] == self._source.kind:
+                groups[firing.entry_key, firing.schedule].append(firing)
+        for group, due in groups.items():
+            if group in self._busy:
+                self._passed_over.add(group)
+                continue
+            self._busy.add(group)
+            self._spawn(self._start_group(group, sorted(due, key=lambda firing: (firing.starts_at, firing.at))))
+
+    async def _start_group(self, group: _Group, due: Sequence[Firing]) -> None:
+        """One after the other, so that each sees the run of the one before."""
+        try:
+            for firing in due:
+                if not await self._handle(firing):
+                    self.has_waiting = True
+                    if firing.overlap is not Overlap.ALLOW:
+                        return
+        except StoreError as error:
+            self.has_waiting = True
+            self._say(f"schedule {group[0].name}/{group[1]}: {error}; tried again")
+        finally:
+            self._busy.discard(group)
+            if group in self._passed_over and not self._is_closed:
+                self._passed_over.discard(group)
+                self._spawn(self.refresh())
+
+    def _look_again_after(self, run: RunId | None) -> None:
+        """At the end of a run that this process owns; the ends of others are noticed from time to time."""
+        if run is not None and run not in self._awaited:
+            self._awaited.add(run)
+            self._spawn(self._await_end(run))
+
+    async def _await_end(self, run: RunId) -> None:
+        runtime = self._client.running()
+        ended = runtime.ended(run)  # before looking, so that no end is missed
+        try:
+            row = await self._client.store.find(run)
+            if row is None or row.partition not in runtime.partitions:
+                return
+            if not row.status.is_final:
+                await ended
+        finally:
+            runtime.unwait(run, ended)
+            self._awaited.discard(run)
+        await self.refresh()
+
+    async def _handle(self, given: Firing) -> bool:
+        """Whether the firing is over; False: it waits."""
+
+        async def attempt() -> tuple[ResourceRow, Firing] | bool | CatalogConflict:
+            return await self._decide(given)
+
+        changing = Conflict(f"schedule {given.schedule} keeps being changed by others")
+        decided: tuple[ResourceRow, Firing] | bool = await retry_on_conflict(attempt, changing)
+        if isinstance(decided, bool):
+            return decided
+        entry, firing = decided
+        if firing.cancels is not None and await self._open_run(ScheduleState(run_id=firing.cancels)):
+            reason = f"replaced by the next run of schedule {firing.schedule}"
+            await self._client.cancel(firing.cancels, reason, "schedule")
+        started = await self._start(entry, firing)
+        if started.is_pending:
+            return False
+        await self._finish(firing, started)
+        return True
+
+    async def _decide(self, given: Firing) -> tuple[ResourceRow, Firing] | bool | CatalogConflict:
+        """What is to be started, with its schedule's entry; True: the firing is over; False: it waits."""
+        rows = await self._client.store.resources([given.key, given.entry_key])
+        row, entry = rows.get(given.key), rows.get(given.entry_key)
+        if row is None:
+            return True  # another server has started it
+        firing = read_firing(row)
+        schedule = None if entry is None else self._schedule_of(firing, entry)
+        if entry is None or schedule is None:
+            await self._client.store.write_catalog([ResourceRemoval(row.key, row.version)])
+            return True
+        state = read_state(status_in(entry), firing.schedule)
+        if state.is_paused and firing.origin != FROM_BACKFILL:
+            return False
+        if firing.overlap is Overlap.ALLOW or firing.is_decided:
+            return entry, firing
+        previous = await self._open_run(state)
+        decision = decide(firing.overlap, is_previous_open=previous is not None)
+        if decision is OverlapDecision.WAIT:
+            self._look_again_after(previous)
+            return False
+        if decision is OverlapDecision.SKIP:
+            await self._finish(firing, StartedRun("Skipped", message=f"{state.run or previous} had not ended"))
+            return True
+        cancels = previous if decision is OverlapDecision.REPLACE else None
+        decided = replace(firing, is_decided=True, cancels=cancels)
+        # Also over the entry's version, which changes with every run that its schedules start.
+        changes = [decided.write(row), rewritten(entry, status_in(entry))]
+        return await self._client.store.write_catalog(changes) or (entry, decided)
+
+    async def _start(self, entry: ResourceRow, firing: Firing) -> StartedRun:
+        try:
+            return await self._source.start(entry, firing.schedule, firing.at)
+        except StoreError:
+            raise
+        except PerdureError as error:
+            runtime = self._client.runtime
+            if runtime is not None and runtime.stopped is not None:
+                raise
+            return StartedRun("Failed", message=str(error))
+
+    def _schedule_of(self, firing: Firing, entry: ResourceRow) -> NamedSchedule | None:
+        if firing.uid != entry.uid:
+            return None
+        try:
+            schedules = self._source.read(entry)
+        except BadSchedule:
+            return None
+        return next(
+            (
+                schedule
+                for schedule in schedules
+                if schedule.name == firing.schedule and (schedule.is_enabled or firing.origin == FROM_BACKFILL)
+            ),
+            None,
+        )
+
+    async def _open_run(self, state: ScheduleState) -> RunId | None:
+        """The last run of a schedule, unless it has ended."""
+        run = RunId(state.run_id)
+        if not run and state.run:  # recorded by an older version: only its name
+            try:
+                run = await self._client.resolve(state.run)
+            except RunNotFound:
+                return None
+        row = await self._client.store.find(run) if run else None
+        return None if row is None or row.status.is_final else run
+
+    async def _finish(self, firing: Firing, started: StartedRun) -> None:
+        """Record the result and remove the firing, in one transaction."""
+
+        async def attempt() -> CatalogConflict | bool:
+            rows = await self._client.store.resources([firing.key, firing.entry_key])
+            row, entry = rows.get(firing.key), rows.get(firing.entry_key)
+            if row is None or entry is None:
+                return False
+            status = status_in(entry)
+            state = read_state(status, firing.schedule)
+            if firing.origin != FROM_BACKFILL:
+                state = replace(state, last_fired=utc(firing.at), result=started.result, message=started.message)
+            if started.id is not None:
+                state = replace(state, run=started.run, run_id=started.id)
+            changes: list[ResourceWrite | ResourceRemoval] = [
+                ResourceRemoval(row.key, row.version),
+                rewritten(entry, with_state(status, firing.schedule, state)),
+            ]
+            return await self._client.store.write_catalog(changes) or True
+
+        _, _, name = firing.entry
+        if await retry_on_conflict(attempt, Conflict(f"{name} keeps being changed by others")):
+            what = started.run or started.message
+            label = f"{firing.entry[0].lower()} {firing.entry[1]}/{name}, schedule {firing.schedule}"
+            self._say(f"{label}: {started.result} {what}".rstrip())
+
+    # Waiting.
+
+    def _arm(self, entries: Sequence[tuple[_EntryVersion, ResourceRow]], firings: Sequence[ResourceRow]) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        now = self._client.clock.wall()
+        upcoming = [firing.starts_at for firing in map(read_firing, firings) if firing.starts_at > now]
+        for version, row in entries:
+            scheduled = self._scheduled.get(version)
+            for schedule in () if scheduled is None else scheduled.schedules:
+                state = read_state(status_in(row), schedule.name)
+                if scheduled is not None and schedule.is_enabled and not state.is_paused:
+                    instant = scheduled.next_after(schedule, max(now, counts_after(state, scheduled.begun)))
+                    upcoming += [] if instant is None else [instant]
+        if upcoming and not self._is_closed:
+            self._alarm = self._client.clock.call_at_wall(min(upcoming), lambda: self._spawn(self.refresh()))
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.has_waiting = True
+            self._say(f"a schedule failed, will be tried again: {type(error).__name__}: {error}")
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for task in self._tasks:
+            task.cancel()
+        while self._tasks:
+            await asyncio.wait(self._tasks)

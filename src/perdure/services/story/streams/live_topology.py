@@ -1,0 +1,394 @@
+"""A topology at work in this process: it drives the hub, writes its rows, reports to its run, and ends.
+
+open ─▶ restore ─▶ workers ─▶ … ─▶ every worker returned ─▶ end
+                              └─▶ cancelled, stopped, failed ─▶ drain ─▶ end
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from perdure.kernel.values import RunId
+from perdure.providers.context import TaskContext
+from perdure.services.story.streams.expressions import TopologyTemplates
+from perdure.services.story.streams.recording import PacketRecorder
+from perdure.services.story.streams.stream_session import StreamSession
+from perdure.services.story.streams.worker_context import StreamContext
+from perdure.services.story.streams.workers import StopRequest, WorkerTask, make_worker
+from perdure.streams.hub import STEP_READY, STORY_READY, Hub, StaleSession
+from perdure.streams.stream_graph import JOIN, SECOND, read_topology
+from perdure.streams.stream_messages import StreamMessage, read_message
+from perdure.streams.stream_rows import life_of, life_row
+
+_log = logging.getLogger("perdure.stream")
+
+TICK = 0.1  # seconds between looks at what time brings
+REPORT_EVERY = 1.0  # seconds between two writings of the numbers
+LAST_WORDS = 2.0  # seconds for workers to end once they were cancelled
+
+TOPOLOGIES: dict[RunId, "LiveTopology"] = {}
+"""The topologies of this process, by run: whoever has something for one finds it here."""
+
+
+class LiveTopology:
+    def __init__(self, context: TaskContext, task: dict[str, Any]) -> None:
+        self._context = context
+        self.task = task
+        self.run: dict[str, str] = task["storyRun"]
+        self.templates = TopologyTemplates(task["templates"], task["inputs"])
+        identity = {"name": self.run["name"], "namespace": self.run["namespace"]}
+        self.hub = Hub(read_topology(task["topology"]), self.templates, identity)
+        self.redact = context.secrets.redact
+        self.hides = bool(getattr(getattr(context.secrets, "mask", None), "hides", False))
+        self.sessions: dict[str, StreamSession] = {}
+        self._contexts: dict[str, StreamContext] = {}
+        self._workers: dict[str, WorkerTask] = {}
+        self._recorder = PacketRecorder(task.get("recording") or {}, self.run, self.redact)
+        self._ids = 0
+        self._waiters: list[asyncio.Future[None]] = []  # for a flush
+        self._held: list[asyncio.Future[None]] = []  # publishers
+        self._flush_wanted = asyncio.Event()
+        self._changed = asyncio.Event()  # a worker has ended
+        self._spawned: set[asyncio.Task[Any]] = set()
+        self._states: dict[str, str] = {}  # as reported
+        self._connected: set[str] = set()
+        self._hooks: set[str] = set()
+        self._ended: dict[str, dict[str, Any]] = {}
+        self.stop_request: StopRequest | None = None
+        self._fault: BaseException | None = None
+        self._is_draining = False
+        self._totals = 0
+        self.children: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        checkpoints = [plan.settings.checkpoint for plan in self.hub.graph.steps.values() if plan.settings.is_durable]
+        self._checkpoint = min(checkpoints, default=0) / SECOND
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000
+
+    def new_id(self, step: str) -> str:
+        self._ids += 1
+        return f"{step}-{self.task['life']}.{self._context.delivery}-{self._ids}"
+
+    def context_of(self, step: str) -> StreamContext:
+        return self._contexts[step]
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._spawned.add(task)
+        task.add_done_callback(self._settled)
+        return task
+
+    def _settled(self, task: "asyncio.Task[Any]") -> None:
+        self._spawned.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, StaleSession):
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        if self._fault is None:
+            self._fault = error
+        self._changed.set()
+
+    # The life of the topology.
+
+    async def carry(self) -> dict[str, Any]:
+        run = RunId(self._context.run)
+        TOPOLOGIES[run] = self
+        services = [self.spawn(self._flush()), self.spawn(self._tick()), self.spawn(self._watch_cancel())]
+        try:
+            await self._open()
+            await self._live()
+            return await self._close()
+        finally:
+            if TOPOLOGIES.get(run) is self:
+                del TOPOLOGIES[run]
+            for task in (*services, *(worker.task for worker in self._workers.values())):
+                task.cancel()
+            for future in (*self._waiters, *self._held):
+                future.cancel()
+            for ended in self.children.values():
+                ended.cancel()
+
+    async def report(self, body: dict[str, Any]) -> Any:
+        return await self._context.report({"stream": body})
+
+    async def _open(self) -> None:
+        known = await self.report({"opened": True})
+        self._hooks = set(known["hooks"])
+        rows = self._context.stream_rows
+        kept = [] if rows is None else await rows.read()
+        life = self.task["life"]
+        if rows is not None and life_of(kept) != life:  # of an earlier life of the run: nothing of it counts
+            await rows.write([*((key, None) for key, _ in kept if key != b"h"), life_row(life)])
+            kept = []
+        self.hub.restore(kept, self.now())
+        graph = self.hub.graph.steps
+        ended = {name for name in known["ended"] if name in graph}
+        for name in ended:
+            self.hub.close(name, self.now())
+        for name, plan in graph.items():
+            if plan.public_name not in ended:
+                self._workers[name] = make_worker(self, self._context, name, plan)
+        for worker in self._workers.values():
+            worker.connect()
+        for worker in self._workers.values():
+            worker.start()
+
+    async def _live(self) -> None:
+        """Until every worker has ended, or the topology is asked to."""
+        while not self._is_over():
+            await self._changed.wait()
+            self._changed.clear()
+            await self._report_ends()
+            if (self.stop_request is not None or self._has_failed()) and not self._is_draining:
+                self.drain()
+
+    def _is_over(self) -> bool:
+        if self._fault is not None:
+            raise self._fault
+        open_workers = [worker for worker in self._workers.values() if not worker.has_ended]
+        if not open_workers:
+            return True
+        # A built-in step without upstreams is fed by hooks alone: it does not keep a topology alive.
+        if all(worker.is_fed_by_hooks for worker in open_workers):
+            for worker in open_workers:
+                worker.session_stop()
+        return False
+
+    def _has_failed(self) -> bool:
+        topology = self.hub.graph.topology
+        return any(
+            worker.failure is not None and not worker.plan.allow_failure and not topology.continues_on_failure
+            for worker in self._workers.values()
+        )
+
+    def drain(self) -> None:
+        """Nothing new enters; what is there flows, for a while (STR-034)."""
+        if self._is_draining:
+            return
+        self._is_draining = True
+        self.hub.is_draining = True
+        for worker in self._workers.values():
+            if not worker.plan.needs and not worker.has_ended:
+                worker.close()
+        self.spawn(self._end_drain())
+        self._changed.set()
+
+    async def _end_drain(self) -> None:
+        await asyncio.sleep(self.task["drain"] / SECOND)
+        for worker in self._workers.values():
+            worker.close()
+        await asyncio.sleep(LAST_WORDS)
+        for worker in self._workers.values():
+            worker.abandon()
+
+    async def _watch_cancel(self) -> None:
+        await self._context.wait_cancelled()
+        open_steps = [name for name, worker in self._workers.items() if not worker.has_ended and worker.is_engram]
+        states = [{"step": name, "state": "draining", "message": "Draining"} for name in open_steps]
+        try:
+            await self.report({"states": states})
+        except Exception as error:  # the run is not ours any more: nothing that is done here counts
+            self.fail(error)
+            return
+        self.drain()
+
+    async def _close(self) -> dict[str, Any]:
+        await self._report_notices(is_last=True)
+        ends = [worker.end() for name, worker in self._workers.items() if name not in self._ended]
+        rows = self._context.stream_rows
+        if rows is not None:
+            await rows.write([(key, None) for key, _ in await rows.read() if key != b"h"])
+        if self._context.cancelled and ends:  # the result of a cancelled task does not count: it is reported
+            await self.report({"ended": [end for end in ends if end is not None]})
+            return {}
+        stop = self.stop_request
+        return {
+            "ended": [end for end in ends if end is not None],
+            "stop": None if stop is None else {"step": stop.step, "phase": stop.phase, "message": stop.message},
+        }
+
+    async def _report_ends(self) -> None:
+        """Workers that have ended on their own are final at once; built-in steps end with the topology."""
+        ends = []
+        for name, worker in self._workers.items():
+            is_final = worker.has_ended and name not in self._ended and worker.is_engram
+            if is_final and (worker.failure is not None or worker.returned_itself):
+                end = worker.end()
+                if end is not None:
+                    self._ended[name] = end
+                    ends.append(end)
+        if ends and not self._is_over_soon():
+            await self.report({"ended": ends})
+        elif ends:
+            for end in ends:
+                del self._ended[end["step"]]
+
+    def _is_over_soon(self) -> bool:
+        """Whether the result of the task says it anyway."""
+        return all(worker.has_ended for worker in self._workers.values())
+
+    # Workers come and go.
+
+    def connected(self, name: str, session: StreamSession, context: StreamContext) -> None:
+        self.sessions[name] = session
+        self._contexts[name] = context
+        is_new = name not in self._connected
+        self._connected.add(name)
+        self.wake()
+        if is_new:
+            self.spawn(self._greet(name))
+
+    async def _greet(self, name: str) -> None:
+        """Report that the worker is here, then send the hooks that ask for it, once (STR-079, 080)."""
+        plan = self.hub.graph.steps[name]
+        if self._workers[name].is_engram:
+            self._states[name] = "ready"
+            await self.report({"states": [{"step": name, "state": "ready"}]})
+            await self._fire(STEP_READY, plan.public_name)
+        engrams = [worker_name for worker_name, worker in self._workers.items() if worker.is_engram]
+        if all(worker_name in self._connected for worker_name in engrams):
+            await self._fire(STORY_READY, "")
+
+    async def _fire(self, event: str, step: str) -> None:
+        key = f"{event}:{step}"
+        if key in self._hooks:
+            return
+        self._hooks.add(key)
+        targets = [plan.public_name for plan in self.hub.graph.steps.values() if event in plan.hooks]
+        if targets and await self.report({"hook": {"event": event, "step": step, "targets": targets}}):
+            self.hub.fire_hook(event, step, self.now())
+            self.wake()
+
+    def worker_ended(self, name: str) -> None:
+        if self._has_failed():  # before those below it hear that it is closed
+            self.drain()
+        self.hub.close(name, self.now())
+        self.wake()
+        self._changed.set()
+
+    def stop_by(self, request: StopRequest) -> None:
+        if self.stop_request is None:
+            self.stop_request = request
+            self._changed.set()
+
+    # Waking, flushing, time.
+
+    def wake(self) -> None:
+        """Tell workers that something waits for them, and publishers that they may go on."""
+        hub = self.hub
+        if hub.woken:
+            for name in hub.woken:
+                session = self.sessions.get(name)
+                if session is not None:
+                    session.wake()
+            hub.woken.clear()
+        if hub.released:
+            hub.released = False
+            held, self._held = self._held, []
+            for future in held:
+                if not future.done():
+                    future.set_result(None)
+
+    def wait_released(self) -> "asyncio.Future[None]":
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held.append(future)
+        return future
+
+    def flushed(self) -> "asyncio.Future[None]":
+        """Done once everything that the hub has decided so far is kept."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(future)
+        self._flush_wanted.set()
+        return future
+
+    async def _flush(self) -> None:
+        rows = self._context.stream_rows
+        while True:
+            await self._flush_wanted.wait()
+            self._flush_wanted.clear()
+            waiters, self._waiters = self._waiters, []
+            changes = self.hub.take_rows()
+            try:
+                if changes and rows is not None:
+                    await rows.write(changes)
+            except BaseException as error:
+                for future in waiters:
+                    if not future.done():
+                        future.cancel()
+                self.fail(error)
+                raise
+            for future in waiters:
+                if not future.done():
+                    future.set_result(None)
+
+    async def _tick(self) -> None:
+        reported_at = checkpointed_at = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK)
+            self.hub.tick(self.now())
+            self.wake()
+            at = time.monotonic()
+            if self._checkpoint and at - checkpointed_at >= self._checkpoint:
+                checkpointed_at = at
+                self._flush_wanted.set()
+            if at - reported_at >= REPORT_EVERY:
+                reported_at = at
+                self._note_numbers()
+                await self._report_notices()
+                await asyncio.to_thread(self._recorder.write)
+
+    def _note_numbers(self) -> None:
+        """Have the numbers of all steps written, if they have changed (STR-100)."""
+        states = [inlet.state for inlet in self.hub.inlets.values()]
+        totals = sum(state.counters.received + state.counters.published + state.counters.acked for state in states)
+        if totals == self._totals:
+            return
+        self._totals = totals
+        for name in self.hub.inlets:
+            self.hub.rows.touch(name)
+        self._flush_wanted.set()
+
+    async def _report_notices(self, *, is_last: bool = False) -> None:
+        states = []
+        for name, worker in self._workers.items():
+            state = "ready" if worker.is_connected else "connecting"
+            if worker.is_engram and not worker.has_ended and self._states.get(name, state) != state:
+                self._states[name] = state
+                message = "" if worker.last_error is None else f"lost: {worker.last_error}"
+                states.append({"step": name, "state": state, "message": message})
+        notices = [
+            {**msgspec.to_builtins(notice), "step": notice.step.removesuffix(JOIN)}
+            for notice in self.hub.notices.take(self.now(), is_last=is_last)
+        ]
+        if notices or (states and not is_last):
+            await self.report({"notices": notices, "states": [] if is_last else states})
+        if is_last:
+            await asyncio.to_thread(self._recorder.write)
+
+    # From outside.
+
+    async def receive(self, step: str, value: Any) -> None:
+        """Take a packet from outside; returns once it is kept, where it is (STR-092, 121)."""
+        message = value if isinstance(value, StreamMessage) else read_message(value, "", self.now() // 1_000)
+        is_explicit = bool(message.id)
+        if not is_explicit:
+            message.id, message.origin = self.new_id(step), step
+        while not self.hub.may_receive(step, message):
+            await self.wait_released()
+        self.hub.receive(step, message, self.now(), is_explicit=is_explicit)
+        self.wake()
+        if self.hub.graph.steps[step].settings.is_durable:
+            await self.flushed()
+
+    def child_ended(self, key: str, result: dict[str, Any]) -> None:
+        future = self.children.pop(key, None)
+        if future is not None and not future.done():
+            future.set_result(result)
+
+    def record(self, step: str, message: StreamMessage) -> None:
+        if self._recorder.is_on:
+            self._recorder.add(step, message, self.hub.inlets[step].counters)

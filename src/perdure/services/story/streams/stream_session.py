@@ -1,0 +1,198 @@
+"""The session of one step: the messages it gets, what it publishes, and how it is told to stop.
+
+A session is what a driver gives to a worker, wherever the worker runs: `next`, `publish`, `complete`. Here the hub is
+in the same process. A worker on another machine would be given the same three calls over a connection.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from perdure.services.story.streams.worker_context import DONE, InboundMessage
+from perdure.streams.stream_messages import StreamMessage, make_message
+
+if TYPE_CHECKING:
+    from perdure.services.story.streams.live_topology import LiveTopology
+
+CHANNEL = 16
+"""How many packets may wait for a worker that is at hand before its publishers let it work (STR-076)."""
+
+
+class StreamSession:
+    def __init__(self, topology: "LiveTopology", step: str) -> None:
+        self._topology = topology
+        self._hub = topology.hub
+        self.step = step
+        self.generation = self._hub.connect(step, topology.now())
+        inlet = self._hub.inlets[step]
+        self._inlet = inlet
+        self._keeps = inlet.settings.at_least_once
+        self._is_sequenced = inlet.settings.is_sequenced
+        self._stages = inlet.settings.is_durable
+        self._waits = self._hub.durable_below(step)
+        self._targets = [self._hub.inlets[name] for name in self._hub.graph.downstreams[step]]
+        self.stream_id = f"{topology.run['namespace']}/{topology.run['name']}/{step}"
+        self.own_metadata: Mapping[str, str] = {
+            "storyrun-name": topology.run["name"],
+            "storyrun-namespace": topology.run["namespace"],
+            "current-step-id": self._hub.graph.steps[step].public_name,
+        }
+        self._waiter: asyncio.Future[None] | None = None
+        self._last: InboundMessage | None = None
+        self._stopping = asyncio.Event()
+        self.has_done = False  # whether a message was done since the session began
+
+    # Stopping.
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    async def wait_stopping(self) -> None:
+        await self._stopping.wait()
+
+    def stop(self) -> None:
+        """No more messages come; what was handed over may be finished."""
+        self._stopping.set()
+        self.wake()
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # Messages.
+
+    async def next(self) -> InboundMessage | None:
+        """The next message; None when no more will come."""
+        self._settle_last()
+        while True:
+            self._hub.must_be_current(self.step, self.generation)
+            packet = None if self.is_stopping else self._hub.take(self.step, self._topology.now())
+            if packet is not None:
+                if self._hub.released:
+                    self._topology.wake()
+                message = InboundMessage(packet, self)
+                if not self._is_sequenced:
+                    self._last = message
+                return message
+            if self.is_stopping or self._hub.has_ended(self.step):
+                return None
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    def take_some(self, most: int) -> list[InboundMessage]:
+        """Messages that are there, for a worker that handles them one by one."""
+        messages: list[InboundMessage] = []
+        while len(messages) < most and (packet := self._hub.take(self.step, self._topology.now())) is not None:
+            messages.append(InboundMessage(packet, self))
+        if self._hub.released:
+            self._topology.wake()
+        return messages
+
+    def put_back(self, messages: list[InboundMessage]) -> None:
+        """These were not begun: they wait again."""
+        self._inlet.put_back([message.packet for message in messages])
+
+    def _settle_last(self) -> None:
+        """Asking for the next message means that the last one was handled, where nothing is acknowledged."""
+        last, self._last = self._last, None
+        if last is not None and not last.is_done:
+            last.done()
+
+    def keep_open(self, message: InboundMessage) -> None:
+        """Asking for the next message does not mean that this one was handled."""
+        if self._last is message:
+            self._last = None
+
+    async def messages(self) -> AsyncIterator[InboundMessage]:
+        while (message := await self.next()) is not None:
+            self._topology.context_of(self.step).message = message
+            yield message
+
+    # Publishing.
+
+    def make(self, members: dict[str, Any]) -> StreamMessage:
+        topology = self._topology
+        payload = members.get("payload")
+        if payload is not None and topology.hides:
+            members = {**members, "payload": topology.redact(payload)}
+        return make_message("", topology.now() // 1_000, **members)
+
+    def answer(self, members: dict[str, Any], inbound: InboundMessage) -> StreamMessage:
+        """A message that keeps the id, metadata, partition and journey of the one it answers (STR-130)."""
+        message, packet = self.make(members), inbound.packet
+        before = packet.message
+        message.id = message.id or inbound.next_id()
+        message.metadata = {**before.metadata, **message.metadata} if message.metadata else before.metadata
+        message.partition = packet.partition or before.partition
+        message.steps, message.root, message.origin = before.steps, before.root, before.origin
+        return message
+
+    async def publish(self, members: dict[str, Any], reply_to: InboundMessage | None) -> None:
+        topology, hub = self._topology, self._hub
+        hub.must_be_current(self.step, self.generation)
+        if reply_to is not None:
+            message = self.answer(members, reply_to)
+            if self._stages and not reply_to.is_done:
+                reply_to.staged.append(message)
+                return
+        else:
+            message = self.make(members)
+        is_explicit = bool(members.get("message_id"))
+        if not message.id:
+            message.id, message.origin = topology.new_id(self.step), hub.graph.steps[self.step].public_name
+        await self.send(message, is_explicit=is_explicit, begins=reply_to is None)
+
+    async def send(self, message: StreamMessage, *, is_explicit: bool, begins: bool) -> None:
+        topology, hub = self._topology, self._hub
+        while not hub.may_publish(self.step, message if begins else None):
+            await topology.wait_released()
+            hub.must_be_current(self.step, self.generation)
+        topology.record(self.step, message)
+        hub.publish(self.step, message, topology.now(), is_explicit=is_explicit, begins=begins)
+        topology.wake()
+        if self._waits:
+            await topology.flushed()
+        elif any(len(inlet.waiting) >= CHANNEL and inlet.is_connected for inlet in self._targets):
+            await asyncio.sleep(0)
+
+    def complete(self, inbound: InboundMessage) -> Awaitable[None]:
+        """The message is done. Its staged publications become real in the same transaction (STR-069, 122)."""
+        self.has_done = True
+        if inbound.staged:
+            return self._topology.spawn(self._complete_with_answers(inbound))
+        self._acknowledge(inbound)
+        return DONE
+
+    def _acknowledge(self, inbound: InboundMessage) -> None:
+        if self._hub.inlets[self.step].generation == self.generation:  # else it was given to another session
+            self._hub.acknowledge(self.step, inbound.packet.position, self._topology.now())
+            self._topology.wake()
+
+    async def _complete_with_answers(self, inbound: InboundMessage) -> None:
+        topology, hub = self._topology, self._hub
+        staged, inbound.staged = inbound.staged, []
+        while not hub.may_publish(self.step):
+            await topology.wait_released()
+        hub.must_be_current(self.step, self.generation)
+        now = topology.now()
+        for message in staged:
+            topology.record(self.step, message)
+            hub.publish(self.step, message, now, begins=False)
+        hub.acknowledge(self.step, inbound.packet.position, now)
+        topology.wake()
+        if self._stages or self._waits:
+            await topology.flushed()
+
+    async def finish(self, inbound: InboundMessage) -> None:
+        """`done` for a worker that handles messages one by one: it goes on once everything is kept."""
+        if inbound.is_done:
+            return
+        inbound.is_done = self.has_done = True
+        if inbound.staged:
+            await self._complete_with_answers(inbound)
+        else:
+            self._acknowledge(inbound)
+
+    def note_signal(self, key: str, value: Any) -> None:
+        self._hub.gates.signals.setdefault(self._hub.graph.steps[self.step].public_name, {})[key] = value

@@ -1,0 +1,256 @@
+"""Workers of a topology: how the code of each step runs, is retried, and ends.
+
+connecting ─▶ at work ─▶ returned | failed | closed
+                └─ raised ─▶ (retry policy of the step) ─▶ connecting
+"""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from random import random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure.dialects.story.plan.execution_policy import Retry
+from perdure.dialects.story.run.attempts import RETRIED
+from perdure.dialects.story.values.engram_contract import classify_failure
+from perdure.dialects.story.views.stream_views import shown_stream
+from perdure.kernel import jsontext
+from perdure.kernel.values import SECOND
+from perdure.providers.context import TaskContext
+from perdure.providers.policy import refusal_in_force
+from perdure.providers.task_outcomes import describe
+from perdure.services.story.engrams.failure import EngramError
+from perdure.services.story.engrams.hydration import hydrate_inputs
+from perdure.services.story.engrams.registry import shared_engrams
+from perdure.services.story.streams import built_in_steps
+from perdure.services.story.streams.command_worker import run_command
+from perdure.services.story.streams.stream_session import StreamSession
+from perdure.services.story.streams.worker_context import InboundMessage, StreamContext
+from perdure.streams.hub import Draining, StaleSession
+from perdure.streams.stream_graph import JOIN, StreamStep
+
+if TYPE_CHECKING:
+    from perdure.services.story.streams.live_topology import LiveTopology
+
+COMMAND = "engram.command"
+SLICE = 0.005  # seconds that a plain function works through messages before their results are taken
+MOST_AT_ONCE = 64
+
+Work = Callable[[StreamSession, StreamContext], Awaitable[None]]
+
+
+class WorkerTask:
+    """One step of the topology at work."""
+
+    def __init__(self, topology: "LiveTopology", context: TaskContext, name: str, plan: StreamStep) -> None:
+        self.plan = plan
+        self._topology = topology
+        self._context = context
+        self._name = name
+        self._spec: dict[str, Any] = topology.task["workers"].get(name, {})
+        self.is_engram = bool(self._spec)
+        self._session: StreamSession | None = None
+        self._is_closing = False
+        self.task: asyncio.Task[None]
+        self.failure: dict[str, Any] | None = None
+        self.last_error: str | None = None
+        self.has_ended = self.returned_itself = self.is_connected = False
+
+    @property
+    def is_fed_by_hooks(self) -> bool:
+        return not self.is_engram and not self.plan.needs
+
+    def connect(self) -> None:
+        """Every worker is connected before any of them works: nothing is published to a step that is about to come."""
+        self._session = StreamSession(self._topology, self._name)
+
+    def start(self) -> None:
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    def session_stop(self) -> None:
+        if self._session is not None:
+            self._session.stop()
+
+    def close(self) -> None:
+        """End without another message; what waits for something else is cancelled."""
+        if self.has_ended or self._is_closing:
+            return
+        self._is_closing = True
+        self.session_stop()
+        if not self.plan.needs or self._topology.hub.inlets[self._name].pending:
+            self.task.cancel()
+
+    def abandon(self) -> None:
+        self.task.cancel()
+        self._end()
+
+    def _end(self) -> None:
+        if not self.has_ended:
+            self.has_ended = True
+            self.is_connected = False
+            self._topology.worker_ended(self._name)
+
+    def end(self) -> dict[str, Any] | None:
+        """How the step has ended, as the run records it; None for the inner part of a parallel step."""
+        hub, name, stop = self._topology.hub, self._name, self._topology.stop_request
+        if self.plan.kind == "join":
+            return None
+        output = hub.outputs.get(f"{name}{JOIN}") or hub.outputs.get(name)
+        end: dict[str, Any] = {
+            "step": name,
+            "stream": shown_stream(hub.inlets[name].state, "closed"),
+            "output": None if output is None else jsontext.decode(output),
+        }
+        if self.failure is not None:
+            return end | {"phase": "Failed", "message": self.failure["message"], "error": self.failure}
+        if stop is not None and stop.step == name:
+            return end | {"phase": stop.phase, "message": stop.message}
+        if not self.is_engram:
+            return end | {"phase": "Succeeded", "message": "The topology has ended."}
+        if self.returned_itself:
+            return end | {"phase": "Succeeded", "message": "StepRun completed successfully."}
+        return end | {"phase": "Finished", "message": "Closed with the topology"}
+
+    async def _run(self) -> None:
+        retries = 0
+        try:
+            while True:
+                session = self._session or StreamSession(self._topology, self._name)
+                self._session = session
+                try:
+                    await self._attempt(session)
+                    self.returned_itself = not self._topology.hub.is_draining
+                    return
+                except (StaleSession, Draining):
+                    return
+                except Exception as error:
+                    retries = 0 if session.has_done else retries
+                    retries += 1
+                    if not await self._recover(error, retries):
+                        return
+        except asyncio.CancelledError:
+            if not self._is_closing and not self._topology.hub.is_draining:
+                raise
+        finally:
+            self._end()
+
+    async def _attempt(self, session: StreamSession) -> None:
+        task = {**self._spec.get("task", {})}
+        loop = asyncio.get_running_loop()
+        function = shared_engrams.streaming.get(self._spec.get("provider", ""))
+        is_plain = function is not None and not inspect.iscoroutinefunction(function)
+        context = StreamContext(self._context, task, session, loop if is_plain else None)
+        self.is_connected = True
+        self._topology.connected(self._name, session, context)
+        try:
+            if not self.is_engram:
+                await built_in_steps.run(self._topology, self.plan, session)
+                return
+            config = hydrate_inputs(task, self._context.secrets, context.namespace, self._context.run)
+            if self._spec["provider"] == COMMAND:
+                self._may_run(COMMAND)
+                await run_command(self._context, task, config, session)
+            elif function is None:
+                raise EngramError(f"no loaded code implements {self._spec['provider']}", type="initialization_error")
+            elif is_plain:
+                await _call_for_each(function, config, session, context)
+            else:
+                await function(*[config, session.messages(), context][: _parameters(function)])
+        finally:
+            self.is_connected = False
+            if context.logbook is not None:
+                await context.report_log()
+
+    def _may_run(self, provider: str) -> None:
+        refusal = refusal_in_force(provider, self._topology.run["namespace"])
+        if refusal is not None:
+            raise EngramError(refusal, type="initialization_error", exit_class="terminal")
+
+    async def _recover(self, error: Exception, retries: int) -> bool:
+        """Whether the worker is to be started again, after a wait; else it has failed (STR-084, 136)."""
+        self._topology.hub.lose(self._name, self._topology.now())
+        self._session = None
+        self._topology.wake()
+        outcome = self._context_failure(error)
+        failure = classify_failure(outcome, expired=False)
+        self.last_error = failure.error.message
+        policy = Retry(**{**self._spec["retry"], "backoff": _backoff(self._spec["retry"])}) if self._spec else Retry(0)
+        may_retry = failure.exit_class in RETRIED and failure.may_retry and retries <= policy.most
+        if not may_retry or self._is_closing or self._topology.hub.is_draining:
+            self.failure = jsontext.decode(failure.error.encode())
+            return False
+        self._topology.hub.notices.add(
+            self.plan.public_name, "WorkerLost", "", f"the worker is started again: {self.last_error}",
+            self._topology.now(),
+        )  # fmt: skip
+        await asyncio.sleep(policy.wait(retries, random) / SECOND)
+        return True
+
+    def _context_failure(self, error: Exception) -> Any:
+        failed = describe(error, "Engram")
+        return msgspec.structs.replace(failed, message=self._topology.redact(failed.message))
+
+
+def _backoff(retry: dict[str, Any]) -> Any:
+    from perdure.kernel.retry import Backoff
+
+    return Backoff(retry["backoff"])
+
+
+def make_worker(topology: "LiveTopology", context: TaskContext, name: str, plan: StreamStep) -> WorkerTask:
+    return WorkerTask(topology, context, name, plan)
+
+
+class StopRequest(msgspec.Struct, frozen=True):
+    """A stop step ends the topology."""
+
+    step: str
+    phase: str
+    message: str
+
+
+def _parameters(function: Callable[..., Any]) -> int:
+    return min(3, len(inspect.signature(function).parameters))
+
+
+async def _call_for_each(
+    function: Callable[..., Any], config: Any, session: StreamSession, context: StreamContext
+) -> None:
+    """Call a plain function for every message, in a thread of its own; what it returns is published, then done."""
+    loop = asyncio.get_running_loop()
+    count = _parameters(function)
+
+    def handle(messages: list[InboundMessage]) -> tuple[int, Exception | None]:
+        """How many were handled before the time was over, and what the next one raised."""
+        until = time.monotonic() + SLICE
+        for place, message in enumerate(messages):
+            context.message = message
+            try:
+                result = function(*[config, message, context][:count])
+                if result is not None:
+                    message.staged.append(session.answer({"payload": result}, message))
+            except Exception as error:
+                message.staged.clear()
+                return place, error
+            if time.monotonic() > until:
+                return place + 1, None
+        return len(messages), None
+
+    with ThreadPoolExecutor(1, thread_name_prefix=f"perdure-stream {session.step}") as thread:
+        while (first := await session.next()) is not None:
+            waiting = [first, *session.take_some(MOST_AT_ONCE - 1)]
+            while waiting:
+                handled, error = await loop.run_in_executor(thread, handle, waiting)
+                for message in waiting[:handled]:
+                    await session.finish(message)
+                waiting = waiting[handled:]
+                if error is not None:
+                    session.put_back(waiting[1:])
+                    raise error
+                if session.is_stopping:
+                    session.put_back(waiting)
+                    return

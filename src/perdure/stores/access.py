@@ -1,0 +1,106 @@
+"""What a store keeps about access: tokens, the audit log with its seals, and idempotency keys of requests."""
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Protocol
+
+import msgspec
+
+from perdure.kernel.values import Instant
+
+
+class AccessTokenRow(msgspec.Struct, gc=False, frozen=True):
+    """A token without the token: only its digest is kept."""
+
+    name: str
+    digest: bytes
+    role: str
+    namespaces: tuple[str, ...] | None  # None: all
+    pools: tuple[str, ...]
+    created_at: Instant
+    created_by: str
+    expires_at: Instant | None = None
+    revoked_at: Instant | None = None
+
+    def is_valid_at(self, now: Instant) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class AuditRow(msgspec.Struct, gc=False, frozen=True):
+    id: str
+    at: Instant
+    run: str | None
+    body: bytes  # JSON
+    seal: int | None = None
+
+    @property
+    def digest(self) -> bytes:
+        head = msgspec.json.encode([self.id, self.at, self.run])
+        return sha256(head + b"\n" + self.body).digest()
+
+
+class AuditSeal(msgspec.Struct, gc=False, frozen=True):
+    number: int
+    server: str
+    at: Instant
+    rows: int
+    previous: bytes
+    hash: bytes
+
+    @classmethod
+    def over(cls, rows: Sequence[AuditRow], last: "AuditSeal | None", server: str, at: Instant) -> "AuditSeal":
+        """The next seal: over the hash of the one before and the digests of these rows, in order of their ids."""
+        number, previous = (1, b"") if last is None else (last.number + 1, last.hash)
+        return cls(number, server, at, len(rows), previous, seal_hash(number, server, at, previous, rows))
+
+
+def seal_hash(number: int, server: str, at: Instant, previous: bytes, rows: Sequence[AuditRow]) -> bytes:
+    head = msgspec.json.encode([number, server, at, len(rows), previous.hex()])
+    return sha256(b"\n".join([head, *(row.digest for row in sorted(rows, key=lambda row: row.id))])).digest()
+
+
+class RequestKeyRow(msgspec.Struct, gc=False, frozen=True):
+    """What was asked under an idempotency key, and what was answered; no status: it is still under way, or was lost."""
+
+    digest: bytes
+    at: Instant
+    status: int | None = None
+    answer: bytes | None = None
+
+
+class AccessStore(Protocol):
+    async def add_token(self, token: AccessTokenRow, *, only_first: bool = False) -> bool:
+        """False, and nothing is written, if the name or the digest was used; with `only_first`, if there is any."""
+
+    async def tokens(self) -> list[AccessTokenRow]:
+        """All of them, also revoked and expired ones, by name."""
+
+    async def find_token(self, digest: bytes) -> AccessTokenRow | None: ...
+
+    async def revoke_token(self, name: str, at: Instant) -> bool:
+        """False if there is no such token. One that was revoked before stays as it is."""
+
+    async def add_audit_rows(self, rows: Sequence[AuditRow]) -> None: ...
+
+    async def seal_audit(self, seal: Callable[[Sequence[AuditRow], AuditSeal | None], AuditSeal]) -> AuditSeal | None:
+        """Write a seal over the rows that have none, in one transaction; None if there are no such rows."""
+
+    async def audit_rows(self, run: str | None = None, before: str | None = None, limit: int = 100) -> list[AuditRow]:
+        """The latest first; those of a run; those before an id."""
+
+    async def rows_of_seals(self, first: int, last: int) -> list[AuditRow]:
+        """In order of seal and id."""
+
+    async def audit_seals(self, after: int = 0, limit: int = 1_000) -> list[AuditSeal]:
+        """In order of their numbers."""
+
+    async def last_audit_seal(self) -> AuditSeal | None: ...
+
+    async def drop_audit(self, before: Instant) -> int:
+        """Remove the rows of seals older than this, oldest first, and these seals but the last; how many rows."""
+
+    async def claim_request_key(self, who: str, key: str, row: RequestKeyRow, *, expired: Instant) -> RequestKeyRow:
+        """Write the row unless there is one; the one that is there now. Rows from before `expired` are removed."""
+
+    async def answer_request_key(self, who: str, key: str, status: int | None, answer: bytes | None) -> None:
+        """Keep the answer; without a status the row is removed: nothing was done under the key."""

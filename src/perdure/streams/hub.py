@@ -1,0 +1,389 @@
+"""The hub: routes what steps publish, and keeps what they have not acknowledged.
+
+    publish ─▶ rules ─▶ `if` ─▶ `runtime` ─▶ join ─▶ partition ─▶ inlet of the downstream ─▶ take ─▶ acknowledge
+
+It decides and changes its own state at once: nothing it does can fail half way. What must survive it is collected as
+rows (`rows.py`); who drives it writes them, and answers a publisher after that. Who drives it also hears which steps
+have something to take (`woken`) and whether publishers that were held may go on (`released`).
+"""
+
+from collections.abc import Mapping
+
+from perdure.streams.chunks import ChunkAssembler
+from perdure.streams.gates import FailedInputs, Gates
+from perdure.streams.inlet import Inlet, Packet
+from perdure.streams.joins import FanIn
+from perdure.streams.journeys import Journeys
+from perdure.streams.notices import Notices
+from perdure.streams.stream_graph import HARD_CAP, StreamGraph, StreamStep, Topology
+from perdure.streams.stream_messages import ERROR, HEARTBEAT, HOOK, NOOP, BadMessage, StreamMessage, hook_message
+from perdure.streams.stream_rows import IdWindow, RowBuffer
+from perdure.streams.views import Expressions, partition_of, value_at
+
+STORY_READY, STEP_READY = "storyrun.ready", "steprun.ready"
+
+
+class StaleSession(RuntimeError):
+    """A worker that was replaced still publishes or acknowledges (STR-089)."""
+
+
+class Draining(RuntimeError):
+    """The topology ends: nothing new enters."""
+
+
+class Hub:
+    def __init__(self, topology: Topology, expressions: Expressions, identity: Mapping[str, str]) -> None:
+        """`identity` names the run: it is part of hooks."""
+        self.graph = StreamGraph(topology)
+        self._topology = topology
+        self._identity = identity
+        self.inlets = {name: Inlet(plan) for name, plan in self.graph.steps.items()}
+        for name, inlet in self.inlets.items():
+            inlet.open_upstreams = len(self.graph.steps[name].needs)
+        self._public = {name: plan.public_name for name, plan in self.graph.steps.items()}
+        self._chunks: dict[str, ChunkAssembler] = {}
+        self._ids = {name: IdWindow(self.durable_below(name)) for name in self.graph.steps}
+        self._targets = {
+            name: tuple((target, self.graph.steps[target], self.inlets[target]) for target in downstreams)
+            for name, downstreams in self.graph.downstreams.items()
+        }
+        self._held: dict[str, int] = dict.fromkeys(self.graph.steps, 0)  # downstreams that make it wait
+        self._hooked = [plan for plan in self.graph.steps.values() if plan.hooks]
+        self.journeys = Journeys(topology)
+        self.notices = Notices()
+        self.rows = RowBuffer()
+        self.gates = Gates(expressions, self.inlets, self.notices)
+        self.fan_in = FanIn(self.graph, self.rows, self.journeys, self.notices)
+        self.outputs: dict[str, bytes] = {}  # the last payload of each step
+        self.closed: set[str] = set()
+        self.is_draining = False
+        self.woken: set[str] = set()
+        self.released = False
+
+    def durable_below(self, name: str) -> bool:
+        """Whether a publication of the step is answered only after something was written."""
+        return any(self.graph.steps[target].settings.is_durable for target in self.graph.downstreams[name])
+
+    @property
+    def keeps_rows(self) -> bool:
+        return any(plan.settings.is_durable for plan in self.graph.steps.values())
+
+    # Publishing.
+
+    def may_publish(self, step: str, message: StreamMessage | None = None) -> bool:
+        """Whether a publication is taken now. Otherwise its publisher waits (STR-073, 077, 126)."""
+        if self._held[step]:
+            return False
+        if message is None or not self.journeys.is_counted or self.graph.steps[step].needs:
+            return True
+        return self.journeys.admits(message)
+
+    def publish(
+        self, step: str, message: StreamMessage, now: int, *, is_explicit: bool = False, begins: bool = True
+    ) -> bool:
+        """Route a message of a step. False: the step has published the same id before, and nothing happened.
+
+        `begins`: it is the start of a journey, not an answer. Raises `BadMessage` for a lane that forbids it.
+        """
+        kind = message.kind
+        if kind in (HEARTBEAT, NOOP):
+            return True
+        if begins and self.is_draining and not self.graph.steps[step].needs:
+            raise Draining("the topology ends: no new packet enters")
+        plan = self.graph.steps[step]
+        if plan.settings.lanes:
+            _check_lane(plan, message, "publish")
+        if is_explicit and not self._ids[step].add(message.id):
+            return False
+        if message.chunk is not None:
+            whole = self._chunks.setdefault(step, ChunkAssembler()).add(message, now)
+            if whole is None:
+                return True
+            message = whole
+        inlet = self.inlets[step]
+        inlet.state.counters.published += 1
+        if kind == ERROR:
+            inlet.state.counters.errors += 1
+        if begins:
+            message.root = message.id
+        if message.payload is not None:
+            self.outputs[step] = message.payload
+            if self._topology.reads_steps:
+                view = b"{}" if plan.kind == "condition" else message.payload
+                message.steps = {**message.steps, self._public[step]: view}
+        if self.journeys.is_counted:
+            if begins:
+                self._begin_journey(message, now)
+            elif self.journeys.is_cancelled(message.root):
+                return True
+        if plan.settings.is_durable or self._ids[step].is_durable:
+            self.rows.touch(step)
+        self._route(step, plan, message, now)
+        if self.journeys.is_counted:
+            self.journeys.settle(message.root)
+            self._look_at_journeys()
+        return True
+
+    def _route(self, step: str, plan: StreamStep, message: StreamMessage, now: int) -> None:
+        rules = plan.settings.rules
+        for target, target_plan, inlet in self._targets[step]:
+            if rules and not self.gates.allow(plan, target, message, now):
+                continue
+            self._address(step, target_plan, inlet, message, now)
+
+    def _address(self, upstream: str, plan: StreamStep, inlet: Inlet, message: StreamMessage, now: int) -> None:
+        """Give a message to one step, if its `if` lets it pass."""
+        if plan.name in self.closed:
+            return
+        if plan.condition or plan.runtime:
+            passed = self.gates.gate(plan, message, now)
+            if isinstance(passed, FailedInputs):
+                self.publish(plan.name, passed.error, now, begins=False)
+            if not isinstance(passed, StreamMessage):
+                return
+            message = passed
+        if plan.settings.lanes:
+            _check_lane(plan, message, "subscribe")
+        if plan.name in self.fan_in and message.kind != HOOK:
+            combined = self.fan_in.add(upstream, plan, inlet, message, now)
+            if combined is None:
+                return
+            message = combined
+        self._enqueue(plan, inlet, message, now)
+
+    def _enqueue(self, plan: StreamStep, inlet: Inlet, message: StreamMessage, now: int) -> None:
+        settings = plan.settings
+        partition = partition_of(message, settings) if settings.partitioning != "none" else ""
+        if settings.watermark:
+            self._watermark(inlet, message)
+        packet, evicted = inlet.offer(message, partition, message.size, now)
+        for old in evicted:
+            self._forget(plan, old)
+        if evicted or packet is None:
+            reason = next(reversed(inlet.state.counters.dropped))
+            self.notices.add(plan.name, "PacketDropped", reason, f"a packet was dropped: {reason}", now)
+        if packet is None:
+            return
+        if self.journeys.is_counted:
+            self.journeys.enter(message.root)
+        if settings.is_durable:
+            self.rows.put(plan.name, packet)
+        self._look_at_pressure(plan, inlet, now)
+        self.woken.add(plan.name)
+
+    def _watermark(self, inlet: Inlet, message: StreamMessage) -> None:
+        source = inlet.settings.watermark
+        value = message.at_ms if source == "metadata.bubu.envelope.timestamp_ms" else value_at(message, source)
+        try:
+            moment = int(value) * 1_000
+        except (TypeError, ValueError):
+            return
+        inlet.state.counters.watermark = max(inlet.state.counters.watermark, moment)
+
+    # From outside, and hooks.
+
+    def receive(self, step: str, message: StreamMessage, now: int, *, is_explicit: bool = False) -> bool:
+        """A message from outside is an inbound message of the step, under its `if` and `runtime` (STR-121)."""
+        if self.is_draining:
+            raise Draining("the topology ends: no new packet enters")
+        if is_explicit and not self._ids[step].add(f"\0{message.id}"):
+            return False
+        if message.kind in (HEARTBEAT, NOOP):
+            return True
+        message.root = message.id
+        if self.journeys.is_counted:
+            self._begin_journey(message, now)
+        plan = self.graph.steps[step]
+        if plan.settings.is_durable:
+            self.rows.touch(step)
+        self._address("", plan, self.inlets[step], message, now)
+        return True
+
+    def may_receive(self, step: str, message: StreamMessage) -> bool:
+        inlet = self.inlets[step]
+        if inlet.settings.at_least_once and inlet.is_paused:
+            return False
+        return not self.journeys.is_counted or self.journeys.admits(message)
+
+    def fire_hook(self, event: str, step: str, now: int) -> list[str]:
+        """Send a hook to every step whose `if` names the event and holds; which steps those are (STR-079, 081)."""
+        targets = [plan for plan in self._hooked if event in plan.hooks]
+        for plan in targets:
+            message = hook_message(event, step, self._identity, now // 1_000)
+            self._address("", plan, self.inlets[plan.name], message, now)
+        return [plan.name for plan in targets]
+
+    # Sessions.
+
+    def connect(self, step: str, now: int) -> int:
+        """A worker has come: its generation, which it names with everything it does."""
+        inlet = self.inlets[step]
+        generation = inlet.begin_session()
+        if inlet.waiting:
+            self.woken.add(step)
+        return generation
+
+    def lose(self, step: str, now: int) -> None:
+        """The worker is gone; what it did not acknowledge comes again if it is kept."""
+        inlet = self.inlets[step]
+        for packet in inlet.end_session():
+            self._forget(self.graph.steps[step], packet)
+
+    def must_be_current(self, step: str, generation: int) -> None:
+        if self.inlets[step].generation != generation:
+            raise StaleSession(f"another session has replaced that of step {step!r}")
+
+    def take(self, step: str, now: int) -> Packet | None:
+        inlet = self.inlets[step]
+        packet = inlet.take(now)
+        if packet is not None and inlet.is_paused:
+            self._look_at_pressure(self.graph.steps[step], inlet, now)
+        return packet
+
+    def acknowledge(self, step: str, position: int, now: int) -> bool:
+        """The step is done with a packet. False: it was before."""
+        inlet = self.inlets[step]
+        packet = inlet.acknowledge(position, now)
+        if packet is None:
+            return False
+        self._forget(self.graph.steps[step], packet)
+        if inlet.waiting:
+            self.woken.add(step)
+        return True
+
+    def has_ended(self, step: str) -> bool:
+        """Whether no packet will come for the step any more."""
+        inlet = self.inlets[step]
+        return not inlet.open_upstreams and bool(self.graph.steps[step].needs) and not inlet.waiting
+
+    def close(self, step: str, now: int) -> None:
+        """The step publishes nothing more. Steps below it whose upstreams are all closed get end-of-input."""
+        if step in self.closed:
+            return
+        self.closed.add(step)
+        inlet = self.inlets[step]
+        for packet in inlet.drop(lambda packet: True, "cancelled"):
+            self._forget(self.graph.steps[step], packet)
+        for packet in list(inlet.pending.values()):
+            self.acknowledge(step, packet.position, now)
+        self._look_at_pressure(self.graph.steps[step], inlet, now)
+        for target, plan, below in self._targets[step]:
+            below.open_upstreams -= 1
+            if target in self.fan_in:
+                if plan.kind == "join" and self.graph.steps[step].allow_failure:
+                    for message in self.fan_in.lack(plan, below.open_upstreams):
+                        self._enqueue(plan, below, message, now)
+                if not below.open_upstreams:
+                    self.fan_in.close(plan, below, now)
+            self.woken.add(target)
+
+    def _forget(self, plan: StreamStep, packet: Packet) -> None:
+        """A packet has left: it is not kept any more, and its journey is shorter."""
+        if plan.settings.is_durable:
+            self.rows.remove(plan.name, packet.position)
+            self.rows.touch(plan.name)
+        if self.journeys.is_counted:
+            self.journeys.leave(packet.message.root)
+            self._look_at_journeys()
+
+    # Pressure, journeys, time.
+
+    def _look_at_pressure(self, plan: StreamStep, inlet: Inlet, now: int) -> None:
+        change = inlet.look_at_pressure()
+        if not change:
+            return
+        is_held = 1 if change == "pause" else -1
+        for upstream in plan.needs:
+            if inlet.settings.at_least_once:
+                self._held[upstream] += is_held
+            kind = "StreamPaused" if change == "pause" else "StreamResumed"
+            verb = "is asked to pause" if change == "pause" else "may go on"
+            self.notices.add(upstream, kind, plan.name, f"{upstream!r} {verb}: buffer of {plan.name!r}", now)
+        if change == "resume":
+            self.released = True
+
+    def _begin_journey(self, message: StreamMessage, now: int) -> None:
+        cancelled = self.journeys.begin(message)
+        if not cancelled:
+            return
+        for name, inlet in self.inlets.items():
+            plan = self.graph.steps[name]
+            for packet in inlet.drop(lambda packet: packet.message.root == cancelled, "cancelled"):
+                self._forget(plan, packet)
+            for packet in inlet.pending.values():
+                packet.is_cancelled = packet.is_cancelled or packet.message.root == cancelled
+        self._look_at_journeys()
+
+    def _look_at_journeys(self) -> None:
+        if self.journeys.has_ended:
+            self.journeys.has_ended = False
+            self.released = True
+
+    def tick(self, now: int) -> None:
+        """Whatever time brings: packets and joins that are too old, credits that are due, chunks that never came."""
+        for name, inlet in self.inlets.items():
+            plan = self.graph.steps[name]
+            for packet in inlet.expire(now):
+                self._forget(plan, packet)
+                self.notices.add(name, "PacketDropped", "expired", "a packet was dropped: expired", now)
+            if name in self.fan_in:
+                self.fan_in.expire(plan, inlet, now)
+            due = inlet.grant_due
+            if due is not None and due <= now:
+                inlet.grant(now)
+                self.woken.add(name)
+            self._look_at_pressure(plan, inlet, now)
+        for step, assembler in self._chunks.items():
+            if count := assembler.expire(now):
+                self.notices.add(step, "PacketDropped", "chunks", f"{count} incomplete frames were dropped", now)
+
+    # What survives.
+
+    def take_rows(self) -> list[tuple[bytes, bytes | None]]:
+        """Everything that has changed since it was last asked, as one consistent set of rows."""
+        self.rows.note_ids(self._ids)
+        for inlet in self.inlets.values():
+            inlet.state.bytes, inlet.state.is_paused = inlet.bytes, inlet.is_paused
+        return self.rows.take({name: inlet.state for name, inlet in self.inlets.items()})
+
+    def restore(self, rows: list[tuple[bytes, bytes]], now: int) -> None:
+        """Go on from the rows of an earlier hub of the same topology."""
+        kept = self.rows.load(rows)
+        for name, state in kept.states.items():
+            if name in self.inlets:
+                self.inlets[name].state = state
+        for name, numbered in kept.ids.items():
+            if name in self._ids:
+                self._ids[name].restore(numbered)
+        for name, inlet in self.inlets.items():
+            packets = kept.packets.get(name, ())
+            counters = inlet.state.counters
+            whole = [packet for packet in packets if not packet.upstream]
+            untaken = counters.received - counters.delivered - sum(counters.dropped.values())
+            if not inlet.settings.is_durable and untaken:
+                counters.drop("hub_lost", untaken)
+            for place, packet in enumerate(whole):
+                packet.taken = int(place < len(whole) - untaken)
+                inlet.restore(packet)
+                if self.journeys.is_counted:
+                    self.journeys.enter(packet.message.root)
+            for packet in packets:
+                if packet.upstream and name in self.fan_in:
+                    self.fan_in.restore(self.graph.steps[name], packet)
+            self._look_at_pressure(self.graph.steps[name], inlet, now)
+
+
+def _check_lane(plan: StreamStep, message: StreamMessage, direction: str) -> None:
+    for lane in plan.settings.lanes:
+        if lane.kind == message.lane and lane.direction not in (direction, "bidirectional"):
+            verb = "publish" if direction == "publish" else "receive"
+            raise BadMessage(f"step {plan.name!r} may not {verb} on its lane {lane.kind!r}")
+
+
+def fan_out_problem(graph: StreamGraph, most: Mapping[str, int]) -> str | None:
+    """Why the graph cannot run: a step has more downstreams than its settings, or any hub, allow (STR-051)."""
+    for name, downstreams in graph.downstreams.items():
+        limit = min(most.get(name, 32), HARD_CAP)
+        if len(downstreams) > limit:
+            return f"step {name!r} has {len(downstreams)} downstream steps; the limit is {limit}"
+    return None

@@ -1,0 +1,341 @@
+"""What waits for one step, and what it has not acknowledged: buffer, drops, sequences, credits, pressure, replay.
+
+offer ─▶ waiting ─▶ take ─▶ pending ─▶ acknowledge          a lost session puts `pending` back in front of `waiting`
+           │ full, old, too large
+           ▼
+         dropped (best effort), or the publisher is held (at least once)
+"""
+
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from perdure.streams.stream_graph import Settings, StreamStep
+from perdure.streams.stream_messages import HOOK, StreamMessage
+
+WHOLE = 100
+MOST_PENDING = 4096  # not acknowledged at once, where nothing else limits them (STR-064)
+
+
+class Packet(msgspec.Struct, gc=False, array_like=True):
+    """A message on its way to one step. `position` is unique in the step and never given twice."""
+
+    position: int
+    message: StreamMessage
+    at: int
+    partition: str = ""
+    sequence: int = 0  # 0: packets of this step are not numbered
+    size: int = 0
+    upstream: str = ""  # of a part of an open join; such a packet is not delivered by itself
+    taken: int = 0  # how often it was handed over
+    is_cancelled: bool = False
+
+
+class Counters(msgspec.Struct, array_like=True):
+    """Numbers of one step (STR-100, 133): received = delivered + buffered + Σ dropped."""
+
+    received: int = 0
+    published: int = 0
+    delivered: int = 0
+    acked: int = 0
+    errors: int = 0
+    flushed: int = 0  # delivered after it had waited for a session
+    dropped: dict[str, int] = {}
+    last_packet_at: int = 0
+    watermark: int = 0  # microseconds
+    recorded: int = 0
+    errors_in_rules: int = 0
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+
+class InletState(msgspec.Struct, array_like=True):
+    """What outlives the hub, beside the packets: kept in one row of the step."""
+
+    position: int = 0  # the last one that was given
+    sequences: dict[str, int] = {}  # by partition, the last one that was given
+    acked: dict[str, int] = {}  # by partition, up to where everything is acknowledged
+    counters: Counters = msgspec.field(default_factory=Counters)
+    bytes: int = 0  # that waited, and whether publishers were asked to pause, when this was written
+    is_paused: bool = False
+
+
+class Inlet:
+    def __init__(self, plan: StreamStep) -> None:
+        self.plan = plan
+        self.settings: Settings = plan.settings
+        self.state = InletState()
+        self.waiting: deque[Packet] = deque()
+        self.pending: dict[int, Packet] = {}  # by position, in order of delivery
+        self.bytes = 0  # of what waits
+        self.is_paused = False
+        self.is_connected = False
+        self.generation = 0
+        self.open_upstreams = 0
+        self.credits = self.settings.credit_messages or self.settings.max_messages
+        self.credit_bytes = self.settings.credit_bytes
+        self._consumed = 0  # messages and bytes that are to be granted again
+        self._consumed_bytes = 0
+        self._granted_at = 0
+        self._kept = self.settings.is_sequenced
+        self._lanes = {lane.kind: lane for lane in self.settings.lanes if lane.messages or lane.bytes}
+        self._in_lane: dict[str, list[int]] = {}
+        self._acked_ahead: dict[str, set[int]] = {}  # acknowledged behind a gap
+
+    @property
+    def counters(self) -> Counters:
+        return self.state.counters
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.waiting and not self.pending
+
+    # Packets arrive.
+
+    def overflow(self, message: StreamMessage, size: int) -> str:
+        """Why there is no room for a message: `oversize`, `lane_full`, `buffer_full`; empty if there is."""
+        settings = self.settings
+        if size > settings.max_bytes:
+            return "oversize"
+        if self._lanes and message.kind != HOOK and (lane := self._lanes.get(message.lane)) is not None:
+            count, length = self._in_lane.get(message.lane, (0, 0))
+            if lane.messages and lane.messages < settings.max_messages and count >= lane.messages:
+                return "lane_full"
+            if lane.bytes and lane.bytes < settings.max_bytes and length + size > lane.bytes:
+                return "lane_full"
+        if len(self.waiting) >= settings.max_messages or self.bytes + size > settings.max_bytes:
+            return "buffer_full"
+        return ""
+
+    def offer(self, message: StreamMessage, partition: str, size: int, now: int) -> tuple[Packet | None, list[Packet]]:
+        """Put a message into the buffer: its packet, unless it was dropped, and the packets dropped in its place."""
+        counters = self.state.counters
+        counters.received += 1
+        counters.last_packet_at = now
+        evicted: list[Packet] = []
+        if not self.settings.at_least_once and (reason := self.overflow(message, size)):
+            if reason == "oversize" or not self.settings.drops_oldest:
+                counters.drop(reason)
+                return None, evicted
+            while self.waiting and (reason := self.overflow(message, size)):
+                oldest = self._oldest(message.lane if reason == "lane_full" else "")
+                if oldest is None:
+                    break
+                evicted.append(oldest)
+                counters.drop(reason)
+            if reason := self.overflow(message, size):
+                counters.drop(reason)
+                return None, evicted
+        packet = Packet(self.next_position(), message, now, partition, self._next_sequence(partition), size)
+        self._append(packet)
+        return packet, evicted
+
+    def _oldest(self, lane: str) -> Packet | None:
+        for packet in self.waiting:
+            if not lane or packet.message.lane == lane:
+                self.waiting.remove(packet)
+                self._leave(packet)
+                return packet
+        return None
+
+    def next_position(self) -> int:
+        self.state.position += 1
+        return self.state.position
+
+    def _next_sequence(self, partition: str) -> int:
+        if not self._kept:
+            return 0
+        key = partition if self.settings.ordering == "per_partition" else ""
+        sequence = self.state.sequences.get(key, 0) + 1
+        self.state.sequences[key] = sequence
+        return sequence
+
+    def _append(self, packet: Packet) -> None:
+        self.waiting.append(packet)
+        self._count(packet)
+
+    def _count(self, packet: Packet) -> None:
+        self.bytes += packet.size
+        if self._lanes:
+            lane = self._in_lane.setdefault(packet.message.lane, [0, 0])
+            lane[0] += 1
+            lane[1] += packet.size
+
+    def _leave(self, packet: Packet) -> None:
+        self.bytes -= packet.size
+        if self._lanes:
+            lane = self._in_lane[packet.message.lane]
+            lane[0] -= 1
+            lane[1] -= packet.size
+
+    def restore(self, packet: Packet) -> None:
+        """A packet that an earlier hub kept."""
+        self._append(packet)
+
+    # Packets are handed over.
+
+    @property
+    def may_take(self) -> bool:
+        """Whether the receiver has credits left (STR-074)."""
+        if self.settings.flow == "none":
+            return len(self.pending) < MOST_PENDING
+        if self.settings.credit_bytes and self.credit_bytes <= 0:
+            return False
+        return self.credits > 0
+
+    def take(self, now: int) -> Packet | None:
+        if not self.waiting or not self.may_take:
+            return None
+        packet = self.waiting.popleft()
+        self._leave(packet)
+        self.credits -= 1
+        self.credit_bytes -= packet.size
+        packet.taken += 1
+        if packet.taken == 1:
+            self.state.counters.delivered += 1
+        self.pending[packet.position] = packet
+        return packet
+
+    def acknowledge(self, position: int, now: int) -> Packet | None:
+        """The packet is done; None if it was before, or is not known."""
+        packet = self.pending.pop(position, None)
+        if packet is None:
+            return None
+        self._consume(packet, now)
+        if self._kept:
+            self.state.counters.acked += 1
+            self._note_acknowledged(packet)
+        return packet
+
+    def _note_acknowledged(self, packet: Packet) -> None:
+        key = packet.partition if self.settings.ordering == "per_partition" else ""
+        last, ahead = self.state.acked.get(key, 0), self._acked_ahead.setdefault(key, set())
+        ahead.add(packet.sequence)
+        while last + 1 in ahead:
+            last += 1
+            ahead.discard(last)
+        self.state.acked[key] = last
+
+    def pass_over(self, packet: Packet) -> None:
+        """A numbered packet that will never be acknowledged: it was dropped."""
+        if self._kept and packet.sequence:
+            self._note_acknowledged(packet)
+
+    def _consume(self, packet: Packet, now: int) -> None:
+        """Grant what was used again, in portions as the settings say; a window gives it back at once (STR-075)."""
+        settings = self.settings
+        self._consumed += 1
+        self._consumed_bytes += packet.size
+        is_due = settings.flow != "credits" or self._consumed >= max(settings.ack_messages, 1)
+        is_due = is_due or bool(settings.ack_bytes and self._consumed_bytes >= settings.ack_bytes)
+        if is_due or now - self._granted_at >= settings.ack_delay:
+            self.grant(now)
+
+    def grant(self, now: int) -> None:
+        self.credits += self._consumed
+        self.credit_bytes += self._consumed_bytes
+        self._consumed = self._consumed_bytes = 0
+        self._granted_at = now
+
+    @property
+    def grant_due(self) -> int | None:
+        """When what was used is granted again at the latest."""
+        return self._granted_at + self.settings.ack_delay if self._consumed and not self.may_take else None
+
+    def put_back(self, packets: list[Packet]) -> None:
+        """These were handed over and not begun: they wait again, in front."""
+        for packet in reversed(packets):
+            if self.pending.pop(packet.position, None) is None:
+                continue
+            packet.taken -= 1
+            if not packet.taken:
+                self.state.counters.delivered -= 1
+            self.credits += 1
+            self.credit_bytes += packet.size
+            self.waiting.appendleft(packet)
+            self._count(packet)
+
+    # Sessions.
+
+    def begin_session(self) -> int:
+        """A worker is here. What the one before did not acknowledge comes again, in order, before everything else."""
+        self.generation += 1
+        self.is_connected = True
+        again = sorted(self.pending.values(), key=lambda packet: packet.position)
+        self.pending.clear()
+        for packet in reversed(again):
+            self.waiting.appendleft(packet)
+            self._count(packet)
+        self.credits = self.settings.credit_messages or self.settings.max_messages
+        self.credit_bytes = self.settings.credit_bytes
+        self._consumed = self._consumed_bytes = 0
+        return self.generation
+
+    def end_session(self) -> list[Packet]:
+        """The worker is gone. What it was given and is not kept is lost with it: those packets."""
+        self.is_connected = False
+        if self._kept and self.settings.at_least_once:
+            return []
+        lost = list(self.pending.values())
+        self.pending.clear()
+        for packet in lost:
+            self.pass_over(packet)
+        return lost
+
+    # Pressure.
+
+    @property
+    def fill(self) -> int:
+        """How full the buffer is, in percent: by messages or by bytes, whichever is more."""
+        settings = self.settings
+        return max(
+            len(self.waiting) * WHOLE // max(settings.max_messages, 1), self.bytes * WHOLE // max(settings.max_bytes, 1)
+        )
+
+    def look_at_pressure(self) -> str:
+        """`pause` or `resume` if the buffer has just become too full, or empty enough again."""
+        settings = self.settings
+        if settings.flow == "none" and not settings.at_least_once:
+            return ""
+        if not self.is_paused:
+            if len(self.waiting) * WHOLE < settings.pause_at * settings.max_messages and self.bytes * WHOLE < (
+                settings.pause_at * settings.max_bytes
+            ):
+                return ""
+            self.is_paused = True
+            return "pause"
+        if self.fill >= settings.resume_below and self.waiting:
+            return ""
+        self.is_paused = False
+        return "resume"
+
+    # Time.
+
+    def expire(self, now: int) -> list[Packet]:
+        """Packets that waited for too long: dropped under best effort, or when their retention is over (STR-065)."""
+        limit = self.settings.retention if self.settings.at_least_once else self.settings.max_age
+        if not limit:
+            return []
+        old = [packet for packet in self.waiting if now - packet.at >= limit]
+        for packet in old:
+            self.waiting.remove(packet)
+            self._leave(packet)
+            self.pass_over(packet)
+            self.state.counters.drop("expired")
+            if packet.taken:  # it was counted as delivered before it was to come again
+                self.state.counters.delivered -= 1
+        return old
+
+    def drop(self, wanted: Any, reason: str) -> list[Packet]:
+        """Drop the waiting packets that are wanted so."""
+        chosen = [packet for packet in self.waiting if wanted(packet)]
+        for packet in chosen:
+            self.waiting.remove(packet)
+            self._leave(packet)
+            self.pass_over(packet)
+            self.state.counters.drop(reason)
+            if packet.taken:
+                self.state.counters.delivered -= 1
+        return chosen

@@ -1,0 +1,111 @@
+"""What every store must do with tokens, the audit log and idempotency keys of requests; a part of `StoreSuite`."""
+
+from abc import ABC, abstractmethod
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from perdure.kernel.values import Instant
+from perdure.stores.access import AccessTokenRow, AuditRow, AuditSeal, RequestKeyRow
+from perdure.stores.protocol import Store
+
+
+class AccessSuite(ABC):
+    now: Instant = 1_000
+
+    @abstractmethod
+    def open(self, folder: Path) -> Store: ...
+
+    def token(self, name: str, **more: Any) -> AccessTokenRow:
+        digest = sha256(str(more.pop("secret", name)).encode()).digest()
+        return AccessTokenRow(name, digest, "viewer", more.pop("namespaces", None), ("gpu",), self.now, "store", **more)
+
+    def audit_row(self, name: str, run: str | None = None) -> AuditRow:
+        return AuditRow(name, self.now, run, f'{{"verb":"{name}"}}'.encode())
+
+    def seal(self, rows: Any, last: AuditSeal | None) -> AuditSeal:
+        return AuditSeal.over(rows, last, "here", self.now)
+
+    async def test_a_token_is_found_by_its_digest_and_keeps_what_it_allows(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        ada = self.token("ada", namespaces=("red", "blue"), expires_at=5_000)
+        assert await store.add_token(ada)
+        assert await store.add_token(self.token("bob"))
+
+        assert await store.find_token(ada.digest) == ada
+        assert await store.find_token(b"nobody's") is None
+        assert [token.name for token in await store.tokens()] == ["ada", "bob"]
+        await store.close()
+
+    async def test_a_name_of_a_token_is_used_once_also_after_it_was_revoked(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        assert await store.add_token(self.token("ada"))
+        assert await store.revoke_token("ada", 2_000)
+        assert await store.revoke_token("ada", 3_000)  # what was is not changed
+
+        assert not await store.revoke_token("nobody", 2_000)
+        assert not await store.add_token(self.token("ada", secret="another"))
+        assert [token.revoked_at for token in await store.tokens()] == [2_000]
+        await store.close()
+
+    async def test_the_first_token_is_made_once(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        assert await store.add_token(self.token("admin"), only_first=True)
+        assert not await store.add_token(self.token("other"), only_first=True)
+
+        assert [token.name for token in await store.tokens()] == ["admin"]
+        await store.close()
+
+    async def test_seals_hold_the_rows_of_the_audit_log_in_a_chain(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        assert await store.seal_audit(self.seal) is None
+        await store.add_audit_rows([self.audit_row("b", "run"), self.audit_row("a")])
+        first = await store.seal_audit(self.seal)
+        await store.add_audit_rows([self.audit_row("c", "run")])
+        second = await store.seal_audit(self.seal)
+
+        assert first is not None and second is not None
+        assert (first.number, first.rows, second.number, second.previous) == (1, 2, 2, first.hash)
+        assert await store.audit_seals() == [first, second]
+        assert await store.audit_seals(after=1) == [second]
+        assert await store.last_audit_seal() == second
+        assert [(row.id, row.seal) for row in await store.rows_of_seals(1, 2)] == [("a", 1), ("b", 1), ("c", 2)]
+        assert AuditSeal.over(await store.rows_of_seals(1, 1), None, "here", self.now) == first
+        await store.close()
+
+    async def test_the_audit_log_is_read_by_page_the_latest_first_and_by_run(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        await store.add_audit_rows([self.audit_row(name, "run" if name in "ac" else None) for name in "abcd"])
+
+        assert [row.id for row in await store.audit_rows(limit=2)] == ["d", "c"]
+        assert [row.id for row in await store.audit_rows(before="c")] == ["b", "a"]
+        assert [row.id for row in await store.audit_rows(run="run")] == ["c", "a"]
+        await store.close()
+
+    async def test_old_seals_are_dropped_whole_and_the_last_one_dropped_is_kept(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        for name in "abc":
+            await store.add_audit_rows([self.audit_row(name)])
+            await store.seal_audit(self.seal)
+            self.now += 100
+        assert await store.drop_audit(before=self.now - 100) == 2
+
+        assert [seal.number for seal in await store.audit_seals()] == [2, 3]
+        assert [row.id for row in await store.audit_rows()] == ["c"]
+        await store.close()
+
+    async def test_a_request_key_has_one_request_and_its_answer(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        asked = RequestKeyRow(b"first", 1_000)
+        assert await store.claim_request_key("ada", "k", asked, expired=0) == asked
+        assert await store.claim_request_key("ada", "k", RequestKeyRow(b"second", 1_001), expired=0) == asked
+        assert (await store.claim_request_key("bob", "k", RequestKeyRow(b"his", 1), expired=0)).digest == b"his"
+        await store.answer_request_key("ada", "k", 200, b"{}")
+
+        known = await store.claim_request_key("ada", "k", RequestKeyRow(b"third", 1_002), expired=0)
+        assert (known.digest, known.status, known.answer) == (b"first", 200, b"{}")
+        anew = await store.claim_request_key("ada", "k", RequestKeyRow(b"fourth", 5_000), expired=4_000)
+        assert anew == RequestKeyRow(b"fourth", 5_000)
+        await store.answer_request_key("ada", "k", None, None)
+        assert (await store.claim_request_key("ada", "k", RequestKeyRow(b"x", 5_001), expired=0)).digest == b"x"
+        await store.close()

@@ -1,0 +1,162 @@
+"""What every store must do with what is handed out: permits, and tasks under a lease; a part of `StoreSuite`."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from perdure.kernel import inputs as i
+from perdure.kernel.crash_attribution import LossKind, StartPlace
+from perdure.kernel.lookups import PermitQueue
+from perdure.kernel.outcomes import Succeeded
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.commit_types import Committed, Message, RequestedPermit, TaskOffer, Transition
+from perdure.stores.protocol import Store
+from perdure.testing.transitions import created, granted
+
+
+class PermitSuite(ABC):
+    now: Instant = 1_000
+
+    @abstractmethod
+    def open(self, folder: Path) -> Store: ...
+
+    @abstractmethod
+    async def commit(self, store: Store, *batch: Transition) -> Committed: ...
+
+    async def test_who_waits_for_a_permit_is_found_by_the_beginning_of_its_scope(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        scopes = {"a": "resource:X/default/*", "b": "resource:Y//other", "c": "queue:resource"}
+        asked = {name: RequestedPermit(scope, 1, 0, 0, 0) for name, scope in scopes.items()}
+        await self.commit(store, *[created(name, home, permits_asked=[ask]) for name, ask in asked.items()])
+        await self.commit(store, created("d", home, permits_asked=[RequestedPermit("resource:free", 1, 0, 1, 0)]))
+
+        assert await store.waiting_permits("resource:", [home]) == [("a", 1, scopes["a"]), ("b", 1, scopes["b"])]
+        assert await store.waiting_permits("resource:X/default/*", [home]) == [("a", 1, scopes["a"])]
+        assert await store.waiting_permits("resource:", [home + 1]) == []
+        await store.close()
+
+    async def test_permits_are_granted_by_message_as_places_become_free(self, tmp_path: Path) -> None:
+        """Invariant 17."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        asked = [RequestedPermit("scope", 1, 0, 1, at) for at in (10, 20, 30)]
+        await self.commit(
+            store, *[created(name, home, permits_asked=[ask]) for name, ask in zip("abc", asked, strict=True)]
+        )
+        assert await granted(store, home) == ["a"]
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", permits_released=[1]))
+        assert await granted(store, home) == ["a", "b"]
+        await self.commit(store, Transition(RunId("b"), home, 2, row=b"x", ended=True))
+        assert await granted(store, home) == ["a", "b", "c"]
+        await store.close()
+
+    async def test_waiting_adds_to_priority_where_it_counts(self, tmp_path: Path) -> None:
+        """Invariant 17."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(store, created("holder", home, permits_asked=[RequestedPermit("scope", 1, 0, 1, 0)]))
+        now = self.now
+        asked = {
+            "old": RequestedPermit("scope", 1, 0, 1, now - 250, 100),
+            "important": RequestedPermit("scope", 1, 1, 1, now - 10, 100),
+            "urgent": RequestedPermit("scope", 1, 9, 1, now - 10),
+        }
+        await self.commit(store, *[created(name, home, permits_asked=[ask]) for name, ask in asked.items()])
+
+        for name in ("holder", "urgent", "old"):
+            await self.commit(store, Transition(RunId(name), home, 2, row=b"x", ended=True))
+
+        assert await granted(store, home) == ["holder", "urgent", "old", "important"]
+        await store.close()
+
+    async def test_a_line_tells_how_many_hold_a_place_and_how_high_others_stand(self, tmp_path: Path) -> None:
+        """Invariant 17."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        assert await store.line("scope", RunId("a")) == PermitQueue(0, None)
+        now = self.now
+        asked = {
+            "a": RequestedPermit("scope", 1, 1, 2, now - 1_000, 100),  # holds one, and does not age any more
+            "b": RequestedPermit("scope", 1, 3, 2, now - 10),
+            "c": RequestedPermit("scope", 1, 2, 2, now - 10),
+            "d": RequestedPermit("scope", 1, 0, 2, now - 950, 100),
+        }
+        for name, ask in asked.items():
+            await self.commit(store, created(name, home, permits_asked=[ask]))
+
+        assert await store.line("scope", RunId("c")) == PermitQueue(2, 9)
+        assert await store.line("scope", RunId("d")) == PermitQueue(2, 3)
+        await store.close()
+
+    async def test_leased_tasks_have_one_holder_at_a_time(self, tmp_path: Path) -> None:
+        """Invariants 11 to 13."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        offers = [TaskOffer(number, 1, "gpu", "render", b"body") for number in (1, 2, 3)]
+        await self.commit(store, created("a", home, offers=offers))
+        assert await store.lease("cpu", None, "w1", 5, 2_000) == []
+        assert await store.lease("gpu", ["other"], "w1", 5, 2_000) == []
+        assert await store.is_offered(RunId("a"), 1)
+        mine = await store.lease("gpu", ["render"], "w1", 2, 2_000)
+        assert not await store.is_offered(RunId("a"), 1) and await store.is_offered(RunId("a"), 3)
+        assert not await store.is_offered(RunId("a"), 4), "there is no such task"
+        theirs = await store.lease("gpu", None, "w2", 5, 9_000)
+        assert ([one.task for one in mine], [one.task for one in theirs]) == ([1, 2], [3])
+
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[1]))
+        renewal = await store.renew("w1", mine, 3_000)
+        assert renewal.lost == frozenset()
+        assert renewal.recalled == {("a", 1)}
+        result = Message(RunId("a"), 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
+        assert not await store.report("w2", mine[0], result), "not the holder"
+        assert await store.report("w1", mine[0], result)
+        assert not await store.report("w1", mine[0], result), "turned in already"
+        assert await store.expire(4_000) == 1, "w1 fell silent with task 2"
+        assert (await store.renew("w1", mine[1:], 9_000)).lost == {("a", 2)}
+        await store.close()
+
+    async def test_the_row_of_a_lease_says_what_was_begun(self, tmp_path: Path) -> None:
+        """Invariant 27: whoever finds the lease lost judges by it; the next delivery knows nothing of it."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        places = [StartPlace.UNKNOWN, StartPlace.BESIDE_OTHERS, StartPlace.ALONE, StartPlace.APART, StartPlace.ALONE]
+        offers = [TaskOffer(number, 1, "gpu", "render", b"body") for number in range(len(places))]
+        await self.commit(store, created("a", home, offers=offers))
+        leases = await store.lease("gpu", None, "w1", 9, 2_000)
+        for lease, place in zip(leases, places, strict=True):
+            if place:
+                assert await store.begin("w1", lease, place)
+        assert not await store.begin("w2", leases[0], StartPlace.ALONE), "not the holder"
+        word = Message(RunId("a"), 5, i.encode(i.Clear(4, 1, outlived=True)))
+        assert await store.begin("w1", leases[4], StartPlace.BESIDE_OTHERS, word)
+        assert await store.expire(3_000) == len(places)
+        assert not await store.begin("w1", leases[2], StartPlace.ALONE), "it is lost"
+        said = [i.decode(one.message.body) for one in await store.inbox([home], 20)]
+
+        assert [one for one in said if isinstance(one, i.Clear)] == [i.Clear(4, 1, outlived=True)]
+        losses = {one.task: one.loss for one in said if isinstance(one, i.TaskLost)}
+        assert losses == {
+            0: LossKind.PROCESS,
+            1: LossKind.BESIDE_OTHERS,
+            2: LossKind.ALONE,
+            3: LossKind.STOPPED,
+            4: LossKind.BESIDE_OTHERS,
+        }
+        again = [TaskOffer(2, 2, "gpu", "render", b"body")]
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", offers=again))
+        assert len(await store.lease("gpu", None, "w1", 9, 4_000)) == 1
+        assert await store.expire(5_000) == 1
+        last = i.decode((await store.inbox([home], 20))[-1].message.body)
+        assert isinstance(last, i.TaskLost) and (last.delivery, last.loss) == (2, LossKind.PROCESS)
+        await store.close()
+
+    async def test_a_task_that_nobody_took_is_lost_when_recalled(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(store, created("a", home, offers=[TaskOffer(1, 1, "gpu", "render", b"body")]))
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[1]))
+        (message,) = await store.inbox([home], 10)
+
+        assert isinstance(i.decode(message.message.body), i.TaskLost)
+        assert await store.lease("gpu", None, "w1", 5, 2_000) == []
+        await store.close()

@@ -1,0 +1,101 @@
+"""Documents that are checked: recognised, validated, every problem listed; nothing is stored."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from perdure.engine.catalog_changes import Finding
+from perdure.engine.client import Client
+from perdure.engine.document_validation import DocumentValidator, in_no_language, nothing_known
+from perdure.kernel.dialect import Dialect
+from perdure.kernel.errors import InvalidDocument
+from perdure.kernel.lookups import Lookup, LookupAnswers
+from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.validation import AppliedDocument
+
+UNKNOWN_LANGUAGE = "DOC-LANGUAGE"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedDocument:
+    origin: str
+    text: bytes
+    problems: list[Problem]
+    program: Any | None = None
+    pinned: bytes = b""
+    language: Dialect | None = None
+
+    @property
+    def errors(self) -> int:
+        return sum(problem.severity is Severity.ERROR for problem in self.problems)
+
+    @property
+    def is_foreign(self) -> bool:
+        """It can be read, and is a document of something else."""
+        return any(problem.code == UNKNOWN_LANGUAGE for problem in self.problems)
+
+    def lines(self) -> list[str]:
+        return [problem.describe(self.origin) for problem in self.problems]
+
+    def plain(self) -> list[dict[str, Any]]:
+        """Every problem as JSON data, with the file it stands in."""
+        return [{"file": self.origin, **msgspec.to_builtins(problem)} for problem in self.problems]
+
+
+class ProblemsFound(InvalidDocument):
+    """A document that was to be run has problems; they have been listed already."""
+
+    def __init__(self, document: CheckedDocument) -> None:
+        count = f"{document.errors} problem" + ("s" if document.errors > 1 else "")
+        super().__init__(f"{document.origin} has {count}; nothing was started", problems=document.plain())
+
+
+class NotApplied(InvalidDocument):
+    """Resources that were to be applied have problems; they have been listed already."""
+
+    hint = "Correct them; `perdure check FILE…` lists the problems of files together and stores nothing."
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        errors = sum(finding.problem.severity is Severity.ERROR for finding in findings)
+        count = f"{errors} problem" + ("s" if errors > 1 else "")
+        super().__init__(f"{count}; nothing was applied", problems=[finding.plain() for finding in findings])
+
+
+class NothingToRun(InvalidDocument):
+    """The file is in order, but what it holds is referred to by others and is not a workflow itself."""
+
+    hint = "Name a file with a workflow in it; what it refers to is given with --apply."
+
+
+def validator_for(languages: Mapping[str, Dialect], store: Callable[[], Client | None]) -> DocumentValidator:
+    """Validates against the store's catalog; the store is opened only if a document asks for something."""
+
+    async def fetch(lookups: Sequence[Lookup]) -> LookupAnswers:
+        client = store()
+        return await (nothing_known(lookups) if client is None else client.known(lookups))
+
+    return DocumentValidator(languages, fetch)
+
+
+async def validate(
+    origin: str, text: bytes, validator: DocumentValidator, applied: Sequence[AppliedDocument] = (), *, chosen: str = ""
+) -> CheckedDocument:
+    language = validator.language_of(text)
+    if language is None:
+        return CheckedDocument(origin, text, _in_no_language(text, validator))
+    validated = await validator.validate(language, text, applied, chosen=chosen)
+    return CheckedDocument(origin, text, validated.problems, validated.program, validated.pinned, language)
+
+
+def _in_no_language(text: bytes, validator: DocumentValidator) -> list[Problem]:
+    """Why nobody knows the document: it cannot be read at all, or is empty, or is something else."""
+    from perdure.documents import UnreadableText, read_documents
+
+    try:
+        documents = read_documents(text)
+    except UnreadableText as unreadable:
+        return list(unreadable.problems)
+    message = in_no_language(validator.languages) if documents else "the document is empty"
+    return [Problem(UNKNOWN_LANGUAGE, message, line=1, column=1)]

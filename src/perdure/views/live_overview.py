@@ -1,0 +1,108 @@
+"""All runs of a store at a glance: how many in which status, how fast they come and go, their owners, their waits.
+
+Counts come from the database's own figures. Reasons are read for the runs that are listed, and no others.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Any, Protocol
+
+from perdure.engine import run_views
+from perdure.engine.client import Client
+from perdure.kernel.errors import NewerRecord
+from perdure.kernel.outcomes import OPEN_STATUSES, Status
+from perdure.kernel.values import SECOND, Instant
+from perdure.stores.admin import StoreStatistics
+from perdure.views.run_list import Ownership, RunFilter, RunRow, short_ids, with_pending_messages
+from perdure.views.run_overview import brief_reason_of
+from perdure.views.run_status import status_of_execution
+from perdure.views.times import iso
+
+MOST_LISTED = 50
+RECENTLY_FAILED = 5
+
+
+class StatisticsSource(Protocol):
+    @property
+    def address(self) -> str: ...
+
+    def statistics(self) -> StoreStatistics: ...
+
+
+class LiveOverview:
+    """Each look remembers the counts, from which the next one computes rates."""
+
+    def __init__(self, client: Client, admin: StatisticsSource) -> None:
+        self._client = client
+        self._admin = admin
+        self._before: tuple[Instant, int, int] | None = None  # when, runs in all, runs ended
+
+    async def read(self, limit: int = MOST_LISTED) -> dict[str, Any]:
+        statistics = await asyncio.to_thread(self._admin.statistics)
+        now = self._client.clock.now()
+        runs = statistics.runs
+        rows = await self._client.search(RunFilter(statuses=OPEN_STATUSES, roots_only=True, limit=limit))
+        failed = await self._client.search(
+            RunFilter(statuses=[Status.FAILED, Status.TIMED_OUT], roots_only=True, limit=RECENTLY_FAILED)
+        )
+        owners = await Ownership.of(self._client, rows)
+        shown, _ = await with_pending_messages(self._client, rows, owners)
+        ids = await short_ids(self._client, [*shown, *failed])
+        waiting: Counter[str] = Counter()
+        tasks: Counter[str] = Counter()
+        listed = [await self._run(row, owners, ids[row.id], now, waiting, tasks) for row in [*shown, *failed]]
+        return {
+            "at": iso(now),
+            "store": self._admin.address,
+            "runs": {**runs.by_status, "open": runs.open, "stuck": runs.stuck, "unowned": runs.unowned},
+            "rates": self._rates(now, runs.total, runs.ended),
+            "waiting": dict(waiting.most_common()),
+            "tasks": dict(tasks.most_common()),
+            "owners": [
+                {"name": owner.name, "live": owner.is_live, "partitions": len(owner.partitions)}
+                for owner in statistics.owners
+            ],
+            "list": listed,
+            "unlisted": max(0, runs.open - len(rows)),
+        }
+
+    def _rates(self, now: Instant, total: int, ended: int) -> dict[str, float] | None:
+        """Per second since the last look; None at the first. What was removed meanwhile is not seen."""
+        before, self._before = self._before, (now, total, ended)
+        if before is None or now <= before[0]:
+            return None
+        seconds = (now - before[0]) / SECOND
+        return {
+            "started": max(0.0, (total - before[1]) / seconds),
+            "ended": max(0.0, (ended - before[2]) / seconds),
+        }
+
+    async def _run(
+        self,
+        row: RunRow,
+        owners: Ownership,
+        short: str,
+        now: Instant,
+        waiting: "Counter[str]",
+        tasks: "Counter[str]",
+    ) -> dict[str, Any]:
+        why = ""
+        try:
+            execution = await run_views.load(self._client.store, self._client.languages, row)
+            stand = await status_of_execution(self._client, row, execution)
+            why = await brief_reason_of(self._client, stand, execution)
+            if not row.status.is_final:
+                waiting.update({wait.reason.value for wait in stand.awaited})
+                tasks.update(stand.tasks_open)
+        except NewerRecord as error:
+            why = str(error)
+        return {
+            "id": row.id,
+            "short_id": short,
+            "name": row.name,
+            "language": row.language,
+            "status": row.status,
+            "live": owners.is_live(row),
+            "age_seconds": max(0.0, (now - row.created_at) / SECOND),
+            "why": f"stuck: {row.stuck}" if row.stuck else why,
+        }

@@ -1,0 +1,139 @@
+"""A run on the graph of its document: statuses of nodes, edges taken, and the same as JSON (`GET …/{id}/graph`)."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.engine import run_views
+from perdure.engine.client import Client
+from perdure.kernel.errors import PerdureError
+from perdure.kernel.graph import Graph
+from perdure.kernel.run_trace import Trace, Visit, VisitStatus
+from perdure.kernel.secret_masking import Mask
+from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.stores.protocol import RunRow
+from perdure.views.drawing.boxes import NodeStatus
+from perdure.views.drawing.markup import graph_json
+from perdure.views.times import iso, span
+
+
+class NoPicture(PerdureError):
+    """The document's language cannot be drawn."""
+
+    code = "NO-PICTURE"
+    hint = "Flows, Stories and Playbooks can be drawn."
+
+
+@dataclass(frozen=True, slots=True)
+class TracedRun:
+    """A run with its graph and what it made of it; `now` is when it was looked at, or when it ended."""
+
+    row: RunRow
+    graph: Graph
+    trace: Trace
+    started_at: Instant
+    now: Instant
+    is_over: bool
+    mask: Mask
+
+
+async def trace_run(client: Client, run: RunId, at: int | None = None) -> TracedRun:
+    """The run as it is now, or as it was after event number `at` of its history."""
+    row = await client.find(run)
+    with run_views.naming(run):
+        dialect = run_views.dialect_of(client.languages, row.language)
+        if not dialect.draws_graphs:
+            raise NoPicture(f"a run in {row.language!r} cannot be drawn")
+        program = await run_views.program_of(client.store, dialect, row)
+        turns = await run_views.turns(client.store, dialect, run)
+    if at is not None:
+        turns = run_views.cut(turns, await run_views.recorded_at(client.store, dialect, run, at))
+    mask = await run_views.mask_of_run(client.store, client.languages, row)
+    is_over = row.status.is_final and at is None
+    last = turns[-1][0]
+    now = last if is_over or at is not None else max(last, client.clock.now())
+    trace = dialect.trace(program, turns)
+    return TracedRun(row, dialect.graph(program), trace, turns[0][0], now, is_over, mask)
+
+
+def visits_by_node(trace: Trace) -> dict[str, list[Visit]]:
+    visits: dict[str, list[Visit]] = defaultdict(list)
+    for visit in trace.visits:
+        visits[visit.node].append(visit)
+    return visits
+
+
+def status_of(visits: list[Visit]) -> VisitStatus:
+    """An open visit decides, else the last one."""
+    statuses = [visit.status for visit in visits]
+    for status in (VisitStatus.RUNNING, VisitStatus.WAITING):
+        if status in statuses:
+            return status
+    return statuses[-1]
+
+
+def node_statuses(run: TracedRun) -> dict[str, NodeStatus]:
+    """The status of every node that the run has reached; frames that only hold others have the sum of those."""
+    statuses: dict[str, NodeStatus] = {}
+    for id, visits in visits_by_node(run.trace).items():
+        statuses[id] = NodeStatus(str(status_of(visits)), _line(visits, run.now))
+    inner: dict[str, list[str]] = defaultdict(list)
+    parents = {node.id: node.parent for node in run.graph.nodes}
+    for node in reversed(run.graph.nodes):
+        if node.id not in statuses and (words := inner[node.id]):
+            word = next((word for word in ("running", "waiting", "failed", "done") if word in words), words[-1])
+            statuses[node.id] = NodeStatus(word, word)
+        elif node.id not in statuses and node.id in run.trace.passed:
+            statuses[node.id] = NodeStatus("done", "")
+        if node.id in statuses:
+            inner[parents[node.id]].append(statuses[node.id].word)
+    return statuses
+
+
+def _line(visits: list[Visit], now: Instant) -> str:
+    """`done · 1.2 s · 3 attempts`, `failed · 2 of 5 runs · 12 s`."""
+    status = status_of(visits)
+    parts = [str(status)]
+    if len(visits) > 1:
+        failed = sum(visit.status is VisitStatus.FAILED for visit in visits)
+        parts.append(f"{len(visits)} runs" + (f", {failed} failed" if failed else ""))
+    if status is not VisitStatus.SKIPPED:
+        first = min(visit.started_at for visit in visits)
+        parts.append(short_span(max(visit.ended_at or now for visit in visits) - first))
+    if (attempts := sum(visit.attempts for visit in visits)) > len(visits):
+        parts.append(f"{attempts} attempts")
+    return " · ".join(parts)
+
+
+def short_span(length: Instant) -> str:
+    """As `span`; below a second in milliseconds."""
+    return f"{max(0, length) // 1_000} ms" if length < SECOND else span(length)
+
+
+def taken_edges(run: TracedRun) -> set[int]:
+    taken = run.trace.taken
+    return {
+        at
+        for at, edge in enumerate(run.graph.edges)
+        if (edge.source, edge.target, None, edge.is_exceptional) in taken
+        or (edge.source, edge.target, edge.label, edge.is_exceptional) in taken
+    }
+
+
+def run_graph_json(run: TracedRun) -> dict[str, Any]:
+    """The graph as of a document; nodes with status, runs and times, edges with `taken`."""
+    facts, statuses = graph_json(run.graph), node_statuses(run)
+    visits, taken = visits_by_node(run.trace), taken_edges(run)
+    for node in facts["nodes"]:
+        own = visits.get(node["id"], [])
+        passed = run.trace.passed.get(node["id"])
+        is_open = any(visit.ended_at is None for visit in own)
+        node["status"] = statuses[node["id"]].word if node["id"] in statuses else None
+        node["runs"] = len(own)
+        node["attempts"] = sum(visit.attempts for visit in own)
+        node["started_at"] = iso(min((visit.started_at for visit in own), default=passed))
+        node["ended_at"] = None if is_open else iso(max((visit.ended_at or 0 for visit in own), default=None))
+    for at, edge in enumerate(facts["edges"]):
+        edge["taken"] = at in taken
+    masked: dict[str, Any] = run.mask.data({"run": run.row.id, **facts})
+    return masked

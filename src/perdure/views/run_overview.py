@@ -1,0 +1,239 @@
+"""A run at a glance: why it does not go on and what would move it, its steps, its last failure and where that happened.
+
+`show` prints it, and so can any other client. The reason is one sentence; commands are complete but for options.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perdure.engine import run_views
+from perdure.engine.client import Client
+from perdure.engine.dry_run import Pending
+from perdure.kernel import jsontext
+from perdure.kernel.errors import NewerRecord
+from perdure.kernel.execution import Execution
+from perdure.kernel.inputs import CONTROL_WAIT_RANK
+from perdure.kernel.outcomes import Failed, Outcome
+from perdure.kernel.step_overview import StepFailure, StepOverview, StepStatus, flattened
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import RunRow
+from perdure.views.progress_events import outcome_text
+from perdure.views.run_status import RunStatus, Wait, WaitReason, status_of_execution
+from perdure.views.times import local, span
+
+_COMMAND = "with: perdure "  # how languages end the phrase for something that a command can bring
+_FIRST = (WaitReason.PROVIDER, WaitReason.RESOURCE, WaitReason.SETTLEMENT, WaitReason.SIGNAL, WaitReason.PERMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a run does not go on by itself, or what it is doing."""
+
+    sentence: str
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FailurePlace:
+    """The failure that matters most now: the cause, not what followed from it."""
+
+    path: tuple[str, ...]
+    step: StepOverview
+    failure: StepFailure
+    line: int | None  # of the step in the document
+    next_try: Instant | None
+    outcome: str  # how the run ended because of it, if that says something else
+
+    @property
+    def where(self) -> str:
+        """`step 'charge', task 'pay', item 3, attempt 2`."""
+        parts = [f"step {' › '.join(self.path)!r}" if self.path else ""]
+        if self.failure.label and self.failure.label != self.path[-1]:
+            parts.append(f"task {self.failure.label!r}")
+        if self.failure.item >= 0:
+            parts.append(f"item {self.failure.item}")
+        if self.failure.attempt:
+            parts.append(f"attempt {self.failure.attempt}")
+        return ", ".join(filter(None, parts))
+
+
+async def steps_of(client: Client, execution: Execution, at: int | None = None) -> list[StepOverview]:
+    """The steps of a run, as they are now or were after event number `at`."""
+    turns = await run_views.turns(client.store, execution.dialect, execution.id)
+    if at is not None:
+        seq = await run_views.recorded_at(client.store, execution.dialect, execution.id, at)
+        turns = run_views.cut(turns, seq)
+    return execution.dialect.steps(execution, turns)
+
+
+def explain(
+    stand: RunStatus,
+    execution: Execution,
+    steps: Sequence[StepOverview],
+    pending: Sequence[Pending],
+    now: Instant,
+    *,
+    is_served: bool,
+) -> Explanation | None:
+    """None for a run that has ended."""
+    run = stand.row.id
+    if stand.status.is_final:
+        return None
+    if stand.row.stuck:
+        return Explanation(
+            f"It is stuck: a decision about it raises an error ({stand.row.stuck}).", (f"perdure resume {run}",)
+        )
+    pause = execution.state.pause
+    if pause is not None:
+        by = f" by {pause.by}" if pause.by else ""
+        why = f" ({pause.reason})" if pause.reason else ""
+        return Explanation(f"It was paused{by} at {local(pause.at)}{why}.", (f"perdure unpause {run}",))
+    nobody, resume = "", tuple[str, ...]()
+    if stand.is_owned:
+        pass
+    elif is_served:
+        nobody, resume = "; no process runs it now, a server will", ()
+    else:
+        nobody, resume = "; no process runs it now", (f"perdure resume {run}",)
+    if pending and not stand.is_owned:
+        return Explanation(f"It has something to decide: {pending[-1].text}{nobody}.", resume)
+    text, command = _cause(stand, execution, steps, now)
+    return Explanation(f"{text}{nobody}.", ((command,) if command else ()) + resume)
+
+
+def _cause(stand: RunStatus, execution: Execution, steps: Sequence[StepOverview], now: Instant) -> tuple[str, str]:
+    """In order of what needs a person most; work in hand comes before what merely takes its time."""
+    awaited = sorted(
+        stand.awaited, key=lambda wait: _FIRST.index(wait.reason) if wait.reason in _FIRST else len(_FIRST)
+    )
+    first = awaited[0] if awaited else None
+    if first is not None and first.reason in _FIRST:
+        return _phrase(first, execution, len(awaited), now)
+    open_steps = [(path, step) for path, step in flattened(list(steps)) if step.state.is_open and not step.steps]
+    at_work = [(path, step) for path, step in open_steps if step.state is StepStatus.AT_WORK and not step.child]
+    if stand.tasks_open and (first is None or first.reason is not WaitReason.WORKER):
+        return _work(stand, at_work, now), ""
+    retries = [(path, step) for path, step in open_steps if step.due is not None]
+    if first is not None and first.reason is WaitReason.TIMER and retries:
+        path, step = min(retries, key=lambda found: found[1].due or 0)
+        what = "the next try of" if step.state is StepStatus.RETRIES else "the time set in"
+        return f"It waits for {what} step {' › '.join(path)!r}, due in {span((step.due or now) - now)}", ""
+    if first is not None:
+        return _phrase(first, execution, len(awaited), now)
+    if stand.is_moving or execution.state.sliced:
+        return "It is making internal moves and needs nothing from outside", ""
+    return "It waits for something from outside", ""
+
+
+def _phrase(wait: Wait, execution: Execution, count: int, now: Instant) -> tuple[str, str]:
+    what, _, command = wait.text(now).partition(_COMMAND)
+    if command:
+        what = what.rpartition(";")[0]
+    limits = [timer.due for timer in execution.state.timers.values() if timer.rank >= CONTROL_WAIT_RANK]
+    most = f", at most {span(limits[0] - now)} more" if len(limits) == 1 and wait.reason is WaitReason.SIGNAL else ""
+    more = f" (and for {count - 1} more)" if count > 1 else ""
+    return f"It waits for {what}{most}{more}", f"perdure {command}" if command else ""
+
+
+def _work(stand: RunStatus, at_work: Sequence[tuple[tuple[str, ...], StepOverview]], now: Instant) -> str:
+    count = sum(stand.tasks_open.values())
+    if len(at_work) == 1 and at_work[0][1].began_at is not None:
+        path, step = at_work[0]
+        attempt = f", attempt {step.attempts}" if step.attempts > 1 and not step.items else ""
+        many = f" with {count} tasks" if count > 1 else ""
+        return f"It works: step {' › '.join(path)!r} is at work{many} for {span(now - (step.began_at or now))}{attempt}"
+    names = ", ".join(dict.fromkeys(" › ".join(path) for path, _ in at_work[:3])) or ", ".join(stand.tasks_open)
+    return f"It works: {count} task{'' if count == 1 else 's'} at work ({names})"
+
+
+async def failure_of(client: Client, execution: Execution, steps: Sequence[StepOverview]) -> FailurePlace | None:
+    """Of a failed run the step that made it fail; of an open one the latest failure that it has not got over."""
+    outcome = execution.state.outcome
+    if execution.state.status.is_final:
+        found = _blamed(steps) if isinstance(outcome, Failed) else None
+    else:
+        found = max(
+            ((path, step) for path, step in flattened(list(steps)) if step.state.is_open and step.failure is not None),
+            key=lambda item: (item[1].failure.at if item[1].failure is not None else 0, len(item[0])),
+            default=None,
+        )
+    if found is None or found[1].failure is None:
+        return None
+    path, step = found
+    failure = step.failure
+    assert failure is not None
+    said = "" if outcome is None else outcome_text(outcome)
+    is_more = said and failure.message not in said and said != failure.text
+    return FailurePlace(path, step, failure, await _line(client, execution, step), step.due, said if is_more else "")
+
+
+async def failure_of_run(client: Client, run: RunId) -> str | None:
+    """The cause of a failure and where it happened, in two lines at most; None where the run's end says it all."""
+    row = await client.find(run)
+    execution = await run_views.load(client.store, client.languages, row)
+    place = await failure_of(client, execution, await steps_of(client, execution))
+    if place is None:
+        return None
+    at = [f"at {frame}" for frame in place.failure.frames[-1:]]
+    document = spell_place(place, row.name)
+    return f"{place.where}: {place.failure.text}\n" + ", ".join([*at, *([f"in {document}"] if document else [])])
+
+
+def _blamed(
+    steps: Sequence[StepOverview], parents: tuple[str, ...] = ()
+) -> tuple[tuple[str, ...], StepOverview] | None:
+    """The first step that failed for good, and in it the innermost."""
+    failed = [step for step in steps if step.state is StepStatus.FAILED]
+    for step in sorted(failed, key=lambda step: step.ended_at or 0):
+        path = (*parents, step.name)
+        inner = _blamed(list(step.steps.values()), path)
+        if inner is not None:
+            return inner
+        if step.failure is not None:
+            return path, step
+    return None
+
+
+async def _line(client: Client, execution: Execution, step: StepOverview) -> int | None:
+    pinned = await client.store.program(execution.state.program) if step.place else None
+    return None if pinned is None else execution.dialect.line_of(pinned[1], step.place)
+
+
+def spell_place(failure: FailurePlace, document: str) -> str:
+    """`pay, line 14` or `pay, spec.steps[2]`."""
+    if failure.line is not None:
+        return f"{document}, line {failure.line}"
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in failure.step.place)
+    return f"{document}, {path.removeprefix('.')}" if path else ""
+
+
+async def brief_reason(client: Client, row: RunRow) -> str:
+    """For a list: why the run failed, or what it waits for; empty where neither can be told here."""
+    try:
+        execution = await run_views.load(client.store, client.languages, row)
+    except NewerRecord as error:
+        return str(error)
+    return await brief_reason_of(client, await status_of_execution(client, row, execution), execution)
+
+
+async def brief_reason_of(client: Client, stand: RunStatus, execution: Execution) -> str:
+    mask = await run_views.mask_of(client.store, execution)
+    outcome = execution.state.outcome
+    if outcome is not None:
+        return mask.text(execution.dialect.cause(execution) or _root_cause(outcome))
+    if stand.row.stuck or execution.state.pause is not None:
+        return ""
+    text, _ = _cause(stand, execution, (), client.clock.now())
+    return mask.text(text.removeprefix("It "))
+
+
+def _root_cause(outcome: Outcome) -> str:
+    """The first cause of a failure, which its last symptom may hide."""
+    if not isinstance(outcome, Failed) or outcome.previous is None:
+        return (isinstance(outcome, Failed) and outcome.message) or outcome_text(outcome)
+    cause = jsontext.decode(outcome.previous)
+    while isinstance(cause, dict) and isinstance(cause.get("previous"), dict):
+        cause = cause["previous"]
+    if not isinstance(cause, dict) or not cause.get("message"):
+        return outcome_text(outcome)
+    return str(cause["message"])

@@ -1,0 +1,112 @@
+"""A schedule as JSON: what `perdure schedule` answers."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, Protocol
+
+from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.values import SECOND, Instant
+from perdure.views.times import iso
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TimesOfSchedule(Protocol):
+    @property
+    def zone(self) -> tzinfo: ...
+    @property
+    def jitter(self) -> Instant: ...
+    @property
+    def overlap(self) -> str: ...
+    @property
+    def deadline(self) -> Instant: ...
+    @property
+    def catch_up(self) -> Instant: ...
+
+
+class WrittenSchedule(Protocol):
+    """A schedule as it is written in the catalog."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def cron(self) -> str: ...
+    @property
+    def timetable(self) -> TimesOfSchedule: ...
+    @property
+    def is_enabled(self) -> bool: ...
+    @property
+    def starts(self) -> str: ...
+
+
+class RecordedSchedule(Protocol):
+    """What is recorded about it; instants are texts."""
+
+    @property
+    def last_fired(self) -> str: ...
+    @property
+    def result(self) -> str: ...
+    @property
+    def run(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def paused_at(self) -> str: ...
+    @property
+    def paused_by(self) -> str: ...
+    @property
+    def pause_reason(self) -> str: ...
+
+
+class ScheduleStanding(Protocol):
+    @property
+    def entry(self) -> ResourceKey: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def schedule(self) -> WrittenSchedule: ...
+    @property
+    def state(self) -> RecordedSchedule: ...
+    @property
+    def next(self) -> Sequence[tuple[Instant, Instant]]: ...
+    @property
+    def waiting(self) -> int: ...
+
+
+def schedule_json(view: ScheduleStanding) -> dict[str, Any]:
+    written, state = view.schedule, view.state
+    times = written.timetable
+    return {
+        "name": view.name,
+        "impulse": view.entry.name,
+        "schedule": written.name,
+        "namespace": view.entry.namespace,
+        "starts": written.starts,
+        "cron": written.cron,
+        "timezone": str(times.zone),
+        "overlap": times.overlap,
+        "jitter_seconds": times.jitter / SECOND,
+        "catch_up_seconds": times.catch_up / SECOND,
+        "enabled": written.is_enabled,
+        "paused": {"at": state.paused_at, "by": state.paused_by, "reason": state.pause_reason}
+        if state.paused_at
+        else None,
+        "last": {"at": state.last_fired, "result": state.result, "run": state.run, "message": state.message}
+        if state.last_fired
+        else None,
+        "waiting": view.waiting,
+        "next": [] if state.paused_at or not written.is_enabled else firings_json(view),
+    }
+
+
+def firings_json(view: ScheduleStanding) -> list[dict[str, Any]]:
+    """The next times, as if the schedule were neither paused nor disabled."""
+    return [
+        {"at": iso(at), "local": in_zone(at, view.schedule.timetable.zone), "starts_at": iso(starts_at)}
+        for at, starts_at in view.next
+    ]
+
+
+def in_zone(instant: Instant, zone: tzinfo) -> str:
+    """A time as a clock in the zone shows it, with the difference to UTC."""
+    return (_EPOCH + timedelta(microseconds=instant)).astimezone(zone).isoformat(timespec="minutes")

@@ -1,0 +1,37 @@
+"""How a failed attempt is classified (STY-123, STY-124, STY-258)."""
+
+from typing import Any
+
+import pytest
+
+from perdure.dialects.story.values.engram_contract import classify_failure
+from perdure.kernel import jsontext
+from perdure.kernel.outcomes import Failed
+from perdure.services.story.engrams.failure import EngramError
+
+
+def judged(**said: Any) -> tuple[int, str, bool | None]:
+    raised = EngramError("it went wrong", **said)
+    details = None if raised.details is None else jsontext.encode(raised.details)
+    found = classify_failure(Failed(raised.code, raised.message, raised.retryable, details), expired=False)
+    return found.exit_code, found.exit_class, found.error.retryable
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, (1, "terminal", False)),
+        ({"exit_code": 143}, (143, "retry", True)),
+        ({"exit_code": 429}, (429, "rateLimited", True)),
+        ({"exit_code": 137, "exit_class": "terminal"}, (137, "terminal", False)),
+        ({"exit_code": 2, "retryable": True}, (2, "retry", True)),  # the Engram's word wins over the code's class
+        ({"exit_code": 137, "retryable": False}, (137, "terminal", False)),
+        ({"exit_code": 0}, (0, "terminal", False)),  # who raises has not succeeded
+        ({"exit_class": "success"}, (1, "success", False)),  # given values win, and nothing is tried again
+    ],
+)
+def test_the_class_is_what_the_engram_says_or_what_its_code_means(
+    said: dict[str, Any], expected: tuple[int, str, bool | None]
+) -> None:
+    """STY-123 STY-124 STY-258."""
+    assert judged(**said) == expected

@@ -1,0 +1,239 @@
+"""Tokens, roles and who one is (SRV-020, SRV-021, SRV-022, SRV-023, SRV-026, SRV-076)."""
+
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from tests.cli.commandline import CommandLine
+from tests.server.serving import RETURNS, WAITS, Api, Server
+
+
+def test_the_first_start_makes_an_admin_token_that_only_its_user_can_read(server: Server) -> None:
+    """SRV-021: not printed where nobody looks, and the store has no token in clear."""
+    folder = server.commands.folder / "perdure.db-server"
+    file = folder / "admin-token"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    token = file.read_text().strip()
+    assert not any(token in line for line in server.process.heard)
+    assert server.admin("GET", "/api/v1/whoami").json == {
+        "name": "admin",
+        "role": "admin",
+        "namespaces": None,
+        "pools": [],
+        "expires_at": None,
+        "via": "token",
+    }
+    for part in server.commands.folder.glob("perdure.db*"):
+        if part.is_file():
+            assert token.encode() not in part.read_bytes()
+
+
+def test_a_second_start_makes_no_second_token(tmp_path: Path) -> None:
+    first = Server.start(tmp_path)
+    token = first.admin.token
+    first.stop()
+    second = Server.start(tmp_path)
+    assert second.admin.token == token
+    assert second.admin("GET", "/api/v1/whoami").status == 200
+    second.stop()
+
+
+READS = ["/api/v1/runs", "/api/v1/providers", "/api/v1/servers", "/api/v1/resources", "/version", "/openapi.json"]
+
+
+def test_roles_allow_what_they_say(server: Server) -> None:
+    """SRV-022: viewer reads, operator starts and steers, author sends documents, admin makes tokens, worker nothing."""
+    run = server.admin.start(WAITS)
+    roles = ("viewer", "operator", "author", "admin", "worker")
+    callers = {role: server.admin if role == "admin" else server.role(role) for role in roles}
+    allowed = {
+        role: {
+            "read": caller("GET", f"/api/v1/runs/{run}").status,
+            "signal": caller("POST", f"/api/v1/runs/{run}/signals/other", {"value": 1}).status,
+            "document": caller("POST", "/api/v1/runs", {"document": RETURNS}).status,
+            "check": caller("POST", "/api/v1/check", {"document": RETURNS}).status,
+            "tokens": caller("GET", "/api/v1/tokens").status,
+            "audit": caller("GET", "/api/v1/audit").status,
+        }
+        for role, caller in callers.items()
+    }
+    assert allowed["viewer"] == {"read": 200, **dict.fromkeys(["signal", "document", "check", "tokens", "audit"], 403)}
+    assert [allowed["operator"][verb] for verb in ("read", "signal", "document", "check")] == [200, 200, 403, 403]
+    assert [allowed["author"][verb] for verb in ("read", "signal", "document", "check", "tokens")] == [
+        *(200, 200, 202, 200, 403)
+    ]
+    assert set(allowed["admin"].values()) == {200, 202}
+    assert set(allowed["worker"].values()) == {403}
+    for path in READS:
+        assert callers["viewer"]("GET", path).status == 200
+        assert callers["worker"]("GET", path).status == 403
+    assert callers["viewer"]("GET", f"/api/v1/audit?run={run}").status == 200
+
+
+def test_a_revoked_token_is_refused_at_once(server: Server) -> None:
+    """SRV-022."""
+    made = server.admin("POST", "/api/v1/tokens", {"name": "leaving", "role": "viewer"}).json
+    caller = Api(server.url, made["token"])
+    assert caller("GET", "/api/v1/whoami").status == 200
+    assert server.admin("DELETE", "/api/v1/tokens/leaving").json["revoked_at"]
+    assert caller("GET", "/api/v1/whoami").problem == (401, "NOT-AUTHENTICATED")
+    again = server.admin("POST", "/api/v1/tokens", {"name": "leaving", "role": "viewer"})
+    assert again.problem == (409, "CONFLICT")
+    assert server.admin("DELETE", "/api/v1/tokens/nobody").problem == (404, "TOKEN-NOT-FOUND")
+
+
+def test_tokens_that_the_command_line_makes_and_revokes_count_within_a_second(server: Server) -> None:
+    """SRV-021, SRV-022: on the store, for servers that run; an expiry ends a token too."""
+    perdure = server.commands
+    made = perdure("token", "create", "--name", "cli", "--role", "operator", "--json").json
+    assert set(made) == {"name", "role", "namespaces", "pools", "expires_at", "token"}
+    caller = Api(server.url, made["token"])
+    assert caller("GET", "/api/v1/whoami").json["role"] == "operator"
+    assert made["token"] not in perdure("token", "list").out
+    perdure("token", "revoke", "cli")
+    deadline = time.monotonic() + 5
+    while caller("GET", "/api/v1/whoami").status == 200 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert caller("GET", "/api/v1/whoami").status in (401, 429)
+    brief = perdure("token", "create", "--name", "brief", "--role", "viewer", "--expires", "1s", "--json").json
+    assert brief["expires_at"]
+    time.sleep(1.1)
+    assert Api(server.url, brief["token"])("GET", "/api/v1/whoami").status in (401, 429)
+
+
+def test_the_token_of_an_answer_is_told_once(server: Server) -> None:
+    """SRV-012: `POST /tokens` again under its key is 409."""
+    body = {"name": "once", "role": "viewer"}
+    assert server.admin("POST", "/api/v1/tokens", body, Idempotency_Key="k1").status == 201
+    assert server.admin("POST", "/api/v1/tokens", body, Idempotency_Key="k1").problem == (409, "CONFLICT")
+
+
+def test_token_create_makes_the_store_and_bad_options_are_refused(tmp_path: Path) -> None:
+    """SRV-021: `token create --db` makes the store if there is none."""
+    perdure = CommandLine(tmp_path)
+    assert perdure("token", "create", "--name", "a", "--role", "admin").out.startswith("pdr_")
+    perdure("token", "create", "--name", "a", "--role", "admin", code=9)
+    perdure("token", "create", "--name", "a b", "--role", "admin", code=2)
+    perdure("token", "create", "--name", "w", "--role", "worker", code=2)
+    perdure("token", "revoke", "nobody", code=8)
+    assert [one["name"] for one in perdure("token", "list", "--json").json] == ["a"]
+    server = Server.start(tmp_path)
+    assert not (tmp_path / "perdure.db-server" / "admin-token").exists()
+    server.stop()
+
+
+def test_anonymous_requests_are_for_this_machine_only(tmp_path: Path) -> None:
+    """SRV-021, SRV-076: not beyond loopback, and not through a proxy on this machine."""
+    server = Server.start(tmp_path, "--anonymous", "operator")
+    nobody = server.nobody
+    assert nobody("GET", "/api/v1/whoami").json["via"] == "anonymous"
+    assert nobody("POST", "/api/v1/runs", {"document": RETURNS}).problem == (403, "ACCESS-DENIED")
+    for header in ("Forwarded", "X_Forwarded_For", "X_Forwarded_Proto", "X_Real_IP", "Via"):
+        passed_on: dict[str, Any] = {header: "203.0.113.9"}
+        assert nobody("GET", "/api/v1/whoami", **passed_on).problem == (401, "NOT-AUTHENTICATED")
+    assert any("need no token" in line for line in server.process.heard)
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--listen", "0.0.0.0:0", "--anonymous", "viewer"), "loopback"),
+        (("--listen", "0.0.0.0:0"), "without TLS"),
+        (("--listen", "nonsense"), "not an address"),
+        (("--tls", "missing.pem,missing.key"), "missing"),
+    ],
+)
+def test_a_server_does_not_listen_where_it_must_not(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+    """SRV-028, SRV-021."""
+    listen = () if "--listen" in words else ("--listen", "127.0.0.1:0")
+    done = CommandLine(tmp_path)("serve", *listen, *words, code=None)
+    assert done.code in (1, 2) and told in done.err
+
+
+def shell_playbook(kind: str = "shell") -> str:
+    return (
+        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p, path: p}\n"
+        f"workflow:\n- step: start\n  tool: {{kind: {kind}, cmds: ['echo pwned > pwned']}}\n"
+    )
+
+
+TEMPLATE = {
+    "apiVersion": "catalog.bubustack.io/v1alpha1",
+    "kind": "EngramTemplate",
+    "metadata": {"name": "evil", "annotations": {"perdure/command": '["touch", "pwned"]'}},
+    "spec": {"version": "1.0.0", "image": "x", "supportedModes": ["job"]},
+}
+
+
+def test_documents_through_the_api_may_not_bring_code(server: Server) -> None:
+    """SRV-023: 403, code POLICY, with the place, for every role; also in what is applied and checked."""
+    for caller in (server.admin, server.role("author")):
+        started = caller("POST", "/api/v1/runs", {"document": shell_playbook()})
+        assert started.problem == (403, "POLICY"), started.text
+        assert started.json["problems"][0]["line"]
+        applied = caller("POST", "/api/v1/resources:apply", {"documents": [TEMPLATE]})
+        assert applied.problem == (403, "POLICY"), applied.text
+        checked = caller("POST", "/api/v1/check", {"document": shell_playbook()}).json
+        assert not checked["valid"] and checked["problems"][0]["code"] == "POLICY"
+    assert not (server.commands.folder / "pwned").exists()
+
+
+def test_a_policy_can_allow_code(tmp_path: Path) -> None:
+    """SRV-023."""
+    (tmp_path / "settings.toml").write_text('[policy]\ncode = "allow"\n')
+    server = Server.start(tmp_path, "--config", "settings.toml")
+    checked = server.admin("POST", "/api/v1/check", {"document": shell_playbook()}).json
+    assert [problem for problem in checked["problems"] if problem["code"] == "POLICY"] == []
+    server.stop()
+
+
+def test_changes_and_refusals_are_in_the_audit_log_and_a_change_of_it_is_found(tmp_path: Path) -> None:
+    """SRV-026, SRV-027: names and ids, no bodies and no tokens."""
+    server = Server.start(tmp_path)
+    run = server.admin.start(WAITS, input={"secret": "planted-17"})
+    server.admin("POST", f"/api/v1/runs/{run}/cancel", {"reason": "planted-17"})
+    time.sleep(1.5)  # until a first seal
+    assert server.role("viewer")("POST", f"/api/v1/runs/{run}/cancel").status == 403
+    assert server.nobody("GET", "/api/v1/runs").status == 401
+    rows = server.admin("GET", f"/api/v1/audit?run={run}").json["items"]
+    assert [row["verb"] for row in rows] == ["cancel_run", "start_run"]
+    assert all("from" not in row for row in rows)
+    token = server.admin.token
+    assert token is not None
+    server.stop()
+    perdure = server.commands
+    listed = perdure("audit", "list", "--json")
+    outcomes = {(row["verb"], row["outcome"]) for row in listed.json}
+    assert {("start_run", "ok"), ("cancel_run", "ACCESS-DENIED"), ("list_runs", "NOT-AUTHENTICATED")} <= outcomes
+    assert "planted-17" not in listed.out and token not in listed.out
+    head = perdure("audit", "head").out.strip()
+    assert perdure("audit", "verify", "--head", head, "--json").json["problems"] == []
+    for change in (
+        "UPDATE audit SET body = CAST(replace(CAST(body AS TEXT), 'verb', 'Verb') AS BLOB)",
+        "DELETE FROM audit WHERE id = (SELECT min(id) FROM audit)",
+        "UPDATE audit SET seal = (SELECT max(number) FROM audit_seals) WHERE id = (SELECT min(id) FROM audit)",
+        "DELETE FROM audit_seals WHERE number = 1",
+    ):
+        changed = tmp_path / "changed"
+        changed.mkdir(exist_ok=True)
+        perdure("backup", str(changed / "perdure.db"), code=0)
+        connection = apsw.Connection(str(changed / "perdure.db"))
+        connection.execute(change)
+        connection.close()
+        done = CommandLine(changed)("audit", "verify", code=7)
+        assert done.err
+        for file in changed.iterdir():
+            file.unlink()
+    perdure("backup", str(tmp_path / "cut.db"))
+    connection = apsw.Connection(str(tmp_path / "cut.db"))
+    last = "(SELECT max(number) FROM audit_seals)"
+    connection.execute(f"DELETE FROM audit WHERE seal = {last}; DELETE FROM audit_seals WHERE number = {last}")
+    connection.close()
+    perdure("audit", "verify", "--db", "sqlite:///cut.db")
+    perdure("audit", "verify", "--db", "sqlite:///cut.db", "--head", head, code=7)

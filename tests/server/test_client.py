@@ -1,0 +1,88 @@
+"""One suite over the embedded engine and over the client of a server (SRV-051)."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.kernel.errors import Conflict, InvalidDocument, RunNotFound
+from perdure.testing.drill import Drill
+from perdure.views.api_errors import NotAuthenticated
+from perdure.wiring import languages
+from tests.server.serving import RETURNS, WAITS, Server
+
+Opened = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+@pytest.fixture(params=["embedded", "server"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> "Opened":
+    """Opens an engine: one of this process, or one behind a server."""
+    if request.param == "embedded":
+        return lambda: perdure.Engine(f"sqlite:///{tmp_path}/runs.db", spoken={**languages(), "drill": Drill()})
+    server: Server = request.getfixturevalue("server")
+    return lambda: perdure.connect(server.url, server.admin.token)
+
+
+async def test_a_run_is_started_and_gives_its_value(opened: Opened) -> None:
+    async with opened() as engine:
+        handle = await engine.start(RETURNS, labels={"a": "b"})
+        assert await handle.result() == 17
+        assert (await handle.status()).value == "succeeded"
+        assert (await handle.show())["status"] == "succeeded"
+
+
+async def test_a_token_starts_one_run_and_other_content_is_a_conflict(opened: Opened) -> None:
+    async with opened() as engine:
+        first = await engine.start(RETURNS, 1, token="once")
+        again = await engine.start(RETURNS, 1, token="once")
+        assert first.id == again.id
+        with pytest.raises(Conflict, match="used before"):
+            await engine.start(RETURNS, 2, token="once")
+
+
+async def test_a_run_is_signalled_followed_and_told(opened: Opened) -> None:
+    async with opened() as engine:
+        handle = await engine.start(WAITS)
+        names = []
+        async for event in handle.events(raw=True):
+            names.append(event["event"])
+            if event["event"] == "RunStarted":
+                await handle.signal("go", {"n": 1})
+        assert await handle.result() == {"n": 1}
+        assert names == [event["event"] for event in await handle.history(raw=True)]
+        assert names[-1] == "RunEnded"
+
+
+async def test_a_cancelled_run_fails_its_result(opened: Opened) -> None:
+    async with opened() as engine:
+        handle = await engine.start(WAITS)
+        await handle.pause("lunch")
+        await handle.unpause()
+        await handle.cancel("enough")
+        with pytest.raises(perdure.RunFailed, match="enough"):
+            await handle.result()
+
+
+async def test_what_is_wrong_raises_the_same_errors(opened: Opened) -> None:
+    async with opened() as engine:
+        with pytest.raises(RunNotFound):
+            await engine.handle("nobody").show()
+        with pytest.raises(InvalidDocument):
+            await engine.start({"drill": 1, "steps": "none"})
+
+
+async def test_who_has_no_token_hears_so(server: Server) -> None:
+    async with perdure.connect(server.url) as stranger:
+        with pytest.raises(NotAuthenticated):
+            await stranger.start(RETURNS)
+
+
+def test_programs_without_an_event_loop_wait_for_each_answer(server: Server) -> None:
+    with perdure.connect_sync(server.url, server.admin.token) as engine:
+        run = engine.start(WAITS)
+        engine.signal(run, "go", 3)
+        assert engine.result(run) == 3
+        assert [event["seq"] for event in engine.events(run)] == [event["seq"] for event in engine.history(run)]

@@ -1,0 +1,187 @@
+"""What every request may rely on: JSON, refusals, limits, addresses (SRV-003, SRV-010, SRV-011, SRV-015, SRV-076)."""
+
+import json
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from perdure.server.routes import ROUTES
+from tests.server.serving import RETURNS, Api, Server
+
+
+def test_health_pages_need_no_token_and_everything_else_does(server: Server) -> None:
+    """SRV-003, SRV-020, SRV-070: without a token a path that does not exist is 401 too."""
+    for path in ("/livez", "/readyz", "/health", "/api/health"):
+        assert server.nobody("GET", path).status == 200
+    for path in ("/version", "/openapi.json", "/api/v1/runs", "/api/v1/nothing", "/nothing", "/"):
+        reply = server.nobody("GET", path)
+        assert reply.problem == (401, "NOT-AUTHENTICATED")
+        assert reply.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_a_wrong_token_is_refused_and_many_of_them_for_a_while(tmp_path: object, server: Server) -> None:
+    """SRV-015: a right token is not refused for its address."""
+    wrong = Api(server.url, "pdr_wrong")
+    problems = [wrong("GET", "/api/v1/whoami").problem for _ in range(22)]
+    assert problems[0] == (401, "NOT-AUTHENTICATED")
+    assert problems[-1] == (429, "TOO-MANY-REQUESTS")
+    assert int(wrong("GET", "/api/v1/whoami").headers["retry-after"]) >= 1
+    assert server.admin("GET", "/api/v1/whoami").status == 200
+
+
+def test_every_answer_names_the_version_and_is_not_kept(server: Server) -> None:
+    """SRV-081."""
+    for reply in (server.admin("GET", "/version"), server.nobody("GET", "/version"), server.nobody("GET", "/livez")):
+        assert reply.headers["perdure-version"]
+        assert reply.headers["cache-control"] == "no-store"
+        assert "access-control-allow-origin" not in reply.headers
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", "USAGE"),
+        (b"", "USAGE"),
+        (b"[]", "USAGE"),
+        (b'{"document": {}, "document": {}}', "USAGE"),
+        (b'{"document": NaN}', "USAGE"),
+        (b'{"input": "\\ud800", "name": "x"}', "USAGE"),
+        (b'{"name": "\xff"}', "USAGE"),
+        (b'{"name": "x", "input": ' + b"[" * 200 + b"]" * 200 + b"}", "USAGE"),
+        (b'{"name": "x", "unknown": 1}', "UNKNOWN-MEMBER"),
+        (b'{"name": 17}', "USAGE"),
+        (b'{"document": 17}', "USAGE"),
+    ],
+)
+def test_json_is_strict(server: Server, body: bytes, code: str) -> None:
+    """SRV-010, SRV-081: malformed JSON is 400, and so is a member that this server does not know."""
+    assert server.admin("POST", "/api/v1/runs", raw=body).problem == (400, code)
+
+
+def test_integers_keep_all_their_digits(server: Server) -> None:
+    """SRV-010."""
+    number = 9_007_199_254_740_993
+    document = {"drill": 1, "name": "big", "steps": [{"return": number}]}
+    reply = server.admin("POST", "/api/v1/runs", {"document": document}, Prefer="wait=10")
+    assert reply.status == 200
+    assert json.loads(reply.text)["value"] == number
+
+
+def test_refusals_have_the_status_of_their_kind(server: Server) -> None:
+    """SRV-011."""
+    admin = server.admin
+    run = admin.start(RETURNS)
+    admin.result(run)
+    assert admin("GET", "/api/v1/runs/nobody").problem == (404, "RUN-NOT-FOUND")
+    assert admin("GET", "/api/v1/nothing").problem == (404, "ROUTE-NOT-FOUND")
+    refused = admin("PUT", "/api/v1/runs")
+    assert refused.problem == (405, "METHOD-NOT-ALLOWED")
+    assert refused.headers["allow"] == "GET, HEAD, POST"
+    assert admin("GET", "/api/v1/runs", Accept="text/html").problem == (406, "NOT-ACCEPTABLE")
+    assert admin("POST", "/api/v1/runs", raw=b"{}", Content_Type="text/plain").problem == (415, "MEDIA-TYPE")
+    assert admin("POST", f"/api/v1/runs/{run}/cancel").problem == (409, "CONFLICT")
+    assert admin("POST", "/api/v1/runs", {"document": {"drill": 1, "steps": "none"}}).problem == (422, "DOC-INVALID")
+    assert admin("GET", "/api/v1/runs?colour=red").problem == (400, "UNKNOWN-MEMBER")
+    assert admin("GET", "/api/v1/runs?limit=1001").problem == (400, "USAGE")
+    assert admin("GET", "/api/v1/runs?limit=1&limit=2").problem == (400, "USAGE")
+    assert admin("GET", f"/api/v1/runs/{run}/picture?at=99").problem[0] == 404
+
+
+def test_problems_of_a_document_are_listed_with_their_places(server: Server) -> None:
+    """SRV-011: `problems[]`."""
+    text = "apiVersion: bubustack.io/v1alpha1\nkind: Story\nmetadata: {name: x}\nspec: {steps: [{name: A B}]}\n"
+    reply = server.admin("POST", "/api/v1/runs", {"document": text})
+    assert reply.status == 422
+    for problem in reply.json["problems"]:
+        assert {"path", "line", "column", "code", "message", "hint"} <= problem.keys()
+
+
+def test_the_type_of_a_problem_is_a_page_that_needs_no_token(server: Server) -> None:
+    """SRV-011: `type` is a path of this server."""
+    refused = server.admin("GET", "/api/v1/runs/nobody").json
+    page = server.nobody("GET", refused["type"])
+    assert page.status == 200
+    assert page.json["code"] == "RUN-NOT-FOUND" and page.json["meaning"]
+    assert server.nobody("GET", "/errors/NONSENSE").problem == (404, "ROUTE-NOT-FOUND")
+
+
+def test_paths_are_split_before_they_are_decoded(server: Server) -> None:
+    """SRV-010: `%2F` is part of a segment; empty, `.` and `..` are 400."""
+    admin = server.admin
+    run = admin.start({"drill": 1, "name": "w", "steps": [{"signal": "a/b", "save": "x"}, {"return": "$x"}]})
+    assert admin("POST", f"/api/v1/runs/{run}/signals/a%2Fb", {"value": 3}).status == 200
+    assert admin.result(run)["value"] == 3
+    for path in ("/api/v1//runs", "/api/v1/runs/", "/api/v1/./runs", "/api/v1/runs/%2E%2E", "/api/v1/runs/%FF"):
+        assert admin("GET", path).problem == (400, "USAGE"), path
+
+
+def test_a_body_that_is_too_large_is_413_and_hurts_nobody(server: Server) -> None:
+    """SRV-015."""
+    large = b'{"name": "' + b"x" * (17 << 20) + b'"}'
+    assert server.admin("POST", "/api/v1/runs", raw=large).problem == (413, "BODY-TOO-LARGE")
+    assert server.admin("GET", "/api/v1/whoami").status == 200
+
+
+def test_headers_that_are_too_large_are_refused(server: Server) -> None:
+    """SRV-015."""
+    reply = server.admin("GET", "/api/v1/whoami", X_Large="x" * 40_000)
+    assert reply.problem == (431, "HEADER-TOO-LARGE")
+
+
+def test_half_a_request_and_garbage_hurt_nobody(server: Server) -> None:
+    """SRV-015: whoever stays silent is not waited for by others."""
+    parts = urlsplit(server.url)
+    silent = [socket.create_connection((parts.hostname, parts.port), timeout=5) for _ in range(20)]
+    for one in silent:
+        one.sendall(b"POST /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le")
+    with socket.create_connection((parts.hostname, parts.port), timeout=5) as garbage:
+        garbage.sendall(b"\x00\xffGET\r\n\r\n")
+        assert garbage.recv(1_000)[:12] in (b"HTTP/1.1 400", b"")
+    assert server.admin("GET", "/api/v1/whoami").status == 200
+    for one in silent:
+        one.close()
+
+
+def test_a_server_answers_to_its_own_names_only(server: Server) -> None:
+    """SRV-076: a page that was rebound to 127.0.0.1 calls it by another name; health pages are excepted."""
+    port = urlsplit(server.url).port
+    assert server.admin("GET", "/api/v1/whoami", Host="evil.example").problem == (421, "HOST-UNKNOWN")
+    assert server.nobody("GET", "/readyz", Host="evil.example").status == 200
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        assert server.admin("GET", "/api/v1/whoami", Host=host).status == 200
+
+
+def test_pages_of_other_sites_are_refused_whatever_they_carry(server: Server) -> None:
+    """SRV-076."""
+    own = server.url
+    pages: list[dict[str, Any]] = [
+        {"Origin": "http://evil.example"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Origin": "null"},
+    ]
+    for foreign in pages:
+        assert server.admin("GET", "/api/v1/whoami", **foreign).problem[0] == 403
+        assert server.nobody("GET", "/livez", **foreign).problem[0] == 403
+    assert server.admin("GET", "/api/v1/whoami", Origin=own, Sec_Fetch_Site="same-origin").status == 200
+
+
+def test_the_description_has_every_route_and_every_answer_that_was_met(server: Server) -> None:
+    """SRV-003: OpenAPI is made from the table that requests are routed by."""
+    described = server.admin("GET", "/openapi.json").json
+    assert described["openapi"].startswith("3.1")
+    paths = {(method.upper(), path) for path, methods in described["paths"].items() for method in methods}
+    assert paths == {(route.method, route.path) for route in ROUTES}
+    for route in ROUTES:
+        operation = described["paths"][route.path][route.method.lower()]
+        assert str(route.status) in operation["responses"]
+        assert ("401" in operation["responses"]) == (route.role is not None)
+    names = set(described["components"]["schemas"])
+    references = {part.partition('"')[0] for part in json.dumps(described).split("#/components/schemas/")[1:]}
+    assert references <= names
+
+
+def test_head_is_get_without_a_body(server: Server) -> None:
+    reply = server.admin("HEAD", "/api/v1/whoami")
+    assert (reply.status, reply.text) == (200, b"")

@@ -1,0 +1,99 @@
+"""The catalog through the API, checks of documents, TLS, and the examples of the page (SRV-011, SRV-028)."""
+
+import os
+import re
+import ssl
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commandline import CommandLine
+from tests.dialects.story.world import engram, story, template
+from tests.server.serving import RETURNS, Api, Server
+
+STORY = story("steps: [{name: say, ref: {name: echo}, with: {n: 1}}]", "kept")
+PLACE = "/api/v1/resources/stories/default/kept"
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_an_entry_is_written_read_and_removed_under_its_version(server: Server) -> None:
+    """Section 3: `ETag` and `If-Match`; who has an old version changes nothing."""
+    admin = server.admin
+    assert admin("POST", "/api/v1/resources:apply", {"documents": [engram("echo"), template("echo")]}).status == 200
+    import yaml
+
+    body = yaml.safe_load(STORY) if isinstance(STORY, str) else STORY
+    created = admin("PUT", PLACE, body, If_None_Match="*")
+    assert created.status == 201, created.text
+    first = created.headers["etag"]
+    assert admin("PUT", PLACE, body, If_None_Match="*").status == 412
+    changed = {**body, "metadata": {**body["metadata"], "labels": {"a": "b"}}}
+    second = admin("PUT", PLACE, changed, If_Match=first)
+    assert second.status == 200 and second.headers["etag"] != first
+    assert admin("PUT", PLACE, body, If_Match=first).status == 412
+    assert admin("DELETE", PLACE, If_Match=first).status == 412
+    assert admin("GET", PLACE).headers["etag"] == second.headers["etag"]
+    listed = admin("GET", "/api/v1/resources/stories").json["items"]
+    assert "kept" in [one["metadata"]["name"] for one in listed]
+    assert admin("DELETE", PLACE, If_Match=second.headers["etag"]).status == 200
+    assert admin("GET", PLACE).problem == (404, "RESOURCE-NOT-FOUND")
+    assert admin("GET", "/api/v1/resources/nonsense").problem == (404, "KIND-UNKNOWN")
+    other = admin("PUT", "/api/v1/resources/stories/default/other", body)
+    assert other.problem == (400, "USAGE")
+
+
+def test_documents_are_applied_all_or_none(server: Server) -> None:
+    admin = server.admin
+    bad = {"apiVersion": "bubustack.io/v1alpha1", "kind": "Story", "metadata": {"name": "bad"}, "spec": {"steps": 1}}
+    fresh = engram("fresh")
+    refused = admin("POST", "/api/v1/resources:apply", {"documents": [fresh, bad]})
+    assert refused.problem == (422, "DOC-INVALID") and refused.json["problems"]
+    assert admin("GET", "/api/v1/resources/engrams/default/fresh").status == 404
+    dry = admin("POST", "/api/v1/resources:apply", {"documents": [template("dry"), engram("dry")], "dry_run": True})
+    assert dry.status == 200, dry.text
+    assert admin("GET", "/api/v1/resources/engrams/default/dry").status == 404
+
+
+def test_a_check_is_200_problems_or_not_and_stores_nothing(server: Server) -> None:
+    """SRV-011."""
+    good = server.admin("POST", "/api/v1/check", {"document": RETURNS})
+    assert (good.status, good.json["valid"], good.json["problems"]) == (200, True, [])
+    bad = server.admin("POST", "/api/v1/check", {"document": "kind: nonsense"})
+    assert (bad.status, bad.json["valid"], bad.json["language"]) == (200, False, None)
+
+
+def test_providers_and_servers_are_listed(server: Server) -> None:
+    assert "http" in [one["name"] for one in server.admin("GET", "/api/v1/providers").json["items"]]
+    assert server.admin("GET", "/api/v1/servers").status == 200
+
+
+def test_tls_with_an_authority_of_its_own(tmp_path: Path) -> None:
+    """SRV-028: a client that trusts the authority is served, any other is not; keys are private."""
+    server = Server.start(tmp_path, "--tls", "auto")
+    assert server.url.startswith("https://")
+    folder = tmp_path / "perdure.db-server"
+    (tmp_path / "ca.pem").write_text(CommandLine(tmp_path)("ca").out)
+    trusting = Api(server.url, server.admin.token, str(tmp_path / "ca.pem"))
+    assert trusting("GET", "/api/v1/whoami").status == 200
+    with pytest.raises(ssl.SSLError):
+        Api(server.url)("GET", "/livez")
+    for name in ("ca.key", "server.key"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    server.stop()
+    folder.chmod(0o755)
+    refused = CommandLine(tmp_path)("serve", "--listen", "127.0.0.1:0", "--tls", "auto", code=1)
+    assert "may be used by others" in refused.err
+
+
+def test_the_examples_of_the_page_run(server: Server, tmp_path: Path) -> None:
+    """Each block of the page as one script; an answer that is a refusal fails it."""
+    blocks = re.findall(r"```sh\n(.*?)```", (DOCS / "reference" / "api.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) >= 5
+    env = {**os.environ, "URL": server.url, "TOKEN": str(server.admin.token)}
+    for block in blocks:
+        script = block.replace("curl -s ", "curl -s --fail-with-body --max-time 30 ")
+        done = subprocess.run(["sh", "-e", "-c", script], env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+        assert '"code":"UNEXPECTED"' not in done.stdout

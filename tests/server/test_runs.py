@@ -1,0 +1,304 @@
+"""Runs through the API: started, listed, followed, steered (SRV-001, 002, 012 to 014, 072, 080, 082)."""
+
+import json
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dialects.story.world import engram, story, template
+from tests.server.serving import RETURNS, WAITS, Api, Server
+
+
+def test_a_start_is_202_with_its_place_and_200_where_somebody_waits_for_its_end(server: Server) -> None:
+    """SRV-012."""
+    admin = server.admin
+    started = admin("POST", "/api/v1/runs", {"document": WAITS, "labels": {"team": "red"}})
+    run = started.json
+    assert started.status == 202
+    assert started.headers["location"] == f"/api/v1/runs/{run['id']}"
+    expected = {"id", "language", "name", "namespace", "status", "parent", "labels", "started_at", "ended_at", "tasks"}
+    assert expected | {"waits_for", "owner"} <= run.keys()
+    assert (run["namespace"], run["labels"], run["parent"]) == ("default", {"team": "red"}, None)
+    assert admin("GET", started.headers["location"]).json["id"] == run["id"]
+    ended = admin("POST", "/api/v1/runs", {"document": RETURNS}, Prefer="wait=90")
+    assert (ended.status, ended.headers["preference-applied"]) == (200, "wait=60")
+    assert ended.json["status"] == "succeeded" and ended.json["value"] == 17
+    patient = admin("POST", "/api/v1/runs", {"document": WAITS}, Prefer="wait=1")
+    assert patient.status == 202 and "waits_for" in patient.json
+
+
+def test_a_run_that_fails_is_answered_with_its_error(server: Server) -> None:
+    """SRV-012: 200 has the body of /result and the id, also when the run failed."""
+    document = {"drill": 1, "name": "fails", "steps": [{"fail": "Drill.Broken", "message": "as asked"}]}
+    ended = server.admin("POST", "/api/v1/runs", {"document": document}, Prefer="wait=20")
+    assert ended.status == 200
+    assert ended.json["status"] == "failed" and ended.json["error"]["code"] == "Drill.Broken"
+    assert server.admin("GET", f"/api/v1/runs/{ended.json['id']}").json["error"]["code"] == "Drill.Broken"
+
+
+def test_a_token_and_an_idempotency_key_start_one_run(server: Server) -> None:
+    """SRV-012: the same again is the same run; other content is 409; keys of another token are other keys."""
+    admin, author = server.admin, server.role("author")
+    ways: list[tuple[dict[str, Any], dict[str, Any]]] = [({"token": "t1"}, {}), ({}, {"Idempotency_Key": "key-1"})]
+    for more, headers in ways:
+        body = {"document": RETURNS, "input": 1, **more}
+        first = admin("POST", "/api/v1/runs", body, **headers)
+        again = admin("POST", "/api/v1/runs", body, **headers)
+        assert first.json["id"] == again.json["id"]
+        assert again.headers["location"] == first.headers["location"]
+        other = admin("POST", "/api/v1/runs", {**body, "input": 2}, **headers)
+        assert other.problem == (409, "CONFLICT")
+    unlike = {"document": {**RETURNS, "name": "another"}, "input": 1}
+    assert admin("POST", "/api/v1/runs", unlike, Idempotency_Key="key-1").problem == (409, "CONFLICT")
+    labelled = {"document": RETURNS, "input": 1, "labels": {"a": "b"}}
+    assert admin("POST", "/api/v1/runs", labelled, Idempotency_Key="key-1").problem == (409, "CONFLICT")
+    mine = author("POST", "/api/v1/runs", {"document": RETURNS, "input": 1}, Idempotency_Key="key-1")
+    theirs = admin("POST", "/api/v1/runs", {"document": RETURNS, "input": 1}, Idempotency_Key="key-1")
+    assert mine.status == 202 and mine.json["id"] != theirs.json["id"]
+    for key in ("", "x" * 256, "with space", "ümlaut".encode().decode("latin-1")):
+        refused = admin("POST", "/api/v1/runs", {"document": RETURNS}, Idempotency_Key=key)
+        assert refused.problem == (400, "USAGE")
+
+
+def test_the_graph_of_a_run_says_what_happened(server: Server) -> None:
+    """Section 3: nodes with status and times, edges with `taken`."""
+    text = (Path(__file__).parents[2] / "examples" / "flows" / "first-call.json").read_text()
+    run = server.admin("POST", "/api/v1/runs", {"document": text, "input": "world"}, Prefer="wait=20").json["id"]
+    graph = server.admin("GET", f"/api/v1/runs/{run}/graph").json
+    assert graph["nodes"] and all("id" in node for node in graph["nodes"])
+    assert server.admin("GET", f"/api/v1/runs/{run}/graph?at=999").problem == (404, "EVENT-NOT-FOUND")
+
+
+def test_ten_equal_starts_at_once_are_one_run(server: Server) -> None:
+    """SRV-012."""
+    ids: list[str] = []
+
+    def start() -> None:
+        ids.append(server.admin("POST", "/api/v1/runs", {"document": WAITS}, Idempotency_Key="at-once").json["id"])
+
+    threads = [threading.Thread(target=start) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ids) == 10 and len(set(ids)) == 1
+
+
+def test_labels_of_the_engine_cannot_be_given(server: Server) -> None:
+    """SRV-009."""
+    for name in ("bubustack.io/storyrun", "runs.bubustack.io/x", "perdure.dev/tool"):
+        refused = server.admin("POST", "/api/v1/runs", {"document": RETURNS, "labels": {name: "x"}})
+        assert refused.problem == (400, "USAGE")
+
+
+def test_members_can_be_set_over_the_input(server: Server) -> None:
+    document = {"drill": 1, "name": "echo", "steps": [{"return": "$input"}]}
+    body = {"document": document, "input": {"a": 1}, "set": {"b.c": 2}}
+    assert server.admin("POST", "/api/v1/runs", body, Prefer="wait=20").json["value"] == {"a": 1, "b": {"c": 2}}
+
+
+def test_lists_are_stable_pages_with_filters(server: Server) -> None:
+    """SRV-013: nothing that was there throughout is missed or shown twice while others start."""
+    admin = server.admin
+    ids = [admin.start({**RETURNS, "name": "paged"}, labels={"page": "yes"}) for _ in range(7)]
+    for run in ids:
+        admin.result(run)
+    seen: list[str] = []
+    cursor = ""
+    while True:
+        page = admin("GET", f"/api/v1/runs?label=page%3Dyes&limit=3{cursor}").json
+        seen += [item["id"] for item in page["items"]]
+        admin.start({**RETURNS, "name": "paged"}, labels={"page": "yes"})
+        if "next" not in page:
+            break
+        assert all(letter.isalnum() or letter in "-._~" for letter in page["next"])
+        cursor = f"&cursor={page['next']}"
+        other = admin("GET", f"/api/v1/runs?label=page%3Dno&limit=3{cursor}")
+        assert other.problem == (400, "USAGE")
+    assert seen == list(reversed(ids))
+    assert {item["name"] for item in admin("GET", "/api/v1/runs?name=paged").json["items"]} == {"paged"}
+    assert admin("GET", "/api/v1/runs?status=running&name=paged").json["items"] == []
+    assert admin("GET", "/api/v1/runs?status=nonsense").problem == (400, "USAGE")
+    assert admin("GET", "/api/v1/runs?started_after=2999-01-01T00:00:00Z").json["items"] == []
+    assert admin("GET", "/api/v1/runs?cursor=nonsense").problem == (400, "USAGE")
+
+
+def test_a_history_is_read_by_page_and_followed_without_gap_or_repetition(server: Server) -> None:
+    """SRV-014."""
+    admin = server.admin
+    run = admin.start(WAITS)
+    stream = admin.follow(f"/api/v1/runs/{run}/events")
+    assert stream.response.getheader("content-type", "").startswith("text/event-stream")
+    assert stream.response.getheader("x-accel-buffering") == "no"
+    events = stream.events()
+    first = next(events)
+    stream.close()
+    admin("POST", f"/api/v1/runs/{run}/signals/go", {"value": {"n": 1}})
+    admin.result(run)
+    again = admin.follow(f"/api/v1/runs/{run}/events", Last_Event_ID=first["id"])
+    rest = list(again.events())
+    told = [first, *rest]
+    whole = admin("GET", f"/api/v1/runs/{run}/events?limit=1000").json["items"]
+    assert [int(event["id"]) for event in told] == [event["seq"] for event in whole]
+    assert [json.loads(event["data"]) for event in told] == whole
+    assert [event["event"] for event in told] == [event["event"] for event in whole]
+    assert all(event["at"].endswith("Z") for event in whole)
+    page = admin("GET", f"/api/v1/runs/{run}/events?limit=2").json
+    assert page["items"] == whole[:2] and page["next"] == 2
+    assert admin("GET", f"/api/v1/runs/{run}/events?after=2&limit=1000").json["items"] == whole[2:]
+    raw = admin("GET", f"/api/v1/runs/{run}/events?raw=true").json["items"]
+    assert isinstance(raw[0]["at"], int)
+    over = admin.follow(f"/api/v1/runs/{run}/events", Last_Event_ID=str(whole[-1]["seq"]))
+    assert over.response.status == 204
+    over.close()
+
+
+def test_a_stream_ends_with_its_token(server: Server) -> None:
+    """SRV-014, SRV-022: the right to see is asked again every second."""
+    made = server.admin("POST", "/api/v1/tokens", {"name": "watcher", "role": "viewer"}).json
+    run = server.admin.start(WAITS)
+    stream = Api(server.url, made["token"]).follow(f"/api/v1/runs/{run}/events")
+    next(stream.events())
+    server.admin("DELETE", "/api/v1/tokens/watcher")
+    began = time.monotonic()
+    list(stream.events())
+    assert time.monotonic() - began < 10
+
+
+def test_every_verb_that_steers_answers_with_the_decision(server: Server) -> None:
+    """SRV-082: who steers is who the token is, whatever the body says."""
+    operator = server.role("operator")
+    run = server.admin.start(WAITS)
+    paused = operator("POST", f"/api/v1/runs/{run}/pause", {"reason": "lunch", "by": "Mallory"})
+    assert paused.status == 200 and paused.json["decided"] and not paused.json["pending"]
+    assert server.admin("GET", f"/api/v1/runs/{run}").json["status"] == "paused"
+    assert operator("POST", f"/api/v1/runs/{run}/resume").status == 200
+    key = {"value": 1, "key": "once"}
+    assert operator("POST", f"/api/v1/runs/{run}/signals/other", key).status == 200
+    assert operator("POST", f"/api/v1/runs/{run}/signals/other", key).status == 200
+    assert operator("POST", f"/api/v1/runs/{run}/signals/other", {**key, "value": 2}).problem == (409, "CONFLICT")
+    assert operator("POST", f"/api/v1/runs/{run}/cancel", {"reason": "enough"}).status == 200
+    assert server.admin.result(run)["status"] == "cancelled"
+    raw = json.dumps(server.admin("GET", f"/api/v1/runs/{run}/events?raw=true&limit=1000").json)
+    assert "the-operator" in raw and "Mallory" not in raw
+    forked = operator("POST", f"/api/v1/runs/{run}/fork", {"at": 2})
+    assert forked.status == 201 and forked.json["source"] == run
+    assert operator("POST", f"/api/v1/runs/{run}/fork", {"at": 999}).problem == (404, "EVENT-NOT-FOUND")
+    assert operator("POST", f"/api/v1/runs/{forked.json['id']}/signals/go", {"value": 5}).status == 200
+    assert server.admin.result(forked.json["id"])["value"] == 5
+    assert operator("DELETE", f"/api/v1/runs/{run}").json["deleted"] == [run]
+    assert operator("GET", f"/api/v1/runs/{run}").problem == (404, "RUN-NOT-FOUND")
+
+
+STORY = story("steps: [{name: ask, type: gate}, {name: say, ref: {name: echo}, needs: [ask], with: {n: 1}}]", "orders")
+
+
+def test_a_gate_is_decided_by_who_the_token_is(server: Server) -> None:
+    """SRV-026, SRV-082: `updatedBy` is the token's name; a given name is kept beside it and counts nowhere."""
+    admin, operator = server.admin, server.role("operator")
+    applied = admin("POST", "/api/v1/resources:apply", {"documents": [engram("echo"), template("echo"), STORY]})
+    assert applied.status == 200, applied.text
+    run = operator("POST", "/api/v1/runs", {"name": "orders"}).json["id"]
+    decided = operator("POST", f"/api/v1/runs/{run}/gates/ask", {"state": "Approved", "by": "Mallory"})
+    assert decided.status == 200, decided.text
+    picture = admin("GET", f"/api/v1/runs/{run}/picture").json
+    gate = picture["status"]["gates"]["ask"]
+    assert (gate["state"], gate["updatedBy"]) == ("Approved", "the-operator")
+    assert "Mallory" in gate["message"]
+    assert operator("POST", f"/api/v1/runs/{run}/gates/ask", {"state": "Maybe"}).problem == (400, "USAGE")
+
+
+def test_a_batch_steers_all_that_match_and_nothing_for_an_empty_filter(server: Server) -> None:
+    """SRV-080."""
+    admin = server.admin
+    ids = {admin.start({**WAITS, "name": "batch"}) for _ in range(3)}
+    assert admin("POST", "/api/v1/runs:batch", {"verb": "cancel", "filter": {}}).problem == (400, "USAGE")
+    planned = admin("POST", "/api/v1/runs:batch", {"verb": "cancel", "filter": {"name": "batch"}, "dry_run": True})
+    assert planned.json["count"] == 3 and planned.json["dry_run"] is True and set(planned.json["ids"]) == ids
+    done = admin("POST", "/api/v1/runs:batch", {"verb": "cancel", "filter": {"name": "batch"}}).json
+    assert done["count"] == 3 and set(done["ids"]) == ids and done["failed"] == []
+    for run in ids:
+        assert admin.result(run)["status"] == "cancelled"
+    viewer = server.role("viewer")
+    refused = viewer("POST", "/api/v1/runs:batch", {"verb": "delete", "filter": {"all": True}})
+    assert refused.problem == (403, "ACCESS-DENIED")
+
+
+def test_a_filter_that_is_not_understood_is_refused_and_never_wider(server: Server) -> None:
+    """SRV-080, SRV-013"""
+    batch = {"verb": "cancel", "filter": {"namespace": "other", "status": "waiting"}}
+
+    assert server.admin("POST", "/api/v1/runs:batch", batch).status == 400
+    assert server.admin("GET", "/api/v1/runs?namespace=other").status == 400
+    assert server.admin("GET", "/api/v1/runs?q=text").status == 400
+    assert server.admin("GET", "/api/v1/runs?namespace=default").status == 200
+
+
+def test_a_stopping_server_answers_who_waits_and_ends_streams(tmp_path: Path) -> None:
+    """SRV-001: exit code 0; long polls are answered with what there is; the run goes on with the next server."""
+    server = Server.start(tmp_path)
+    admin = server.admin
+    run = admin.start(WAITS)
+    replies: list[Any] = []
+    waiting = threading.Thread(target=lambda: replies.append(admin("GET", f"/api/v1/runs/{run}/result?wait=60")))
+    waiting.start()
+    stream = admin.follow(f"/api/v1/runs/{run}/events")
+    next(stream.events())
+    time.sleep(0.3)
+    began = time.monotonic()
+    server.process.send(signal.SIGTERM)
+    assert server.process.end().code == 0
+    assert time.monotonic() - began < 15
+    waiting.join()
+    list(stream.events())
+    assert replies[0].status == 202
+    second = Server.start(tmp_path)
+    assert second.admin("POST", f"/api/v1/runs/{run}/signals/go", {"value": 1}).status == 200
+    assert second.admin.result(run)["value"] == 1
+    second.stop()
+
+
+def test_with_json_the_server_prints_its_address_on_stdout(tmp_path: Path) -> None:
+    """SRV-001."""
+    server = Server.start(tmp_path, "--json")
+    process = server.process.process
+    assert process.stdout is not None
+    told = json.loads(process.stdout.readline())
+    assert told == {"url": server.url, "pid": process.pid}
+    server.stop()
+
+
+@pytest.mark.parametrize("version", [18])
+def test_any_server_answers_any_request_about_any_run(tmp_path: Path, postgres_url: str, version: int) -> None:
+    """SRV-002, SRV-072: an act on a run of another server is answered with its owner's decision."""
+    from tests.postgres import as_url
+
+    url = as_url(postgres_url)
+    env = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    one = Server.start(tmp_path, "--db", url, "--lease", "3s", **env)
+    two = Server.start(tmp_path, "--db", url, "--lease", "3s", **env)
+    (file,) = (tmp_path / "state" / "perdure").glob("*/admin-token")
+    first, second = (Api(server.url, file.read_text().strip()) for server in (one, two))
+    runs = [first.start(WAITS) for _ in range(3)] + [second.start(WAITS) for _ in range(3)]
+    for run in runs:
+        assert first("GET", f"/api/v1/runs/{run}").json["id"] == run
+        assert second("GET", f"/api/v1/runs/{run}").json["id"] == run
+        assert second("POST", f"/api/v1/runs/{run}/signals/go", {"value": run}).json["decided"]
+        assert first.result(run)["value"] == run
+    keyed = [
+        caller("POST", "/api/v1/runs", {"document": WAITS}, Idempotency_Key="both").json["id"]
+        for caller in (first, second)
+    ]
+    assert keyed[0] == keyed[1]
+    made = first("POST", "/api/v1/tokens", {"name": "short", "role": "viewer"}).json
+    guest = Api(two.url, made["token"])
+    assert guest("GET", "/api/v1/whoami").status == 200
+    first("DELETE", "/api/v1/tokens/short")
+    time.sleep(1.2)
+    assert guest("GET", "/api/v1/whoami").status == 401
+    one.stop()
+    two.stop()

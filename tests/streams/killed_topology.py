@@ -1,0 +1,57 @@
+"""A process with a topology that somebody kills: `python killed_topology.py STORE OUTPUT COUNT`. Not a test."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import perdure
+
+STORY = b"""
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: killed}
+spec:
+  pattern: streaming
+  steps:
+  - {name: source, ref: {name: count-up}, with: {count: COUNT}}
+  - {name: relay, ref: {name: relay}, needs: [source]}
+  - {name: sink, ref: {name: write-down}, needs: [relay]}
+  transports:
+  - name: t
+    transportRef: local
+    streaming:
+      delivery: {ordering: per_partition, semantics: at_least_once, replay: {mode: durable, checkpointInterval: 50ms}}
+      partitioning: {mode: hash, key: payload.k, partitions: 4}
+"""
+
+OUTPUT = Path(sys.argv[2])
+
+
+@perdure.streaming_engram("count-up")
+async def count_up(config: Any, messages: Any, context: Any) -> None:
+    """Repeats everything when it is started again: chosen ids are appended once."""
+    for start in range(0, config["count"], 50):
+        numbers = range(start, min(start + 50, config["count"]))
+        await asyncio.gather(*(context.publish({"n": n, "k": n % 7}, message_id=str(n)) for n in numbers))
+
+
+@perdure.streaming_engram("relay")
+def relay(config: Any, message: Any, context: Any) -> Any:
+    return message.payload
+
+
+@perdure.streaming_engram("write-down")
+def write_down(config: Any, message: Any, context: Any) -> None:
+    with OUTPUT.open("a") as file:
+        file.write(f"{message.payload['n']} {message.envelope['partition']} {message.envelope['sequence']}\n")
+
+
+async def main() -> None:
+    async with perdure.Engine(sys.argv[1]) as engine:
+        text = STORY.replace(b"COUNT", sys.argv[3].encode())
+        handle = await engine.start(text, {}, token="the-one")
+        await handle.result()
+
+
+asyncio.run(main())

@@ -1,0 +1,116 @@
+"""The streaming examples run and give what they promise; so do the published Stories, with stub workers."""
+
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.services.story.engrams.registry import shared_engrams
+from perdure.testing import load_source
+from tests.streams.topologies import SEEN, add_workers, played, states, story
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "stories" / "streams"
+
+EXPECTED: dict[str, tuple[dict[str, Any], Any]] = {
+    "transcribe_and_respond": ({"sounds": ["~hello~", "~~", "~bye~"]}, {"last": "You said: bye."}),
+    "metrics": ({}, {"last": "d2"}),
+    "join": ({}, {"due": 0}),
+    "bookings": ({"database": "DATABASE"}, {}),
+}
+
+
+def load_examples() -> None:
+    if "engram:call-audio@1.0.0" not in shared_engrams.streaming:
+        load_source(str(EXAMPLES / "workers.py"))
+
+
+def test_all_examples_are_listed() -> None:
+    assert {file.stem for file in EXAMPLES.glob("*.yaml")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+async def test_an_example_gives_what_it_promises(name: str, tmp_path: Path) -> None:
+    load_examples()
+    inputs, expected = EXPECTED[name]
+    given = {key: str(tmp_path / "bookings.db") if value == "DATABASE" else value for key, value in inputs.items()}
+    async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
+        handle = await engine.start(EXAMPLES / f"{name}.yaml", given)
+        assert await handle.result() == expected
+
+    if name == "bookings":
+        with sqlite3.connect(tmp_path / "bookings.db") as database:
+            assert [amount for (amount,) in database.execute("SELECT amount FROM bookings")] == list(range(20))
+
+
+def test_the_guide_runs(tmp_path: Path) -> None:
+    """What the guide shows in Python is valid, and what it asserts is true."""
+    text = (ROOT / "docs/guide/story/streaming.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names = {"microphone": "guide-microphone", "transcriber": "guide-transcriber", "responder": "guide-responder"}
+    code = "\n".join(blocks)
+    for name, other in names.items():
+        code = code.replace(f'streaming_engram("{name}")', f'streaming_engram("{other}")')
+
+    scope: dict[str, Any] = {"__name__": "guide"}
+    exec(compile(code, "streaming.md", "exec"), scope)
+    assert set(names) <= set(scope) and "send" in scope
+
+
+PUBLISHED = {
+    "streaming-with-cleanup": """
+  steps:
+  - name: transcribe
+    ref:
+      name: whisper-transcriber
+  - name: respond
+    ref:
+      name: llm-responder
+    needs: ["transcribe"]
+  compensations:
+  - name: release-session
+    ref:
+      name: session-cleanup
+  finally:
+  - name: log-metrics
+    ref:
+      name: metrics-reporter
+""",
+}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_published_story_with_cleanup_runs_as_written(tmp_path: Path, fails: bool) -> None:
+    """The sixth and seventh thing: release-session runs only on failure, log-metrics after every end."""
+    add_workers()
+    SEEN.clear()
+    if "engram:whisper-transcriber@1.0.0" not in shared_engrams.streaming:
+
+        @perdure.streaming_engram("whisper-transcriber")
+        async def whisper(config: Any, messages: Any, context: Any) -> None:
+            await context.publish({"text": "hello"})
+
+        @perdure.streaming_engram("llm-responder")
+        def llm(config: Any, message: Any, context: Any) -> Any:
+            if SEEN["fails"]:
+                raise perdure.EngramError("the model is gone", retryable=False)
+            SEEN["answers"].append(message.payload)
+
+        for name in ("session-cleanup", "metrics-reporter"):
+
+            @perdure.engram(name)
+            def clean(inputs: Any, context: Any) -> Any:
+                return {}
+
+    if fails:
+        SEEN["fails"].append(True)
+    async with played(tmp_path, story(PUBLISHED["streaming-with-cleanup"], name="streaming-with-cleanup")) as run:
+        shown = await run.end()
+
+    assert states(shown)["log-metrics"] == "Succeeded"
+    assert states(shown)["release-session"] == ("Succeeded" if fails else "Skipped")
+    assert shown["status"]["phase"] == ("Compensated" if fails else "Succeeded")
+    assert SEEN["answers"] == ([] if fails else [{"text": "hello"}])

@@ -1,0 +1,151 @@
+"""What survives the death of the process that owns a topology: packets, order, counters, hooks."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.kernel.values import RunId
+from tests.postgres import as_url
+from tests.streams.topologies import SEEN, Played, add_workers, states, story, stream_of, transport
+
+SCRIPT = Path(__file__).parent / "killed_topology.py"
+NAME = "killed"
+
+
+async def run_until_killed(store: str, output: Path, count: int, lines: int) -> bool:
+    """Start the process and kill it once so many lines are written; whether it ended before that."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(SCRIPT), store, str(output), str(count), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(120):
+            while process.returncode is None and written(output) < lines:
+                await asyncio.sleep(0.01)
+                if process.stdout is not None and process.stdout.at_eof():
+                    break
+                if process.returncode is None:
+                    try:
+                        await asyncio.wait_for(process.wait(), 0.01)
+                    except TimeoutError:
+                        continue
+    finally:
+        if process.returncode is None:
+            os.kill(process.pid, signal.SIGKILL)
+            await process.wait()
+    return process.returncode == 0
+
+
+def written(output: Path) -> int:
+    return output.read_bytes().count(b"\n") if output.exists() else 0
+
+
+@pytest.mark.parametrize(
+    ("count", "kills"), [pytest.param(600, 3, id="some"), pytest.param(10_000, 10, id="all", marks=pytest.mark.deep)]
+)
+async def test_killing_the_owner_loses_nothing(tmp_path: Path, count: int, kills: int) -> None:
+    """STR-026 STR-062 STR-064 STR-066 STR-120 STR-122 STR-131, the first thing to be shown.
+
+    Every packet is done at least once, in order within its partition, without a gap; twice only if it was not
+    acknowledged durably when the owner died.
+    """
+    store, output = f"sqlite:///{tmp_path}/runs.db", tmp_path / "lines"
+    for kill in range(kills):
+        await run_until_killed(store, output, count, (kill + 1) * count // (kills + 2))
+    assert await run_until_killed(store, output, count, 1 << 60), "the last one ends by itself"
+
+    rows = [tuple(map(int, line.split())) for line in output.read_text().splitlines()]
+    assert {number for number, _, _ in rows} == set(range(count))
+    by_partition: dict[int, list[tuple[int, int]]] = {}
+    for number, partition, sequence in rows:
+        seen = by_partition.setdefault(partition, [])
+        if all(sequence != earlier for earlier, _ in seen):
+            assert not seen or sequence > seen[-1][0], "the first delivery of each packet is in order"
+            seen.append((sequence, number))
+        else:
+            assert (sequence, number) in seen, "a packet that comes again is the same packet"
+    for seen in by_partition.values():
+        assert [sequence for sequence, _ in seen] == list(range(1, len(seen) + 1)), "no gap"
+        assert [number for _, number in seen] == sorted(number for _, number in seen)
+    repeated = len(rows) - count
+    assert repeated <= kills * 250, f"{repeated} packets came twice"
+    async with perdure.Observer(store) as observer:
+        (row,) = await observer.search(perdure_filter())
+        shown = await observer.show(row.id)
+        assert await observer.store.stream_rows(row.id, b"p") == [], "nothing is kept of what was acknowledged"
+    assert shown["status"]["phase"] == "Succeeded"
+    assert stream_of(shown, "sink")["received"] == count, "counters go on"
+    assert int(shown["stepRuns"]["sink"]["metadata"]["annotations"]["runs.bubustack.io/restart-count"]) >= 1
+
+
+def perdure_filter() -> Any:
+    from perdure.stores.protocol import RunFilter
+
+    return RunFilter()
+
+
+@pytest.mark.parametrize("replay", ["memory", "durable"])
+async def test_another_owner_takes_the_topology_up(tmp_path: Path, replay: str) -> None:
+    """STR-026 STR-065 STR-080 STR-120: hooks are not sent again, and what durable replay keeps is there."""
+    add_workers()
+    SEEN.clear()
+    steps = """
+  steps:
+  - {name: source, ref: {name: add}, with: {by: 1}}
+  - {name: sink, ref: {name: collect}, with: {into: sink}, needs: [source], if: '{{ ne packet.kind "x" }}'}
+  - {name: greet, ref: {name: collect}, with: {into: greet}, if: '{{ eq packet.type "storyrun.ready" }}'}
+"""
+    store = f"sqlite:///{tmp_path}/runs.db"
+    first = perdure.Engine(store)
+    await first.__aenter__()
+    handle = await first.start(story(steps, transport(replay)), None)
+    run = Played(first, RunId(handle.id))
+    await run.until(lambda shown: len(SEEN["greet"]) == 1)
+    for number in range(5):
+        await first.publish(run.id, "source", {"n": number})
+    await run.until(lambda shown: len(SEEN["sink"]) == 5)
+    await run.until(lambda shown: stream_of(shown, "sink")["acked"] == 5)
+    await first.runtime.die()
+
+    async with perdure.Engine(store) as second:
+        run = Played(second, RunId(handle.id))
+        shown = await run.until(
+            lambda shown: (
+                states(shown).get("sink") == "Running"
+                and "runs.bubustack.io/restart-count" in shown["stepRuns"]["sink"]["metadata"]["annotations"]
+            )
+        )
+        await second.publish(run.id, "source", {"n": 5})
+        await run.until(lambda shown: len(SEEN["sink"]) == 6)
+        await second.cancel(run.id)
+        shown = await run.end()
+
+    assert [payload["n"] for _, payload, *_ in SEEN["sink"]] == [1, 2, 3, 4, 5, 6]
+    assert len(SEEN["greet"]) == 1, "a new hub does not greet twice"
+    assert stream_of(shown, "sink")["received"] == 6
+
+
+async def test_durable_replay_works_on_postgresql(postgres_url: str) -> None:
+    """STR-066 STR-111: rows of streams are written by the same fenced commits there."""
+    add_workers()
+    SEEN.clear()
+    steps = """
+  steps:
+  - {name: source, ref: {name: numbers}, with: {count: 30, ids: n}}
+  - {name: plus, ref: {name: add}, with: {by: 1}, needs: [source]}
+  - {name: sink, ref: {name: collect}, with: {into: sink}, needs: [plus]}
+"""
+    async with perdure.Engine(as_url(postgres_url)) as engine:
+        handle = await engine.start(story(steps, transport("durable")), None)
+        run = Played(engine, RunId(handle.id))
+        shown = await run.end()
+        kept = await engine.store.stream_rows(run.id)
+
+    assert [payload["n"] for _, payload, *_ in SEEN["sink"]] == list(range(1, 31))
+    assert shown["status"]["phase"] == "Succeeded" and stream_of(shown, "sink")["acked"] == 30
+    assert len(kept) == 1, "only the life that they belong to"

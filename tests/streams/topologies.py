@@ -1,0 +1,117 @@
+"""Workers and Stories for tests of streams on the real engine, and how they are played."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import perdure
+from perdure.kernel.values import RunId
+from perdure.services.story.engrams.registry import shared_engrams
+
+STORY = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: NAME}
+spec:
+  pattern: streaming
+"""
+
+SEEN: dict[str, list[Any]] = defaultdict(list)
+"""What `collect` was given, by the name that its configuration has."""
+
+
+def transport(replay: str, more: str = "") -> str:
+    """A declaration of the only transport of a Story, with this kind of replay."""
+    delivery = {"none": "", "memory": "delivery: {replay: {mode: memory}}", "durable": DURABLE}[replay]
+    settings = ", ".join(part for part in (delivery, more) if part)
+    return f"  transports: [{{name: t, transportRef: local, streaming: {{{settings}}}}}]"
+
+
+DURABLE = "delivery: {semantics: at_least_once, replay: {mode: durable, checkpointInterval: 100ms}}"
+
+
+def story(steps: str, extra: str = "", name: str = "stream") -> bytes:
+    return (STORY.replace("NAME", name) + steps.strip("\n") + "\n" + extra.strip("\n") + "\n").encode()
+
+
+def add_workers() -> None:
+    """Once in a process: names of Engrams are global."""
+    if "engram:numbers@1.0.0" in shared_engrams.streaming:
+        return
+
+    @perdure.streaming_engram("numbers")
+    async def numbers(config: Any, messages: Any, context: Any) -> None:
+        """Publishes `count` numbers, then returns; with `stays` only when it is cancelled."""
+        for number in range(config.get("count", 0)):
+            metadata = {"bubu.join.key": str(number)} if config.get("joins") else None
+            id = f"{config['ids']}-{number}" if config.get("ids") else ""
+            await context.publish({"n": number, "k": number % 3}, metadata=metadata, message_id=id)
+        if config.get("stays"):
+            await context.wait_cancelled()
+
+    @perdure.streaming_engram("add")
+    def add(config: Any, message: Any, context: Any) -> Any:
+        inputs = message.inputs or {}
+        return {**message.payload, "n": message.payload["n"] + config.get("by", 0), **inputs}
+
+    @perdure.streaming_engram("collect")
+    async def collect(config: Any, messages: Any, context: Any) -> None:
+        async for message in messages:
+            SEEN[config["into"]].append((message.kind, message.payload, message.inputs, message.envelope))
+            if config.get("answers"):
+                await context.publish({"got": message.payload}, reply_to=message)
+            message.done()
+
+    @perdure.streaming_engram("fragile", retry={"recommendedMaxRetries": 5, "recommendedBaseDelay": "10ms"})
+    def fragile(config: Any, message: Any, context: Any) -> Any:
+        """Raises the first times it meets a number that is divisible by `at`."""
+        number = message.payload["n"]
+        attempts = SEEN[f"{config['into']}-attempts"]
+        attempts.append(number)
+        if number % config.get("at", 5) == 0 and attempts.count(number) <= config.get("times", 1):
+            raise perdure.EngramError(f"cannot do {number} yet", retryable=config.get("retryable", True))
+        return message.payload
+
+
+class Played:
+    """A Story that was started, with what its tests look at."""
+
+    def __init__(self, engine: perdure.Engine, run: RunId) -> None:
+        self.engine = engine
+        self.id = run
+
+    async def show(self) -> Any:
+        return await self.engine.show(self.id)
+
+    async def end(self, patience: float = 30.0) -> Any:
+        """The run as it is shown at its end."""
+        await self.until(lambda shown: "finishedAt" in shown["status"], patience)
+        return await self.show()
+
+    async def until(self, holds: Callable[[Any], bool], patience: float = 30.0) -> Any:
+        async with asyncio.timeout(patience):
+            while not holds(shown := await self.show()):
+                await asyncio.sleep(0.02)
+        return shown
+
+    async def history(self) -> list[dict[str, Any]]:
+        return await self.engine.history(self.id)
+
+
+@asynccontextmanager
+async def played(folder: Path, text: bytes, inputs: Any = None) -> AsyncIterator[Played]:
+    add_workers()
+    async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
+        handle = await engine.start(text, inputs)
+        yield Played(engine, handle.id)
+
+
+def states(shown: Any) -> dict[str, str]:
+    return {name: state["phase"] for name, state in shown["status"]["stepStates"].items()}
+
+
+def stream_of(shown: Any, step: str) -> Any:
+    return shown["status"]["stepStates"][step]["stream"]
