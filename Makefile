@@ -32,7 +32,7 @@ quick: check ## format, lint, types and fast tests of every package, in under 90
 	PERDURE_TEST_STORE=sqlite $(BIN)/pytest -n $(JOBS) $(QUICK)
 
 test: check ## install everything and run all checks (8 minutes on two cores)
-	$(BIN)/pytest -n $(JOBS) --dist worksteal
+	$(BIN)/pytest -n $(JOBS) --dist worksteal --cache-clear || $(BIN)/python -m tests.unstable
 
 deep: export TMPDIR ?= /tmp
 deep: check ## before a release, all that `make test` takes samples of (2 hours on two quiet cores)
