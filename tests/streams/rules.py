@@ -35,15 +35,8 @@ RULES = """
 """
 
 UNTESTED = {
-    "005": "codec names are not checked against the closed lists yet",
-    "014": "not yet: `runtime` is not judged against the input schema",
-    "025": "as in batch; the tests of batch timeouts apply",
-    "029": "see STR-027 and STR-034",
-    "035": "as in batch: `streaming.ttl-seconds-after-finished`",
-    "037": "by executeStory as any Story; the refusal by map-reduce-adapter is not built yet",
     "046": "the three names are set; trace context is not",
     "049": "`StreamGraph.is_direct`; in process there is one path",
-    "051": "checked when the run starts",
     "053": "payloads are whole values here: nothing is offloaded",
     "061": "bounds the wait for a sub-run; undelivered packets expire by STR-071",
     "067": "not yet: an Engram of mode job is refused as a main step",
@@ -61,8 +54,6 @@ UNTESTED = {
     "110": "not yet: other drivers than `local` are refused",
     "112": "not yet: `StreamSession` is the interface that it will serve",
     "113": "not measured beside JetStream and Redis yet",
-    "123": "caps that were not written never drop",
-    "137": "see STR-057",
     "140": "not yet, as STR-067",
 }
 

@@ -165,6 +165,42 @@ spec:
     assert problems(text)
 
 
+@pytest.mark.parametrize(
+    ("formats", "problem"),
+    [
+        ("supportedAudio: [{name: opus}, {name: g711-mu}], supportedVideo: [{name: raw-yuv420}]", ""),
+        ("supportedAudio: [{name: vorbis}]", 'unsupported codec "vorbis"'),
+        ("supportedAudio: [{name: h264}]", 'unsupported codec "h264"'),
+        ("supportedVideo: [{name: H264}]", "did you mean 'h264'"),
+        ("supportedBinary: [json]", "is not a MIME type"),
+    ],
+)
+def test_codec_names_are_closed_lists(formats: str, problem: str) -> None:
+    """STR-005."""
+    text = f"""
+apiVersion: transport.bubustack.io/v1alpha1
+kind: Transport
+metadata: {{name: t}}
+spec: {{driver: local, {formats}}}
+"""
+    found = [message for _, message, _ in errors(text)]
+    assert (problem in found[0]) if problem else not found
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_default_lanes_have_the_caps_of_the_buffer(replaced: bool) -> None:
+    """STR-009 STR-123: so a cap that nobody wrote drops nothing; a Story's own lanes are taken as written."""
+    own = {"lanes": [{"name": "sound", "kind": "audio", "maxMessages": 2}]} if replaced else {}
+    merged = merge_settings({"spec": {}}, {"streaming": {"backpressure": {"buffer": {"maxMessages": 7}}, **own}})
+
+    if replaced:
+        assert merged["lanes"] == own["lanes"]
+        assert read_settings(program(), merged).lanes == (Lane("audio", messages=2),)
+    else:
+        assert {(lane["maxMessages"], lane["maxBytes"]) for lane in merged["lanes"]} == {(7, 10_485_760)}
+        assert read_settings(program(), merged).lanes == ()
+
+
 def test_direct_edges() -> None:
     """STR-049: one downstream, neither end gated, and the same above it."""
     steps = (StreamStep("a"), StreamStep("b", needs=("a",)), StreamStep("c", needs=("b",), condition=True))

@@ -52,6 +52,14 @@ def test_a_story_that_is_named_and_missing_is_told() -> None:
     assert [(path, code) for path, _, code in said] == [("spec.steps[0].with.map.storyRef", "ReferenceNotFound")]
 
 
+def test_a_streaming_story_of_items_is_told() -> None:
+    """STR-037: the step will fail; the Story may be another one by then."""
+    topology = resource("Story", "each", {"pattern": "streaming", "steps": [{"name": "a", "ref": {"name": "e"}}]})
+    said = warnings(mapping("{storyRef: {name: each}}"), shelf(ADAPTER, TEMPLATE, PLAIN, OTHER, topology))
+
+    assert [(path, code) for path, _, code in said] == [("spec.steps[0].with.map.storyRef", "InvalidConfiguration")]
+
+
 def test_a_story_of_another_namespace_is_refused() -> None:
     """STY-042 STY-250"""
     said = errors(mapping("{storyRef: {name: each, namespace: far}}"), KNOWN)

@@ -17,9 +17,14 @@ from perdure.dialects.story.document.shapes import (
     TextShape,
     shown,
 )
+from perdure.kernel.problems import guess
 
 _MIME = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9*][\w!#$&^.+*-]*")
 _CAPABILITIES = ("supportedAudio", "supportedVideo", "supportedBinary")
+
+AUDIO_CODECS = ("pcm16", "pcm24", "opus", "g711-mu", "g711-a", "g722", "aac", "mp3", "flac", "raw")
+VIDEO_CODECS = ("h264", "vp8", "vp9", "av1", "raw-yuv420", "raw-rgb", "raw-bgr")
+_CODECS = {"supportedAudio": AUDIO_CODECS, "supportedVideo": VIDEO_CODECS}
 
 TRANSPORT = FieldsShape(
     {
@@ -73,8 +78,11 @@ def validate_transport(case: ResourceCase) -> None:
         cursor.problem(INVALID, "spec.driver is required")
     if not any(cursor.at(field).value for field in _CAPABILITIES):
         cursor.problem(INVALID, f"a transport needs at least one capability: {', '.join(_CAPABILITIES)}")
-    for field in ("supportedAudio", "supportedVideo"):
-        _unique([format.at("name") for format in cursor.at(field).items()], "codec")
+    for field, codecs in _CODECS.items():
+        names = [format.at("name") for format in cursor.at(field).items()]
+        _unique(names, "codec")
+        for name in names:
+            _known_codec(name, codecs)
     _unique(list(cursor.at("supportedBinary").items()), "MIME type")
     for format in cursor.at("supportedBinary").items():
         if isinstance(format.value, str) and format.value.strip() and not _MIME.fullmatch(format.value.strip()):
@@ -82,6 +90,13 @@ def validate_transport(case: ResourceCase) -> None:
     settings = cursor.at("streaming")
     if isinstance(settings.value, dict):
         streaming.check(settings, None)
+
+
+def _known_codec(cursor: Cursor, codecs: tuple[str, ...]) -> None:
+    """Codec names are closed lists (STR-005)."""
+    name = cursor.value
+    if isinstance(name, str) and name.strip() and name not in codecs:
+        cursor.problem(INVALID, f"unsupported codec {shown(name)}{guess(name, codecs)} (expected {', '.join(codecs)})")
 
 
 def _unique(cursors: list[Cursor], item_kind: str) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.dialects.story.plan.program import Program, Step, object_at
+from perdure.dialects.story.plan.settings import DEFAULTS
+from perdure.dialects.story.plan.settings import Settings as OperatorSettings
 from perdure.dialects.story.resources.durations import BadDuration, read_positive
 from perdure.dialects.story.resources.resource import Resource, merged, spec_of
 from perdure.kernel.values import SECOND, Instant
@@ -47,12 +49,33 @@ def transport_name(entry: Mapping[str, Any]) -> str:
     return name.strip() if isinstance(name, str) and name.strip() else LOCAL
 
 
-def merge_settings(transport: Resource, entry: Mapping[str, Any]) -> dict[str, Any]:
+def merge_settings(
+    transport: Resource, entry: Mapping[str, Any], operator: OperatorSettings = DEFAULTS
+) -> dict[str, Any]:
     """All settings of a step in one object, as its TransportBinding shows them."""
     spec = spec_of(transport)
     settings: dict[str, Any] = merged(object_at(spec, "defaultSettings"), _filled(object_at(spec, "streaming")))
     settings = merged(settings, object_at(entry, "settings"))
-    return dict(merged(settings, object_at(entry, "streaming")))
+    settings = dict(merged(settings, object_at(entry, "streaming")))
+    if not any("lanes" in object_at(entry, level) for level in ("settings", "streaming")):
+        settings["lanes"] = _with_caps(settings, operator)
+    return settings
+
+
+def _with_caps(settings: Mapping[str, Any], operator: OperatorSettings) -> list[Any]:
+    """The lanes of a Transport; caps that it does not write are the buffer's (STR-009, 123)."""
+    messages, size = _buffer_caps(object_at(settings, "backpressure", "buffer"), operator)
+    return [
+        {"direction": "bidirectional", "maxMessages": messages, "maxBytes": size, **lane}
+        if isinstance(lane, dict)
+        else lane
+        for lane in settings.get("lanes") or ()
+    ]
+
+
+def _buffer_caps(buffer: Mapping[str, Any], operator: OperatorSettings) -> tuple[int, int]:
+    messages = buffer.get("maxMessages") or operator.hub_buffer_max_messages
+    return messages, buffer.get("maxBytes") or operator.hub_buffer_max_bytes
 
 
 def _filled(streaming: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +89,7 @@ def _filled(streaming: dict[str, Any]) -> dict[str, Any]:
     routing = object_at(streaming, "routing")
     filled["routing"] = {**routing, "maxDownstreams": routing.get("maxDownstreams", DEFAULT_MAX_DOWNSTREAMS)}
     if "lanes" not in streaming:
-        filled["lanes"] = [{"name": kind, "kind": kind, "direction": "bidirectional"} for kind in _LANE_KINDS]
+        filled["lanes"] = [{"name": kind, "kind": kind} for kind in _LANE_KINDS]
     return filled
 
 
@@ -90,9 +113,10 @@ def read_settings(program: Program, settings: Mapping[str, Any]) -> Settings:
     is_kept = mode != "none" or delivery.get("semantics") == "at_least_once"
     watermark = object_at(settings, "observability", "watermark")
     operator = program.settings
+    caps = _buffer_caps(buffer, operator)
     return Settings(
-        max_messages=buffer.get("maxMessages") or operator.hub_buffer_max_messages,
-        max_bytes=buffer.get("maxBytes") or operator.hub_buffer_max_bytes,
+        max_messages=caps[0],
+        max_bytes=caps[1],
         max_age=_seconds(buffer.get("maxAgeSeconds")) or read_positive(operator.hub_buffer_eviction_ttl),
         drops_oldest=buffer.get("dropPolicy") == "drop_oldest",
         flow=flow.get("mode") or "credits",
@@ -117,7 +141,7 @@ def read_settings(program: Program, settings: Mapping[str, Any]) -> Settings:
         partitions=partitioning.get("partitions") or 0,
         sticky=partitioning.get("sticky") is True,
         rules=tuple(map(_rule, rules_of(settings))),
-        lanes=tuple(_lane(lane) for lane in settings.get("lanes") or () if _says_something(lane)),
+        lanes=tuple(_lane(lane) for lane in settings.get("lanes") or () if _limits(lane, *caps)),
         watermark=_watermark(watermark),
     )
 
@@ -136,9 +160,12 @@ def _rule(rule: Mapping[str, Any]) -> Rule:
     return Rule(rule.get("action") == "deny", has_condition, tuple(object_at(rule, "target").get("steps") or ()))
 
 
-def _says_something(lane: Any) -> bool:
-    return isinstance(lane, dict) and bool(
-        lane.get("maxMessages") or lane.get("maxBytes") or lane.get("direction") in ("publish", "subscribe")
+def _limits(lane: Any, messages: int, size: int) -> bool:
+    """Whether a lane forbids anything that the buffer allows."""
+    return isinstance(lane, dict) and (
+        (lane.get("maxMessages") or messages) < messages
+        or (lane.get("maxBytes") or size) < size
+        or lane.get("direction") in ("publish", "subscribe")
     )
 
 

@@ -99,6 +99,11 @@ def name_of(resource: Mapping[str, Any]) -> str:
     return name if isinstance(name, str) else ""
 
 
+def is_streaming(story: Mapping[str, Any]) -> bool:
+    """Whether a Story is a topology (STR-001)."""
+    return spec_of(story).get("pattern") in ("streaming", "realtime")
+
+
 def namespace_of(resource: Mapping[str, Any]) -> str:
     """The namespace of a resource: `default` if it has none, empty for a global kind (STY-001)."""
     kind = RESOURCE_KINDS.get(str(resource.get("kind")))

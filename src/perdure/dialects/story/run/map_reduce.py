@@ -16,7 +16,7 @@ from perdure.dialects.story.plan.execution_policy import ExecutionPolicy
 from perdure.dialects.story.plan.helper_steps import ITEMS
 from perdure.dialects.story.plan.program import Program, Step, object_at
 from perdure.dialects.story.resources.names import compose
-from perdure.dialects.story.resources.resource import Reference, Resource
+from perdure.dialects.story.resources.resource import Reference, Resource, is_streaming
 from perdure.dialects.story.resources.step_run_names import step_run_name
 from perdure.dialects.story.run import child_runs, engram_lookup
 from perdure.dialects.story.run.post_execution import verified
@@ -44,6 +44,9 @@ COMPLETED = "StepRun completed successfully."
 FAILED = "map stage had failures"
 NOT_STARTED = "not started"
 STOPPED = "another item of the map has failed"
+STREAMING_ITEM = (
+    "map.storyRef names a streaming Story, which has no end to wait for; a map needs a batch Story"  # STR-037
+)
 
 
 def with_items(turn: Turn, step: Step, inputs: dict[str, Any], places: list[Any]) -> dict[str, Any]:
@@ -107,7 +110,7 @@ def begin(
 
 def _refuse(turn: Turn, step: Step, problem: str) -> None:
     error = StepError.make("validation_error", problem, exit_code=1, exit_class="terminal")
-    reason = Reason.INVALID_CONFIGURATION if problem == child_runs.TOO_DEEP else ""
+    reason = Reason.INVALID_CONFIGURATION if problem in (child_runs.TOO_DEEP, STREAMING_ITEM) else ""
     end_step(
         turn, step.name, StoryPhase.FAILED, problem, reason=reason, error=error, exit_code=1, exit_class="terminal"
     )  # fmt: skip
@@ -141,6 +144,8 @@ def _problem(turn: Turn, step: Step, inputs: dict[str, Any]) -> str | None:
         story = _story(turn, step, stage_block)
         if isinstance(story, str):
             return f"{stage}: {story}"
+        if stage == "map" and is_streaming(story[1]):
+            return STREAMING_ITEM
     return None
 
 

@@ -132,7 +132,9 @@ def _launch(turn: Turn, engrams: dict[str, ResolvedEngram], transports: dict[str
         _refuse(turn, Reason.INVALID_CONFIGURATION, message)
         return
     settings = {
-        step.name: stream_settings.merge_settings(transports[step.name], stream_settings.entry_of(program, step))
+        step.name: stream_settings.merge_settings(
+            transports[step.name], stream_settings.entry_of(program, step), program.settings
+        )
         for step in _all_steps(program)
     }
     meaning = {name: stream_settings.read_settings(program, merged) for name, merged in settings.items()}

@@ -13,7 +13,7 @@ from perdure.dialects.story.plan.helper_steps import ITEMS, KEY
 from perdure.dialects.story.plan.inline_stories import MAP_TEMPLATE, STAGES, inline_stories, with_stories
 from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.resources.names import business_key, compose, default_key
-from perdure.dialects.story.resources.resource import read_reference
+from perdure.dialects.story.resources.resource import is_streaming, read_reference
 from perdure.dialects.story.resources.step_run_names import step_run_name, step_run_uid
 from perdure.dialects.story.run import attempts, concurrency, engram_lookup, map_reduce, output_cache
 from perdure.dialects.story.run.engram_lookup import InvalidReference, MissingResource, ResolvedEngram
@@ -116,6 +116,15 @@ def _check_map(step: Cursor, name: str, story: StoryContext) -> None:
         target = settings.at("storyRef")
         if target.value is not None and not any("{{" in str(text) for text in (target.value, target.at("name").value)):
             check_sub_story(target, name, story, may_be_itself=True)
+            if stage == "map":
+                _warn_of_streams(target, name, story)
+
+
+def _warn_of_streams(target: Cursor, name: str, story: StoryContext) -> None:
+    reference = read_reference(target.value, story.namespace)
+    item_story = None if reference is None else story.context.find("Story", reference)
+    if item_story is not None and is_streaming(item_story):
+        target.warn(Reason.INVALID_CONFIGURATION, f"step '{name}': {map_reduce.STREAMING_ITEM}: the step will fail")
 
 
 def _comes_from_data(settings: Any) -> bool:
@@ -227,7 +236,10 @@ def _key(turn: Turn, step: Step, scope: Scope) -> tuple[str, list[tuple[str, str
 
 
 def _inputs(turn: Turn, step: Step, engram: ResolvedEngram, scope: Scope) -> tuple[dict[str, Any], bytes]:
-    """The resolved input and its JSON text."""
+    """The resolved input and its JSON text.
+
+    What `runtime` gives a streaming step for every packet counts as given: only a worker knows it (STR-014).
+    """
     if missing := scope.unmet(step.data.get("requires")):
         raise InputRefused(Reason.DEPENDENCY_FAILED, missing)
     try:
@@ -239,7 +251,8 @@ def _inputs(turn: Turn, step: Step, engram: ResolvedEngram, scope: Scope) -> tup
         raise InputRefused(Reason.INPUT_SCHEMA_FAILED, "the step's input must be an object")
     text = jsontext.encode(inputs)
     hydrated: dict[str, Any] = _hydrated(turn, inputs, engram.places) if may_refer(text) else inputs
-    completed, problems = fitted(engram.pair.input_schema, hydrated)
+    runtime = step.data.get("runtime") if turn.program.streams(step.block) else None
+    completed, problems = fitted(engram.pair.input_schema, hydrated, runtime)
     if problems:
         raise InputRefused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
     if engram.template_name == MAP_TEMPLATE:

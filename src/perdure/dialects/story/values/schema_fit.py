@@ -12,14 +12,19 @@ from perdure.dialects.story.values.schemas import BadSchema, CompiledSchema
 from perdure.kernel import jsontext
 
 
-def fitted(schema: Any, value: Any) -> tuple[Any, str]:
-    """The value with defaults, and a description of what does not fit; empty if all fits or there is no schema."""
+def fitted(schema: Any, value: Any, later: dict[str, Any] | None = None) -> tuple[Any, str]:
+    """The value with defaults, and a description of what does not fit; empty if all fits or there is no schema.
+
+    `later` are templates of members that will lie over the value: they take part in the judgement, not in the result.
+    """
     if schema is None:
         return value, ""
     compiled = compiled_schema(schema)
     if isinstance(compiled, str):
         return value, compiled
     completed = compiled.complete(value)
+    if later:
+        return completed, "; ".join(map(str, compiled.static_misfits({**completed, **later})))
     # Values that a worker will resolve cannot be checked here (STY-212).
     misfits = compiled.static_misfits(completed) if holds_reference(completed) else compiled.misfits(completed)
     return completed, "; ".join(map(str, misfits))

@@ -164,7 +164,7 @@ def _spec(
             "backoff": retry.backoff.value,
         },
     }
-    if timeout is not None:
+    if timeout is not None and not program.streams(step.block):  # a stream has no end to wait for (STR-025)
         spec["timeout"] = write_duration(timeout)
     if run.arguments is not None:
         step_input = text.data(run.arguments).get("inputs")

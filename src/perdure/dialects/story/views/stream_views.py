@@ -1,5 +1,6 @@
 """Streaming steps as they are shown: their numbers (STR-100, 133), and their TransportBindings (STR-007)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from perdure.dialects.story.plan import stream_settings
@@ -53,7 +54,7 @@ def _binding(execution: Execution, step: Step, state: StepState) -> Resource:
     name = stream_settings.transport_name(entry)
     transport = program.resources.find("Transport", "", name) or stream_settings.BUILT_IN
     assert state.run is not None
-    types = spec_of(transport).get("supportedBinary") or []
+    capabilities = _capabilities(spec_of(transport))
     is_ready = state.phase is StoryPhase.RUNNING
     return {
         "apiVersion": RESOURCE_KINDS["TransportBinding"].api_version,
@@ -65,17 +66,28 @@ def _binding(execution: Execution, step: Step, state: StepState) -> Resource:
             "stepName": step.name,
             "engramName": state.run.engram.partition("/")[2],
             "driver": spec_of(transport).get("driver"),
-            "binary": {"direction": "bidirectional", "mimeTypes": types},
-            "rawSettings": stream_settings.merge_settings(transport, entry),
+            **{kind: {"direction": "bidirectional", **formats} for kind, formats in capabilities.items()},
+            "rawSettings": stream_settings.merge_settings(transport, entry, program.settings),
         },
         "status": {
-            "negotiatedBinary": {"mimeTypes": types},
+            **{f"negotiated{kind.title()}": formats for kind, formats in capabilities.items()},
             "endpoint": "",
             "upstreamHost": "",
             "downstreamHost": "",
             "conditions": [{"type": "Ready", "status": "True" if is_ready else "False", "message": state.message}],
         },
     }
+
+
+def _capabilities(transport: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What a Transport carries, by kind of frame: workers of one process take all of it."""
+    carried: dict[str, dict[str, Any]] = {}
+    for kind in ("audio", "video"):
+        if formats := transport.get(f"supported{kind.title()}"):
+            carried[kind] = {"codecs": [str(format.get("name")) for format in formats]}
+    if types := transport.get("supportedBinary"):
+        carried["binary"] = {"mimeTypes": types}
+    return carried
 
 
 def shown_stream(numbers: InletState, state: str) -> dict[str, Any]:
