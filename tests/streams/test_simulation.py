@@ -10,6 +10,7 @@ from perdure.streams.hub import Hub
 from perdure.streams.inlet import Inlet, Packet
 from perdure.streams.stream_graph import SECOND, Settings, StreamStep, Topology
 from perdure.streams.stream_messages import StreamMessage, make_message
+from perdure.streams.stream_rows import read_rows, rows_of
 from tests.sampling import Sample
 
 RUN = {"name": "run", "namespace": "default"}
@@ -124,7 +125,7 @@ class Simulation:
         self.connect(step)
 
     def flush(self) -> None:
-        for key, body in self.hub.take_rows():
+        for key, body in rows_of(self.hub.take_changes()):
             if body is None:
                 self.stored.pop(key, None)
             else:
@@ -138,7 +139,7 @@ class Simulation:
         if self.replay != "durable":
             return
         self.hub = Hub(self.topology, NoExpressions(), RUN)
-        self.hub.restore(list(self.stored.items()), self.now)
+        self.hub.restore(read_rows(list(self.stored.items())), self.now)
         self.completed.clear()  # acknowledgements since the last flush are unknown to the new hub
         for step in self.hub.graph.steps:
             self.connect(step)
@@ -258,7 +259,7 @@ def test_a_hub_that_takes_over_continues_the_counters(sample: Sample) -> None:
         before = {name: inlet.state for name, inlet in simulation.hub.inlets.items()}
 
         after = Hub(simulation.topology, NoExpressions(), RUN)
-        after.restore(list(simulation.stored.items()), simulation.now)
+        after.restore(read_rows(list(simulation.stored.items())), simulation.now)
 
         for name, state in before.items():
             touched = state.counters.received or state.counters.published

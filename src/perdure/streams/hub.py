@@ -17,7 +17,7 @@ from perdure.streams.journeys import Journeys
 from perdure.streams.notices import Notices
 from perdure.streams.stream_graph import HARD_CAP, StreamGraph, StreamStep, Topology
 from perdure.streams.stream_messages import ERROR, HEARTBEAT, HOOK, NOOP, BadMessage, StreamMessage, hook_message
-from perdure.streams.stream_rows import IdWindow, RowBuffer
+from perdure.streams.stream_rows import Changes, IdWindow, KeptRows, RowBuffer
 from perdure.streams.views import Expressions, partition_of, value_at
 
 STORY_READY, STEP_READY = "storyrun.ready", "steprun.ready"
@@ -339,16 +339,15 @@ class Hub:
 
     # What survives.
 
-    def take_rows(self) -> list[tuple[bytes, bytes | None]]:
-        """Everything that has changed since it was last asked, as one consistent set of rows."""
-        self.rows.note_ids(self._ids)
+    def take_changes(self) -> Changes:
+        """Everything that has changed since it was last asked, as one consistent set."""
         for inlet in self.inlets.values():
             inlet.state.bytes, inlet.state.is_paused = inlet.bytes, inlet.is_paused
-        return self.rows.take({name: inlet.state for name, inlet in self.inlets.items()})
+        return self.rows.take({name: inlet.state for name, inlet in self.inlets.items()}, self._ids)
 
-    def restore(self, rows: list[tuple[bytes, bytes]], now: int) -> None:
-        """Go on from the rows of an earlier hub of the same topology."""
-        kept = self.rows.load(rows)
+    def restore(self, kept: KeptRows, now: int) -> None:
+        """Go on from what an earlier hub of the same topology has left."""
+        self.rows.note_kept(kept)
         for name, state in kept.states.items():
             if name in self.inlets:
                 self.inlets[name].state = state

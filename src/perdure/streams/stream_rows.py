@@ -4,7 +4,8 @@
     s STEP                 numbers of the step     h                    the life of the run that they belong to
 
 Changes are collected until somebody takes them, and taken together: any set that was written is a consistent state. A
-packet that is acknowledged before it was written is never written.
+packet that is acknowledged before it was written is never written. Where they are kept is not decided here: `rows_of`
+is their form in the run's store, `log_messages` that in a NATS stream.
 """
 
 from collections.abc import Mapping
@@ -67,19 +68,33 @@ class IdWindow:
             self._last = number
 
 
+class Changes(msgspec.Struct):
+    """What has changed since it was last asked, as one consistent set."""
+
+    put: list[tuple[str, Packet]] = []
+    removed: list[tuple[str, int]] = []  # step and position
+    states: dict[str, InletState] = {}
+    ids_added: dict[str, dict[int, bytes]] = {}
+    ids_removed: dict[str, list[int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.put or self.removed or self.states or self.ids_added or self.ids_removed)
+
+
 class RowBuffer:
+    """Collects the changes of a hub. It remembers which packets are kept somewhere, so that only those are removed."""
+
     def __init__(self) -> None:
-        self._changed: dict[bytes, Packet | None] = {}
-        self._stored: set[bytes] = set()
+        self._changed: dict[tuple[str, int], Packet | None] = {}
+        self._stored: set[tuple[str, int]] = set()
         self._touched: set[str] = set()
-        self._ids: list[Row] = []
 
     def put(self, step: str, packet: Packet) -> None:
-        self._changed[_packet_key(step, packet.position)] = packet
+        self._changed[step, packet.position] = packet
         self._touched.add(step)
 
     def remove(self, step: str, position: int) -> None:
-        key = _packet_key(step, position)
+        key = step, position
         if key in self._stored:
             self._changed[key] = None
         else:
@@ -89,43 +104,57 @@ class RowBuffer:
         """The numbers of a step have changed."""
         self._touched.add(step)
 
-    def note_ids(self, windows: Mapping[str, IdWindow]) -> None:
-        for step, window in windows.items():
-            if window.added or window.removed:
-                self._ids += [(_id_key(step, number), digest) for number, digest in window.added.items()]
-                self._ids += [(_id_key(step, number), None) for number in window.removed]
-                window.added, window.removed = {}, []
-
-    def take(self, states: Mapping[str, InletState]) -> list[Row]:
-        rows: list[Row] = self._ids
-        self._ids = []
+    def take(self, states: Mapping[str, InletState], windows: Mapping[str, IdWindow]) -> Changes:
+        changes = Changes([], [], {step: states[step] for step in self._touched}, {}, {})
         for key, packet in self._changed.items():
             if packet is None:
                 self._stored.discard(key)
-                rows.append((key, None))
+                changes.removed.append(key)
             else:
                 self._stored.add(key)
-                rows.append((key, _encode(packet)))
-        rows += [(STATE_PREFIX + step.encode(), _encode(states[step])) for step in self._touched]
+                changes.put.append((key[0], packet))
+        for step, window in windows.items():
+            if window.added:
+                changes.ids_added[step], window.added = window.added, {}
+            if window.removed:
+                changes.ids_removed[step], window.removed = window.removed, []
         self._changed, self._touched = {}, set()
-        return rows
+        return changes
 
-    def load(self, rows: list[tuple[bytes, bytes]]) -> KeptRows:
-        kept = KeptRows({}, {}, {})
-        for key, body in sorted(rows):
-            kind, rest = key[:1], key[1:]
-            if kind == b"s":
-                kept.states[rest.decode()] = _states.decode(body)
-            elif kind == b"p":
-                step, _ = _parts(rest)
-                kept.packets.setdefault(step, []).append(_packets.decode(body))
-                self._stored.add(key)
-            elif kind == b"i":
-                step, number = _parts(rest)
-                kept.ids.setdefault(step, []).append((number, body))
-            elif kind == b"h":
-                kept.life = int.from_bytes(body)
-        return kept
+    def note_kept(self, kept: KeptRows) -> None:
+        """These packets are kept already."""
+        self._stored.update((step, packet.position) for step, packets in kept.packets.items() for packet in packets)
+
+
+def rows_of(changes: Changes) -> list[Row]:
+    """Changes as rows of the run's store."""
+    rows: list[Row] = []
+    for step, added in changes.ids_added.items():
+        rows += [(_id_key(step, number), digest) for number, digest in added.items()]
+    for step, removed in changes.ids_removed.items():
+        rows += [(_id_key(step, number), None) for number in removed]
+    rows += [(_packet_key(step, packet.position), _encode(packet)) for step, packet in changes.put]
+    rows += [(_packet_key(step, position), None) for step, position in changes.removed]
+    rows += [(STATE_PREFIX + step.encode(), _encode(state)) for step, state in changes.states.items()]
+    return rows
+
+
+def read_rows(rows: list[tuple[bytes, bytes]]) -> KeptRows:
+    """What an earlier hub has left in the run's store."""
+    kept = KeptRows({}, {}, {})
+    for key, body in sorted(rows):
+        kind, rest = key[:1], key[1:]
+        if kind == b"s":
+            kept.states[rest.decode()] = _states.decode(body)
+        elif kind == b"p":
+            step, _ = _parts(rest)
+            kept.packets.setdefault(step, []).append(_packets.decode(body))
+        elif kind == b"i":
+            step, number = _parts(rest)
+            kept.ids.setdefault(step, []).append((number, body))
+        elif kind == b"h":
+            kept.life = int.from_bytes(body)
+    return kept
 
 
 def life_row(life: int) -> Row:

@@ -22,7 +22,7 @@ from perdure.services.story.streams.workers import StopRequest, WorkerTask, make
 from perdure.streams.hub import STEP_READY, STORY_READY, Hub, StaleSession
 from perdure.streams.stream_graph import JOIN, SECOND, read_topology
 from perdure.streams.stream_messages import StreamMessage, read_message
-from perdure.streams.stream_rows import life_of, life_row
+from perdure.streams.stream_rows import life_of, life_row, read_rows, rows_of
 
 _log = logging.getLogger("perdure.stream")
 
@@ -124,7 +124,7 @@ class LiveTopology:
         if rows is not None and life_of(kept) != life:  # of an earlier life of the run: nothing of it counts
             await rows.write([*((key, None) for key, _ in kept if key != b"h"), life_row(life)])
             kept = []
-        self.hub.restore(kept, self.now())
+        self.hub.restore(read_rows(kept), self.now())
         graph = self.hub.graph.steps
         ended = {name for name in known["ended"] if name in graph}
         for name in ended:
@@ -311,10 +311,10 @@ class LiveTopology:
             await self._flush_wanted.wait()
             self._flush_wanted.clear()
             waiters, self._waiters = self._waiters, []
-            changes = self.hub.take_rows()
+            changes = self.hub.take_changes()
             try:
                 if changes and rows is not None:
-                    await rows.write(changes)
+                    await rows.write(rows_of(changes))
             except BaseException as error:
                 for future in waiters:
                     if not future.done():
