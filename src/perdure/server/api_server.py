@@ -20,7 +20,7 @@ from perdure.server.application import ApiServer, listened_hosts
 from perdure.server.authentication import Authentication, is_loopback
 from perdure.server.data_folder import data_folder, write_private
 from perdure.server.limits import RequestLimits
-from perdure.server.listener import bind, listening
+from perdure.server.listener import CountingSocket, bind, listening
 from perdure.server.routes import ROUTES
 from perdure.server.tls import context_from_authority, context_from_files, own_names
 from perdure.views.access_tokens import FIRST, AccessRole, create_first_token
@@ -60,7 +60,7 @@ class Address:
                 hint="Use --tls auto or --tls CERT,KEY; or --insecure-listen where something else encrypts.",
             )
         self.options = options
-        self.socket: socket.socket = bind(options.host, options.port)
+        self.socket: CountingSocket = bind(options.host, options.port)
         self.port: int = self.socket.getsockname()[1]
 
     @property

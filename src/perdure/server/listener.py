@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -18,29 +20,32 @@ from perdure.views.api_errors import ApiError, HeaderTooLarge, RequestTimeout
 from perdure.views.errors import BadRequest
 
 BACKLOG = 2_048
+MOST_FIELDS = 200  # of the header of a request
+DESCRIPTORS_OF_THE_ENGINE = 1_024  # that connections leave to stores, tasks and subprocesses, if there are that many
 
 
 class Connection(HttpToolsProtocol):
     """A connection whose requests have limits: their headers arrive whole, soon, and are not large."""
 
     limits: ClassVar[RequestLimits] = RequestLimits()
-    open_connections: ClassVar[set["Connection"]] = set()
 
     _deadline: asyncio.TimerHandle | None = None
-    _head = 0
+    _watch: asyncio.TimerHandle | None = None
+    _head = 0  # bytes that arrived since the head began
+    _size = 0  # bytes of its fields
     _in_head = True
+    _answered_at: float | None = None  # since when no request is under way
+    _unread = 0  # bytes of answers that nobody had read at the last look
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if len(self.open_connections) >= self.limits.connections:
-            transport.abort()
-            return
-        self.open_connections.add(self)
         self._await_head()
+        self._watch = self.loop.call_later(self.limits.read_seconds, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.open_connections.discard(self)
         self._end_deadline()
+        if self._watch is not None:
+            self._watch.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -53,17 +58,22 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         if not self._in_head:  # a further request on the same connection
-            self._head = 0
+            self._head = self._size = 0
             self._await_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
-        size = sum(len(one) + len(other) + 4 for one, other in self.headers)
-        if size > self.limits.header and not self.transport.is_closing():
+        self._size += len(name) + len(value) + 4
+        if self.transport.is_closing():
+            return
+        if self._size > self.limits.header:
             self._refuse(HeaderTooLarge(f"the header has more than {self.limits.header} bytes"))
+        elif len(self.headers) > MOST_FIELDS:
+            self._refuse(HeaderTooLarge(f"the header has more than {MOST_FIELDS} fields"))
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._answered_at = None
         self._end_deadline()
         if not self.transport.is_closing():
             super().on_headers_complete()
@@ -85,12 +95,69 @@ class Connection(HttpToolsProtocol):
             else:
                 self.transport.close()
 
+    def on_response_complete(self) -> None:
+        if not self.pipeline:
+            self._answered_at = self.loop.time()
+        super().on_response_complete()
+
+    def _look(self) -> None:
+        """Cut off whoever reads no answer, or keeps the connection busy with what is no request: it takes a place."""
+        unread = self.transport.get_write_buffer_size()
+        is_idle = self._answered_at is not None and self.loop.time() - self._answered_at >= self.limits.read_seconds
+        if (unread and unread >= self._unread > 0) or (is_idle and not unread):
+            self.transport.abort()
+            return
+        self._unread = unread
+        self._watch = self.loop.call_later(self.limits.read_seconds, self._look)
+
     def _refuse(self, refusal: ApiError) -> None:
         status, headers, body = problem_json(refusal, "")
         fields = {**headers, "Content-Length": str(len(body)), "Connection": "close"}
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         self.transport.write(f"HTTP/1.1 {status} {TITLES[status]}\r\n{head}\r\n".encode() + body)
         self.transport.close()
+
+
+class CountingSocket(socket.socket):
+    """A socket that accepts no more connections than there are places: each takes a descriptor from the engine.
+
+    They are counted when they are accepted: one that never begins its TLS handshake takes a descriptor too.
+    """
+
+    most = 0
+    accepted: "WeakSet[CountedConnection]"
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        descriptor, address = self._accept()  # type: ignore[attr-defined]
+        connection = CountedConnection(self.family, self.type, self.proto, fileno=descriptor)
+        if len(self.accepted) >= self.most:
+            connection.close()
+            raise ConnectionAbortedError("there are too many connections")
+        connection.counted_by = self
+        self.accepted.add(connection)
+        return connection, address
+
+
+class CountedConnection(socket.socket):
+    """A connection that frees its place when it is closed."""
+
+    counted_by: CountingSocket | None = None
+
+    def close(self) -> None:
+        if self.counted_by is not None:
+            self.counted_by.accepted.discard(self)
+        super().close()
+
+
+def places_for_connections(most: int) -> int:
+    """How many connections there may be: the engine keeps its descriptors, or half of them if there are few."""
+    wanted = most + DESCRIPTORS_OF_THE_ENGINE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft != unlimited and soft < wanted:
+        soft = wanted if hard == unlimited else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return most if soft == unlimited else min(most, max(soft - DESCRIPTORS_OF_THE_ENGINE, soft // 2))
 
 
 class _Server(uvicorn.Server):
@@ -100,12 +167,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> CountingSocket:
     """The socket; whoever connects waits until the server answers."""
     name = host.strip("[]")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
+        listening = CountingSocket(family, kind, protocol)
+        listening.accepted = WeakSet()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(BACKLOG)  # now: until somebody listens, others can bind to the same address
@@ -124,10 +192,11 @@ class AddressUnusable(BadRequest):
 
 @asynccontextmanager
 async def listening(
-    server: ApiServer, listener: socket.socket, grace: float, context: ssl.SSLContext | None = None
+    server: ApiServer, listener: CountingSocket, grace: float, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[None]:
     """Answers requests inside; at the end whoever is under way is answered first, for half of the grace."""
     Connection.limits = server.limits
+    listener.most = places_for_connections(server.limits.connections)
     config = uvicorn.Config(
         Application(server),
         loop="none",
