@@ -302,3 +302,30 @@ def test_any_server_answers_any_request_about_any_run(tmp_path: Path, postgres_u
     assert guest("GET", "/api/v1/whoami").status == 401
     one.stop()
     two.stop()
+
+
+def test_steps_causes_and_log_lines_of_a_run(server: Server) -> None:
+    """SRV-083: what a page about a run asks for."""
+    admin = server.admin
+    call = {"provider": "mwl:provider.call/perdure/echo/v1", "with": {"value": "{{ call.input }}"}}
+    document = {
+        "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+        "entrypoint": "say",
+        "steps": {
+            "say": {"action": "Call", "call": call, "next": "stop"},
+            "stop": {"action": "Raise", "result": {"code": "Shop.Closed", "message": "come back"}},
+        },
+    }
+    ended = admin("POST", "/api/v1/runs", {"document": document, "input": "hello"}, Prefer="wait=20").json
+    run = f"/api/v1/runs/{ended['id']}"
+    steps = {step["step"]: step for step in admin("GET", f"{run}/steps").json["items"]}
+    assert (steps["say"]["status"], steps["stop"]["status"]) == ("done", "failed")
+    say = admin("GET", f"{run}/steps/say").json
+    assert (say["output"], say["attempts"][0]["provider"], say["attempts"][0]["status"]) == ("hello", "echo", "done")
+    assert admin("GET", f"{run}/steps/none").problem == (404, "STEP-NOT-FOUND")
+    chain = admin("GET", f"{run}/why").json["chain"]
+    assert "Shop.Closed" in chain[0]["text"] and chain[-1] == {**chain[-1], "seq": 1, "text": "the run started"}
+    assert admin("GET", f"{run}/why?step=say").json["chain"][0]["text"] == "step 'say' is done"
+    assert admin("GET", f"{run}/logs").json == {"items": []}
+    assert admin("GET", f"{run}/logs?cursor=x").problem == (400, "USAGE")
+    assert admin("GET", f"{run}/why?stop=say").problem == (400, "UNKNOWN-MEMBER")

@@ -74,6 +74,14 @@ class PageQuery(Body):
     cursor: str | None = None
 
 
+class LogQuery(PageQuery):
+    step: str | None = None
+
+
+class CauseQuery(Body):
+    step: str | None = None
+
+
 class CancelBody(Body):
     reason: str = ""
     cascade: bool = False

@@ -14,6 +14,8 @@ API = "/api/v1"
 RUN = f"{API}/runs/{{id}}"
 RESOURCE = f"{API}/resources/{{kind}}/{{namespace}}/{{name}}"
 
+EXPENSIVE_PAGE: dict[str, Any] = {"answer": m.ItemPage, "is_expensive": True}
+
 VIEWER, OPERATOR, AUTHOR, ADMIN = AccessRole.VIEWER, AccessRole.OPERATOR, AccessRole.AUTHOR, AccessRole.ADMIN
 
 
@@ -117,6 +119,24 @@ ROUTES = (
     ),
     _get(f"{RUN}/effects", runs.list_effects, "effects of the run on the outside", answer=m.ItemPage),
     _get(f"{RUN}/children", runs.list_children, "runs that it has started", query=m.PageQuery, answer=m.RunPage),
+    _get(f"{RUN}/steps", runs.list_run_steps, "the steps of the run", query=m.PictureQuery, **EXPENSIVE_PAGE),
+    _get(
+        f"{RUN}/steps/{{step}}",
+        runs.get_step,
+        "one step: input, output, attempts, effects, log lines",
+        query=m.PageQuery,
+        answer=dict[str, Any],
+        is_expensive=True,
+    ),
+    _get(
+        f"{RUN}/why",
+        runs.explain,
+        "why the run, or a step of it, stands as it does",
+        query=m.CauseQuery,
+        answer=dict[str, Any],
+        is_expensive=True,
+    ),
+    _get(f"{RUN}/logs", runs.list_logs, "what tasks printed and logged", query=m.LogQuery, **EXPENSIVE_PAGE),
     _get(f"{RUN}/values/{{digest}}", runs.get_value, "a large value of the run"),
     _steer("/cancel", steering.cancel_run, "ask the run to stop", m.CancelBody),
     _steer("/signals/{name}", steering.signal_run, "send a signal", m.SignalBody),

@@ -21,9 +21,12 @@ from perdure.views.access_tokens import AccessRole, check_namespace
 from perdure.views.document_check import NothingToRun, ProblemsFound, validate
 from perdure.views.errors import BadRequest
 from perdure.views.history_events import event_json, event_name
+from perdure.views.log_reader import TaskLogReader
+from perdure.views.run_causes import explain_run
 from perdure.views.run_details import run_facts_json, run_result_json
 from perdure.views.run_graph import run_graph_json, trace_run
 from perdure.views.run_pages import run_item_json, run_page
+from perdure.views.run_steps import describe_step, list_steps, read_offset
 
 LONGEST_WAIT = 60  # seconds
 COMMENT_EVERY = 15  # seconds without an event
@@ -194,6 +197,27 @@ async def list_children(call: ApiCall) -> Result:
     page = await run_page(call.engine, RunFilter(parent=call.run.id), query.limit, query.cursor)
     items = [run_item_json(row, page.owners) for row in page.rows]
     return Answer({"items": items} | ({"next": page.next} if page.next else {}))
+
+
+async def list_run_steps(call: ApiCall) -> Result:
+    return Answer({"items": await list_steps(call.engine, call.run.id, call.query.at)})
+
+
+async def get_step(call: ApiCall) -> Result:
+    query: m.PageQuery = call.query
+    return Answer(await describe_step(call.engine, call.run.id, call.path["step"], query.limit, query.cursor))
+
+
+async def explain(call: ApiCall) -> Result:
+    return Answer(await explain_run(call.engine, call.run.id, call.query.step))
+
+
+async def list_logs(call: ApiCall) -> Result:
+    query: m.LogQuery = call.query
+    lines = await TaskLogReader(call.engine, call.run.id, query.step).read()
+    begin = read_offset(query.cursor)
+    more = {"next": str(begin + query.limit)} if begin + query.limit < len(lines) else {}
+    return Answer({"items": [line.plain() for line in lines[begin : begin + query.limit]], **more})
 
 
 async def get_value(call: ApiCall) -> Result:

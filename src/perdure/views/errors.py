@@ -51,6 +51,13 @@ class ErrorFamily(Enum):
     ENGINE_ERROR = "engine error"
 
 
+class StepNotFound(PerdureError):
+    """The run has no step of that name."""
+
+    code = "STEP-NOT-FOUND"
+    hint = "List the steps of the run with `perdure show RUN`, or `GET …/steps`."
+
+
 def family_of(error: Exception) -> ErrorFamily:
     """Anything that is not expected is an engine error."""
     # Imported here: start-up does not pay for the engine before something has gone wrong.
@@ -75,7 +82,9 @@ def family_of(error: Exception) -> ErrorFamily:
             return ErrorFamily.INVALID_DOCUMENT
         case ResourceNotFound() | UnknownKind() | ReferenceNotAvailable() | EffectNotFound():
             return ErrorFamily.NOT_FOUND
-        case RunNotFound() | EventNotFound() | ProviderNotFound() | StoreMissing() | FileNotFoundError():
+        case (
+            RunNotFound() | EventNotFound() | ProviderNotFound() | StepNotFound() | StoreMissing() | FileNotFoundError()
+        ):
             return ErrorFamily.NOT_FOUND
         case ApiError():
             return _family_of_status(error.status)

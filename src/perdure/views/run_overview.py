@@ -17,6 +17,7 @@ from perdure.kernel.outcomes import Failed, Outcome
 from perdure.kernel.step_overview import StepFailure, StepOverview, StepStatus, flattened
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunRow
+from perdure.views.errors import BadRequest, StepNotFound
 from perdure.views.progress_events import outcome_text
 from perdure.views.run_status import RunStatus, Wait, WaitReason, status_of_execution
 from perdure.views.times import local, span
@@ -64,6 +65,19 @@ async def steps_of(client: Client, execution: Execution, at: int | None = None) 
         seq = await run_views.recorded_at(client.store, execution.dialect, execution.id, at)
         turns = run_views.cut(turns, seq)
     return execution.dialect.steps(execution, turns)
+
+
+def find_step(
+    steps: list[tuple[tuple[str, ...], StepOverview]], run: RunId, name: str
+) -> tuple[tuple[str, ...], StepOverview]:
+    """By its path (`block/step`), or by a name that only one step has."""
+    found = [item for item in steps if "/".join(item[0]) == name] or [item for item in steps if item[0][-1] == name]
+    if not found:
+        raise StepNotFound(f"run {run} has no step {name!r}")
+    if len(found) > 1:
+        paths = ", ".join("/".join(path) for path, _ in found[:5])
+        raise BadRequest(f"several steps have the name {name!r}: {paths}", hint="Give the whole path.")
+    return found[0]
 
 
 def explain(

@@ -1,0 +1,53 @@
+"""`why`: why a run, or one of its steps, stands as it does, as a chain of recorded events back to the first cause."""
+
+import argparse
+import sys
+
+from perdure.cli import arguments as a
+from perdure.cli.console import Console, indented, width_of, wrapped
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.next_commands import with_store
+from perdure.cli.open_engine import open_observer
+from perdure.cli.stdout import give_json, give_text
+from perdure.views.run_causes import explain_run
+from perdure.views.times import local, read_instant
+
+EXAMPLES = """\
+examples:
+  perdure why 06g2k                  why it waits, or why it failed: the first cause comes last
+  perdure why 06g2k charge           why this step stands as it does
+  perdure why 06g2k --json           {"chain": [{"seq", "at", "text"}], "commands": []}
+
+Each line but the first names an event of `perdure history`, by its number.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    a.add_run(parser)
+    parser.add_argument(
+        "step", metavar="STEP", nargs="?", help="a step of the run; `block/step` if the name is not unique"
+    )
+
+
+def perform(asked: argparse.Namespace, talk: Console) -> int:
+    return complete(_explain(asked, talk))
+
+
+async def _explain(asked: argparse.Namespace, talk: Console) -> int:
+    async with open_observer(asked, talk) as observer:
+        causes = await explain_run(observer, await observer.resolve(asked.run), asked.step)
+        if asked.json:
+            give_json(causes)
+            return Exit.OK
+        chain = causes["chain"]
+        numbers = max(len(str(link["seq"])) for link in chain)
+        lines, width = [], width_of(sys.stdout)
+        for link in chain:
+            head = f"{link['seq']:>{numbers}}  {local(read_instant(link['at'], 0))}  "
+            lines.append(head + indented(wrapped(link["text"], width, len(head)), len(head)))
+        give_text("\n".join(lines))
+        for command in causes["commands"]:
+            talk.say(f"do: {with_store(asked, command)}")
+        return Exit.OK

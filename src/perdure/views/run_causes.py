@@ -1,0 +1,144 @@
+"""Why a run, or one of its steps, stands as it does: a chain of recorded events, from the present to the first cause.
+
+Each link names an event of the history, so that it can be looked up. The first one says how things stand now.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.engine import run_views
+from perdure.engine.client import Client
+from perdure.kernel import jsontext
+from perdure.kernel.execution import Execution
+from perdure.kernel.step_overview import StepOverview, StepStatus, flattened
+from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.views.history_events import event_name
+from perdure.views.progress_events import outcome_text, status_words
+from perdure.views.run_overview import explain, failure_of, find_step, steps_of
+from perdure.views.run_status import status_of_execution
+from perdure.views.server_presence import is_served
+from perdure.views.times import iso, read_instant
+
+MILLISECOND = SECOND // 1_000
+STEPS_EXPLAINED = 20  # of those that are open; `GET …/steps` has all
+
+# Words by which the languages call such events, or phases that they tell of.
+BEGINNINGS = ("stepentered", "stepleft", "stepanswered", "created", "started", "enter")
+ENDS_OF_STEPS = ("stepended", "stepfailed", "done", "failed", "skipped", "Failed", "Succeeded", "Finished", "exit")
+FAILURES = ("taskended", "failed", "faulted", "Failed", "error")
+
+
+async def explain_run(client: Client, run: RunId, step: str | None = None) -> dict[str, Any]:
+    """`{run, step?, chain[{seq, at, text}], commands[]}`; the chain begins with the state and ends with its cause."""
+    row, execution, pending = await client.outlook(run)
+    stand = await status_of_execution(client, row, execution)
+    steps = await steps_of(client, execution)
+    history = _History(await client.history(run))
+    commands: list[str] = []
+    if step is not None:
+        path, overview = find_step(flattened(steps), run, step)
+        chain = _step_chain(path, overview, history)
+    elif stand.status.is_final:
+        chain = await _end_chain(client, execution, steps, history)
+    else:
+        served = not stand.is_owned and await is_served(client)
+        explanation = explain(stand, execution, steps, pending, client.clock.now(), is_served=served)
+        assert explanation is not None, "an open run can be explained"
+        commands = list(explanation.commands)
+        chain = [_link(history.last, explanation.sentence)]
+        open_steps = [item for item in flattened(steps) if item[1].state.is_open and not item[1].steps]
+        for path, overview in open_steps[:STEPS_EXPLAINED]:
+            chain += _step_chain(path, overview, history)
+    chain.append(_link(history.first, "the run started"))
+    facts = {"run": run, **({"step": step} if step is not None else {}), "chain": chain, "commands": commands}
+    hidden: dict[str, Any] = (await run_views.mask_of(client.store, execution)).data(facts)
+    return hidden
+
+
+class _History:
+    """The events of a run by time, to find the one that a fact was recorded with."""
+
+    def __init__(self, events: Sequence[dict[str, Any]]) -> None:
+        self._events = [(event["seq"], _time_of(event), event) for event in events]
+
+    @property
+    def first(self) -> tuple[int, Instant]:
+        return self._events[0][:2]
+
+    @property
+    def last(self) -> tuple[int, Instant]:
+        return self._events[-1][:2]
+
+    def end_of(self, moment: Instant) -> tuple[int, Instant]:
+        """The last event until the end of that millisecond."""
+        until = [item for item in self._events if item[1] // MILLISECOND <= moment // MILLISECOND]
+        return (until or self._events)[-1][:2]
+
+    def at(self, moment: Instant, step: str, words: tuple[str, ...], text: str = "") -> tuple[int, Instant]:
+        """The event of that instant which fits best: it names the step, tells such a thing, and contains the text."""
+        millisecond = moment // MILLISECOND  # a language may tell its times no finer
+        together = [item for item in self._events if item[1] // MILLISECOND == millisecond]
+        if not together:
+            together = [item for item in self._events if item[1] <= moment][-1:] or self._events[:1]
+        return max(together, key=lambda item: (_fits(item[2], step, words, text), -item[0]))[:2]
+
+
+def _time_of(event: dict[str, Any]) -> Instant:
+    return read_instant(event["timestamp"], 0) if "timestamp" in event else event["at"]
+
+
+def _fits(event: dict[str, Any], step: str, words: tuple[str, ...], text: str) -> int:
+    told = jsontext.encode(event).decode()
+    name = event_name(event).lower()
+    names_step = bool(step) and (f'"{step}"' in told or f"/{step}/" in told or f':{step}"' in told)
+    return (
+        4 * names_step + 8 * (bool(text) and text in told) + any(word in name or f'"{word}"' in told for word in words)
+    )
+
+
+def _link(event: tuple[int, Instant], text: str) -> dict[str, Any]:
+    return {"seq": event[0], "at": iso(event[1]), "text": text}
+
+
+async def _end_chain(
+    client: Client, execution: Execution, steps: list[StepOverview], history: _History
+) -> list[dict[str, Any]]:
+    outcome = execution.state.outcome
+    assert outcome is not None
+    reason = outcome_text(outcome)
+    ended = f"the run {status_words(execution.state.status.value)}{f': {reason}' if reason else ''}"
+    chain = [_link(history.end_of(execution.state.ended_at or 0), ended)]
+    place = await failure_of(client, execution, steps)
+    return [*chain, *_step_chain(place.path, place.step, history)] if place is not None else chain
+
+
+def _step_chain(path: tuple[str, ...], step: StepOverview, history: _History) -> list[dict[str, Any]]:
+    """From how the step stands back to its beginning; the last failure in this chain is the first: the cause."""
+    label = f"step {' › '.join(path)!r}"
+    note = f": {step.note.rstrip('.')}" if step.note else ""
+    if step.state is StepStatus.NOT_STARTED:
+        return [_link(history.last, f"{label} has not started{note}")]
+    chain = []
+    if step.state.is_open:
+        chain.append(_link(history.last, f"{label} {_standing(step)}{note}"))
+    elif step.ended_at is not None and step.failure is None:
+        chain.append(_link(history.at(step.ended_at, path[-1], ENDS_OF_STEPS), f"{label} {_ended(step)}{note}"))
+    for failure in dict.fromkeys(filter(None, (step.failure, step.first_failure))):
+        task = f", task {failure.label!r}" if failure.label and failure.label != path[-1] else ""
+        item = f", item {failure.item}" if failure.item >= 0 else ""
+        text = f"{label}{task}{item}, attempt {failure.attempt} failed: {failure.text}"
+        chain.append(_link(history.at(failure.at or step.ended_at or 0, path[-1], FAILURES, failure.message), text))
+    if step.child:
+        chain.append(_link(history.at(step.began_at or 0, path[-1], BEGINNINGS), f"{label} started run {step.child}"))
+    if step.began_at is not None:
+        chain.append(_link(history.at(step.began_at, path[-1], BEGINNINGS), f"{label} began"))
+    return chain
+
+
+def _ended(step: StepOverview) -> str:
+    words = {StepStatus.DONE: "is done", StepStatus.SKIPPED: "was skipped", StepStatus.CANCELLED: "was cancelled"}
+    return words.get(step.state, str(step.state))
+
+
+def _standing(step: StepOverview) -> str:
+    return f"is {step.state}" if step.state is StepStatus.AT_WORK else str(step.state)
