@@ -26,6 +26,9 @@ class NoExpressions:
     def render(self, step: str, roots: dict[str, Any]) -> Any:
         raise AssertionError("no step has a `runtime`")
 
+    def with_stored_values(self, roots: dict[str, Any]) -> dict[str, Any]:
+        raise AssertionError("nothing is offloaded")
+
 
 def random_topology(draw: Random, replay: str) -> Topology:
     steps: list[StreamStep] = []

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from perdure.kernel import jsontext
+from perdure.streams.hub_metadata import own_metadata
 from perdure.streams.inlet import Inlet
 from perdure.streams.notices import Notices
 from perdure.streams.stream_graph import StreamStep
 from perdure.streams.stream_messages import ERROR, StreamMessage, error_payload
-from perdure.streams.views import Expressions, GateProblem, roots_of
+from perdure.streams.views import Expressions, GateProblem, refers_to_storage, roots_of
 
 
 class FailedInputs(msgspec.Struct, frozen=True):
@@ -23,7 +24,10 @@ class FailedInputs(msgspec.Struct, frozen=True):
 
 
 class Gates:
-    def __init__(self, expressions: Expressions, inlets: Mapping[str, Inlet], notices: Notices) -> None:
+    def __init__(
+        self, expressions: Expressions, inlets: Mapping[str, Inlet], notices: Notices, run: Mapping[str, str]
+    ) -> None:
+        self._run = run
         self._expressions = expressions
         self._inlets = inlets
         self._notices = notices
@@ -38,7 +42,9 @@ class Gates:
             if rule.targets and name not in rule.targets:
                 continue
             try:
-                matches = not rule.when or self._expressions.matches(publisher.name, number, self._roots(message))
+                matches = not rule.when or self._expressions.matches(
+                    publisher.name, number, self._roots(publisher, message)
+                )
             except GateProblem as problem:
                 self._inlets[target].counters.errors_in_rules += 1
                 self._notices.add(publisher.name, "RoutingRuleFailed", str(problem), str(problem), now)
@@ -50,8 +56,8 @@ class Gates:
 
     def gate(self, plan: StreamStep, message: StreamMessage, now: int) -> StreamMessage | FailedInputs | None:
         """The message as the step gets it; None: not at all."""
-        roots = self._roots(message)
         try:
+            roots = self._roots(plan, message)
             if plan.condition and not self._expressions.holds(plan.name, roots):
                 return None
         except GateProblem as problem:
@@ -66,12 +72,14 @@ class Gates:
             payload = jsontext.encode(error_payload(str(problem)))
             error = StreamMessage(message.id, ERROR, message.at_ms, message.metadata, payload)
             error.partition, error.steps, error.root = message.partition, message.steps, message.root
-            error.origin = message.origin
+            error.origin, error.trace = message.origin, message.trace
             return FailedInputs(error)
         return msgspec.structs.replace(message, inputs=inputs)
 
-    def _roots(self, message: StreamMessage) -> dict[str, Any]:
-        return roots_of(message, signals=self.signals)
+    def _roots(self, plan: StreamStep, message: StreamMessage) -> dict[str, Any]:
+        roots = roots_of(message, signals=self.signals)
+        roots["packet"]["metadata"] = own_metadata(message, self._run, plan.public_name)
+        return self._expressions.with_stored_values(roots) if refers_to_storage(message) else roots
 
     def _drop(self, plan: StreamStep, text: str, now: int) -> None:
         counters = self._inlets[plan.name].counters

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from perdure.streams.chunks import ChunkAssembler
 from perdure.streams.gates import FailedInputs, Gates
+from perdure.streams.hub_metadata import Tracer
 from perdure.streams.inlet import Inlet, Packet
 from perdure.streams.joins import FanIn
 from perdure.streams.journeys import Journeys
@@ -52,7 +53,8 @@ class Hub:
         self.journeys = Journeys(topology)
         self.notices = Notices()
         self.rows = RowBuffer()
-        self.gates = Gates(expressions, self.inlets, self.notices)
+        self.gates = Gates(expressions, self.inlets, self.notices, identity)
+        self._tracer = Tracer(identity)
         self.fan_in = FanIn(self.graph, self.rows, self.journeys, self.notices)
         self.outputs: dict[str, bytes] = {}  # the last payload of each step
         self.closed: set[str] = set()
@@ -106,6 +108,8 @@ class Hub:
             inlet.state.counters.errors += 1
         if begins:
             message.root = message.id
+        if plan.settings.tracing or message.trace:
+            message.trace = self._tracer.trace(plan, message, begins=begins)
         if message.payload is not None:
             self.outputs[step] = message.payload
             if self._topology.reads_steps:
@@ -194,6 +198,7 @@ class Hub:
         if self.journeys.is_counted:
             self._begin_journey(message, now)
         plan = self.graph.steps[step]
+        self._tracer.adopt(plan, message)
         if plan.settings.is_durable:
             self.rows.touch(step)
         self._address("", plan, self.inlets[step], message, now)
@@ -323,9 +328,10 @@ class Hub:
         """Whatever time brings: packets and joins that are too old, credits that are due, chunks that never came."""
         for name, inlet in self.inlets.items():
             plan = self.graph.steps[name]
-            for packet in inlet.expire(now):
+            expired, reason = inlet.expire(now)
+            for packet in expired:
                 self._forget(plan, packet)
-                self.notices.add(name, "PacketDropped", "expired", "a packet was dropped: expired", now)
+                self.notices.add(name, "PacketDropped", reason, f"a packet was dropped: {reason}", now)
             if name in self.fan_in:
                 self.fan_in.expire(plan, inlet, now)
             due = inlet.grant_due

@@ -79,6 +79,7 @@ class Inlet:
         self._consumed = 0  # messages and bytes that are to be granted again
         self._consumed_bytes = 0
         self._granted_at = 0
+        self._flush_until = 0  # packets up to this position have waited for a session
         self._kept = self.settings.is_sequenced
         self._lanes = {lane.kind: lane for lane in self.settings.lanes if lane.messages or lane.bytes}
         self._in_lane: dict[str, list[int]] = {}
@@ -195,6 +196,8 @@ class Inlet:
         packet.taken += 1
         if packet.taken == 1:
             self.state.counters.delivered += 1
+            if packet.position <= self._flush_until:
+                self.state.counters.flushed += 1
         self.pending[packet.position] = packet
         return packet
 
@@ -263,6 +266,7 @@ class Inlet:
         """A worker is here. What the one before did not acknowledge comes again, in order, before everything else."""
         self.generation += 1
         self.is_connected = True
+        self._flush_until = self.state.position
         again = sorted(self.pending.values(), key=lambda packet: packet.position)
         self.pending.clear()
         for packet in reversed(again):
@@ -313,20 +317,19 @@ class Inlet:
 
     # Time.
 
-    def expire(self, now: int) -> list[Packet]:
-        """Packets that waited for too long: dropped under best effort, or when their retention is over (STR-065)."""
-        limit = self.settings.retention if self.settings.at_least_once else self.settings.max_age
-        if not limit:
-            return []
-        old = [packet for packet in self.waiting if now - packet.at >= limit]
-        for packet in old:
-            self.waiting.remove(packet)
-            self._leave(packet)
-            self.pass_over(packet)
-            self.state.counters.drop("expired")
-            if packet.taken:  # it was counted as delivered before it was to come again
-                self.state.counters.delivered -= 1
-        return old
+    def expire(self, now: int) -> tuple[list[Packet], str]:
+        """Packets that waited for too long, and the reason that they are dropped for.
+
+        Under best effort they are too old for the buffer, or cannot be delivered in time; what is delivered at least
+        once is kept until its retention is over (STR-061, 065, 071).
+        """
+        settings = self.settings
+        limit, reason = (settings.retention if settings.at_least_once else settings.max_age), "expired"
+        if not settings.at_least_once and 0 < settings.message_timeout < (limit or settings.message_timeout + 1):
+            limit, reason = settings.message_timeout, "timeout"
+        if not limit or not self.waiting or now - self.waiting[0].at < limit:
+            return [], reason  # they wait in the order in which they came
+        return self.drop(lambda packet: now - packet.at >= limit, reason), reason
 
     def drop(self, wanted: Any, reason: str) -> list[Packet]:
         """Drop the waiting packets that are wanted so."""

@@ -127,6 +127,7 @@ def joined(join: OpenJoin, order: tuple[str, ...], names: dict[str, str]) -> Str
         steps=steps,
         root=last.root,
         origin=last.origin,
+        trace=last.trace,
     )
 
 

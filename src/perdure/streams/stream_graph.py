@@ -64,6 +64,9 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     # Both.
     lanes: tuple[Lane, ...] = ()
     watermark: str = ""  # the path of the event time; empty: none is kept
+    message_timeout: int = 0  # under best effort: how long a message may wait to be handed over (STR-061)
+    tracing: str = ""  # which journeys are traced: rate, random, always, never; empty: none has a trace context
+    trace_rate: int = 100  # percent
 
     @property
     def is_durable(self) -> bool:

@@ -22,9 +22,6 @@ ENVELOPE_KIND, ENVELOPE_ID = "bubu.envelope.kind", "bubu.envelope.message_id"
 ENVELOPE_TIME = "bubu.envelope.timestamp_ms"
 JOIN_KEY, IDENTITY = "bubu.join.key", "participant.identity"
 
-OWN_METADATA = ("storyrun-name", "storyrun-namespace", "current-step-id", "traceparent")
-"""Metadata that the hub sets: what a worker writes there is overwritten (STR-046)."""
-
 _KIND = re.compile(r"[A-Za-z0-9._-]+")
 _CHUNK_MEMBERS = frozenset({"stream_id", "chunk_id", "chunk_index", "chunk_count", "chunk_bytes", "total_bytes"})
 
@@ -79,6 +76,7 @@ class StreamMessage(msgspec.Struct, array_like=True, gc=False):
     steps: dict[str, bytes] = {}
     root: str = ""
     origin: str = ""
+    trace: str = ""  # the trace context of the publication, as `traceparent` has it
 
     @property
     def lane(self) -> str:

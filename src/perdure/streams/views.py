@@ -30,6 +30,18 @@ class Expressions(Protocol):
     def render(self, step: str, roots: dict[str, Any]) -> Any:
         """The step's inputs for this packet."""
 
+    def with_stored_values(self, roots: dict[str, Any]) -> dict[str, Any]:
+        """The same with offloaded data in place of references to it, where templates may read it (STR-053)."""
+
+
+STORAGE = b'"$bubuStorageRef"'
+"""What a JSON text contains that refers to offloaded data."""
+
+
+def refers_to_storage(message: StreamMessage) -> bool:
+    """Whether any template over this message could touch offloaded data; most cannot."""
+    return STORAGE in (message.payload or b"") or any(STORAGE in text for text in message.steps.values())
+
 
 def roots_of(message: StreamMessage, partition: str = "", signals: Mapping[str, Any] = _NO_SIGNALS) -> dict[str, Any]:
     """`steps` and `packet`; who evaluates adds `inputs`."""

@@ -64,6 +64,7 @@ class Settings:
     hub_buffer_max_bytes: int = _key("hub.buffer-max-bytes", 10_485_760)
     hub_buffer_eviction_ttl: str = _key("hub.buffer-eviction-ttl", "10m", is_span=True)
     hub_message_timeout: str = _key("hub.per-message-timeout", "10m", is_span=True)
+    hub_hang_timeout: str = _key("hub.hang-timeout", "none", is_span=True)
     is_lenient: bool = _key("admission.lenient", False)  # unknown fields are warnings
 
     queues: Mapping[str, Queue] = field(default_factory=dict)
@@ -132,7 +133,7 @@ def _checked(key: str, value: Any) -> Any:
         raise BadSetting(f"{key} must be {_NOUNS[type(setting.default)]}, not {value!r}")
     if setting.metadata["among"] and value not in setting.metadata["among"]:
         raise BadSetting(f"{key} must be one of {', '.join(setting.metadata['among'])}, not {value!r}")
-    if setting.metadata["is_span"]:
+    if setting.metadata["is_span"] and value != setting.default:
         try:
             read_positive(value)
         except BadDuration as refusal:

@@ -112,6 +112,7 @@ def read_settings(program: Program, settings: Mapping[str, Any]) -> Settings:
     mode = replay.get("mode") or "none"
     is_kept = mode != "none" or delivery.get("semantics") == "at_least_once"
     watermark = object_at(settings, "observability", "watermark")
+    tracing = object_at(settings, "observability", "tracing")
     operator = program.settings
     caps = _buffer_caps(buffer, operator)
     return Settings(
@@ -143,6 +144,9 @@ def read_settings(program: Program, settings: Mapping[str, Any]) -> Settings:
         rules=tuple(map(_rule, rules_of(settings))),
         lanes=tuple(_lane(lane) for lane in settings.get("lanes") or () if _limits(lane, *caps)),
         watermark=_watermark(watermark),
+        message_timeout=read_positive(operator.hub_message_timeout),
+        tracing=_tracing(tracing),
+        trace_rate=tracing.get("sampleRate", 100),
     )
 
 
@@ -182,6 +186,10 @@ def _watermark(watermark: Mapping[str, Any]) -> str:
     if watermark.get("enabled") is not True:
         return ""
     return watermark.get("timestampSource") or "metadata.bubu.envelope.timestamp_ms"
+
+
+def _tracing(tracing: Mapping[str, Any]) -> str:
+    return (tracing.get("samplePolicy") or "rate") if tracing.get("enabled") is True else ""
 
 
 def _seconds(value: Any) -> Instant:

@@ -15,6 +15,7 @@ from perdure.dialects.story.plan import stream_settings
 from perdure.dialects.story.plan.engram_code import COMMAND, place_of
 from perdure.dialects.story.plan.execution_policy import grace
 from perdure.dialects.story.plan.program import Program, Step, object_at
+from perdure.dialects.story.resources.durations import read_positive
 from perdure.dialects.story.resources.resource import Reference, Resource, spec_of
 from perdure.dialects.story.run import engram_lookup
 from perdure.dialects.story.run.engram_lookup import InvalidReference, MissingResource, ResolvedEngram
@@ -29,6 +30,7 @@ from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.steps.engram import InputRefused, created, worker_arguments
 from perdure.dialects.story.steps.step_kind import ENGRAM
 from perdure.kernel import jsontext
+from perdure.kernel.ids import family_of
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant
 from perdure.streams.hub import STEP_READY, STORY_READY, fan_out_problem
@@ -247,6 +249,9 @@ def _arguments(
         "life": body.life,
         "drain": drain,
         "messageTimeout": program.settings.hub_message_timeout,
+        "hangTimeout": 0 if (text := program.settings.hub_hang_timeout) == "none" else read_positive(text),
+        "offloadedData": "controller" if program.reads_in_process or program.injects else "error",
+        **({"families": [family_of(run) for run in turn.state.forked_from]} if turn.state.forked_from else {}),
         "recording": {
             name: recording for name, merged in settings.items() if (recording := object_at(merged, "recording"))
         },

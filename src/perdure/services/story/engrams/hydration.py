@@ -38,6 +38,11 @@ def hydrate_inputs(task: Mapping[str, Any], source: SecretSource, namespace: str
     return inputs
 
 
+def fill_stored_values(value: Any, families: frozenset[str]) -> Any:
+    """The value with stored values of these families in place of references to them. Raises `EngramError`."""
+    return _with_stored_values(value, lambda: families, 0)
+
+
 def mentions_storage(value: Any) -> bool:
     """Whether something must be read from storage before the input is complete."""
     match value:

@@ -151,8 +151,6 @@ async def _execute_story(topology: "LiveTopology", plan: StreamStep, session: St
         try:
             result = await asyncio.wait_for(ended, timeout)
         except TimeoutError:
-            session_counters = topology.hub.inlets[plan.name].counters
-            session_counters.errors += 1
             return _error(inbound, f"sub-story run '{answer['subRun']}' did not end within {timeout:g} s", "timeout")
         if result["phase"] != "Succeeded":
             return _error(inbound, result["text"] or f"sub-story run '{answer['subRun']}' did not succeed")

@@ -8,6 +8,7 @@ ends when no more messages come; it then ends by itself. `PERDURE_STREAM_CONFIG`
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +19,7 @@ from perdure.services.story.engrams.external import filled_texts
 from perdure.services.story.engrams.failure import EngramError
 from perdure.services.story.streams.stream_session import StreamSession
 from perdure.services.story.streams.worker_context import InboundMessage
+from perdure.streams.inlet import MOST_PENDING
 from perdure.streams.stream_messages import BadMessage, read_message
 
 LONGEST_LINE = 16 * 1024 * 1024
@@ -25,7 +27,9 @@ CONFIG = "PERDURE_STREAM_CONFIG"
 GRACE = 2.0  # seconds between SIGTERM and SIGKILL
 
 
-async def run_command(context: TaskContext, task: dict[str, Any], config: Any, session: StreamSession) -> None:
+async def run_command(
+    context: TaskContext, task: dict[str, Any], config: Any, session: StreamSession, started: Callable[[], None]
+) -> None:
     run = task.get("run") or {}
     argv = run.get("argv")
     if not argv:
@@ -44,6 +48,8 @@ async def run_command(context: TaskContext, task: dict[str, Any], config: Any, s
         )
     except (OSError, ValueError) as error:
         raise EngramError(f"the command cannot be started: {error}", type="initialization_error") from None
+    session.reads_ahead = True
+    started()
     conversation = _Conversation(session, process)
     try:
         await conversation.hold()
@@ -83,6 +89,8 @@ class _Conversation:
         with suppress(ConnectionError):
             while (message := await self._session.next()) is not None:
                 self._open[message.message_id] = message
+                if len(self._open) > MOST_PENDING:  # under best effort nobody has to say `done`
+                    del self._open[next(iter(self._open))]
                 stdin.write(jsontext.encode(message.json()) + b"\n")
                 await stdin.drain()
             stdin.close()
@@ -91,6 +99,7 @@ class _Conversation:
         stdout = self._process.stdout
         assert stdout is not None
         while line := await stdout.readline():
+            self._session.note_life()
             if not line.strip():
                 continue
             try:
@@ -124,5 +133,6 @@ class _Conversation:
             "audio": message.audio,
             "video": message.video,
             "binary": message.binary,
+            "envelope": value.get("envelope") if message.chunk is not None else None,
         }
         await self._session.publish(members, reply_to)

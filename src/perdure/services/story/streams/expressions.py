@@ -19,6 +19,8 @@ from perdure.expressions.gotemplate import (
     holds,
     is_template,
 )
+from perdure.services.story.engrams.failure import EngramError
+from perdure.services.story.engrams.hydration import fill_stored_values
 from perdure.streams.views import GateProblem
 
 LARGEST_RESULT = 65_536  # bytes of text that a template may write for one packet (STR-052)
@@ -29,8 +31,12 @@ _RUNTIME = replace(STREAMING_RUNTIME, limits=replace(STREAMING_RUNTIME.limits, o
 class TopologyTemplates:
     """Compiled once, when the topology starts; evaluated for every packet."""
 
-    def __init__(self, texts: Mapping[str, Any], inputs: dict[str, Any]) -> None:
-        self._inputs = inputs
+    def __init__(
+        self, texts: Mapping[str, Any], inputs: dict[str, Any], families: frozenset[str] | None = None
+    ) -> None:
+        """`families` are those whose stored values templates may read; None: they may read none (STR-053)."""
+        self._families = families
+        self._inputs = inputs if families is None else fill_stored_values(inputs, families)
         self._conditions = {step: _condition(parts["if"]) for step, parts in texts.items() if parts["if"].strip()}
         self._rules = {step: [_condition(text) for text in parts["when"]] for step, parts in texts.items()}
         self._runtimes = {
@@ -48,6 +54,15 @@ class TopologyTemplates:
             return self._runtimes[step].render({**roots, "inputs": self._inputs}, _ambient())
         except ExpressionError as error:
             raise GateProblem(error_text(error)) from None
+
+    def with_stored_values(self, roots: dict[str, Any]) -> dict[str, Any]:
+        if self._families is None:
+            return roots
+        try:
+            filled: dict[str, Any] = fill_stored_values(roots, self._families)
+        except EngramError as error:
+            raise GateProblem(f"offloaded data cannot be read: {error}") from None
+        return filled
 
     def _holds(self, condition: "Template | str", roots: dict[str, Any]) -> bool:
         try:

@@ -14,6 +14,7 @@ import msgspec
 
 from perdure.kernel.values import RunId
 from perdure.providers.context import TaskContext
+from perdure.services.story.engrams.hydration import families_of
 from perdure.services.story.streams.expressions import TopologyTemplates
 from perdure.services.story.streams.recording import PacketRecorder
 from perdure.services.story.streams.stream_session import StreamSession
@@ -39,7 +40,9 @@ class LiveTopology:
         self._context = context
         self.task = task
         self.run: dict[str, str] = task["storyRun"]
-        self.templates = TopologyTemplates(task["templates"], task["inputs"])
+        self.families = families_of(task, context.run)
+        readable = None if task.get("offloadedData") == "error" else self.families
+        self.templates = TopologyTemplates(task["templates"], task["inputs"], readable)
         identity = {"name": self.run["name"], "namespace": self.run["namespace"]}
         self.hub = Hub(read_topology(task["topology"]), self.templates, identity)
         self.redact = context.secrets.redact
@@ -65,6 +68,7 @@ class LiveTopology:
         self.children: dict[str, asyncio.Future[dict[str, Any]]] = {}
         checkpoints = [plan.settings.checkpoint for plan in self.hub.graph.steps.values() if plan.settings.is_durable]
         self._checkpoint = min(checkpoints, default=0) / SECOND
+        self.hang_limit: float = task.get("hangTimeout", 0) / SECOND  # seconds; 0: none
 
     def now(self) -> int:
         return time.time_ns() // 1_000

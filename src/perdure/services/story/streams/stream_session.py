@@ -5,17 +5,23 @@ in the same process. A worker on another machine would be given the same three c
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any
 
+from perdure.kernel import jsontext
+from perdure.services.story.engrams.hydration import fill_stored_values
 from perdure.services.story.streams.worker_context import DONE, InboundMessage
+from perdure.streams.hub_metadata import own_metadata, without_own
 from perdure.streams.stream_messages import StreamMessage, make_message
+from perdure.streams.views import STORAGE
 
 if TYPE_CHECKING:
     from perdure.services.story.streams.live_topology import LiveTopology
 
 CHANNEL = 16
-"""How many packets may wait for a worker that is at hand before its publishers let it work (STR-076)."""
+"""How many messages are between the hub and a worker (STR-076): so many are handed over to a plain function at a time,
+and a publisher lets a worker that has so many waiting work first."""
 
 
 class StreamSession:
@@ -32,15 +38,14 @@ class StreamSession:
         self._waits = self._hub.durable_below(step)
         self._targets = [self._hub.inlets[name] for name in self._hub.graph.downstreams[step]]
         self.stream_id = f"{topology.run['namespace']}/{topology.run['name']}/{step}"
-        self.own_metadata: Mapping[str, str] = {
-            "storyrun-name": topology.run["name"],
-            "storyrun-namespace": topology.run["namespace"],
-            "current-step-id": self._hub.graph.steps[step].public_name,
-        }
+        self._public_name = self._hub.graph.steps[step].public_name
         self._waiter: asyncio.Future[None] | None = None
         self._last: InboundMessage | None = None
         self._stopping = asyncio.Event()
         self.has_done = False  # whether a message was done since the session began
+        self.reads_ahead = False  # whether messages are read for the worker, whatever it does
+        self._alive_at = time.monotonic()
+        self._is_reading = False
 
     # Stopping.
 
@@ -60,6 +65,17 @@ class StreamSession:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def note_life(self) -> None:
+        """The worker has given a sign of life."""
+        self._alive_at = time.monotonic()
+
+    @property
+    def silence(self) -> float:
+        """Seconds without a sign of life while the worker has messages in hand. Waiting for more is a sign."""
+        if not self._inlet.pending or (self._is_reading and not self.reads_ahead):
+            self.note_life()
+        return time.monotonic() - self._alive_at
+
     # Messages.
 
     async def next(self) -> InboundMessage | None:
@@ -78,7 +94,13 @@ class StreamSession:
             if self.is_stopping or self._hub.has_ended(self.step):
                 return None
             self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+            self._is_reading = True
+            try:
+                await self._waiter
+            finally:
+                self._is_reading = False
+                if not self.reads_ahead:
+                    self.note_life()
 
     def take_some(self, most: int) -> list[InboundMessage]:
         """Messages that are there, for a worker that handles them one by one."""
@@ -116,6 +138,8 @@ class StreamSession:
         payload = members.get("payload")
         if payload is not None and topology.hides:
             members = {**members, "payload": topology.redact(payload)}
+        if members.get("metadata"):
+            members = {**members, "metadata": without_own(members["metadata"])}
         return make_message("", topology.now() // 1_000, **members)
 
     def answer(self, members: dict[str, Any], inbound: InboundMessage) -> StreamMessage:
@@ -126,11 +150,13 @@ class StreamSession:
         message.metadata = {**before.metadata, **message.metadata} if message.metadata else before.metadata
         message.partition = packet.partition or before.partition
         message.steps, message.root, message.origin = before.steps, before.root, before.origin
+        message.trace = before.trace
         return message
 
     async def publish(self, members: dict[str, Any], reply_to: InboundMessage | None) -> None:
         topology, hub = self._topology, self._hub
         hub.must_be_current(self.step, self.generation)
+        self.note_life()
         if reply_to is not None:
             message = self.answer(members, reply_to)
             if self._stages and not reply_to.is_done:
@@ -159,6 +185,7 @@ class StreamSession:
     def complete(self, inbound: InboundMessage) -> Awaitable[None]:
         """The message is done. Its staged publications become real in the same transaction (STR-069, 122)."""
         self.has_done = True
+        self.note_life()
         if inbound.staged:
             return self._topology.spawn(self._complete_with_answers(inbound))
         self._acknowledge(inbound)
@@ -194,5 +221,13 @@ class StreamSession:
         else:
             self._acknowledge(inbound)
 
+    def metadata_of(self, message: StreamMessage) -> dict[str, str]:
+        return own_metadata(message, self._topology.run, self._public_name)
+
+    def with_stored_values(self, inputs: bytes) -> Any:
+        """What templates made for one message; references to offloaded data are resolved as for any Engram."""
+        value = jsontext.decode(inputs)
+        return fill_stored_values(value, self._topology.families) if STORAGE in inputs else value
+
     def note_signal(self, key: str, value: Any) -> None:
-        self._hub.gates.signals.setdefault(self._hub.graph.steps[self.step].public_name, {})[key] = value
+        self._hub.gates.signals.setdefault(self._public_name, {})[key] = value

@@ -56,7 +56,7 @@ class InboundMessage:
 
     @property
     def metadata(self) -> dict[str, str]:
-        return {**self._packet.message.metadata, **self._session.own_metadata}
+        return self._session.metadata_of(self._packet.message)
 
     @property
     def payload(self) -> Any:
@@ -69,7 +69,7 @@ class InboundMessage:
     def inputs(self) -> Any:
         if self._inputs is _UNREAD:
             text = self._packet.message.inputs
-            self._inputs = None if text is None else jsontext.decode(text)
+            self._inputs = None if text is None else self._session.with_stored_values(text)
         return self._inputs
 
     @property
@@ -151,6 +151,11 @@ class StreamContext(EngramContext):
 
     def wait_cancelled(self) -> Any:
         return self._session.wait_stopping()
+
+    def heartbeat(self, detail: Any = None) -> None:
+        """A sign of life, for a worker that is busy with one message for long (STR-087)."""
+        self._session.note_life()
+        super().heartbeat(detail)
 
     def publish(
         self,

@@ -5,10 +5,7 @@ connecting ─▶ at work ─▶ returned | failed | closed
 """
 
 import asyncio
-import inspect
-import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Coroutine
 from random import random
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +25,9 @@ from perdure.services.story.engrams.hydration import hydrate_inputs
 from perdure.services.story.engrams.registry import shared_engrams
 from perdure.services.story.streams import built_in_steps
 from perdure.services.story.streams.command_worker import run_command
+from perdure.services.story.streams.function_worker import is_plain, run_function
 from perdure.services.story.streams.stream_session import StreamSession
-from perdure.services.story.streams.worker_context import InboundMessage, StreamContext
+from perdure.services.story.streams.worker_context import StreamContext
 from perdure.streams.hub import Draining, StaleSession
 from perdure.streams.stream_graph import JOIN, StreamStep
 
@@ -37,10 +35,6 @@ if TYPE_CHECKING:
     from perdure.services.story.streams.live_topology import LiveTopology
 
 COMMAND = "engram.command"
-SLICE = 0.005  # seconds that a plain function works through messages before their results are taken
-MOST_AT_ONCE = 64
-
-Work = Callable[[StreamSession, StreamContext], Awaitable[None]]
 
 
 class WorkerTask:
@@ -142,28 +136,47 @@ class WorkerTask:
         task = {**self._spec.get("task", {})}
         loop = asyncio.get_running_loop()
         function = shared_engrams.streaming.get(self._spec.get("provider", ""))
-        is_plain = function is not None and not inspect.iscoroutinefunction(function)
-        context = StreamContext(self._context, task, session, loop if is_plain else None)
-        self.is_connected = True
-        self._topology.connected(self._name, session, context)
+        context = StreamContext(self._context, task, session, loop if function and is_plain(function) else None)
         try:
             if not self.is_engram:
+                self._enter(session, context)
                 await built_in_steps.run(self._topology, self.plan, session)
                 return
             config = hydrate_inputs(task, self._context.secrets, context.namespace, self._context.run)
             if self._spec["provider"] == COMMAND:
                 self._may_run(COMMAND)
-                await run_command(self._context, task, config, session)
+                work = run_command(self._context, task, config, session, lambda: self._enter(session, context))
             elif function is None:
                 raise EngramError(f"no loaded code implements {self._spec['provider']}", type="initialization_error")
-            elif is_plain:
-                await _call_for_each(function, config, session, context)
             else:
-                await function(*[config, session.messages(), context][: _parameters(function)])
+                self._enter(session, context)
+                work = run_function(function, config, session, context)
+            await self._watched(work, session)
         finally:
             self.is_connected = False
             if context.logbook is not None:
                 await context.report_log()
+
+    def _enter(self, session: StreamSession, context: StreamContext) -> None:
+        """The worker is ready: its code is entered, with a valid configuration (STR-085)."""
+        self.is_connected = True
+        self._topology.connected(self._name, session, context)
+
+    async def _watched(self, work: Coroutine[Any, Any, None], session: StreamSession) -> None:
+        """Let the worker work. Where a limit is set, its session ends if it hangs (STR-087)."""
+        limit = self._topology.hang_limit
+        if not limit:
+            await work
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        try:
+            while not (await asyncio.wait((task,), timeout=limit / 4))[0]:
+                if session.silence > limit:
+                    message = f"the worker hangs: no sign of life for {limit:g} s, with messages in hand"
+                    raise EngramError(message, type="timeout", retryable=True)
+            await task
+        finally:
+            task.cancel()
 
     def _may_run(self, provider: str) -> None:
         refusal = refusal_in_force(provider, self._topology.run["namespace"])
@@ -211,46 +224,3 @@ class StopRequest(msgspec.Struct, frozen=True):
     step: str
     phase: str
     message: str
-
-
-def _parameters(function: Callable[..., Any]) -> int:
-    return min(3, len(inspect.signature(function).parameters))
-
-
-async def _call_for_each(
-    function: Callable[..., Any], config: Any, session: StreamSession, context: StreamContext
-) -> None:
-    """Call a plain function for every message, in a thread of its own; what it returns is published, then done."""
-    loop = asyncio.get_running_loop()
-    count = _parameters(function)
-
-    def handle(messages: list[InboundMessage]) -> tuple[int, Exception | None]:
-        """How many were handled before the time was over, and what the next one raised."""
-        until = time.monotonic() + SLICE
-        for place, message in enumerate(messages):
-            context.message = message
-            try:
-                result = function(*[config, message, context][:count])
-                if result is not None:
-                    message.staged.append(session.answer({"payload": result}, message))
-            except Exception as error:
-                message.staged.clear()
-                return place, error
-            if time.monotonic() > until:
-                return place + 1, None
-        return len(messages), None
-
-    with ThreadPoolExecutor(1, thread_name_prefix=f"perdure-stream {session.step}") as thread:
-        while (first := await session.next()) is not None:
-            waiting = [first, *session.take_some(MOST_AT_ONCE - 1)]
-            while waiting:
-                handled, error = await loop.run_in_executor(thread, handle, waiting)
-                for message in waiting[:handled]:
-                    await session.finish(message)
-                waiting = waiting[handled:]
-                if error is not None:
-                    session.put_back(waiting[1:])
-                    raise error
-                if session.is_stopping:
-                    session.put_back(waiting)
-                    return

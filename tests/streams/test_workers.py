@@ -1,0 +1,123 @@
+"""Workers of streaming steps that start, hang, and do not end when they are asked to."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.services.story.engrams.registry import shared_engrams
+from perdure.services.story.streams.live_topology import TOPOLOGIES
+from perdure.services.story.streams.stream_session import CHANNEL
+from tests.streams.topologies import SEEN, add_workers, played, states, story, stream_of, transport
+
+GO = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def workers() -> Iterator[None]:
+    add_workers()
+    SEEN.clear()
+    GO.clear()
+    if "engram:holds@1.0.0" not in shared_engrams.streaming:
+
+        @perdure.streaming_engram("holds", retry={"recommendedMaxRetries": 20, "recommendedBaseDelay": "10ms"})
+        def holds(config: Any, message: Any, context: Any) -> Any:
+            """Does not return from the first call until the test lets it go."""
+            SEEN["calls"].append(message.message_id)
+            if len(SEEN["calls"]) == 1:
+                GO.wait(60)
+            return message.payload
+
+    yield
+    GO.set()
+
+
+LINE = """
+  steps:
+  - {name: source, ref: {name: numbers}, with: {count: 60, ids: p, stays: STAYS}}
+  - {name: held, ref: {name: holds}, needs: [source]}
+  - {name: sink, ref: {name: collect}, with: {into: sink}, needs: [held]}
+"""
+
+
+async def test_a_channel_of_sixteen_is_between_the_hub_and_a_worker(tmp_path: Path) -> None:
+    """STR-076: a function that does not return has no more than that in hand; the others wait in the buffer."""
+    steps = LINE.replace("STAYS", "false")
+    async with played(tmp_path, story(steps, transport("memory", "flowControl: {mode: none}"))) as run:
+        await run.until(lambda shown: bool(SEEN["calls"]) and stream_of(shown, "source")["published"] == 60)
+        inlet = TOPOLOGIES[run.id].hub.inlets["held"]
+        assert (len(inlet.pending), len(inlet.waiting)) == (CHANNEL, 60 - CHANNEL)
+        GO.set()
+        await run.end()
+
+    assert [payload["n"] for _, payload, *_ in SEEN["sink"]] == list(range(60))
+
+
+async def test_a_worker_that_hangs_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """STR-087: no sign of life for the limit, with messages in hand; its packets come again, in order."""
+    monkeypatch.setenv("PERDURE_STORY_SETTINGS", json.dumps({"hub.hang-timeout": "1s"}))
+    async with played(tmp_path, story(LINE.replace("STAYS", "false"), transport("memory"))) as run:
+        shown = await run.end(90)
+        history = await run.history()
+
+    assert [payload["n"] for _, payload, *_ in SEEN["sink"]] == list(range(60))
+    assert SEEN["calls"].count("p-0") >= 2 and shown["status"]["phase"] == "Succeeded"
+    lost = [event for event in history if event["event_type"] == "WorkerLost"]
+    assert "no sign of life for 1 s" in json.dumps(lost[0])
+
+
+async def test_an_idle_stream_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """STR-087: a worker that waits for messages does not hang, whatever it has not acknowledged yet."""
+    monkeypatch.setenv("PERDURE_STORY_SETTINGS", json.dumps({"hub.hang-timeout": "100ms"}))
+    steps = """
+  steps:
+  - {name: source, ref: {name: numbers}, with: {count: 1, stays: true}}
+  - {name: sink, ref: {name: collect}, with: {into: sink}, needs: [source]}
+"""
+    async with played(tmp_path, story(steps, transport("memory"))) as run:
+        await run.until(lambda shown: len(SEEN["sink"]) == 1)
+        await asyncio.sleep(0.5)
+        shown = await run.show()
+        assert states(shown) == {"source": "Running", "sink": "Running"}
+        assert not [event for event in await run.history() if event["event_type"] == "WorkerLost"]
+        await run.engine.cancel(run.id)
+        await run.end()
+
+
+async def test_a_worker_that_does_not_end_is_left_behind(tmp_path: Path) -> None:
+    """STR-090: the topology ends without it, and what it answers later does not count."""
+    settings = "lifecycle: {drainTimeoutSeconds: 1}"
+    async with played(tmp_path, story(LINE.replace("STAYS", "true"), transport("memory", settings))) as run:
+        await run.until(lambda shown: bool(SEEN["calls"]))
+        await run.engine.cancel(run.id)
+        shown = await run.end(60)
+        assert not GO.is_set(), "the function has not returned"
+        GO.set()
+
+    assert shown["status"]["phase"] == "Finished"
+    assert set(states(shown).values()) == {"Finished"}
+    assert SEEN["sink"] == []
+
+
+async def test_a_worker_is_ready_when_its_code_is_entered(tmp_path: Path) -> None:
+    """STR-085: not while its configuration cannot be made; then it fails, and says what is missing."""
+    steps = """
+  steps:
+  - {name: source, ref: {name: numbers}, with: {count: 1, stays: true}}
+  - {name: sink, ref: {name: collect}, needs: [source], with: {into: sink, key: {$bubuConfigMapRef: 'nowhere:x'}}}
+"""
+    async with played(tmp_path, story(steps)) as run:
+        shown = await run.end()
+        history = await run.history()
+
+    changes = [event for event in history if event["event_type"] == "stream.state"]
+    ready = {event["step"] for event in changes if event["payload"]["state"] == "ready"}
+    assert "source" in ready and "sink" not in ready
+    error = shown["stepRuns"]["sink"]["status"]["error"]
+    assert (error["type"], states(shown)["sink"]) == ("initialization_error", "Failed")
+    assert "config map" in error["message"]
