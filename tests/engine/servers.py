@@ -16,7 +16,7 @@ from perdure.testing import ScriptedHands
 from perdure.testing.opening import open_store
 from perdure.wiring import Engine
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Told(Exception):
@@ -105,7 +105,7 @@ class Servers:
         held: set[str] | None = None,
         **settings: Any,
     ) -> None:
-        options = Settings(**{"serves": serves, "poll": 0.004, "share_every": 0.01, "drain": 5.0, **settings})
+        options = Settings(**{"serves": serves, "poll": 0.004, "share_every": 0.01, "drain": 60.0, **settings})
         self._all = [Server(folder, str(n), ScriptedHands(functions, held), options) for n in range(count)]
 
     async def __aenter__(self) -> list[Server]:

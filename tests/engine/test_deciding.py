@@ -72,11 +72,9 @@ async def test_a_run_with_an_unsynced_transition_takes_no_input(tmp_path: Path) 
 
 
 async def _until(condition: Any) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it did not happen")
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 class DoubtfulStore:

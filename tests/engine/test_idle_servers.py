@@ -88,7 +88,7 @@ async def test_a_signal_wakes_an_idle_server_by_a_hint(url: str) -> None:
         body = i.encode(i.Signal("go", b"1", "key"))
         assert await sender.send(Message(run.id, 2_000, body)) is not None
 
-        assert await asyncio.wait_for(run.result(), 20) == 1
+        assert await asyncio.wait_for(run.result(), 60) == 1
         await sender.close()
 
 
@@ -103,7 +103,7 @@ async def test_a_letter_of_which_nobody_told_is_found_with_the_next_renewal(url:
                 (row.partition, run.id, i.encode(i.Signal("go", b"2", "key"))),
             )
 
-        assert await asyncio.wait_for(run.result(), 20) == 2
+        assert await asyncio.wait_for(run.result(), 60) == 2
 
 
 async def test_a_server_that_falls_silent_is_taken_over_when_its_lease_ends(url: str) -> None:
@@ -132,7 +132,7 @@ async def test_what_a_private_process_left_behind_is_taken_up_at_once(url: str) 
             row = await engine.store.find(RunId("left"))
             return 0 if row is None else row.partition
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await partition() > 64:
                 await asyncio.sleep(0.01)
         assert await partition() in engine.runtime.partitions

@@ -115,8 +115,8 @@ spec: {steps: [{name: ok, type: gate}]}
             await run.result(timeout=0.01)
         await run.reject("ok", "not now", by="Ada")
         with pytest.raises(perdure.RunFailed, match="failed step: ok"):
-            await run.result(timeout=10)
+            await run.result(timeout=60)
         await run.redrive(by="Ada")
         await run.approve("ok", by="Ada")
-        await run.result(timeout=10)
+        await run.result(timeout=60)
         assert (await run.status()).value == "succeeded"

@@ -52,7 +52,7 @@ async def play(folder: Path, text: str, given: Any = None, **applied: str) -> di
     files = [AppliedDocument(f"folder/{name}.json", kid) for name, kid in applied.items()]
     async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
         handle = await engine.start(text.encode(), given, applied=files)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await engine.wait(handle.id)
         shown = await handle.show()
         assert isinstance(shown, dict)
@@ -168,7 +168,7 @@ async def test_cancelling_reaches_children_of_every_language(tmp_path: Path) -> 
     files = [AppliedDocument("middle.json", calling("waiting")), AppliedDocument("waiting.yaml", waiting)]
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
         handle = await engine.start(parent("path: middle").encode(), applied=files)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(rows := await engine.search(RunFilter())) < 3 or rows[0].status is Status.RUNNING:
                 await asyncio.sleep(0.02)
             await handle.cancel("enough")

@@ -77,7 +77,7 @@ async def test_the_address_of_a_secret_is_the_documents_own(
 
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
         run = await engine.start(text.encode(), {} if is_default else {"w": given})
-        await asyncio.wait_for(engine.wait(run.id), 30)
+        await asyncio.wait_for(engine.wait(run.id), 60)
         shown = await run.show()
 
     assert bool(manager.asked) is is_default, shown

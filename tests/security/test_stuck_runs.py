@@ -43,7 +43,7 @@ def test_why_a_run_is_stuck_quotes_no_secret(
 
     monkeypatch.setattr(Playbook, "advance", staticmethod(break_off))
     with caplog.at_level(logging.DEBUG, logger="perdure"):
-        asyncio.run(asyncio.wait_for(get_stuck(), 20))
+        asyncio.run(asyncio.wait_for(get_stuck(), 60))
 
     line = CommandLine(tmp_path)
     (row,) = [row for row in line.here("ps", "--all", "--json").json if row["stuck"]]

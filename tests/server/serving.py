@@ -46,7 +46,7 @@ class Api:
     ca: str | None = None
 
     def __call__(
-        self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, timeout: float = 20, **headers: Any
+        self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, timeout: float = 90, **headers: Any
     ) -> Reply:
         connection = self.connect(timeout)
         text = raw if raw is not None else None if body is None else json.dumps(body).encode()
@@ -63,7 +63,7 @@ class Api:
         finally:
             connection.close()
 
-    def connect(self, timeout: float = 20) -> http.client.HTTPConnection:
+    def connect(self, timeout: float = 90) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
         assert parts.hostname is not None
         if parts.scheme == "https":
@@ -77,7 +77,7 @@ class Api:
         return str(reply.json["id"])
 
     def result(self, run: str) -> Any:
-        reply = self("GET", f"/api/v1/runs/{run}/result?wait=20")
+        reply = self("GET", f"/api/v1/runs/{run}/result?wait=60")
         assert reply.status == 200, reply.text
         return reply.json
 

@@ -144,10 +144,12 @@ class Ticking:
         return keeper
 
     async def calm(self) -> None:
-        """Strikes write to a real file, so they take some time that the clock does not see."""
-        for _ in range(12):
-            await asyncio.sleep(0.004)
+        """Until the keeper starts nothing: it writes to a real store, which takes time that the clock does not see."""
+        quiet = 0
+        while quiet < 5:
+            await asyncio.sleep(0.002)
             await self.world.settle()
+            quiet = 0 if hasattr(self, "keeper") and self.keeper.is_busy else quiet + 1
 
     async def until(self, text: str) -> None:
         await self.until_instant(at(text))

@@ -103,10 +103,9 @@ async def test_whatever_dies_on_the_way_the_sub_runs_go(tmp_path: Path, after: b
             before = await _below(world)
             stores[0].die_at(stores[0].writes + write)
             asking = asyncio.ensure_future(engine_of(world).redrive(run.id, {"token": "again"}, key="again"))
-            for _ in range(400):
-                if stores[0].crashed.is_set() or (asking.done() and engine_of(world).runtime.is_quiet):
-                    break
-                await asyncio.sleep(0.001)
+            async with asyncio.timeout(60):
+                while not stores[0].crashed.is_set() and not (asking.done() and engine_of(world).runtime.is_quiet):
+                    await asyncio.sleep(0.001)
             has_died = stores[0].crashed.is_set()
             asking.cancel()
             await world.crash()

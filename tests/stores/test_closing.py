@@ -18,7 +18,7 @@ async def test_a_thread_that_was_closed_takes_no_call() -> None:
     thread.close()
 
     with pytest.raises(StoreError, match="closed"):
-        await asyncio.wait_for(thread.run(lambda: 2), 5)
+        await asyncio.wait_for(thread.run(lambda: 2), 60)
 
 
 @pytest.mark.every_store
@@ -30,4 +30,4 @@ async def test_a_store_that_was_let_go_answers_nobody(tmp_path: Path) -> None:
 
     for ask in (store.find(RunId("nobody")), store.discard([1]), store.claim()):
         with pytest.raises(Exception, match=r"clos|Clos"):
-            await asyncio.wait_for(ask, 5)
+            await asyncio.wait_for(ask, 60)

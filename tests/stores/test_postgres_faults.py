@@ -67,7 +67,7 @@ def query(url: str, text: str, *values: Any) -> list[tuple[Any, ...]]:
 async def somebody_waits(locking: psycopg.Connection[Any]) -> None:
     """Until a lock of this database is waited for."""
     waiting = "SELECT 1 FROM pg_locks JOIN pg_database ON oid = database WHERE datname = current_database()"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not locking.execute(f"{waiting} AND NOT granted").fetchall():
             await asyncio.sleep(0.01)
 
@@ -141,9 +141,9 @@ async def test_a_commit_without_an_answer_is_unknown_after_a_leases_time(url: st
     await insist(store, created("a", home))
     with psycopg.connect(url) as other:
         other.execute("LOCK TABLE perdure.log IN ACCESS EXCLUSIVE MODE")
-        answer = await asyncio.wait_for(store.commit([Transition(A, home, 2, row=b"x")]), 10)
+        answer = await asyncio.wait_for(store.commit([Transition(A, home, 2, row=b"x")]), 60)
         assert isinstance(answer, CommitUnknown | Fenced)
-        assert await asyncio.wait_for(store.rejoin(), 10) == [home], "what is left of it is ended, not waited for"
+        assert await asyncio.wait_for(store.rejoin(), 60) == [home], "what is left of it is ended, not waited for"
     assert await store.history(A) == [(1, b"first")]
     await store.close()
 
@@ -181,7 +181,7 @@ async def test_closing_does_not_wait_for_a_database_that_does_not_answer(url: st
         other.execute("LOCK TABLE perdure.runs IN ACCESS EXCLUSIVE MODE")
         looking = asyncio.ensure_future(store.find(A))
         await somebody_waits(other)
-        await asyncio.wait_for(asyncio.to_thread(store.abandon), 20)
+        await asyncio.wait_for(asyncio.to_thread(store.abandon), 60)
     with pytest.raises(StoreUnreachable):
         await looking
 
@@ -256,7 +256,7 @@ async def test_past_its_lease_a_commit_is_fenced_without_asking_the_database(url
     await insist(store, created("a", home))
     store._lease_of_us.end()
     assert store._write_thread.session is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not store.is_late:
             await asyncio.sleep(0.02)
     before = store._write_thread.session.round_trips

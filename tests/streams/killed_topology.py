@@ -1,6 +1,11 @@
-"""A process with a topology that somebody kills: `python killed_topology.py STORE OUTPUT COUNT`. Not a test."""
+"""A process with a topology that is killed when there are so many lines. Not a test.
+
+python killed_topology.py STORE OUTPUT COUNT LINES
+"""
 
 import asyncio
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,6 +31,7 @@ spec:
 """
 
 OUTPUT = Path(sys.argv[2])
+LINES = int(sys.argv[4])
 
 
 @perdure.streaming_engram("count-up")
@@ -45,6 +51,8 @@ def relay(config: Any, message: Any, context: Any) -> Any:
 def write_down(config: Any, message: Any, context: Any) -> None:
     with OUTPUT.open("a") as file:
         file.write(f"{message.payload['n']} {message.envelope['partition']} {message.envelope['sequence']}\n")
+    if OUTPUT.read_bytes().count(b"\n") >= LINES:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def main() -> None:

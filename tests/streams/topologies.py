@@ -49,6 +49,7 @@ def add_workers() -> None:
             metadata = {"bubu.join.key": str(number)} if config.get("joins") else None
             id = f"{config['ids']}-{number}" if config.get("ids") else ""
             await context.publish({"n": number, "k": number % 3}, metadata=metadata, message_id=id)
+        SEEN["published"].append(config.get("count", 0))
         if config.get("stays"):
             await context.wait_cancelled()
 
@@ -86,12 +87,12 @@ class Played:
     async def show(self) -> Any:
         return await self.engine.show(self.id)
 
-    async def end(self, patience: float = 30.0) -> Any:
+    async def end(self, patience: float = 100.0) -> Any:
         """The run as it is shown at its end."""
         await self.until(lambda shown: "finishedAt" in shown["status"], patience)
         return await self.show()
 
-    async def until(self, holds: Callable[[Any], bool], patience: float = 30.0) -> Any:
+    async def until(self, holds: Callable[[Any], bool], patience: float = 100.0) -> Any:
         async with asyncio.timeout(patience):
             while not holds(shown := await self.show()):
                 await asyncio.sleep(0.02)

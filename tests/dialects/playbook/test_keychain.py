@@ -95,7 +95,7 @@ async def run(folder: Path, text: str, workload: Any = None, applied: tuple[str,
     async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
         children = [AppliedDocument("kid.yaml", item) for item in applied]
         handle = await engine.start(text.encode(), workload, applied=children)
-        await asyncio.wait_for(engine.wait(handle.id), 30)
+        await asyncio.wait_for(engine.wait(handle.id), 60)
         view = await handle.show()
         view["history"] = [*await handle.history(), *await handle.history(raw=True)]
     return view
@@ -658,7 +658,7 @@ workflow: [{{step: s, tool: {{kind: noop}}}}]
             if not bound:
                 assert (await handle.show())["status"] == "pending"
                 await handle.cancel("enough")
-            await asyncio.wait_for(engine.wait(handle.id), 20)
+            await asyncio.wait_for(engine.wait(handle.id), 60)
             view = await handle.show()
 
     assert (view["status"], view.get("code")) == (("failed", "EXECUTION_TIMEOUT") if bound else ("cancelled", None))

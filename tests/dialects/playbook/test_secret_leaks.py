@@ -114,7 +114,7 @@ def test_a_power_cut_behind_a_secrets_task(perdure_line: CommandLine) -> None:
     (folder / "book.yaml").write_text(text)
     secrets: dict[str, Any] = {"PERDURE_SECRET_SHOP": SECRET, "PERDURE_KEYCHAIN_FILES": str(folder / "key")}
     going = perdure_line.start("run", "book.yaml", "--json", **secrets)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (folder / "began").exists():
         assert time.monotonic() < deadline and going.process.poll() is None
         time.sleep(0.02)
@@ -168,7 +168,7 @@ async def test_a_crash_at_any_commit_changes_nothing_about_the_end(
         async with Engine(store, clock=clock) as engine:
             await engine.resume()
             handle = engine.handle(run)
-            await asyncio.wait_for(engine.wait(handle.id), 10)
+            await asyncio.wait_for(engine.wait(handle.id), 60)
             return await handle.show()
 
     commit, is_past_the_end = 1, False
@@ -182,7 +182,7 @@ async def test_a_crash_at_any_commit_changes_nothing_about_the_end(
             handle = await engine.start(CRASHING.encode())
             waiting = asyncio.ensure_future(engine.wait(handle.id))
             crashed = asyncio.ensure_future(dying.crashed.wait())
-            await asyncio.wait({waiting, crashed}, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+            await asyncio.wait({waiting, crashed}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
             is_past_the_end = waiting.done()
             await engine.runtime.die()
             crashed.cancel()
