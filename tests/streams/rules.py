@@ -36,7 +36,6 @@ RULES = """
 
 UNTESTED = {
     "049": "`StreamGraph.is_direct`; in process there is one path",
-    "067": "not yet: an Engram of mode job is refused as a main step",
     "076": "a publish under best effort never blocks here (STR-126), so no send timeout ends a session",
     "099": "`traceparent` in metadata, sampled; spans are not exported",
     "078": "not yet",
@@ -45,7 +44,6 @@ UNTESTED = {
     "110": "not yet: other drivers than `local` are refused",
     "112": "not yet: `StreamSession` is the interface that it will serve",
     "113": "not measured beside JetStream and Redis yet",
-    "140": "not yet, as STR-067",
 }
 
 

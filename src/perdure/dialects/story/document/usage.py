@@ -30,9 +30,6 @@ def check_step(cursor: Cursor, name: str, namespace: str, is_streaming: bool, co
         return
     if use.misfit is not None:
         reference.warn(ENGRAM_REFERENCE, f"step '{name}': {use.misfit}: the step will fail")
-    if is_streaming and use.mode == "job":
-        message = f"Engram '{target.key}' runs as a job; hybrid steps are not supported yet: the run will not start"
-        reference.warn("InvalidConfiguration", f"step '{name}': {message}")
     if not is_streaming and use.mode != "job":
         message = f"Engram '{target.key}' runs as {use.mode}, which only a streaming Story can use: the step will fail"
         reference.warn("InvalidConfiguration", f"step '{name}': {message}")

@@ -7,6 +7,7 @@ from perdure.dialects.story.plan.program import Program, Step, StepPlan, object_
 from perdure.dialects.story.plan.settings import Settings
 from perdure.dialects.story.plan.step_graph import BLOCKS, StepGraph, branches_of, name_of, steps_of
 from perdure.dialects.story.resources.durations import BadDuration, read_positive
+from perdure.dialects.story.resources.labels import HYBRID
 from perdure.dialects.story.steps.step_kind import ENGRAM
 from perdure.kernel import jsontext
 from perdure.kernel.values import Instant
@@ -39,6 +40,7 @@ def load(text: bytes) -> Program:
         {name: tuple(branch.name for branch in step.branches) for name, step in steps.items() if step.branches},
         frozenset(name for name, step in steps.items() if step.allows_failure),
         {name: helper.helps for name, helper in helpers.items()},
+        is_hybrid=HYBRID in object_at(metadata, "labels"),
     )
     timeouts = object_at(spec, "policy", "timeouts")
     return Program(

@@ -69,6 +69,7 @@ class StepPlan:
         "branches",
         "dependents",
         "helped",
+        "is_hybrid",
         "order",
         "parents",
         "waits",
@@ -81,8 +82,11 @@ class StepPlan:
         branches: Mapping[str, tuple[str, ...]],
         allowed: frozenset[str],
         helped: Mapping[str, str] | None = None,
+        *,
+        is_hybrid: bool = False,
     ) -> None:
         self.blocks = blocks
+        self.is_hybrid = is_hybrid  # the one step of a packet (STR-067)
         self.waits = waits
         self.branches = branches
         self.allowed_to_fail = allowed

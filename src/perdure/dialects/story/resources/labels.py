@@ -8,6 +8,8 @@ PARENT_RUN = "bubustack.io/parent-storyrun"
 QUEUE = "bubustack.io/queue"
 QUEUE_PRIORITY = "bubustack.io/queue-priority"
 CORRELATION = "bubustack.io/correlation-id"
+HYBRID = "bubustack.io/hybrid"  # of the StepRun that a packet of a stream has
+UPSTREAM_STEP = "bubustack.io/upstream-step"
 
 TOKEN = "storyrun.bubustack.io/trigger-token"
 INPUT_HASH = "storyrun.bubustack.io/trigger-input-hash"

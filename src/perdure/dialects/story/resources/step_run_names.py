@@ -6,6 +6,8 @@ from perdure.kernel.values import RunId
 
 
 def step_run_name(body: Body, step: str) -> str:
+    if body.plan.is_hybrid:  # the run of a packet is named like its only step: by step and packet (STR-067)
+        return body.name
     parent = body.plan.parents.get(step)
     return compose(body.name, step) if parent is None else compose(body.name, parent, step)
 

@@ -209,13 +209,16 @@ def _find_pair(turn: Turn, step: Step, target: Reference) -> EngramAndTemplate |
     return EngramAndTemplate(program, target, engram, template, template_ref.name)
 
 
+def mode_of(engram: Resource) -> str:
+    return spec_of(engram).get("mode") or "job"
+
+
 def _mode_problem(program: Program, step: Step, pair: EngramAndTemplate) -> str | None:
     """Why an Engram of this mode cannot execute the step (STY-011, STR-020)."""
-    mode = spec_of(pair.engram).get("mode", "job")
-    if program.streams(step.block):
-        needed = "a streaming step needs mode deployment or statefulset (hybrid steps are not supported yet)"
-        return f"Engram '{pair.reference.key}' runs as a job; {needed}" if mode == "job" else None
-    return None if mode == "job" else f"Engram '{pair.reference.key}' runs as a {mode}; a batch step needs mode job"
+    mode = mode_of(pair.engram)
+    if mode == "job" or program.streams(step.block):  # a job in a stream has a StepRun for each packet (STR-067)
+        return None
+    return f"Engram '{pair.reference.key}' runs as a {mode}; a batch step needs mode job"
 
 
 def find_story(

@@ -5,7 +5,8 @@ Pending ─▶ Paused (connecting) ─▶ Running (ready) ─▶ Succeeded | Fai
 
 from typing import Any
 
-from perdure.dialects.story.plan.program import Program, Step
+from perdure.dialects.story.plan.program import Program, Step, object_at
+from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.names import compose
 from perdure.dialects.story.resources.resource import Reference, merged, spec_of
 from perdure.dialects.story.run import child_runs, engram_lookup
@@ -16,6 +17,7 @@ from perdure.dialects.story.state.body import Body, PacketRun, TopologyState
 from perdure.dialects.story.state.folding.topologies import READY
 from perdure.dialects.story.state.phases import StoryPhase
 from perdure.dialects.story.state.step_errors import StepError
+from perdure.dialects.story.steps.step_kind import ENGRAM
 from perdure.dialects.story.values.schema_fit import fitted
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
@@ -26,6 +28,7 @@ from perdure.streams.stream_messages import BadMessage, read_message
 TERMINATED = "realtime topology terminated"  # STR-030
 PATH = "/topology"
 PACKET = "packet"
+LARGEST_JOB_INPUT = 1024 * 1024  # bytes
 CONTROL = "engram.stream"
 """The provider that brings something to a topology of the same process: a packet from outside, the end of a sub-run."""
 
@@ -157,6 +160,8 @@ def _start_child(turn: Turn, request: dict[str, Any]) -> dict[str, Any]:
     known = topology.runs.get(key)
     if known is not None:
         return _answer(turn, known, known.child in topology.children)
+    if step.kind == ENGRAM:
+        return _start_job(turn, step, key, request)
     story = engram_lookup.find_story(turn, step, step.with_block.get("storyRef"))
     if not isinstance(story, tuple):
         return {"error": story.message}
@@ -170,6 +175,53 @@ def _start_child(turn: Turn, request: dict[str, Any]) -> dict[str, Any]:
         return {"error": child_runs.TOO_DEEP}
     name = compose(turn.body.name, step.name, str(request["packet"]))
     return _launch(turn, step, key, name, target, resource, inputs, above, waits=request.get("waits") is not False)
+
+
+def _start_job(turn: Turn, step: Step, key: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Start the StepRun of one packet, in a run of its own: so it is retried and timed out as any batch step (STR-067).
+
+    What a packet brings is data: it is read from the inputs of that run, and never rendered as a template.
+    """
+    body: Body = turn.body
+    program: Program = turn.program
+    brought = request.get("with")
+    with_block, inputs = step.with_block, jsontext.decode(turn.text(body.inputs))
+    if brought is not None:
+        if not isinstance(brought, dict):
+            return {"error": f"the inputs of a packet for step '{step.name}' must be an object"}
+        names = {name: f'{{{{ index inputs "p{number}" }}}}' for number, name in enumerate(brought)}
+        with_block, inputs = names, {f"p{number}": value for number, value in enumerate(brought.values())}
+    if len(jsontext.encode(inputs)) > LARGEST_JOB_INPUT:
+        return {"error": f"the input of step '{step.name}' has more than {LARGEST_JOB_INPUT} bytes"}
+    above = child_runs.ancestors(turn)
+    if child_runs.goes_too_deep(turn, above):
+        return {"error": child_runs.TOO_DEEP}
+    target = Reference(compose(program.name, step.name), program.namespace)
+    upstream = ",".join(step.data.get("needs") or ([step.parent] if step.parent else []))
+    policy = {**program.policy, "timeouts": {**object_at(program.policy, "timeouts"), "story": None}}
+    story = {
+        **program.story,
+        "metadata": {
+            "name": target.name,
+            "namespace": program.namespace,
+            "labels": {labels.HYBRID: "true"},
+            "annotations": {labels.UPSTREAM_STEP: upstream} if upstream else {},
+        },
+        "spec": {
+            "pattern": "batch",
+            "policy": policy,
+            "steps": [{**{name: step.data[name] for name in _OF_JOBS if name in step.data}, "with": with_block}],
+            "output": {"value": f'{{{{ (index steps "{step.name}").output }}}}'},
+        },
+    }
+    name = compose(body.name, step.name, str(request["packet"]))
+    child = child_runs.launch(turn, step, name, target, story, inputs, above, with_any_size=True)
+    turn.emit(stream_events.PacketRunStarted(step.name, key, child, name, True))
+    return {"subRun": name, "isOpen": True}
+
+
+_OF_JOBS = ("name", "ref", "execution", "secrets")
+"""Members of a hybrid step that its StepRuns have; the others decide about packets."""
 
 
 def _defaults(resource: dict[str, Any]) -> Any:

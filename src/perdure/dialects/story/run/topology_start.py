@@ -7,6 +7,7 @@ the graph with the meaning of its settings (`perdure.streams.stream_graph`), `te
 evaluated for every packet, and `workers` holds for each Engram step what a batch task would get (`engram_contract`).
 """
 
+from collections.abc import Container
 from typing import Any
 
 import msgspec
@@ -41,6 +42,7 @@ TOPOLOGY = "engram.topology"
 
 STREAMS_SINCE = 5  # the record version that has `TopologyStarted`
 BUILT_IN_READY = "Realtime runtime is ready"
+HYBRID = "hybrid"
 
 
 def start(turn: Turn) -> bool:
@@ -81,7 +83,8 @@ def start(turn: Turn) -> bool:
             transports[step.name] = found
     if is_waiting:
         return False
-    _launch(turn, engrams, transports)
+    jobs = {name for name, engram in engrams.items() if engram_lookup.mode_of(engram.engram) == "job"}
+    _launch(turn, {name: engram for name, engram in engrams.items() if name not in jobs}, transports)
     return True
 
 
@@ -140,7 +143,7 @@ def _launch(turn: Turn, engrams: dict[str, ResolvedEngram], transports: dict[str
         for step in _all_steps(program)
     }
     meaning = {name: stream_settings.read_settings(program, merged) for name, merged in settings.items()}
-    topology = _topology(program, meaning)
+    topology = _topology(program, meaning, engrams)
     limits = {name: stream_settings.max_downstreams(merged) for name, merged in settings.items()}
     if problem := fan_out_problem(StreamGraph(topology), limits) or _quorum_problem(topology):
         _refuse(turn, Reason.INVALID_CONFIGURATION, problem)
@@ -176,11 +179,11 @@ def _drain_time(program: Program, settings: dict[str, dict[str, Any]]) -> Instan
     return longest * SECOND if longest else grace(program)
 
 
-def _topology(program: Program, settings: dict[str, Settings]) -> Topology:
+def _topology(program: Program, settings: dict[str, Settings], workers: Container[str]) -> Topology:
     concurrency = object_at(program.spec, "concurrency")
     texts = jsontext.encode([[step.condition, step.data.get("runtime")] for step in _all_steps(program)])
     return Topology(
-        tuple(_plan(program, step, settings[step.name]) for step in _all_steps(program)),
+        tuple(_plan(program, step, settings[step.name], workers) for step in _all_steps(program)),
         concurrency.get("mode") or "parallel",
         concurrency.get("scope") or "storyrun",
         program.continues_on_failure,
@@ -188,12 +191,13 @@ def _topology(program: Program, settings: dict[str, Settings]) -> Topology:
     )
 
 
-def _plan(program: Program, step: Step, settings: Settings) -> StreamStep:
+def _plan(program: Program, step: Step, settings: Settings, workers: Container[str]) -> StreamStep:
+    """An Engram step without a worker of its own is hybrid: a job for each packet."""
     condition = step.condition.strip().lower()
     main = program.plan.blocks["steps"]
     return StreamStep(
         step.name,
-        step.kind,
+        HYBRID if step.kind == ENGRAM and step.name not in workers else step.kind,
         tuple(name for name in step.data.get("needs") or () if name in main),
         bool(condition),
         step.data.get("runtime") is not None,

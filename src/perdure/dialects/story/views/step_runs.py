@@ -8,7 +8,7 @@ from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.durations import write_duration, write_rounded
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.names import claim_name, default_key
-from perdure.dialects.story.resources.resource import Resource, read_reference, spec_of, version_of
+from perdure.dialects.story.resources.resource import Resource, annotations_of, read_reference, spec_of, version_of
 from perdure.dialects.story.resources.step_run_names import step_run_name, step_run_uid
 from perdure.dialects.story.resources.timestamps import timestamp
 from perdure.dialects.story.run.concurrency import queue_labels
@@ -119,6 +119,10 @@ def _metadata(execution: Run, step: Step, state: StepState, run: StepRun) -> dic
     if labels.CORRELATION in execution.state.labels:
         step_labels[labels.CORRELATION] = execution.state.labels[labels.CORRELATION]
     notes: dict[str, str] = {}
+    if body.plan.is_hybrid:
+        step_labels[labels.HYBRID] = "true"
+        upstream = annotations_of(execution.program.story).get(labels.UPSTREAM_STEP)
+        notes |= {labels.UPSTREAM_STEP: upstream} if upstream else {}
     if run.execution:
         notes[labels.JOB_UID] = f"{execution.id}/{run.execution}"
     if run.restarts:

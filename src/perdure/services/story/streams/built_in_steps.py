@@ -129,38 +129,64 @@ async def _stop(topology: "LiveTopology", plan: StreamStep, session: StreamSessi
 
 
 async def _execute_story(topology: "LiveTopology", plan: StreamStep, session: StreamSession) -> None:
-    timeout = read_positive(topology.task["messageTimeout"]) / SECOND
-
     async def executed(inbound: InboundMessage) -> StreamMessage:
         settings = _with(topology, plan)
         waits = settings.get("waitForCompletion") is not False
         inputs = merged(settings.get("with") or {}, inbound.inputs or {})
-        key = f"{plan.name}/{inbound.message_id}"
-        ended: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        topology.children[key] = ended
-        request = {"step": plan.name, "packet": inbound.message_id, "with": inputs, "waits": waits}
-        answer = await topology.report({"child": request})
-        if "error" in answer:
-            return _error(inbound, answer["error"])
-        if not waits:
-            return _copy(inbound.packet.message)
-        if not answer["isOpen"]:
-            if "output" not in answer:
-                return _error(inbound, f"sub-story run '{answer['subRun']}' did not succeed")
-            return _copy(inbound.packet.message, payload=jsontext.encode(answer["output"]))
-        try:
-            result = await asyncio.wait_for(ended, timeout)
-        except TimeoutError:
-            return _error(inbound, f"sub-story run '{answer['subRun']}' did not end within {timeout:g} s", "timeout")
-        if result["phase"] != "Succeeded":
-            return _error(inbound, result["text"] or f"sub-story run '{answer['subRun']}' did not succeed")
-        return _copy(inbound.packet.message, payload=jsontext.encode(result["output"]))
+        timeout = read_positive(topology.task["messageTimeout"]) / SECOND
+        return await _sub_run(topology, plan, inbound, inputs, waits=waits, timeout=timeout)
 
     await _work_in_order(session, executed)
 
 
-def _error(inbound: InboundMessage, text: str, type: str = "execution_error") -> StreamMessage:
-    return _copy(inbound.packet.message, kind=ERROR, payload=jsontext.encode(error_payload(text, type)))
+async def _hybrid(topology: "LiveTopology", plan: StreamStep, session: StreamSession) -> None:
+    """An Engram that is a job has a StepRun for each packet; its output is the step's payload (STR-067, 140)."""
+
+    async def executed(inbound: InboundMessage) -> StreamMessage:
+        message = await _sub_run(topology, plan, inbound, inbound.inputs, waits=True)
+        if message.kind == ERROR or message.payload is None:
+            return message
+        return msgspec.structs.replace(message, payload=jsontext.encode(jsontext.decode(message.payload).get("value")))
+
+    await _work_in_order(session, executed)
+
+
+async def _sub_run(
+    topology: "LiveTopology",
+    plan: StreamStep,
+    inbound: InboundMessage,
+    inputs: Any,
+    *,
+    waits: bool,
+    timeout: float | None = None,
+) -> StreamMessage:
+    """Start the run of a packet, or find it, and wait for it; the packet goes on with its output or an error."""
+    key = f"{plan.name}/{inbound.message_id}"
+    ended: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+    topology.children[key] = ended
+    request = {"step": plan.name, "packet": inbound.message_id, "with": inputs, "waits": waits}
+    answer = await topology.report({"child": request})
+    if "error" in answer:
+        return _error(inbound, answer["error"])
+    if not waits:
+        return _copy(inbound.packet.message)
+    if not answer["isOpen"]:
+        if "output" not in answer:
+            return _error(inbound, f"sub-story run '{answer['subRun']}' did not succeed")
+        return _copy(inbound.packet.message, payload=jsontext.encode(answer["output"]))
+    try:
+        result = await asyncio.wait_for(ended, timeout)
+    except TimeoutError:
+        return _error(inbound, f"sub-story run '{answer['subRun']}' did not end within {timeout:g} s", "timeout")
+    if result["phase"] != "Succeeded":
+        text = result["text"] or f"sub-story run '{answer['subRun']}' did not succeed"
+        return _error(inbound, text, details={"subRun": answer["subRun"]})
+    return _copy(inbound.packet.message, payload=jsontext.encode(result["output"]))
+
+
+def _error(inbound: InboundMessage, text: str, type: str = "execution_error", **members: Any) -> StreamMessage:
+    payload = jsontext.encode(error_payload(text, type, **members))
+    return _copy(inbound.packet.message, kind=ERROR, payload=payload)
 
 
 _KINDS: dict[str, Callable[["LiveTopology", StreamStep, StreamSession], Awaitable[None]]] = {
@@ -170,4 +196,5 @@ _KINDS: dict[str, Callable[["LiveTopology", StreamStep, StreamSession], Awaitabl
     "sleep": _sleep,
     "stop": _stop,
     "executeStory": _execute_story,
+    "hybrid": _hybrid,
 }
