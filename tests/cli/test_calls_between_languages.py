@@ -32,6 +32,16 @@ workload: {n: 0}
 workflow: [{step: only, tool: {kind: noop, result: "{{ workload.n }}"}}]
 """
 
+WAITING = """
+apiVersion: noetl.io/v10
+kind: Playbook
+metadata: {name: slow, path: slow}
+workflow:
+  - step: gate
+    spec: {policy: {admit: {rules: [{when: "{{ ctx.go }}", then: {allow: true}}]}}}
+    tool: {kind: noop}
+"""
+
 
 def put(perdure: CommandLine, name: str, content: Any) -> str:
     text = content if isinstance(content, str) else json.dumps(content)
@@ -101,6 +111,31 @@ def test_a_timeout_and_a_cancel_reach_the_flow(perdure: CommandLine) -> None:
     assert children(perdure) == {"cancelled", "waiting"}
     perdure("cancel", "@latest")
     perdure("resume", code=None)
+    assert children(perdure) == {"cancelled"}
+
+
+@pytest.mark.parametrize("language", ["flow", "playbook"])
+def test_a_step_s_own_timeout_stops_what_it_calls(perdure: CommandLine, language: str) -> None:
+    """The step is `Timeout`, its dependents run if that is allowed, its compensation runs if it is not."""
+    child = put(perdure, "slow.json", SLEEPING) if language == "flow" else put(perdure, "slow.yaml", WAITING)
+    target = f"{{documentRef: {{language: {language}, name: slow}}}}"
+    call = f"type: executeStory, with: {target}, execution: {{timeout: 300ms}}"
+    text = f"""
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {{name: caller}}
+spec:
+  steps:
+    - {{name: a, {call}, allowFailure: true}}
+    - {{name: after, type: condition, needs: [a]}}
+    - {{name: b, {call}, needs: [after]}}
+  compensations: [{{name: undo, type: condition}}]
+"""
+    put(perdure, "caller.yaml", text)
+    shown = perdure.here("run", "caller.yaml", "--apply", child, "--json", code=3).json["status"]
+    phases = {name: state["phase"] for name, state in shown["stepStates"].items()}
+    assert phases == {"a": "Timeout", "after": "Succeeded", "b": "Timeout", "undo": "Succeeded"}
+    assert shown["phase"] == "Compensated"
     assert children(perdure) == {"cancelled"}
 
 

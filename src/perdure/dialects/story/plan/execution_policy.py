@@ -133,6 +133,11 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, dict=True):
         return cache if cache.get("enabled", True) is True else None
 
 
+def own_timeout(step: Step) -> Instant | None:
+    """What the step itself says in `execution.timeout`."""
+    return _positive(step.execution.get("timeout"))
+
+
 def grace(program: Program) -> Instant:
     """The time that work has to stop after it was asked to (STY-187)."""
     timeout = program.bounds.get("gracefulShutdownTimeout")

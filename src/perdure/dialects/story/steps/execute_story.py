@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from perdure.dialects.story.document.context import StoryContext, check_sub_story
-from perdure.dialects.story.document.cursor import INVALID, Cursor
+from perdure.dialects.story.document.cursor import DOUBTFUL, INVALID, Cursor
 from perdure.dialects.story.document.secrets import refuse_secrets
 from perdure.dialects.story.document.shapes import ReferenceShape, shown
 from perdure.dialects.story.document.templates import is_templated
+from perdure.dialects.story.plan.execution_policy import own_timeout
 from perdure.dialects.story.plan.program import Program, Step, object_at
 from perdure.dialects.story.resources.names import compose
 from perdure.dialects.story.resources.resource import Reference, Resource, merged, read_reference, spec_of
@@ -20,8 +21,8 @@ from perdure.dialects.story.run.post_execution import succeed
 from perdure.dialects.story.run.step_end import end_step, error_text
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
-from perdure.dialects.story.state.phases import Reason, StoryPhase
-from perdure.dialects.story.steps.step_kind import StepKind
+from perdure.dialects.story.state.phases import BOUND_RANK, Reason, StoryPhase
+from perdure.dialects.story.steps.step_kind import ENGRAM_MEMBERS, StepKind
 from perdure.dialects.story.values.schema_fit import fitted
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import ExpressionError
@@ -32,11 +33,14 @@ from perdure.kernel.ids import RunName
 from perdure.kernel.turn import Turn
 
 TARGET, INPUT = "story-ref", "execute-story"
+TIMEOUT = ("execution", "timeout")
+TIMED_OUT = "the run that the step waits for did not end in time"
 
 
 class ExecuteStoryStep(StepKind):
     role = Role.CALL
     members = ("storyRef", "documentRef", "waitForCompletion", "with", "arguments")
+    unused_members = tuple(path for path in ENGRAM_MEMBERS if path != TIMEOUT)
     makes_edges = True
     purposes = (TARGET, INPUT)
 
@@ -47,6 +51,9 @@ class ExecuteStoryStep(StepKind):
         elif isinstance(with_block.value, dict):
             self._check_with(with_block, name)
         check_sub_story(with_block.at("storyRef"), name, story)
+        timeout = step.at(*TIMEOUT)
+        if timeout.value is not None and story.streams(block):
+            timeout.warn(DOUBTFUL, f"step '{name}': execution.timeout has no effect on what is called for each packet")
 
     def _check_with(self, with_block: Cursor, name: str) -> None:
         with_block.warn_unread(self.members)
@@ -107,8 +114,16 @@ class ExecuteStoryStep(StepKind):
         else:
             _launch(turn, step, scope, *story, waits=_is_waiting(waits))
 
+    def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
+        """Handle the step's own timeout: the child run is stopped, and the step ends with it."""
+        if not child_runs.expire(turn, step.name, state, "the step timed out"):
+            end_step(turn, step.name, StoryPhase.TIMEOUT, TIMED_OUT)
+
     def on_child_end(self, turn: Turn, step: Step, state: StepState, end: ChildEnded) -> None:
         """The step gets the child's phase and message, and its output if it succeeded (STY-089)."""
+        if state.expired:
+            _end_expired(turn, step, state)
+            return
         document = _document_of(step)
         if document is None:
             child_end = child_runs.read_end(turn, end)
@@ -122,6 +137,20 @@ class ExecuteStoryStep(StepKind):
             if child_end.reason == Reason.SUB_STORY_RUN_SPOOFED:
                 turn.emit(s.Noted(step.name, "SubStoryRunSpoofed", child_end.message, turn.now))
             end_step(turn, step.name, child_end.phase, child_end.message, reason=child_end.reason)
+
+
+def _end_expired(turn: Turn, step: Step, state: StepState) -> None:
+    """End a step whose timeout has passed. A result that came after it is late."""
+    if state.recalled:
+        end_step(turn, step.name, StoryPhase.CANCELED, state.message, interrupted=True)
+    else:
+        end_step(turn, step.name, StoryPhase.TIMEOUT, TIMED_OUT)
+
+
+def _set_timeout(turn: Turn, step: Step) -> int:
+    """The timer of `execution.timeout`, or 0: other levels and defaults are for attempts of Engrams."""
+    timeout = own_timeout(step)
+    return 0 if timeout is None else turn.set_timer(turn.now + timeout, BOUND_RANK)
 
 
 def _is_waiting(value: Any) -> bool:
@@ -187,11 +216,12 @@ def _start_document(turn: Turn, step: Step, scope: Scope, document: dict[str, An
     is_awaited = _is_waiting(waits)
     run = turn.execution.child_id(turn.next_number)
     child = child_runs.launch_document(turn, step, name, callee, inputs, arguments, awaited=is_awaited)
-    message = f"Waiting for {language} run '{run}' to complete" if is_awaited else f"Launched {language} run '{run}'"
-    turn.emit(
-        s.StepStarted(step.name, StoryPhase.RUNNING, message, turn.now, child=child if is_awaited else 0, sub_run=run)
-    )
-    if not is_awaited:
+    if is_awaited:
+        message, timer = f"Waiting for {language} run '{run}' to complete", _set_timeout(turn, step)
+        turn.emit(s.StepStarted(step.name, StoryPhase.RUNNING, message, turn.now, timer, child=child, sub_run=run))
+    else:
+        message = f"Launched {language} run '{run}'"
+        turn.emit(s.StepStarted(step.name, StoryPhase.RUNNING, message, turn.now, sub_run=run))
         succeed(turn, step, message)
 
 
@@ -222,8 +252,8 @@ def _launch(turn: Turn, step: Step, scope: Scope, target: Reference, story: Reso
         return
     child = child_runs.launch(turn, step, name, target, story, inputs, ancestors, awaited=waits)
     if waits:
-        message = f"Waiting for sub-story run '{name}' to complete"
-        turn.emit(s.StepStarted(step.name, StoryPhase.RUNNING, message, turn.now, child=child, sub_run=name))
+        message, timer = f"Waiting for sub-story run '{name}' to complete", _set_timeout(turn, step)
+        turn.emit(s.StepStarted(step.name, StoryPhase.RUNNING, message, turn.now, timer, child=child, sub_run=name))
     else:
         message = f"Launched sub-story run '{name}'"
         turn.emit(s.StepStarted(step.name, StoryPhase.RUNNING, message, turn.now, sub_run=name))
