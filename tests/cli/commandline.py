@@ -171,10 +171,45 @@ class CommandLine:
 ROWS = 24
 
 
-def in_terminal(folder: Path, *words: str, columns: int = 80, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """What a program writes to a pseudo-terminal that is both its stdout and its stderr."""
+def _open_terminal(columns: int) -> tuple[int, int]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
+    return ours, theirs
+
+
+def _read_all(descriptor: int) -> bytes:
+    """All that is written to a terminal, until its last writer is gone."""
+    seen = b""
+    while True:
+        try:
+            piece = os.read(descriptor, 65_536)
+        except OSError:  # Linux says so when the last writer is gone
+            break
+        if not piece:
+            break
+        seen += piece
+    os.close(descriptor)
+    return seen
+
+
+def in_terminal_here(folder: Path, *words: str, columns: int = 80) -> tuple[int, str]:
+    """What a command writes to a pseudo-terminal, in this process: for pages that look the same in a process."""
+    ours, theirs = _open_terminal(columns)
+    seen: list[bytes] = []
+    reader = threading.Thread(target=lambda: seen.append(_read_all(ours)))
+    reader.start()
+    try:
+        terminal = os.fdopen(theirs, "w", encoding="utf-8")
+        with terminal, chdir(folder), redirect_stdout(terminal), redirect_stderr(terminal):
+            code = main(words)
+    finally:
+        reader.join(PATIENCE)
+    return code, seen[0].decode().replace("\r\n", "\n")
+
+
+def in_terminal(folder: Path, *words: str, columns: int = 80, env: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """What a program writes to a pseudo-terminal that is both its stdout and its stderr."""
+    ours, theirs = _open_terminal(columns)
     kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
     with subprocess.Popen(
         [*PERDURE, *words],
@@ -185,15 +220,6 @@ def in_terminal(folder: Path, *words: str, columns: int = 80, env: Mapping[str, 
         stderr=theirs,
     ) as process:
         os.close(theirs)
-        seen = b""
-        while True:
-            try:
-                piece = os.read(ours, 65_536)
-            except OSError:  # Linux says so when the last writer is gone
-                break
-            if not piece:
-                break
-            seen += piece
-        os.close(ours)
+        seen = _read_all(ours)
         code = process.wait(30)
     return code, seen.decode()

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from tests.cli.commandline import CommandLine, in_terminal
+from tests.cli.commandline import CommandLine, in_terminal, in_terminal_here
 from tests.cli.test_terminal import ESCAPE
 
 RETRY = "mwl:provider.middleware/mwl/retry/v1"
@@ -15,6 +15,7 @@ import perdure
 
 @perdure.provider("charge")
 def charge(amount=1):
+    print("trying", amount)
     if amount > 3:
         ask_bank(amount)
     return amount
@@ -24,6 +25,7 @@ def ask_bank(amount):
 
 @perdure.engram("fills")
 def fills(inputs, context):
+    print("trying")
     raise ValueError("disk full")
 """
 
@@ -113,7 +115,7 @@ def test_a_failed_flow_names_the_cause_first_then_what_followed(perdure: Command
 
     cause = "step 'charge', attempt 3: Provider.Call.Charge.Errors.ConnectionError: bank refused 5"
     assert told.index(cause) < told.index("Retry.Exhausted")
-    assert re.search(r"error +step 'charge', attempt 3: .*bank refused 5\n +at .*app.py:11 in ask_bank\n", shown)
+    assert re.search(r"error +step 'charge', attempt 3: .*bank refused 5\n +at .*app.py:12 in ask_bank\n", shown)
     assert re.search(r" +in pay, line \d+\nthen +Provider.Middleware.Retry.Exhausted", shown)
     assert re.search(r"✓ all +Gather .* 3 items: 3 done", shown)
     assert re.search(r"✗ charge +Call .* 3 attempts; bank refused 5", shown)
@@ -163,8 +165,8 @@ def test_a_failed_story_names_the_step_and_its_place(perdure: CommandLine) -> No
     shown = perdure("show", _latest(perdure)).out
 
     assert re.search(r"error +step 'fill', attempt \d: .*disk full\n", shown)
-    assert "app.py:15 in fills" in shown
-    assert "in shop, spec.steps[1]" in shown
+    assert "app.py:17 in fills" in shown
+    assert "in shop, line 8" in shown
     assert re.search(r"✓ a .*\n +✗ fill .*\n +- z .*skipped", shown)
     assert "fill: disk full" in perdure.here("ps").out
 
@@ -196,13 +198,81 @@ def test_everything_is_there_as_yaml_and_as_json(perdure: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 140])
-def test_every_page_fits_the_terminal(perdure: CommandLine, columns: int) -> None:
-    perdure.here("run", _write(perdure, PLAYBOOK), code=3)
+@pytest.mark.parametrize("language", ["flow", "story", "playbook"])
+def test_every_page_fits_the_terminal_and_keeps_what_matters(
+    perdure: CommandLine, monkeypatch: pytest.MonkeyPatch, language: str, columns: int
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    perdure.here("run", _write(perdure, GATE.replace("timeout: 12h, onTimeout: fail", "")), "--detach")
+    assert "has work to do" in perdure.here("ps").out
+    perdure.here("resume")
+    file, code, cause, line = _failing(perdure, language)
+    ended, seen = in_terminal(perdure.folder, "run", file, "--load", "app.py", columns=columns)
     run = _latest(perdure)
-    for words in (["ps"], ["show", run], ["history", run], ["history", run, "--raw"]):
-        code, seen = in_terminal(perdure.folder, *words, "--no-color", columns=columns)
-        lines = seen.splitlines()
+    last = ESCAPE.sub("", seen).split("✗ step")[1]
+    pages = {
+        page: in_terminal_here(perdure.folder, page, *more, columns=columns)
+        for page, more in {
+            "ps": ["--all"],
+            "top": ["--once"],
+            "show": [run],
+            "history": [run],
+            "timeline": [run],
+            "logs": [run],
+        }.items()
+    }
+    plain = {page: ESCAPE.sub("", text) for page, (_, text) in pages.items()}
 
-        assert code == 0
-        assert not ESCAPE.search(seen)
-        assert max(map(len, lines)) <= columns, words
+    assert ended == 3 and cause in last and line in last
+    assert f"hint: perdure show {run} (or logs, history, timeline)" in last
+    for page, (exit_code, _) in pages.items():
+        assert exit_code == 0, page
+        assert max(map(len, plain[page].splitlines())) <= columns, page
+    assert all("\x1b[31m" in pages[page][1] for page in ("ps", "show", "timeline"))
+    assert "waiting" in plain["ps"] and (cause in plain["ps"]) and "release" in plain["ps"]
+    assert "1 failed" in plain["top"] and "gate 'ok'" in plain["top"]
+    assert code in " ".join(plain["show"].split()) and line in plain["show"]
+    assert cause in plain["history"] and ("trying" in plain["logs"] or "item 3" in plain["logs"])
+    assert re.search(r"(charge|fill|each).* failed .*▒", plain["timeline"])
+
+
+def _failing(perdure: CommandLine, language: str) -> tuple[str, str, str, str]:
+    """A document that fails: its file, the failure's code, its cause, and the line of its step."""
+    if language == "flow":
+        call = {"provider": CALL.format("charge"), "with": {"amount": 5}}
+        file = _flow(perdure, charge={"action": "Call", "call": call, "next": "end"}, end={"action": "Return"})
+        return file, "Provider.Call.Charge.Errors.ConnectionError", "bank refused 5", "in pay, line 5"
+    if language == "story":
+        return _write(perdure, STORY), "Provider.Call.Engram.Errors.ValueError", "disk full", "in shop, line 8"
+    return _write(perdure, PLAYBOOK), "ValueError", "cannot do three", "in nightly, line 9"
+
+
+def test_a_failure_in_a_called_run_is_the_failure_of_its_callers(perdure: CommandLine) -> None:
+    """Playbook ─▶ Flow ─▶ Story: the first cause and the lines that lead to it, not the last symptom."""
+    call = {"action": "Call", "call": {"provider": CALL.format("run"), "with": {"path": "shop"}}, "next": "e"}
+    _flow(perdure, go=call, e={"action": "Return"})
+    story = _write(perdure, STORY)
+    (perdure.folder / "top.yaml").write_text(
+        "apiVersion: noetl.io/v10\nkind: Playbook\nmetadata: {name: top, path: top}\n"
+        "workflow:\n  - step: first\n    tool: {kind: playbook, path: pay}\n"
+    )
+    done = perdure("run", "top.yaml", "--apply", "pay.json", "--apply", story, "--load", "app.py", code=3)
+    (run,) = [row["id"] for row in perdure.here("ps", "--json").json if row["parent"] is None]
+    inner = f"{run}.1.1"
+    cause = "step 'first' › pay: step 'go' › shop: step 'fill', attempt 1: "
+    events = perdure.here("history", run, "--json").json
+    started = [event["payload"] for event in events if event["event_type"] == "task.attempt.started"]
+
+    assert cause in done.err and f"in shop, line 8 (run {inner})" in done.err
+    assert cause in perdure.here("show", run).out
+    assert started == [{"attempt": 1, "child_execution_id": f"{run}.1"}]
+    assert f"in {inner}" not in perdure.here("show", inner).out
+
+
+def test_a_document_without_lines_is_named_by_its_path(perdure: CommandLine) -> None:
+    _write(perdure, STORY)
+    perdure.here("apply", "-f", "document.yaml")
+    done = perdure("run", "shop", "--load", "app.py", code=3)
+
+    assert "in shop, spec.steps[1]" in done.err

@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -128,6 +129,11 @@ def width_of(stream: TextIO) -> int | None:
     except OSError:
         columns = 0
     return columns or shutil.get_terminal_size().columns
+
+
+def from_here(text: str) -> str:
+    """The text with the files below the current folder named from there."""
+    return text.replace(f"{Path.cwd()}{os.sep}", "")
 
 
 def cut(text: str, width: int | None) -> str:

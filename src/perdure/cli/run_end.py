@@ -2,11 +2,11 @@
 
 import argparse
 
-from perdure.cli.console import Console, indented
+from perdure.cli.console import Console, from_here, indented
 from perdure.cli.errors import RunStuck
 from perdure.cli.exit_codes import Exit, exit_of_status
 from perdure.cli.follow import End, Ended, Idle, Stuck
-from perdure.cli.next_commands import resume_command
+from perdure.cli.next_commands import resume_command, with_store
 from perdure.cli.progress import ended_text
 from perdure.cli.stdout import give_json, give_value
 from perdure.engine import run_views
@@ -21,7 +21,7 @@ from perdure.views.server_presence import is_served
 CHILDREN_NAMED = 3
 
 
-async def tell_end(client: Client, run: RunId, end: End, talk: Console) -> Exit:
+async def tell_end(client: Client, run: RunId, end: End, asked: argparse.Namespace, talk: Console) -> Exit:
     """Say how a run ended, or why it is not followed any further."""
     paint = talk.paint
     match end:
@@ -32,9 +32,7 @@ async def tell_end(client: Client, run: RunId, end: End, talk: Console) -> Exit:
         case Ended(Status.PARTIAL):
             summary = ended_text(await run_status(client, run))
             talk.say(f"{paint('✓', 'yellow')} run {run} is partial: not all of it went well {paint(summary, 'dim')}")
-            talk.say(
-                f"{paint('hint:', 'dim')} See `perdure show {run}`, `perdure logs {run}` and `perdure history {run}`."
-            )
+            _tell_where_to_look(run, asked, talk)
             return Exit.OK
         case Ended(final_status, outcome):
             mask = await run_views.mask_of_run(client.store, client.languages, await client.find(run))
@@ -45,13 +43,11 @@ async def tell_end(client: Client, run: RunId, end: End, talk: Console) -> Exit:
 
             cause = await failure_of_run(client, run)
             if cause is not None:
-                talk.say(mask.text(f"{mark} {cause}"))
+                talk.say(mask.text(f"{mark} {from_here(cause)}"))
             reason = f": {why}" if why else ""
             line = f"{mark} run {run} {status_words(final_status)}{reason} {paint(f'({summary})', 'dim')}"
             talk.always(indented(line))
-            talk.say(
-                f"{paint('hint:', 'dim')} See `perdure show {run}`, `perdure logs {run}` and `perdure history {run}`."
-            )
+            _tell_where_to_look(run, asked, talk)
             language = client.languages[(await client.find(run)).language]
             return exit_of_status(language.exit_status(final_status, outcome))
         case Idle(status):
@@ -65,6 +61,10 @@ async def tell_end(client: Client, run: RunId, end: End, talk: Console) -> Exit:
         case _:
             talk.always(f"run {run} has no live owner")
             return Exit.WAIT_TIMED_OUT
+
+
+def _tell_where_to_look(run: RunId, asked: argparse.Namespace, talk: Console) -> None:
+    talk.say(f"{talk.paint('hint:', 'dim')} {with_store(asked, f'perdure show {run}')} (or logs, history, timeline)")
 
 
 async def give_result(client: Client, run: RunId, end: End, asked: argparse.Namespace) -> None:

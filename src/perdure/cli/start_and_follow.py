@@ -54,7 +54,7 @@ async def begin_and_follow(asked: argparse.Namespace, talk: Console, begin: Begi
                 raise
             if end is None:
                 return await _waited_long_enough(engine, handle.id, asked, talk)
-            code = await tell_end(engine, handle.id, end, talk)
+            code = await tell_end(engine, handle.id, end, asked, talk)
             await give_result(engine, handle.id, end, asked)
             await tell_left_behind(engine, handle.id, asked, talk)
             return code

@@ -4,7 +4,9 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from perdure.engine import run_views
 from perdure.engine.client import Client
@@ -13,7 +15,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution
 from perdure.kernel.inputs import CONTROL_WAIT_RANK
-from perdure.kernel.outcomes import Failed, Outcome
+from perdure.kernel.outcomes import Failed, Outcome, Status
 from perdure.kernel.step_overview import StepFailure, StepOverview, StepStatus, flattened
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunRow
@@ -41,13 +43,16 @@ class FailurePlace:
     path: tuple[str, ...]
     step: StepOverview
     failure: StepFailure
+    document: str  # the name of the run's document
     line: int | None  # of the step in the document
     next_try: Instant | None
     outcome: str  # how the run ended because of it, if that says something else
+    callers: tuple[str, ...] = ()  # of a failure in a run below: the steps that called it, outermost first
+    run: RunId | None = None  # that run
 
     @property
     def where(self) -> str:
-        """`step 'charge', task 'pay', item 3, attempt 2`."""
+        """`step 'charge', task 'pay', item 3, attempt 2`; below a caller `step 'ship' › pay: step 'charge'`."""
         parts = [f"step {' › '.join(self.path)!r}" if self.path else ""]
         if self.failure.label and self.failure.label != self.path[-1]:
             parts.append(f"task {self.failure.label!r}")
@@ -55,7 +60,7 @@ class FailurePlace:
             parts.append(f"item {self.failure.item}")
         if self.failure.attempt:
             parts.append(f"attempt {self.failure.attempt}")
-        return ", ".join(filter(None, parts))
+        return "".join(f"{caller}: " for caller in self.callers) + ", ".join(filter(None, parts))
 
 
 async def steps_of(client: Client, execution: Execution, at: int | None = None) -> list[StepOverview]:
@@ -136,6 +141,8 @@ def _cause(stand: RunStatus, execution: Execution, steps: Sequence[StepOverview]
         return _phrase(first, execution, len(awaited), now)
     if stand.is_moving or execution.state.sliced:
         return "It is making internal moves and needs nothing from outside", ""
+    if not stand.is_owned:
+        return "It has work to do", ""
     return "It waits for something from outside", ""
 
 
@@ -178,18 +185,47 @@ async def failure_of(client: Client, execution: Execution, steps: Sequence[StepO
     assert failure is not None
     said = "" if outcome is None else outcome_text(outcome)
     is_more = said and failure.message not in said and said != failure.text
-    return FailurePlace(path, step, failure, await _line(client, execution, step), step.due, said if is_more else "")
+    name, line = execution.state.name, await _line(client, execution, step)
+    return FailurePlace(path, step, failure, name, line, step.due, said if is_more else "")
+
+
+async def first_failure_of(client: Client, execution: Execution, steps: Sequence[StepOverview]) -> FailurePlace | None:
+    """The same, but if the step called another run that failed: the failure in that run."""
+    place = await failure_of(client, execution, steps)
+    called = None if place is None or not place.step.child else await client.store.find(place.step.child)
+    if place is None or called is None or called.status not in (Status.FAILED, Status.TIMED_OUT):
+        return place
+    try:
+        below = await run_views.load(client.store, client.languages, called)
+    except NewerRecord:
+        return place
+    inner = await first_failure_of(client, below, await steps_of(client, below))
+    if inner is None:
+        return place
+    mask = await run_views.mask_of(client.store, below)
+    failure = msgspec.structs.replace(
+        inner.failure, message=mask.text(inner.failure.message), details=mask.text(inner.failure.details)
+    )
+    outcome = execution.state.outcome
+    return replace(
+        inner,
+        failure=failure,
+        next_try=place.next_try,
+        outcome="" if outcome is None else outcome_text(outcome),
+        callers=(f"step {' › '.join(place.path)!r} › {called.name}", *inner.callers),
+        run=inner.run or called.id,
+    )
 
 
 async def failure_of_run(client: Client, run: RunId) -> str | None:
     """The cause of a failure and where it happened, in two lines at most; None where the run's end says it all."""
     row = await client.find(run)
     execution = await run_views.load(client.store, client.languages, row)
-    place = await failure_of(client, execution, await steps_of(client, execution))
+    place = await first_failure_of(client, execution, await steps_of(client, execution))
     if place is None:
         return None
     at = [f"at {frame}" for frame in place.failure.frames[-1:]]
-    document = spell_place(place, row.name)
+    document = spell_place(place)
     return f"{place.where}: {place.failure.text}\n" + ", ".join([*at, *([f"in {document}"] if document else [])])
 
 
@@ -213,12 +249,13 @@ async def _line(client: Client, execution: Execution, step: StepOverview) -> int
     return None if pinned is None else execution.dialect.line_of(pinned[1], step.place)
 
 
-def spell_place(failure: FailurePlace, document: str) -> str:
+def spell_place(failure: FailurePlace) -> str:
     """`pay, line 14` or `pay, spec.steps[2]`."""
+    run = f" (run {failure.run})" if failure.run else ""
     if failure.line is not None:
-        return f"{document}, line {failure.line}"
+        return f"{failure.document}, line {failure.line}{run}"
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in failure.step.place)
-    return f"{document}, {path.removeprefix('.')}" if path else ""
+    return f"{failure.document}, {path.removeprefix('.')}{run}" if path else ""
 
 
 async def brief_reason(client: Client, row: RunRow) -> str:
@@ -238,7 +275,7 @@ async def brief_reason_of(client: Client, stand: RunStatus, execution: Execution
     if stand.row.stuck or execution.state.pause is not None:
         return ""
     text, _ = _cause(stand, execution, (), client.clock.now())
-    return mask.text(text.removeprefix("It "))
+    return mask.text(text.removeprefix("It ").removeprefix("waits for "))
 
 
 def _root_cause(outcome: Outcome) -> str:

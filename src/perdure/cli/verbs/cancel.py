@@ -83,7 +83,7 @@ async def _wait(asked: argparse.Namespace, talk: Console, names: Sequence[str], 
     async with open_observer(asked, talk) as observer:
         runs = [await observer.resolve(name) for name in names]
         for run, end in (await follow(observer, runs, progress_for(talk))).items():
-            end_code = await tell_end(observer, run, end, talk)
+            end_code = await tell_end(observer, run, end, asked, talk)
             if not isinstance(end, Ended) and code is Exit.OK:
                 code = end_code
         return code

@@ -32,8 +32,13 @@ SILENT_IN_ENVELOPE = frozenset(
 
 HEAD = frozenset({"seq", "at", "event", "event_type", "event_id", "execution_id", "timestamp", "payload"})
 
-FIRST = ("step", "task", "iteration", "attempt", "name", "provider", "path", "status", "error", "outcome", "message")
+FIRST = (
+    *("step", "task", "iteration", "attempt", "name", "phase", "provider", "path", "status", "error", "outcome"),
+    *("message", "failure", "content"),
+)
 """Fields that come first, because a narrow terminal cuts the others."""
+
+NOBODY = ("actor", "engine")  # no person did it
 
 NARROW = 120  # columns; in fewer the date has a line of its own
 
@@ -127,12 +132,20 @@ class EventLine:
         self._day = day
         return f"{self._paint(day, 'dim')}\n{line}"
 
+    def _value(self, name: str, value: Any) -> str:
+        if self._width is not None and isinstance(value, dict) and (failure := _failure_in(value)):
+            return failure
+        return _short(name, value)
+
     def _line(self, head: str, fields: dict[str, Any]) -> str:
-        fields = {name: fields[name] for name in FIRST if name in fields} | fields
+        first = [name for name in FIRST if name in fields]
+        first.sort(key=lambda name: name != "step" and not _is_failure(name, fields[name]))
+        fields = {name: fields[name] for name in first} | fields
         text = "  ".join(
-            f"{name}={_short(name, value)}"
+            f"{name}={self._value(name, value)}"
             for name, value in fields.items()
             if name not in HEAD and name not in self._silent and value not in (None, "", {}, [])
+            if self._width is None or (name, value) != NOBODY
         )
         room = None if self._width is None else max(20, self._width - len(head) - 2)
         return f"{head}  {self._paint(cut(text, room), 'dim')}".rstrip()
@@ -151,6 +164,21 @@ def _flat(event: dict[str, Any]) -> dict[str, Any]:
         "at": read_instant(event["timestamp"], 0),
         "event": event["event_type"],
     }
+
+
+def _is_failure(name: str, value: Any) -> bool:
+    return name == "error" or (isinstance(value, dict) and bool(_failure_in(value)))
+
+
+def _failure_in(value: dict[str, Any]) -> str:
+    """The code and message of a failure, which a narrow line would cut behind what is always the same."""
+    links = value.get("links")
+    nested = links[0] if isinstance(links, list) and links else value.get("error")
+    failure = nested if isinstance(nested, dict) else value
+    if not isinstance(failure.get("message"), str):
+        return ""
+    code = failure.get("code") or failure.get("kind")
+    return f"{failure['message']} ({code})" if code else failure["message"]
 
 
 def _short(name: str, value: Any) -> str:

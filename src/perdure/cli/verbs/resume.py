@@ -78,7 +78,7 @@ async def _resume(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _tell(engine: Client, ends: dict[RunId, End], asked: argparse.Namespace, talk: Console) -> Exit:
-    codes = [await tell_end(engine, run, end, talk) for run, end in ends.items()]
+    codes = [await tell_end(engine, run, end, asked, talk) for run, end in ends.items()]
     if len(asked.runs) == 1 and ends:
         ((run, end),) = ends.items()
         await give_result(engine, run, end, asked)

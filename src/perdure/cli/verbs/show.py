@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from perdure.cli import arguments as a
-from perdure.cli.console import Console, Paint, cut, indented, width_of, wrapped
+from perdure.cli.console import Console, Paint, cut, from_here, indented, width_of, wrapped
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.next_commands import with_store
@@ -23,7 +23,7 @@ from perdure.views.history_events import HELP, event_at
 from perdure.views.progress_events import outcome_text, status_words
 from perdure.views.resource_list import resource_yaml
 from perdure.views.run_details import run_at, show_json
-from perdure.views.run_overview import explain, failure_of, spell_place, steps_of
+from perdure.views.run_overview import explain, first_failure_of, spell_place, steps_of
 from perdure.views.run_status import RunStatus, status_of_execution
 from perdure.views.server_presence import TAKEN_UP, is_served
 from perdure.views.times import local, span
@@ -134,16 +134,14 @@ class Page:
         return [("why", found.sentence), ("do", "\n".join(commands))]
 
     async def failure(self) -> list[tuple[str, str]]:
-        place = await failure_of(self._client, self._execution, self._steps)
+        place = await first_failure_of(self._client, self._execution, self._steps)
         if place is None:
             return self._outcome()
         failure, first = place.failure, place.step.first_failure
         lines = [f"{place.where}: {failure.text}"]
-        lines += [f"at {frame}" for frame in reversed(failure.frames)]
-        if document := spell_place(place, self._stand.row.name):
+        lines += [f"at {from_here(frame)}" for frame in reversed(failure.frames)]
+        if document := spell_place(place):
             lines.append(f"in {document}")
-        if place.step.child:
-            lines.append(f"in its child run: perdure show {place.step.child}")
         if place.next_try is not None and place.step.state.is_open:
             lines.append(f"next try in {span(place.next_try - self.now)}")
         said = [("error", "\n".join(lines))]

@@ -221,6 +221,7 @@ class Story(Dialect):
     show = lazy(f"{_STORY}.views.story_run:show")
     steps = lazy(f"{_STORY}.views.steps:steps")
     cause = lazy(f"{_STORY}.views.steps:cause")
+    line_of = lazy(f"{_STORY}.views.steps:line_of")
     patched = lazy(f"{_STORY}.run.resource_patch:patched")
 
     def has_streams(self, execution: Execution) -> bool:

@@ -28,6 +28,8 @@ def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) 
 
 
 def line_of(text: bytes, place: DocumentPath) -> int | None:
+    if b"\n" not in text.strip():
+        return None  # written by a program: the path says more
     found = place_of(text.decode("utf-8", "replace"), place)
     return None if found is None else found[0]
 

@@ -11,7 +11,7 @@ from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.step_overview import DocumentPath, StepFailure, StepOverview, StepStatus, frames_of
-from perdure.kernel.values import Instant
+from perdure.kernel.values import Instant, RunId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STEP_ENDS = {"step.done": StepStatus.DONE, "step.failed": StepStatus.FAILED, "step.cancelled": StepStatus.CANCELLED}
@@ -89,6 +89,7 @@ class _Overview:
             case "task.attempt.started":
                 for one in {id(task): task, id(step): step}.values():
                     one.attempts += 1
+                    one.child = RunId(payload.get("child_execution_id", ""))
                     one.state, one.due = StepStatus.AT_WORK, None
             case "task.attempt.failed":
                 error = (payload.get("outcome") or {}).get("error")
@@ -114,14 +115,14 @@ class _Overview:
         details = error.get("details")
         frames = frames_of(jsontext.encode(details)) if isinstance(details, dict) else ()
         code = str(error.get("code") or error.get("kind") or "")
-        item = event.get("iteration")
+        item, label = event.get("iteration"), str(event.get("task") or "")
         step.fail(
             StepFailure(
                 code,
                 str(error.get("message") or ""),
                 at,
                 event.get("attempt") or (0 if step.failure is None else step.failure.attempt),
-                str(event.get("task") or ""),
+                "" if label == f"{event['step']}_task" else label,  # the name of a task that has none
                 item if isinstance(item, int) else -1,
                 frames,
             )

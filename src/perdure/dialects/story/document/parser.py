@@ -9,9 +9,12 @@ from typing import Any
 
 from perdure.dialects.story.document.cursor import INVALID
 from perdure.dialects.story.document.validation import tidied, validate
-from perdure.dialects.story.plan.bundle import bundle, references, template_of
+from perdure.dialects.story.plan.bundle import StepLines, bundle, references, template_of
+from perdure.dialects.story.plan.inline_stories import inline_stories
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
+from perdure.dialects.story.plan.step_graph import BLOCKS, branches_of, steps_of
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
+from perdure.dialects.story.resources.names import compose
 from perdure.dialects.story.resources.resource import (
     DEFAULT_NAMESPACE,
     Resource,
@@ -20,9 +23,11 @@ from perdure.dialects.story.resources.resource import (
     metadata_of,
     name_of,
     namespace_of,
+    spec_of,
     version_of,
 )
-from perdure.documents import UnreadableText, read_documents
+from perdure.dialects.story.steps import branches_member
+from perdure.documents import Document, Path, UnreadableText, read_documents
 from perdure.kernel.problems import Problem, guess
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
@@ -108,8 +113,34 @@ def parse(
         problems.append(_absent(around.chosen, stories))
     if story is None or validated.has_errors:
         return Validated(None, problems)
-    pinned = bundle(story, ResourceIndex(validated.resources, known), settings)
+    lines = _lines(around.reading or read_documents(text), around.namespace) if b"\n" in text.strip() else None
+    pinned = bundle(story, ResourceIndex(validated.resources, known), settings, lines)
     return Validated(load(pinned), problems, pinned, _identity(story))
+
+
+def _lines(documents: Sequence[Document], namespace: str) -> StepLines:
+    """The line of every step, by Story and name: a run that fails says where."""
+    lines: StepLines = {}
+    for document in documents:
+        story = document.data
+        if isinstance(story, dict) and story.get("kind") == "Story":
+            key = f"{metadata_of(story).get('namespace') or namespace}/{name_of(story)}"
+            _add_lines(lines, key, document, spec_of(story), ("spec",))
+    return lines
+
+
+def _add_lines(lines: StepLines, key: str, document: Document, spec: Mapping[str, Any], path: Path) -> None:
+    own = lines.setdefault(key, {})
+    namespace = key.partition("/")[0]
+    for block in BLOCKS:
+        for index, step in enumerate(steps_of(spec.get(block))):
+            here = (*path, block, index)
+            own[step["name"]] = document.place_of(here)[0]
+            for stage, inside in inline_stories(step.get("with")).items():
+                inner = f"{namespace}/{compose('mapreduce', step['name'])}"
+                _add_lines(lines, inner, document, inside, (*here, "with", stage, "story"))
+            for position, branch in enumerate(branches_of(step)):
+                own[branch["name"]] = document.place_of((*here, "with", branches_member(step), position))[0]
 
 
 def foresee(text: bytes, context: ValidationContext, provided: Find = _nothing) -> None:

@@ -2,10 +2,11 @@
 
     {"story": resource, "engrams": {"ns/name": resource}, "templates": {"name": resource},
      "stories": {"ns/name": resource}, "grants": [resource], "settings": {key: value},
-     "transports": {"name": resource}}                                only if a streaming Story names some
+     "transports": {"name": resource},                                only if a streaming Story names some
+     "lines": {"ns/name": {step: line}}}                              of the Stories in the text that was read
 
 Missing resources are left out; the run waits for them (STY-118). Sub-Stories are included with everything they
-need, so that their runs can be bundled from here. Equal resources give equal bytes.
+need, so that their runs can be bundled from here. Equal resources on equal lines give equal bytes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +33,10 @@ from perdure.kernel import jsontext
 KEPT_METADATA = ("name", "namespace", "labels", "annotations", "uid", "generation")
 
 
-def bundle(story: Resource, known: KnownResources, settings: Settings) -> bytes:
+StepLines = dict[str, dict[str, int]]
+
+
+def bundle(story: Resource, known: KnownResources, settings: Settings, lines: StepLines | None = None) -> bytes:
     contents: dict[str, Any] = {
         "story": _snapshot(story),
         "engrams": {},
@@ -70,6 +74,8 @@ def bundle(story: Resource, known: KnownResources, settings: Settings) -> bytes:
                 waiting.append(resource)
     if transports:
         contents["transports"] = transports
+    if lines:
+        contents["lines"] = lines
     contents["grants"] = [grants[key] for key in sorted(grants)]
     return jsontext.canonical(contents)
 

@@ -1,15 +1,18 @@
 """The steps of a Story's run: from its state, and from its events what its Engrams' code said when it failed."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from perdure.dialects.story.plan.program import Program
+from perdure.dialects.story.resources.resource import key_of
 from perdure.dialects.story.state.body import Body
 from perdure.dialects.story.state.body import StepState as State
 from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.kernel import events as e
+from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Failed
-from perdure.kernel.step_overview import StepFailure, StepOverview, StepStatus
+from perdure.kernel.step_overview import DocumentPath, StepFailure, StepOverview, StepStatus
 from perdure.kernel.values import Instant
 
 _ENDS = {
@@ -115,7 +118,22 @@ def _failures(
     return failures, attempts
 
 
+def line_of(text: bytes, place: DocumentPath) -> int | None:
+    """The line of a step in the text that the run was started with; a bundle from the catalog has none."""
+    bundle = jsontext.decode(text)
+    step: Any = bundle["story"]
+    lines = bundle.get("lines", {}).get("/".join(key_of(step)[1:]), {})
+    for part in place:
+        step = step[part]
+    line: int | None = lines.get(step["name"])
+    return line
+
+
 def cause(execution: Execution) -> str:
     body: Body = execution.body
-    failed = [(name, body.steps[name].message) for name in body.failed if name in body.steps]
-    return "; ".join(f"{name}: {message}" for name, message in failed[:1])
+    for name in body.failed:
+        branches = (branch for branch in body.plan.branches.get(name, ()) if branch in body.steps)
+        cause = next((branch for branch in branches if body.steps[branch].phase.is_failure), name)
+        if cause in body.steps:
+            return f"{cause}: {body.steps[cause].message}"
+    return ""

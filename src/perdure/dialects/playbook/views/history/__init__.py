@@ -18,7 +18,7 @@ from perdure.dialects.playbook.state.names import timestamp
 from perdure.dialects.playbook.views.history import executions, runs, tasks, tokens
 from perdure.dialects.playbook.views.history.entries import HistoryEntry, HistoryState
 from perdure.kernel.events import Event
-from perdure.kernel.values import Instant
+from perdure.kernel.values import Instant, RunId
 
 # Composite events are expanded: the same history and the same state, one fact per event.
 
@@ -101,7 +101,7 @@ _STATUS = {
 
 def history(run: str, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterator[dict[str, Any]]:
     """Every canonical event of a run, folded from its recorded turns."""
-    view = HistoryState()
+    view = HistoryState(run=RunId(run))
     seq = 0
     for at, recorded in turns:
         for event in chain.from_iterable(map(expand, recorded)):

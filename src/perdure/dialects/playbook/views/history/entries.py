@@ -11,7 +11,7 @@ from perdure.dialects.playbook.state.values import Patch, Value
 from perdure.dialects.playbook.values.references import meta, task_run_id
 from perdure.dialects.playbook.values.results import shard_names
 from perdure.kernel import jsontext
-from perdure.kernel.values import Payload
+from perdure.kernel.values import Payload, RunId
 
 WORKER = "engine"  # who performs tasks: the process that drives the run
 LARGEST_INPUTS = 8 * 1024
@@ -38,6 +38,8 @@ class HistoryState:
     body: b.Body = field(default_factory=b.Body)
     document: str = ""  # digest of the pinned text
     arguments: dict[int, Payload] = field(default_factory=dict)  # of tasks whose attempt has no entry yet
+    run: RunId | None = None
+    children: set[int] = field(default_factory=set)  # runs whose attempt has no entry yet
 
 
 # The subject of an event.

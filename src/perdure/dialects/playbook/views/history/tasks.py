@@ -24,12 +24,18 @@ from perdure.dialects.playbook.views.history.entries import (
 )
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
+from perdure.kernel.ids import child_run
 
 SEALED = jsontext.encode({"sealed": True})  # arguments that are completed at the worker, with secrets
 
 
 def _scheduled(view: HistoryState, event: e.TaskScheduled) -> Iterator[HistoryEntry]:
     view.arguments[event.task] = SEALED if event.sealed else event.arguments
+    return iter(())
+
+
+def _child_started(view: HistoryState, event: e.ChildStarted) -> Iterator[HistoryEntry]:
+    view.children.add(event.child)
     return iter(())
 
 
@@ -40,7 +46,12 @@ def _attempt_started(view: HistoryState, event: p.AttemptStarted) -> Iterator[Hi
     if rest["attempt"] == 1:
         payload = {"label": event.label, "kind": event.kind, "inputs": brief_value_of(inputs)}
         yield HistoryEntry("task.started", about, payload, rest, "worker")
-    yield HistoryEntry("task.attempt.started", about, {"attempt": rest["attempt"]}, rest, "worker")
+    started: dict[str, Any] = {"attempt": rest["attempt"]}
+    if event.number in view.children:
+        view.children.remove(event.number)
+        assert view.run is not None
+        started["child_execution_id"] = child_run(view.run, event.number)
+    yield HistoryEntry("task.attempt.started", about, started, rest, "worker")
 
 
 def _attempt_ended(view: HistoryState, event: p.AttemptEnded) -> Iterator[HistoryEntry]:
@@ -154,6 +165,7 @@ def _restarted(view: HistoryState, event: p.PipelineRestarted) -> Iterator[Histo
 
 TELLERS: dict[type[e.Event], Callable[[HistoryState, Any], Iterator[HistoryEntry]]] = {
     e.TaskScheduled: _scheduled,
+    e.ChildStarted: _child_started,
     p.AttemptStarted: _attempt_started,
     p.AttemptEnded: _attempt_ended,
     p.OutcomeJudged: _judged,
