@@ -185,3 +185,24 @@ def test_the_description_has_every_route_and_every_answer_that_was_met(server: S
 def test_head_is_get_without_a_body(server: Server) -> None:
     reply = server.admin("HEAD", "/api/v1/whoami")
     assert (reply.status, reply.text) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"labels": {str(number): "x" for number in range(1_000)}},
+        {"labels": {"a": "x" * 10_000}},
+        {"set": {".".join("a" * 5_000): 1}},
+        {"apply": [RETURNS] * 2_000},
+    ],
+    ids=["labels", "a long label", "a deep name", "documents"],
+)
+def test_a_start_with_too_much_of_something_is_a_bad_request(server: Server, more: dict[str, Any]) -> None:
+    assert server.admin("POST", "/api/v1/runs", {"document": RETURNS, **more}).problem[0] == 400
+
+
+def test_figures_out_of_range_are_bad_requests(server: Server) -> None:
+    token = {"name": "x", "role": "viewer", "expires_in": 1e300}
+    assert server.admin("POST", "/api/v1/tokens", token).problem[0] == 400
+    labels = "&".join(f"label=a{number}=b" for number in range(1_000))
+    assert server.admin("GET", f"/api/v1/runs?{labels}").problem[0] == 400

@@ -260,7 +260,7 @@ class Catalog:
         findings = []
         for applied in texts:
             text = applied.text.encode()
-            language = self._validator.language_of(text)
+            language = await self._validator.find_language(text)
             if language is not None:
                 validated = await self._validator.validate(
                     language, text, all_of_them, namespace=namespace or DEFAULT_NAMESPACE

@@ -81,7 +81,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         self, text: bytes, origin: str = "document", *, applied: Sequence[AppliedDocument] = (), chosen: str = ""
     ) -> tuple[Dialect, Validated]:
         """The language of a document, its program, and every problem it has among what was applied with it."""
-        language = self.validator.language_of(text)
+        language = await self.validator.find_language(text)
         if language is None:
             raise InvalidDocument(f"{origin}: {in_no_language(self.languages)}")
         return language, await self.validator.validate(language, text, applied, chosen=chosen)

@@ -52,21 +52,31 @@ class DocumentValidator:
         self.fetch = fetch
         self._validated: OrderedDict[bytes, tuple[LookupAnswers, Validated]] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Event] = {}
+        self._declared: tuple[tuple[AppliedDocument, ...], list[DeclaredResource]] = ((), [])
 
     def language_of(self, text: bytes) -> Dialect | None:
         """Of several languages that recognize a text, the one whose marks come first: data may mention the others."""
         found = [language for language in self.languages.values() if language.recognizes(text)]
         return found[0] if len(found) == 1 else min(found, key=partial(_recognized_by, text), default=None)
 
+    async def find_language(self, text: bytes) -> Dialect | None:
+        """As `language_of`; of a long text in a thread."""
+        return await done_aside(WORK_OF_TEXT * len(text), lambda: self.language_of(text))
+
     def declared(self, applied: Iterable[AppliedDocument]) -> list[DeclaredResource]:
-        """Everything that these texts hold."""
-        resources: list[DeclaredResource] = []
-        for document in applied:
+        """Everything that these texts hold. Of texts that are applied together each is validated beside all of them."""
+        texts = tuple(applied)
+        known, resources = self._declared
+        if known == texts:
+            return list(resources)
+        resources = []
+        for document in texts:
             text = document.text.encode()
             language = self.language_of(text)
             if language is not None:
                 resources += language.declares(text, document.file)
-        return resources
+        self._declared = (texts, resources)
+        return list(resources)
 
     async def validate(
         self,
@@ -146,7 +156,7 @@ class DocumentValidator:
         wrong: list[str] = []
         for document in applied:
             text = document.text.encode()
-            language = self.language_of(text)
+            language = await self.find_language(text)
             if language is None:
                 continue
             validated = await self.validate(language, text, applied)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from perdure.kernel.lazy_regex import lazy_regex
+from perdure.kernel.large_json import read_large
 from perdure.kernel.turn_budget import current, pay, rest
 
 _encoder = msgspec.json.Encoder()
@@ -255,8 +255,8 @@ def read_strict(text: bytes | str) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        value = json.loads(text, object_pairs_hook=_unique_members, parse_constant=_no_constant, parse_float=_finite)
-        if _SURROGATE.search(text) is not None:
+        value = _strict.decode(text) if len(text) <= PIECE else read_large(text, _strict, PIECE)
+        if "\\ud" in text or "\\uD" in text or not _is_utf8(text):
             _refuse_half_characters(value)
         return value
     except json.JSONDecodeError as error:
@@ -269,7 +269,12 @@ def read_strict(text: bytes | str) -> Any:
         raise NotJson(str(error)) from None
 
 
-_SURROGATE = lazy_regex(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+def _is_utf8(text: str) -> bool:
+    """Whether it has no raw half of a character; told from a text that is all ASCII at once."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _refuse_half_characters(value: Any) -> None:
@@ -299,6 +304,8 @@ def _finite(token: str) -> float:
         raise NotJson(f"the number {token} is out of range")
     return number
 
+
+_strict = json.JSONDecoder(object_pairs_hook=_unique_members, parse_constant=_no_constant, parse_float=_finite)
 
 MOST_VALUES = 2_000_000
 """Values that a text from outside may hold; about 200 MB where they are lists and objects."""

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -17,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from perdure.engine.decision_threads import SMALL, done_aside
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.values import SECOND
@@ -26,11 +28,10 @@ from perdure.server.limits import CallerPlaces, Rates, RequestLimits
 from perdure.server.problems import ServerFault, problem_json
 from perdure.server.request_reading import (
     check_accept,
-    convert_body,
     idempotency_key,
     read_body,
-    read_json,
     read_query,
+    read_typed,
 )
 from perdure.server.route_table import Route, RouteTable, split_path
 from perdure.stores.access import RequestKeyRow
@@ -157,19 +158,18 @@ class Application:
         text = await read_body(request, server.limits)
         value: Any = None
         if route.body is not None:
-            value = read_json(route, request.headers, text)
-            call.body = convert_body(route.body, value)
+            value, call.body = await done_aside(len(text), partial(read_typed, route, request.headers, text))
         elif text.strip():
             raise BadRequest("this request takes no body")
         key = idempotency_key(request.headers) if route.changes else None
         if key is not None and route.is_keyed_by_run:
             call.key = sha256(f"{caller.via}\0{caller.name}\0{key}".encode()).hexdigest()[:32]
-            call.body_digest = _digest(request, value)
+            call.body_digest = await done_aside(len(text), partial(_digest, request, value))
             key = None
         if wants_stream:
             return await self._stream(route, call)
-        result = await (self._once(request, route, call, key, value) if key else self._handle(route, call))
-        return _response(result, with_body=request.method != "HEAD")
+        result = await (self._once(request, route, call, key, text, value) if key else self._handle(route, call))
+        return await _response(result, with_body=request.method != "HEAD")
 
     def _check_origin(self, request: Request, *, is_health: bool) -> None:
         """Pages of strangers reach a server on loopback through the browser: by its name, or from their own."""
@@ -211,11 +211,11 @@ class Application:
         )
         await self._server.audit.record(entry, call.audited_run)
 
-    async def _once(self, request: Request, route: Route, call: ApiCall, key: str, value: Any) -> Result:
+    async def _once(self, request: Request, route: Route, call: ApiCall, key: str, text: bytes, value: Any) -> Result:
         """Under an Idempotency-Key that no run keeps: the same answer again, for a day."""
         store, who = self._server.engine.store, f"{call.caller.via} {call.caller.name}"
         now = self._server.engine.clock.now()
-        asked = RequestKeyRow(_digest(request, value), now)
+        asked = RequestKeyRow(await done_aside(len(text), partial(_digest, request, value)), now)
         known = await store.claim_request_key(who, key, asked, expired=now - KEYS_LAST)
         if known.digest != asked.digest:
             raise Conflict("the Idempotency-Key was used for another request", hint="Use another key.")
@@ -236,7 +236,7 @@ class Application:
     async def _stream(self, route: Route, call: ApiCall) -> Response:
         result = await route.handler(call)
         if isinstance(result, Answer):
-            return _response(result)
+            return await _response(result)
         assert isinstance(result, EventStream)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Content-Type": "text/event-stream"}
         return FollowedStream(self._kept(call, result), headers=headers)
@@ -293,15 +293,19 @@ def listened_hosts(host: str, names: Sequence[str]) -> frozenset[str]:
     return frozenset(own)
 
 
+async def _encode(body: Any) -> bytes:
+    return await done_aside(SMALL + 1 if jsontext.is_large(body) else 0, partial(jsontext.encode, body))
+
+
 def _digest(request: Request, value: Any) -> bytes:
     asked = [request.method, request.scope["path"], value]
     return sha256(jsontext.canonical(asked)).digest()
 
 
-def _response(result: Result, *, with_body: bool = True) -> Response:
+async def _response(result: Result, *, with_body: bool = True) -> Response:
     assert isinstance(result, Answer)
     if result.status == 204 or result.body is None:
         return Response(b"", result.status, dict(result.headers))
     headers = {"Content-Type": "application/json", **result.headers}
-    body = result.body if isinstance(result.body, bytes) else jsontext.encode(result.body)
+    body = result.body if isinstance(result.body, bytes) else await _encode(result.body)
     return Response(body if with_body else b"", result.status, headers)

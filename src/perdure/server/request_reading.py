@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 JSON = "application/json"
 SSE = "text/event-stream"
 DEEPEST = 128
+MOST_VALUES = 500_000  # of a body
 
 
 def check_accept(route: "Route", headers: Mapping[str, str]) -> bool:
@@ -62,6 +63,13 @@ async def read_body(request: Request, limits: "RequestLimits") -> bytes:
     return b"".join(parts)
 
 
+def read_typed(route: "Route", headers: Mapping[str, str], text: bytes) -> tuple[Any, Any]:
+    """The body as a JSON value, and as the type that the route takes."""
+    assert route.body is not None
+    value = read_json(route, headers, text)
+    return value, convert_body(route.body, value)
+
+
 def read_json(route: "Route", headers: Mapping[str, str], text: bytes) -> Any:
     """The body as a JSON value."""
     if not text.strip():
@@ -72,8 +80,8 @@ def read_json(route: "Route", headers: Mapping[str, str], text: bytes) -> Any:
     if media_type != JSON:
         raise UnsupportedMediaType(f"the body must be {JSON}, not {media_type or 'without a media type'!r}")
     try:
-        if jsontext.has_too_many_values(text):
-            raise BadRequest("the body contains too many values")
+        if len(text) > MOST_VALUES and jsontext.count_values(text, MOST_VALUES) > MOST_VALUES:
+            raise BadRequest(f"the body contains more than {MOST_VALUES:,} values")
         value = jsontext.read_strict(text)
     except jsontext.NotJson as error:
         raise BadRequest(f"the body is not JSON: {error}") from None

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from perdure.engine.decision_threads import SMALL, done_aside
 from perdure.kernel import jsontext
 from perdure.kernel.validation import AppliedDocument
 from perdure.stores.protocol import RunFilter
@@ -14,20 +15,25 @@ from perdure.views.times import read_time
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 Wait = Annotated[float, msgspec.Meta(ge=0)]
 Number = Annotated[int, msgspec.Meta(ge=0)]
+Texts = Annotated[list[str], msgspec.Meta(max_length=100)]
 Text = str | dict[str, Any]
+Documents = Annotated[list[Text], msgspec.Meta(max_length=1_000)]
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A body of a request, or its parameters."""
 
 
-def text_of(document: Text) -> bytes:
+async def text_of(document: Text) -> bytes:
     """A document as text, whether it was sent as one or as an object."""
-    return document.encode() if isinstance(document, str) else jsontext.encode(document)
+    if isinstance(document, str):
+        return document.encode()
+    size = SMALL + 1 if jsontext.is_large(document) else 0
+    return await done_aside(size, lambda: jsontext.encode(document))
 
 
-def applied_texts(documents: list[Text]) -> list[AppliedDocument]:
-    return [AppliedDocument(f"apply[{place}]", text_of(text).decode()) for place, text in enumerate(documents)]
+async def applied_texts(documents: list[Text]) -> list[AppliedDocument]:
+    return [AppliedDocument(f"apply[{place}]", (await text_of(text)).decode()) for place, text in enumerate(documents)]
 
 
 class StartBody(Body):
@@ -39,15 +45,15 @@ class StartBody(Body):
     set: dict[str, Any] = {}
     token: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     labels: dict[str, str] = {}
-    apply: list[Text] = []
+    apply: Documents = []
 
 
 class RunQuery(Body):
-    status: list[str] = []
+    status: Texts = []
     language: str | None = None
     name: str | None = None
     namespace: str | None = None
-    label: list[str] = []
+    label: Texts = []
     parent: str | None = None
     started_after: str | None = None
     started_before: str | None = None
@@ -136,11 +142,11 @@ class SettleBody(Body):
 
 
 class BatchFilter(Body):
-    status: str | list[str] = []
+    status: str | Texts = []
     language: str | None = None
     name: str | None = None
     namespace: str | None = None
-    label: str | list[str] = []
+    label: str | Texts = []
     started_after: str | None = None
     started_before: str | None = None
     children: bool = False
@@ -159,18 +165,18 @@ class BatchBody(Body):
 
 class CheckBody(Body):
     document: Text
-    apply: list[Text] = []
+    apply: Documents = []
     name: str = ""
 
 
 class ApplyBody(Body):
-    documents: list[Text]
+    documents: Documents
     namespace: str = ""
     dry_run: bool = False
 
 
 class ResourcePageQuery(Body):
-    label: list[str] = []
+    label: Texts = []
     limit: Limit = 100
     cursor: str | None = None
 
@@ -180,7 +186,7 @@ class TokenBody(Body):
     role: Literal["viewer", "operator", "author", "admin", "worker"]
     namespaces: list[str] = []
     pools: list[str] = []
-    expires_in: Annotated[float, msgspec.Meta(gt=0)] | None = None  # seconds
+    expires_in: Annotated[float, msgspec.Meta(gt=0, le=1e10)] | None = None  # seconds
 
 
 class AuditQuery(Body):

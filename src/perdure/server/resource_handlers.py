@@ -85,7 +85,7 @@ async def put_one_resource(call: ApiCall) -> Result:
     call.audit(f"{kind.title(key.name)}", namespace=namespace)
     version = 0 if call.headers.get("if-none-match") == "*" else read_entry_tags(call.headers.get("if-match"))
     changes, _ = await put_resource(
-        call.documents, key, m.text_of(call.body), version, namespace=namespace or "default"
+        call.documents, key, await m.text_of(call.body), version, namespace=namespace or "default"
     )
     resource, version = await read_resource(call.engine, kind, namespace, key.name)
     status = 201 if changes[0].outcome.value == "created" else 200
@@ -105,7 +105,7 @@ async def delete_one_resource(call: ApiCall) -> Result:
 
 async def apply_resources(call: ApiCall) -> Result:
     body: m.ApplyBody = call.body
-    texts = m.applied_texts(body.documents)
+    texts = await m.applied_texts(body.documents)
     namespace = body.namespace or call.caller.own_namespace
     entries = await declared_entries(call.documents.catalog, texts, body.namespace)
     for entry in entries:
@@ -125,8 +125,8 @@ async def apply_resources(call: ApiCall) -> Result:
 
 async def check_document(call: ApiCall) -> Result:
     body: m.CheckBody = call.body
-    applied = m.applied_texts(body.apply)
-    text = m.text_of(body.document)
+    applied = await m.applied_texts(body.apply)
+    text = await m.text_of(body.document)
     checked = await validate("document", text, call.documents.validator, applied, chosen=body.name)
     plain = checked.plain()
     return Answer(

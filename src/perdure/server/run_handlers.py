@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.engine.catalog import ResourceNotFound
+from perdure.engine.decision_threads import JSON_PER_WORK, done_aside
 from perdure.engine.document_start import StartRequest
 from perdure.engine.effects import effects
 from perdure.kernel import jsontext
@@ -15,7 +16,7 @@ from perdure.kernel.errors import RunNotFound
 from perdure.kernel.values import RunId
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, EventStream, Result, visible_run
-from perdure.server.request_reading import preferred_wait
+from perdure.server.request_reading import DEEPEST, preferred_wait
 from perdure.stores.protocol import RunFilter
 from perdure.views.access_tokens import AccessRole, check_namespace
 from perdure.views.document_check import NothingToRun, ProblemsFound, validate
@@ -30,6 +31,8 @@ from perdure.views.run_steps import describe_step, list_steps, read_offset
 
 LONGEST_WAIT = 60  # seconds
 COMMENT_EVERY = 15  # seconds without an event
+MOST_LABELS = 64
+LONGEST_LABEL = 1_000  # characters of name and value together
 RESERVED_LABELS = ("bubustack.io", "perdure.dev")
 
 
@@ -46,10 +49,10 @@ async def start_run(call: ApiCall) -> Result:
         raise BadRequest("a start needs a document, or the name of one in the catalog")
     if body.document is not None or body.apply:
         call.caller.need(AccessRole.AUTHOR)
-    applied = m.applied_texts(body.apply)
+    applied = await m.applied_texts(body.apply)
     engine, name = call.documents, None
     if body.document is not None:
-        text, origin, chosen = m.text_of(body.document), "document", body.name or ""
+        text, origin, chosen = await m.text_of(body.document), "document", body.name or ""
     else:
         assert body.name is not None
         runnable = await call.engine.catalog.find(body.name)
@@ -64,7 +67,7 @@ async def start_run(call: ApiCall) -> Result:
         raise NothingToRun(f"{origin} holds nothing that can be run; nothing was started")
     handle = await engine.start(
         text,
-        _with_members(body.input, body.set),
+        await done_aside(JSON_PER_WORK * len(body.set), lambda: _with_members(body.input, body.set)),
         name=name,
         applied=applied,
         chosen=chosen,
@@ -84,6 +87,8 @@ async def start_run(call: ApiCall) -> Result:
 
 
 def _check_labels(labels: dict[str, str]) -> None:
+    if len(labels) > MOST_LABELS or any(len(name) + len(value) > LONGEST_LABEL for name, value in labels.items()):
+        raise BadRequest(f"a run has at most {MOST_LABELS} labels, of at most {LONGEST_LABEL} characters each")
     for name in labels:
         group = name.partition("/")[0]
         if "/" in name and any(group == reserved or group.endswith(f".{reserved}") for reserved in RESERVED_LABELS):
@@ -95,6 +100,8 @@ def _with_members(value: Any, members: dict[str, Any]) -> Any:
     for path, member in members.items():
         value = {} if value is None else value
         *parents, last = path.split(".")
+        if len(parents) > DEEPEST:
+            raise BadRequest(f"a name in `set` has more than {DEEPEST} parts")
         place = value
         for name in parents:
             place = place.setdefault(name, {}) if isinstance(place, dict) else None

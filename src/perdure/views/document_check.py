@@ -8,6 +8,7 @@ import msgspec
 
 from perdure.engine.catalog_changes import Finding
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.engine.document_validation import DocumentValidator, in_no_language, nothing_known
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import InvalidDocument
@@ -82,9 +83,10 @@ def validator_for(languages: Mapping[str, Dialect], store: Callable[[], Client |
 async def validate(
     origin: str, text: bytes, validator: DocumentValidator, applied: Sequence[AppliedDocument] = (), *, chosen: str = ""
 ) -> CheckedDocument:
-    language = validator.language_of(text)
+    language = await validator.find_language(text)
     if language is None:
-        return CheckedDocument(origin, text, _in_no_language(text, validator))
+        problems = await done_aside(WORK_OF_TEXT * len(text), lambda: _in_no_language(text, validator))
+        return CheckedDocument(origin, text, problems)
     validated = await validator.validate(language, text, applied, chosen=chosen)
     return CheckedDocument(origin, text, validated.problems, validated.program, validated.pinned, language)
 

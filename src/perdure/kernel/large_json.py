@@ -1,0 +1,138 @@
+"""Large JSON text from outside, read by short calls into C: one long call would hold up every other thread.
+
+The standard decoder reads what fits into a window of the text: the rest of a list or object, else as many of its
+elements as fit, else one by one. An element that is longer than the window is read in the same way.
+"""
+
+from collections.abc import Callable
+from json import JSONDecodeError, JSONDecoder
+from typing import Any
+
+from perdure.kernel.lazy_regex import lazy_regex
+from perdure.kernel.turn_budget import rest
+
+_TRIES = 4  # to find where the elements of a group end
+_LONGEST_TOKEN = 32  # characters: nearer to the end of a window `1` may be the beginning of `1.5e-7`
+_BLANKS = frozenset(" \t\n\r")
+_NOT_BLANK = lazy_regex(r"[^ \t\n\r]")
+
+
+def read_large(text: str, decoder: JSONDecoder, window: int) -> Any:
+    """As the decoder reads the whole text. `ValueError` if it is not JSON."""
+    value, end = _Reader(text, decoder, window).read(_next(text, 0))
+    if (end := _next(text, end)) < len(text):
+        raise JSONDecodeError("Extra data", text, end)
+    return value
+
+
+class _Reader:
+    def __init__(self, text: str, decoder: JSONDecoder, window: int) -> None:
+        self._text = text
+        self._decode = decoder.decode
+        self._scan_once: Callable[[str, int], tuple[Any, int]] = getattr(decoder, "scan_once")  # noqa: B009
+        self._window = window
+
+    def read(self, at: int) -> tuple[Any, int]:
+        """A value that may be longer than the window, and where it ends."""
+        if self._text[at : at + 1] in ("[", "{"):
+            return self._read_container(at)
+        try:
+            return self._scan_once(self._text, at)
+        except StopIteration:
+            raise JSONDecodeError("Expecting value", self._text, at) from None
+
+    def _read_container(self, at: int) -> tuple[Any, int]:
+        text, begins = self._text, self._text[at]
+        ends = "]" if begins == "[" else "}"
+        held: Any = [] if begins == "[" else {}
+        at = _next(text, at + 1)
+        if text[at : at + 1] == ends:
+            return held, at + 1
+        while True:  # once per window
+            rest()
+            window = text[at : at + self._window]
+            if (whole := self._scan(begins + window, 0)) is not None:
+                _add(held, whole[0])
+                return held, at + whole[1] - 1
+            if (size := self._add_group(held, begins, window, ends)) is None:
+                size, is_end = self._add_elements(held, window, at, ends)
+                if is_end:
+                    return held, at + size
+            at = _next(text, at + size)
+            if text[at : at + 1] == ends:
+                raise JSONDecodeError("Expecting value", text, at)
+
+    def _scan(self, window: str, at: int) -> tuple[Any, int] | None:
+        """A value that ends within the window, and where; None if it goes on behind it, or is none."""
+        try:
+            value, end = self._scan_once(window, at)
+        except (JSONDecodeError, StopIteration):
+            return None
+        is_whole = end + _LONGEST_TOKEN <= len(window) or window[end - 1] in ']}"'
+        return (value, end) if is_whole else None
+
+    def _add_group(self, held: Any, begins: str, window: str, ends: str) -> int | None:
+        """Add elements up to one of the last commas. Within a text or a deeper list quotes or brackets are open."""
+        separator = {"{": "},", "[": "],"}.get(window[:1], ",")
+        cut = len(window) + 1
+        for _ in range(_TRIES):
+            cut = window.rfind(separator, 0, cut - 1) + len(separator) - 1
+            if cut < len(separator):
+                return None
+            try:
+                group = self._decode(begins + window[:cut] + ends)
+            except JSONDecodeError:
+                continue
+            if group:
+                _add(held, group)
+                return cut + 1
+        return None
+
+    def _add_elements(self, held: Any, window: str, begin: int, ends: str) -> tuple[int, bool]:
+        """Add one element after the other: where the next one begins, and whether there is none."""
+        text, at = self._text, begin
+        while True:
+            name = None
+            if ends == "}":
+                name, at = self._read_name(at)
+            found = self._scan(window, at - begin)
+            value, end = self.read(at) if found is None else (found[0], begin + found[1])
+            _add(held, [value] if name is None else {name: value})
+            end = _next(text, end)
+            separator = text[end : end + 1]
+            if separator == ends:
+                return end + 1 - begin, True
+            if separator != ",":
+                raise JSONDecodeError("Expecting ',' delimiter", text, end)
+            at = _next(text, end + 1)
+            if found is None or text[at : at + 1] == ends:
+                return at - begin, False
+
+    def _read_name(self, at: int) -> tuple[str, int]:
+        """The name of a member, and where its value begins."""
+        text = self._text
+        if text[at : at + 1] != '"':
+            raise JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
+        name, end = self._scan_once(text, at)
+        end = _next(text, end)
+        if text[end : end + 1] != ":":
+            raise JSONDecodeError("Expecting ':' delimiter", text, end)
+        return name, _next(text, end + 1)
+
+
+def _add(held: Any, more: Any) -> None:
+    if type(held) is list:
+        held += more
+        return
+    before = len(held)
+    held.update(more)
+    if len(held) < before + len(more):
+        raise ValueError("a member is repeated in one object")
+
+
+def _next(text: str, at: int) -> int:
+    """Where something other than blanks begins."""
+    if text[at : at + 1] not in _BLANKS:
+        return at
+    found = _NOT_BLANK.search(text, at)
+    return len(text) if found is None else found.start()
