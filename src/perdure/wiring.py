@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from perdure.kernel.validation import AppliedDocument
     from perdure.services.flow.conformance import Suite, Verdict
     from perdure.services.schedules.administration import ScheduleAdministration
+    from perdure.services.story.triggers.impulses import ImpulseEvents
     from perdure.stores.admin import StoreAdmin
     from perdure.stores.protocol import Store
     from perdure.workers.worker import Limits
@@ -190,30 +191,12 @@ def _open_postgres(url: str, clock: Clock, *, must_exist: bool, lease: float | N
     from perdure.stores.postgres.database import PostgresSettings
     from perdure.stores.postgres.store import PostgresStore
 
-    usual = PostgresSettings()
-    settings = PostgresSettings(
-        lease=lease or _seconds("PERDURE_DB_LEASE", usual.lease),
-        patience=_seconds("PERDURE_DB_PATIENCE", patience or usual.patience),
-    )
-
+    settings = PostgresSettings.from_environment(lease, patience)
     if not isinstance(clock, SystemClock):
         return PostgresStore(url, clock.now, settings=settings, must_exist=must_exist)
     store = PostgresStore(url, settings=settings, must_exist=must_exist)
     clock.follow(store.clock)
     return store
-
-
-def _seconds(variable: str, default: float) -> float:
-    text = os.environ.get(variable, "")
-    try:
-        seconds = float(text) if text.strip() else default
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise PerdureError(
-            f"{variable}={text!r} is not a number of seconds", hint=f"For example {variable}={default:g}"
-        )
-    return seconds
 
 
 def local_executor(clock: Clock, store: "Store", spoken: Mapping[str, Dialect]) -> "Executor":
@@ -383,6 +366,13 @@ class Engine(Client):
         from perdure.services.story.triggers.impulses import Impulses
 
         return await Impulses(self).deliver(impulse, inputs, token=token, namespace=namespace)
+
+    def impulse_events(self) -> "ImpulseEvents":
+        """Events that come over HTTP, and the signatures that prove their senders."""
+        from perdure.services.story.triggers.impulses import ImpulseEvents
+        from perdure.workers.secrets import from_environment
+
+        return ImpulseEvents(self, from_environment)
 
     async def publish(self, run: RunId, step: str, payload: Any = None, **members: Any) -> None:
         """Give a message to a step of a streaming Story; `members` are the keywords of `context.publish`."""

@@ -135,6 +135,9 @@ class Application:
         self._check_origin(request, is_health=is_open)
         if is_open:
             caller = Caller("", AccessRole.VIEWER, via="open")
+        elif route is not None and route.takes_signatures and "authorization" not in request.headers:
+            server.authentication.check_address(seen.address)
+            caller = Caller("", AccessRole.OPERATOR, via="signature")
         else:
             host = _host_of(request.headers.get("host", ""))
             caller = seen.caller = await server.authentication.caller(request.headers, seen.address, host)
@@ -157,7 +160,9 @@ class Application:
         call.query = read_query(route.query, request.scope.get("query_string", b""))
         text = await read_body(request, server.limits)
         value: Any = None
-        if route.body is not None:
+        if route.is_raw:
+            call.raw_body = text
+        elif route.body is not None:
             value, call.body = await done_aside(len(text), partial(read_typed, route, request.headers, text))
         elif text.strip():
             raise BadRequest("this request takes no body")

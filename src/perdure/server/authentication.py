@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from ipaddress import IPv6Address, ip_address
+from typing import NoReturn
 
 from perdure.kernel.errors import PerdureError
 from perdure.server.calls import Caller
@@ -124,6 +125,15 @@ class Authentication:
             self._refused.count(address)
             raise NotAuthenticated("the access token is not known here, has expired or was revoked")
         return Caller(row.name, AccessRole(row.role), "token", row.namespaces, row.pools, row.expires_at)
+
+    def check_address(self, address: str) -> None:
+        """Of one who proves who it is in another way than by a token."""
+        self._refused.check(address)
+
+    def refuse(self, address: str, message: str) -> NoReturn:
+        """A proof was wrong."""
+        self._refused.count(address)
+        raise NotAuthenticated(message)
 
 
 def _is_direct(headers: Mapping[str, str], address: str, host: str) -> bool:

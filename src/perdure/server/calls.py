@@ -56,6 +56,7 @@ class ApiCall:
     headers: Mapping[str, str]
     query: Any = None
     body: Any = None
+    raw_body: bytes = b""
     key: str | None = None  # the Idempotency-Key, told apart from those of other tokens
     row: RunRow | None = None
     body_digest: bytes = b""  # of method, path and body, beside such a key

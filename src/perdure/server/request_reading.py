@@ -79,6 +79,10 @@ def read_json(route: "Route", headers: Mapping[str, str], text: bytes) -> Any:
     media_type = _media_type(headers.get("content-type", ""))
     if media_type != JSON:
         raise UnsupportedMediaType(f"the body must be {JSON}, not {media_type or 'without a media type'!r}")
+    return read_json_text(text)
+
+
+def read_json_text(text: bytes) -> Any:
     try:
         if len(text) > MOST_VALUES and jsontext.count_values(text, MOST_VALUES) > MOST_VALUES:
             raise BadRequest(f"the body contains more than {MOST_VALUES:,} values")

@@ -1,13 +1,21 @@
-"""The catalog: resources are listed, read, written and removed; documents are checked and applied."""
+"""The catalog: resources are listed, read, written and removed, documents checked and applied, Impulses sent events."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from perdure.engine.catalog import ResourceNotFound, key_of
+from perdure.engine.decision_threads import done_aside
+from perdure.kernel import jsontext
+from perdure.kernel.errors import PerdureError
 from perdure.kernel.problems import Severity
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.server import request_types as m
-from perdure.server.calls import Answer, ApiCall, Result
+from perdure.server.calls import Answer, ApiCall, Caller, Result
+from perdure.server.problems import problem_json
+from perdure.server.request_reading import read_json_text
+from perdure.views.access_tokens import AccessRole
+from perdure.views.api_errors import UnsupportedMediaType
 from perdure.views.document_check import validate
 from perdure.views.errors import BadRequest
 from perdure.views.resource_changes import (
@@ -23,6 +31,8 @@ from perdure.views.resource_changes import (
 )
 from perdure.views.resource_list import change_json, kind_json
 from perdure.views.run_pages import read_label
+
+UNKNOWN = "the request has neither an access token nor a signature that this Impulse accepts"
 
 
 def _kind(call: ApiCall) -> ResourceKind:
@@ -141,3 +151,52 @@ async def check_document(call: ApiCall) -> Result:
 
 def _of(problems: list[dict[str, Any]], severity: Severity) -> list[Mapping[str, Any]]:
     return [problem for problem in problems if problem["severity"] == severity.value]
+
+
+async def receive_event(call: ApiCall) -> Result:
+    """202 with the StoryTrigger, 200 if the event was received before; a batch is answered item by item."""
+    namespace, name = call.path["namespace"], call.path["name"]
+    delivery_id = await _check_sender(call, namespace, name)
+    call.audit(f"impulse/{name}", namespace=namespace)
+    media_type = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+    received = call.engine.impulse_events()
+    if "ce-specversion" not in call.headers and call.raw_body.strip() and not received.is_readable(media_type):
+        raise UnsupportedMediaType(f"an event is JSON or a CloudEvent, not {media_type or 'without a media type'!r}")
+    reading = partial(received.read, call.headers, call.raw_body, read_json_text)
+    events, is_batch = await done_aside(len(call.raw_body), reading)
+    if not is_batch:
+        (event,) = events
+        return await _deliver(call, namespace, name, event.event, event.token or delivery_id)
+    items = []
+    for event in events:
+        try:
+            answer = await _deliver(call, namespace, name, event.event, event.token)
+            items.append({"status": answer.status, "trigger": answer.body})
+        except PerdureError as error:
+            status, _, body = problem_json(error, call.request_id)
+            items.append({"status": status, "problem": jsontext.decode(body)})
+    return Answer({"items": items}, 200)
+
+
+async def _check_sender(call: ApiCall, namespace: str, name: str) -> str | None:
+    """The sender's own id of the delivery. Who has no token is told nothing about what exists."""
+    refuse = call.server.authentication.refuse
+    is_signed_only = call.caller.via == "signature"
+    if not is_signed_only and not call.caller.sees(namespace):
+        raise ResourceNotFound(f"there is no Impulse {name!r} in namespace {namespace!r}")
+    try:
+        signature = await call.engine.impulse_events().check_signature(name, namespace, call.headers, call.raw_body)
+    except ResourceNotFound:
+        if is_signed_only:
+            refuse(call.source, UNKNOWN)
+        raise
+    if signature.is_wrong or (is_signed_only and not signature.is_given):
+        refuse(call.source, UNKNOWN)
+    if is_signed_only:
+        call.caller = Caller(f"impulse:{namespace}/{name}", AccessRole.OPERATOR, via="impulse")
+    return signature.delivery_id
+
+
+async def _deliver(call: ApiCall, namespace: str, name: str, event: Any, token: str | None) -> Answer:
+    trigger, is_new = await call.engine.impulse_events().receive(name, event, token, namespace)
+    return Answer(trigger, 202 if is_new else 200)

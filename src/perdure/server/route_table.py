@@ -34,6 +34,8 @@ class Route:
     is_expensive: bool = False  # a few at a time per token
     streams: bool = False  # it also answers with text/event-stream
     body_is_optional: bool = False
+    takes_signatures: bool = False  # the body may be signed instead of a token being sent; the handler checks it
+    is_raw: bool = False  # the handler reads the body itself
 
     @property
     def verb(self) -> str:

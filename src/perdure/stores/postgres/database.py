@@ -14,6 +14,7 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import SECOND, Instant
 from perdure.stores.errors import (
     BadStoreUrl,
@@ -98,6 +99,27 @@ class PostgresSettings(msgspec.Struct, frozen=True):
     patience: float = 30.0  # how long a database may be away before that is an error
     poll: float = 30.0  # between looks for messages that neither a hint nor a renewal of the lease told of
     readers: int = 2  # connections for reading, opened when they are needed
+
+    @classmethod
+    def from_environment(cls, lease: float | None = None, patience: float | None = None) -> "PostgresSettings":
+        usual = cls()
+        return cls(
+            lease=lease or _seconds("PERDURE_DB_LEASE", usual.lease),
+            patience=_seconds("PERDURE_DB_PATIENCE", patience or usual.patience),
+        )
+
+
+def _seconds(variable: str, default: float) -> float:
+    text = os.environ.get(variable, "")
+    try:
+        seconds = float(text) if text.strip() else default
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise PerdureError(
+            f"{variable}={text!r} is not a number of seconds", hint=f"For example {variable}={default:g}"
+        )
+    return seconds
 
 
 class Notifications:

@@ -109,6 +109,11 @@ def _delivery(cursor: Cursor) -> None:
         key.problem(INVALID, f"{key.spelled} is only allowed when mode is key")
     if has_key:
         templates.check(key, template_roots.TRIGGER_KEY)
+    signature = cursor.at("signature")
+    if isinstance(signature.value, dict):
+        for path in (("form",), ("secretRef", "name"), ("secretRef", "key")):
+            if not signature.at(*path).value:
+                signature.problem(INVALID, f"{signature.at(*path).spelled} is required")
     delays = {}
     for member in ("baseDelay", "maxDelay"):
         delay = cursor.at("retry", member)

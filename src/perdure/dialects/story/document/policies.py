@@ -157,9 +157,17 @@ TEMPLATE_EXECUTION = FieldsShape(
     }
 )
 
+SIGNATURES = ("standard", "github", "stripe")
+
 DELIVERY = FieldsShape(
     {
         "dedupe": FieldsShape({"mode": ChoiceShape(("none", "token", "key")), "keyTemplate": TextShape()}),
+        "signature": FieldsShape(
+            {
+                "form": ChoiceShape(SIGNATURES),
+                "secretRef": FieldsShape({"name": TextShape(least=1), "key": TextShape(least=1)}),
+            }
+        ),
         "retry": FieldsShape(
             {
                 "maxAttempts": IntegerShape(0),

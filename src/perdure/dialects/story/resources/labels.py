@@ -20,6 +20,7 @@ IMPULSE = "perdure.dev/impulse"  # of runs of every language that an Impulse has
 SCHEDULE = "perdure.dev/schedule"
 SCHEDULED_AT = "perdure.dev/scheduled-at"
 TRIGGER = "perdure.dev/trigger"  # of runs of other languages: namespace/name of their request
+THROTTLED = "perdure.dev/throttled"  # of requests that wait at the throttle of their Impulse
 ALERT_FOR = "perdure.dev/alert-for"  # the run that has failed
 REDRIVE = "storyrun.bubustack.io/redrive-token"
 REDRIVE_FROM = "storyrun.bubustack.io/redrive-from-step"

@@ -9,6 +9,7 @@ import random
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,28 +21,39 @@ from perdure.dialects.story.resources.timestamps import moment
 from perdure.dialects.story.triggers import impulse_counts
 from perdure.dialects.story.triggers.decisions import TriggerAnswer, answer_of
 from perdure.dialects.story.triggers.delivery import (
+    RECHECK_AFTER,
     RENEW_EVERY,
     BadDelivery,
     DeliveryPolicy,
     ImpulseThrottle,
     map_event,
-    release,
     renew,
     token_for,
 )
 from perdure.dialects.story.triggers.requests import Delivery, compose_trigger, target_of
+from perdure.dialects.story.triggers.webhooks import (
+    BadEvent,
+    BadSignature,
+    Read,
+    ReceivedEvent,
+    SignaturePolicy,
+    is_json,
+    read_events,
+    verify,
+)
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
 from perdure.expressions.gotemplate import Ambient
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, InvalidDocument
 from perdure.kernel.lookups import ResourceKey
-from perdure.kernel.values import Instant
+from perdure.kernel.values import SECOND, Instant
 from perdure.services.entry_status import change_status
+from perdure.services.story.triggers.impulse_throttle import TRANSIENT, ThrottledDelivery, leave, with_throttle
 from perdure.services.story.triggers.requests import Requests
-from perdure.stores.errors import StoreLocked
 
-TRANSIENT = (StoreLocked, TimeoutError, ConnectionError)
+ANSWERED_WITHIN: Instant = 5 * SECOND
+"""A request over HTTP that is not decided by then is answered as it is: it is stored, and decided later."""
 
 
 class DeliveryRefused(InvalidDocument):
@@ -73,6 +85,31 @@ class Impulses:
 
         The member of a Story's inputs called `numbered` gets a `runID`, which does not identify the delivery.
         """
+        resource, policy, throttle, key = await self._compose(name, event, token, namespace, numbered, annotations)
+        if not throttle.in_flight:
+            await self._enter(key, throttle, "")
+            return await self._try(resource, policy, key)
+        holder = secrets.token_hex(8)
+        is_over = asyncio.Event()
+        renewing = asyncio.get_running_loop().create_task(self._renew(key, holder, is_over))
+        try:
+            await self._enter(key, throttle, holder)
+            return await self._try(resource, policy, key)
+        finally:
+            is_over.set()  # in addition to the cancel, which does not reach a write in progress
+            renewing.cancel()
+            await leave(self._client, key, holder)
+
+    async def _compose(
+        self,
+        name: str,
+        event: Any,
+        token: str | None,
+        namespace: str,
+        numbered: str = "",
+        annotations: Mapping[str, str] | None = None,
+    ) -> tuple[Resource, DeliveryPolicy, ImpulseThrottle, ResourceKey]:
+        """The request for an event, and the rules under which it is made."""
         impulse, template = await self.find(name, namespace)
         key = ResourceKey("Impulse", namespace, name)
         policy, throttle = DeliveryPolicy.read(impulse, template), ImpulseThrottle.read(impulse)
@@ -87,19 +124,32 @@ class Impulses:
         except BadDelivery as refusal:
             await self._count_refusal(key)
             raise DeliveryRefused(f"{RESOURCE_KINDS['Impulse'].title(name)}: {refusal}") from None
-        if not throttle.in_flight:
-            await self._enter(key, throttle, "")
-            return await self._try(resource, policy, key)
-        holder = secrets.token_hex(8)
-        is_over = asyncio.Event()
-        renewing = asyncio.get_running_loop().create_task(self._renew(key, holder, is_over))
-        try:
-            await self._enter(key, throttle, holder)
-            return await self._try(resource, policy, key)
-        finally:
-            is_over.set()  # in addition to the cancel, which does not reach a write in progress
-            renewing.cancel()
-            await self._leave(key, holder)
+        return resource, policy, throttle, key
+
+    async def receive(
+        self, name: str, event: Any, *, token: str | None = None, namespace: str = "default"
+    ) -> tuple[Resource, bool]:
+        """Like `deliver`, for a sender that does not wait long: the request is stored before it waits for anything.
+
+        Answers the StoryTrigger, perhaps not decided yet, and whether the event is a new one.
+        """
+        impulse, template = await self.find(name, namespace)
+        if DeliveryPolicy.read(impulse, template).mode == "key":
+            token = None  # what the sender calls the event does not count
+        resource, _, throttle, key = await self._compose(name, event, token, namespace)
+        if not throttle.is_off:
+            resource["metadata"].setdefault("annotations", {})[labels.THROTTLED] = "true"
+        request, is_new = await self._requests.admit(resource)
+        clock = self._client.clock
+        until = clock.now() + ANSWERED_WITHIN
+        decided = await self._requests.settle(request)
+        if is_new and answer_of(decided) is TriggerAnswer.PENDING and not throttle.is_off:
+            now = clock.now()
+            await change_status(self._client, key, lambda status: impulse_counts.count_throttled(status, now))
+        while answer_of(decided) is TriggerAnswer.PENDING and clock.now() < until:
+            await pause(self._client, RECHECK_AFTER)
+            decided = await self._requests.settle(request)
+        return decided, is_new
 
     async def find(self, name: str, namespace: str) -> tuple[Resource, Resource | None]:
         catalog = self._client.catalog
@@ -157,20 +207,15 @@ class Impulses:
         """Renew the lease of a delivery in progress; if the store is busy, the next renewal tries again."""
         while not is_over.is_set():
             await pause(self._client, RENEW_EVERY)
-            change = partial(_with_throttle, change=renew, holder=holder, now=self._client.clock.now())
+            change = partial(with_throttle, change=renew, holder=holder, now=self._client.clock.now())
             with suppress(*TRANSIENT, Conflict):
                 await change_status(self._client, key, change)
-
-    async def _leave(self, key: ResourceKey, holder: str) -> None:
-        """Release the lease. If the store cannot be written now, it expires by itself."""
-        with suppress(*TRANSIENT, Conflict):
-            await change_status(self._client, key, lambda status: _with_throttle(status, release, holder))
 
     async def _enter(self, key: ResourceKey, throttle: ImpulseThrottle, holder: str) -> None:
         """Wait for a place and a token of the bucket; nothing is dropped (STY-157)."""
         if throttle.is_off:
             return
-        delivery = _ThrottledDelivery(throttle, holder)
+        delivery = ThrottledDelivery(throttle, holder)
         while (
             await change_status(self._client, key, partial(delivery.attempt, self._client.clock.now()))
             and delivery.wait
@@ -178,27 +223,53 @@ class Impulses:
             await pause(self._client, delivery.wait)
 
 
-class _ThrottledDelivery:
-    """One delivery waiting at the throttle: how it changes the Impulse's status, and how long it has to wait."""
+@dataclass(frozen=True, slots=True)
+class CheckedSignature:
+    is_given: bool = False  # the Impulse asks for a signature, and it is right
+    is_wrong: bool = False
+    delivery_id: str | None = None  # as the sender calls the delivery
 
-    def __init__(self, throttle: ImpulseThrottle, holder: str) -> None:
-        self._throttle = throttle
-        self._holder = holder
-        self._first: Instant | None = None  # when it first had to wait, which is counted once
-        self.wait: Instant = 0
 
-    def attempt(self, now: Instant, status: dict[str, Any]) -> dict[str, Any]:
-        before = status.get("throttle", {})
-        state, wait = self._throttle.acquire(before, self._holder, now)
-        self.wait = wait
-        if not wait:
-            return {**status, "throttle": state}
-        self._first = now if self._first is None else self._first
-        if self._first == now:
-            status = impulse_counts.count_throttled(status, now)
-        elif not self._throttle.in_flight or self._holder in before.get("inFlight", {}):
-            return status  # only the time has changed
-        return {**status, "throttle": state}
+class ImpulseEvents:
+    def __init__(self, client: Client, secret: Callable[[str], str | None]) -> None:
+        self._client = client
+        self._impulses = Impulses(client)
+        self._secret = secret
+
+    async def check_signature(
+        self, impulse: str, namespace: str, headers: Mapping[str, str], body: bytes
+    ) -> CheckedSignature:
+        """Whether a request is signed as the policy of the Impulse says. Raises `ResourceNotFound`."""
+        policy = SignaturePolicy.read(*await self._impulses.find(impulse, namespace))
+        if policy is None:
+            return CheckedSignature()
+        secret = self._secret(policy.secret)
+        if not secret:
+            return CheckedSignature(is_wrong=True)  # nobody can prove anything with a secret that is not there
+        try:
+            delivery_id = verify(policy.form, secret, headers, body, self._client.clock.wall())
+        except BadSignature:
+            return CheckedSignature(is_wrong=True)
+        return CheckedSignature(is_given=True, delivery_id=delivery_id)
+
+    def read(self, headers: Mapping[str, str], body: bytes, read: Read) -> tuple[list[ReceivedEvent], bool]:
+        """The events of a request, and whether they are a batch. Raises `DeliveryRefused`."""
+        try:
+            return read_events(headers, body, read)
+        except BadEvent as error:
+            raise DeliveryRefused(f"the event cannot be read: {error}") from None
+
+    def is_readable(self, media_type: str) -> bool:
+        return is_json(media_type)
+
+    async def receive(self, impulse: str, event: Any, token: str | None, namespace: str) -> tuple[Resource, bool]:
+        """The StoryTrigger of an event, perhaps not decided yet, and whether the event is a new one."""
+        trigger, is_new = await self._impulses.receive(impulse, event, token=token, namespace=namespace)
+        if answer_of(trigger) is TriggerAnswer.REJECTED:
+            status = trigger["status"]
+            refusal = Conflict if str(status["reason"]).endswith("RunConflict") else DeliveryRefused
+            raise refusal(f"{trigger['metadata']['name']}: {status['reason']}: {status.get('message', '')}")
+        return trigger, is_new
 
 
 async def pause(client: Client, duration: Instant) -> None:
@@ -211,9 +282,3 @@ async def pause(client: Client, duration: Instant) -> None:
         await is_due.wait()
     finally:
         alarm.cancel()
-
-
-def _with_throttle(
-    status: dict[str, Any], change: Callable[..., Mapping[str, Any]], holder: str, **more: Any
-) -> dict[str, Any]:
-    return {**status, "throttle": change(status.get("throttle", {}), holder, **more)}

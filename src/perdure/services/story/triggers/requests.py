@@ -69,7 +69,7 @@ from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 from perdure.services.entry_status import rewritten, status_in
 from perdure.services.failure_alerts import RunWatch, watch_write
-from perdure.services.story.triggers import counted_runs
+from perdure.services.story.triggers import counted_runs, impulse_throttle
 from perdure.stores.errors import StoreError
 from perdure.stores.protocol import CatalogConflict, ResourceRemoval, ResourceRow, ResourceWrite, RunFilter
 
@@ -111,18 +111,23 @@ class Requests:
 
     async def submit(self, resource: Resource) -> Resource:
         """Store a request durably and decide it. A request that was made before is not made again."""
+        key, _ = await self.admit(resource)
+        return await self.settle(key)
+
+    async def admit(self, resource: Resource) -> tuple[ResourceKey, bool]:
+        """Store a request durably; whether it is a new one."""
         key = ResourceKey(TRIGGER.name, namespace_of(resource), name_of(resource))
         row = await self._row(key)
         if row is None:
-            await self._admit(resource, key)
-        elif not is_same_request(document(row), resource):
+            return key, await self._store(resource, key)
+        if not is_same_request(document(row), resource):
             raise Conflict(
                 f"{TRIGGER.title(key.name)}: the token was used before with another Story or other inputs",
                 hint=f"See `perdure get storytrigger {key.name} -n {key.namespace} -o yaml`.",
             )
-        return await self.settle(key)
+        return key, False
 
-    async def _admit(self, resource: Resource, key: ResourceKey) -> None:
+    async def _store(self, resource: Resource, key: ResourceKey) -> bool:
         text = jsontext.encode(resource).decode()
         try:
             await self._client.catalog.apply([AppliedDocument(f"storytrigger/{key.name}", text)], key.namespace)
@@ -134,6 +139,8 @@ class Requests:
                 raise Conflict(
                     f"{TRIGGER.title(key.name)}: the token is in use with another Story or other inputs"
                 ) from None
+            return False
+        return True
 
     # Deciding.
 
@@ -170,8 +177,13 @@ class Requests:
             trigger = document(row)
             if answer_of(trigger) is not TriggerAnswer.PENDING or self._client.runtime is None:
                 return trigger
-            decision = await self._decide(trigger)
-            conflict = await self._record(row, decision)
+            if not await impulse_throttle.enter(self._client, trigger):
+                return trigger
+            try:
+                decision = await self._decide(trigger)
+                conflict = await self._record(row, decision)
+            finally:
+                await impulse_throttle.leave(self._client, impulse_throttle.impulse_to_leave(trigger), key.name)
             return conflict or document(await self._client.catalog.row(TRIGGER, key.name, key.namespace))
 
         failure = Conflict(

@@ -1,0 +1,168 @@
+"""Events over HTTP: `POST /api/v1/impulses/{namespace}/{name}` (SRV-040, SRV-041)."""
+
+import hmac
+import json
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from tests.server.serving import Api, Reply, Server
+
+PLACE = "/api/v1/impulses/default"
+SECRET = "planted-secret-of-github"
+
+STORY = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: review}
+spec:
+  steps: [{name: say, ref: {name: echo}, with: {pr: "{{ inputs.pr }}"}}]
+"""
+
+PLAYBOOK = {
+    "apiVersion": "noetl.io/v10",
+    "kind": "Playbook",
+    "metadata": {"name": "etl", "path": "etl"},
+    "workflow": [{"step": "start", "tool": {"kind": "noop"}}],
+}
+
+
+def impulse(name: str, **spec: Any) -> dict[str, Any]:
+    spec = {"templateRef": {"name": "webhook"}, "storyRef": {"name": "review"}, **spec}
+    if "documentRef" in spec:
+        del spec["storyRef"]
+    return {"apiVersion": "bubustack.io/v1alpha1", "kind": "Impulse", "metadata": {"name": name}, "spec": spec}
+
+
+TEMPLATE = {
+    "apiVersion": "catalog.bubustack.io/v1alpha1",
+    "kind": "ImpulseTemplate",
+    "metadata": {"name": "webhook"},
+    "spec": {"version": "1", "image": "none", "supportedModes": ["deployment"]},
+}
+
+SIGNED = {"signature": {"form": "github", "secretRef": {"name": "hub", "key": "token"}}}
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with Impulses of every kind."""
+    running = Server.start(tmp_path_factory.mktemp("shop"), PERDURE_SECRET_hub_token=SECRET)
+    try:
+        documents = [
+            STORY,
+            PLAYBOOK,
+            TEMPLATE,
+            impulse("plain", mapping={"pr": "{{ context.number }}"}),
+            impulse("events", mapping={"pr": "{{ context.data.number }}"}),
+            impulse("signed", mapping={"pr": "{{ context.number }}"}, deliveryPolicy=SIGNED),
+            impulse("slow", throttle={"ratePerSecond": 1, "burst": 1}),
+            impulse("other", documentRef={"language": "playbook", "name": "etl"}),
+        ]
+        applied = running.admin("POST", "/api/v1/resources:apply", {"documents": documents})
+        assert applied.status == 200, applied.text
+        yield running
+        running.stop()
+    finally:
+        running.commands.end_all()
+
+
+def send(api: Api, name: str, event: Any, **headers: Any) -> Reply:
+    return api("POST", f"{PLACE}/{name}", raw=json.dumps(event).encode(), **headers)
+
+
+def signature(event: Any, secret: str = SECRET) -> dict[str, str]:
+    value = hmac.new(secret.encode(), json.dumps(event).encode(), sha256).hexdigest()
+    return {"X_Hub_Signature_256": f"sha256={value}"}
+
+
+def test_an_event_becomes_a_request_and_a_run(shop: Server) -> None:
+    """SRV-040: the mapping applies; the answer is the StoryTrigger."""
+    reply = send(shop.role("operator"), "plain", {"number": 7})
+
+    assert reply.status == 202
+    trigger = reply.json
+    assert trigger["kind"] == "StoryTrigger" and trigger["status"]["decision"] == "Created"
+    assert trigger["spec"]["inputs"] == {"pr": 7}
+    run = trigger["status"]["storyRunRef"]["name"]
+    ended = shop.admin("GET", f"/api/v1/runs/{run}/result?wait=30")
+    assert ended.json["status"] == "succeeded"
+
+
+def test_an_impulse_starts_a_document_of_another_language(shop: Server) -> None:
+    """SRV-041"""
+    trigger = send(shop.admin, "other", {"n": 1}).json
+    assert trigger["status"]["runRef"]["language"] == "playbook"
+
+
+def test_a_cloud_event_is_delivered_once(shop: Server) -> None:
+    """SRV-040: source and id are the token; a batch is answered item by item."""
+    event = {"specversion": "1.0", "id": "1", "source": "/hub", "type": "pr", "data": {"number": 8}}
+    kind = {"Content_Type": "application/cloudevents+json"}
+    first, again = send(shop.admin, "events", event, **kind), send(shop.admin, "events", event, **kind)
+    assert (first.status, again.status) == (202, 200)
+    assert first.json["status"]["storyRunRef"] == again.json["status"]["storyRunRef"]
+    changed = send(shop.admin, "events", {**event, "data": {"number": 9}}, **kind)
+    assert changed.problem == (409, "CONFLICT")
+    batch = [event, {**event, "id": "2"}, {**event, "data": {"number": 9}}]
+    items = send(shop.admin, "events", batch, Content_Type="application/cloudevents-batch+json").json["items"]
+    assert [item["status"] for item in items] == [200, 202, 409]
+    assert send(shop.admin, "events", {"id": "1"}, **kind).problem == (422, "DELIVERY-REFUSED")
+
+
+def test_a_signature_is_a_credential(shop: Server) -> None:
+    """SRV-040: without a token only a right signature counts; nothing is told about what exists."""
+    stranger = Api(shop.url)
+    event = {"number": 10}
+    signed = send(stranger, "signed", event, X_GitHub_Delivery="d-1", **signature(event))
+    again = send(stranger, "signed", event, X_GitHub_Delivery="d-1", **signature(event))
+    assert (signed.status, again.status) == (202, 200)
+    assert signed.json["metadata"]["name"] == again.json["metadata"]["name"]
+
+    refusals = [
+        send(stranger, "signed", event, **signature(event, "wrong")),
+        send(stranger, "signed", event),
+        send(stranger, "plain", event, **signature(event)),
+        send(stranger, "missing", event, **signature(event)),
+        send(shop.admin, "signed", event),
+    ]
+    assert {reply.problem for reply in refusals} == {(401, "NOT-AUTHENTICATED")}
+    assert len({reply.json["detail"] for reply in refusals}) == 1
+    assert all("www-authenticate" in reply.headers for reply in refusals)
+    both = send(shop.role("operator"), "signed", {"number": 11}, **signature({"number": 11}))
+    assert both.status == 202
+    assert send(shop.role("viewer"), "plain", event).problem == (403, "ACCESS-DENIED")
+    assert send(shop.admin, "missing", event).problem == (404, "RESOURCE-NOT-FOUND")
+    audited = shop.admin("GET", "/api/v1/audit?limit=100").json["items"]
+    assert any(row["who"]["name"] == "impulse:default/signed" for row in audited), audited[:3]
+    assert SECRET not in json.dumps(audited)
+
+
+def test_a_throttled_event_is_stored_first_and_decided_later(shop: Server) -> None:
+    """SRV-040: nothing that was answered 202 is lost, and nobody waits longer than some seconds."""
+    replies = [send(shop.admin, "slow", {"n": number}, timeout=60) for number in range(3)]
+    assert [reply.status for reply in replies] == [202, 202, 202]
+    names = {reply.json["metadata"]["name"] for reply in replies}
+    assert len(names) == 3
+    for name in names:
+        trigger = f"/api/v1/resources/storytriggers/default/{name}"
+        until = time.monotonic() + 60
+        while shop.admin("GET", trigger).json["status"].get("decision") != "Created":
+            assert time.monotonic() < until, "the request was never decided"
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "problem"),
+    [
+        (b"{", "application/json", (400, "USAGE")),
+        (b"a=b", "application/x-www-form-urlencoded", (415, "MEDIA-TYPE")),
+        (b"[1]", "application/json", (422, "DELIVERY-REFUSED")),
+        (b'{"a": 1, "a": 2}', "application/json", (400, "USAGE")),
+    ],
+)
+def test_what_is_no_event_changes_nothing(shop: Server, body: bytes, kind: str, problem: tuple[int, str]) -> None:
+    assert shop.admin("POST", f"{PLACE}/slow", raw=body, Content_Type=kind).problem == problem
