@@ -49,7 +49,7 @@ def languages(
     from perdure.dialects.story import Story
     from perdure.providers.policy import policy_in_force
     from perdure.providers.registry import shared
-    from perdure.services.story import read_settings
+    from perdure.services.story import read_settings, remove_recordings
 
     policy_in_force()  # one that cannot be read stops us here
 
@@ -69,6 +69,7 @@ def languages(
             read_settings(os.environ.get("PERDURE_STORY_SETTINGS", "")),
             refusal,
             document_kinds,
+            remove_recordings,
         ),
         *(create() for create in _added_languages),
     )

@@ -1,16 +1,22 @@
-"""The health page of a server: one HTTP page on loopback, for whatever supervises the process."""
+"""The health page of a server: HTTP on loopback, for whatever supervises the process.
+
+`/healthz` says whether it is well, `/metrics` has the numbers of the topologies that it carries.
+"""
 
 import asyncio
 import os
+import pkgutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from perdure.cli.errors import BadUsage
 from perdure.kernel import jsontext
+from perdure.services import METRICS
 from perdure.views.server_presence import health_json
 from perdure.wiring import Engine
 
-PATH = "/healthz"
+PATH, METRICS_PATH = "/healthz", "/metrics"
+TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"  # of Prometheus
 TIMEOUT = 2.0  # seconds for reading the request, and for sending the response
 MAX_REQUEST_BYTES = 8_192
 MAX_CONNECTIONS = 32
@@ -68,15 +74,22 @@ async def health_page(port: int | None) -> AsyncIterator[HealthPage]:
 
 async def _respond(engine: Engine | None, head: bytes) -> bytes:
     method, _, rest = head.decode("latin-1").partition(" ")
-    if rest.split(" ")[0].partition("?")[0] != PATH:
-        return _response("404 Not Found", {"error": f"there is only {PATH}"})
+    path = rest.split(" ")[0].partition("?")[0]
+    if path not in (PATH, METRICS_PATH):
+        return _response("404 Not Found", {"error": f"there are only {PATH} and {METRICS_PATH}"})
     if method not in ("GET", "HEAD"):
         return _response("405 Method Not Allowed", {"error": "only GET"})
+    if path == METRICS_PATH:
+        text = "".join([pkgutil.resolve_name(function)() for function in METRICS])
+        return _message("200 OK", TEXT_FORMAT, text.encode(), with_body=method == "GET")
     health = await health_json(engine)
     return _response("200 OK" if health["well"] else "503 Service Unavailable", health, with_body=method == "GET")
 
 
 def _response(status: str, body: dict[str, object], *, with_body: bool = True) -> bytes:
-    text = jsontext.encode(body)
-    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n"
+    return _message(status, "application/json", jsontext.encode(body), with_body=with_body)
+
+
+def _message(status: str, content_type: str, text: bytes, *, with_body: bool) -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(text)}\r\n"
     return head.encode() + b"Connection: close\r\n\r\n" + (text if with_body else b"")

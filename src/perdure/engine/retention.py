@@ -144,6 +144,7 @@ class Sweeper:
         row = await self._client.find(run)
         execution = await run_views.load(self._client.store, self._client.languages, row)
         entries = self._client.languages[row.language].goes_with(execution)
+        await asyncio.to_thread(self._client.languages[row.language].forget, execution)
         kind, _, rest = row.labels.get(REQUEST_ENTRY, "").partition("/")
         if rest:
             entries = [*entries, ResourceKey(kind, *rest.split("/", 1))]

@@ -342,6 +342,10 @@ class Dialect(ABC):
         """Entries of the catalog that are about this run alone."""
         return []
 
+    def forget(self, execution: "Execution") -> None:
+        """The run is about to be removed: remove files that belong to it alone."""
+        return
+
 
 class _Lazy:
     """A function of another module, imported at its first use; afterwards an ordinary attribute."""

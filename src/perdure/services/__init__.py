@@ -22,3 +22,9 @@ SCHEDULE_SOURCE = "perdure.services.story.triggers.impulse_schedules:ImpulseSche
 
 ALERT_START = "perdure.services.story.triggers.requests:start_alert"
 """The function that requests an alert about a watched run (`StartAlert`), with a client before its arguments."""
+
+METRICS = ("perdure.services.story.streams.metrics:live_metrics",)
+"""Functions that give numbers of this process as text for Prometheus."""
+
+PACKET_RECORDINGS = "perdure.services.story.streams.recording:recorded_packets"
+"""The function that reads recorded packets of a run (a list), given what is shown of it."""

@@ -348,7 +348,7 @@ class Hub:
     def take_changes(self) -> Changes:
         """Everything that has changed since it was last asked, as one consistent set."""
         for inlet in self.inlets.values():
-            inlet.state.bytes, inlet.state.is_paused = inlet.bytes, inlet.is_paused
+            inlet.note_pressure()
         return self.rows.take({name: inlet.state for name, inlet in self.inlets.items()}, self._ids)
 
     def restore(self, kept: KeptRows, now: int) -> None:

@@ -60,6 +60,7 @@ class InletState(msgspec.Struct, array_like=True):
     counters: Counters = msgspec.field(default_factory=Counters)
     bytes: int = 0  # that waited, and whether publishers were asked to pause, when this was written
     is_paused: bool = False
+    fill: int = 0  # how full the buffer was, in percent
 
 
 class Inlet:
@@ -297,6 +298,10 @@ class Inlet:
         return max(
             len(self.waiting) * WHOLE // max(settings.max_messages, 1), self.bytes * WHOLE // max(settings.max_bytes, 1)
         )
+
+    def note_pressure(self) -> None:
+        """Put what those who look want to know of the buffer into what is kept."""
+        self.state.bytes, self.state.is_paused, self.state.fill = self.bytes, self.is_paused, self.fill
 
     def look_at_pressure(self) -> str:
         """`pause` or `resume` if the buffer has just become too full, or empty enough again."""

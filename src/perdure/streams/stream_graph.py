@@ -67,6 +67,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     message_timeout: int = 0  # under best effort: how long a message may wait to be handed over (STR-061)
     tracing: str = ""  # which journeys are traced: rate, random, always, never; empty: none has a trace context
     trace_rate: int = 100  # percent
+    has_metrics: bool = True
 
     @property
     def is_durable(self) -> bool:

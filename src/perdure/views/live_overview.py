@@ -1,6 +1,7 @@
 """All runs of a store at a glance: how many in which status, how fast they come and go, their owners, their waits.
 
-Counts come from the database's own figures. Reasons are read for the runs that are listed, and no others.
+Counts come from the database's own figures. Reasons are read for the runs that are listed, and no others. A topology at
+a glance: what flows through each of its steps, what waits, what was dropped; numbers are at most a second old.
 """
 
 import asyncio
@@ -11,12 +12,13 @@ from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.outcomes import OPEN_STATUSES, Status
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.admin import StoreStatistics
+from perdure.views.errors import BadRequest
 from perdure.views.run_list import Ownership, RunFilter, RunRow, short_ids, with_pending_messages
 from perdure.views.run_overview import brief_reason_of
 from perdure.views.run_status import status_of_execution
-from perdure.views.times import iso
+from perdure.views.times import iso, read_instant
 
 MOST_LISTED = 50
 RECENTLY_FAILED = 5
@@ -106,3 +108,69 @@ class LiveOverview:
             "age_seconds": max(0.0, (now - row.created_at) / SECOND),
             "why": f"stuck: {row.stuck}" if row.stuck else why,
         }
+
+
+class TopologyOverview:
+    """Each look remembers the counts, from which the next one computes rates."""
+
+    def __init__(self, client: Client, run: RunId) -> None:
+        self._client = client
+        self._run = run
+        self._before: tuple[Instant, dict[str, tuple[int, int]]] | None = None  # when; by step: handed over, published
+
+    async def read(self) -> dict[str, Any]:
+        shown = await self._client.show(self._run)
+        now = self._client.clock.now()
+        states = shown.get("status", {}).get("stepStates", {}) if isinstance(shown, dict) else {}
+        streams = {name: state["stream"] for name, state in states.items() if isinstance(state.get("stream"), dict)}
+        if not streams:
+            raise BadRequest(
+                f"run {self._run} has no topology that could be shown",
+                hint="Only streaming Stories have one; `perdure show` shows every run.",
+            )
+        before, self._before = self._before, (now, {name: _counts(stream) for name, stream in streams.items()})
+        return {
+            "at": iso(now),
+            "run": self._run,
+            "name": shown["metadata"]["name"],
+            "phase": shown["status"]["phase"],
+            "steps": [
+                {"step": name, "phase": states[name]["phase"], **_numbers(stream, now), "rates": None}
+                | ({} if before is None else {"rates": _rates(before, now, name, stream)})
+                for name, stream in streams.items()
+            ],
+        }
+
+
+def _counts(stream: dict[str, Any]) -> tuple[int, int]:
+    return stream.get("delivered", 0), stream.get("published", 0)
+
+
+def _rates(
+    before: tuple[Instant, dict[str, tuple[int, int]]], now: Instant, name: str, stream: dict[str, Any]
+) -> dict[str, float] | None:
+    """Messages per second since the last look."""
+    seconds = (now - before[0]) / SECOND
+    earlier = before[1].get(name)
+    if earlier is None or seconds <= 0:
+        return None
+    delivered, published = _counts(stream)
+    return {"in": max(0, delivered - earlier[0]) / seconds, "out": max(0, published - earlier[1]) / seconds}
+
+
+def _numbers(stream: dict[str, Any], now: Instant) -> dict[str, Any]:
+    watermark = stream.get("watermark")
+    lag = None if watermark is None else max(0.0, (now - read_instant(watermark, now)) / SECOND)
+    return {
+        "state": stream.get("state", ""),
+        "received": stream.get("received", 0),
+        "delivered": stream.get("delivered", 0),
+        "published": stream.get("published", 0),
+        "waiting": stream.get("buffered", {}).get("messages", 0),
+        "fill": stream.get("fill", 0),
+        "unacked": stream.get("unacked", 0),
+        "lag_seconds": lag,
+        "errors": stream.get("errors", 0),
+        "dropped": stream.get("dropped", {}),
+        "paused": stream.get("paused", False),
+    }

@@ -1,17 +1,21 @@
 """`history`: what was recorded of a run, one event per line, in event names of its language if that has any."""
 
 import argparse
+import os
+import pkgutil
 import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console, Paint, cut, harmless_json, width_of
+from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_observer
 from perdure.cli.stdout import give_json, give_text
 from perdure.kernel import jsontext
+from perdure.services import PACKET_RECORDINGS
 from perdure.views.history_events import event_json, event_name, is_in_language_terms
 from perdure.views.times import local, read_instant
 
@@ -40,6 +44,8 @@ FIRST = (
 
 NOBODY = ("actor", "engine")  # no person did it
 
+STORAGE = "PERDURE_STORAGE_DIR"
+
 NARROW = 120  # columns; in fewer the date has a line of its own
 
 INSTANTS = frozenset({"due", "deadline", "own_at", "arrived"})
@@ -52,6 +58,7 @@ examples:
   perdure history 06g2k --json          a list of events; with --follow each is printed when it occurs
   perdure history 06g2k --type step.done --after 40
   perdure history 06g2k --raw           the events of the kernel, if the language has names of its own
+  perdure history 06g2k --packets       recorded packets of a streaming Story
 
 `perdure show RUN --at` and `perdure fork RUN --at` take these numbers. The numbers of --raw are different.
 """
@@ -67,6 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--type", metavar="NAME", action="append", default=[], help="only events with this name; may be repeated"
     )
     parser.add_argument("--raw", action="store_true", help="print the kernel's events instead of the language's")
+    parser.add_argument("--packets", action="store_true", help="print recorded packets of a streaming Story instead")
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
@@ -76,6 +84,9 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 async def _history(asked: argparse.Namespace, talk: Console) -> int:
     async with open_observer(asked, talk) as observer:
         run = await observer.resolve(asked.run)
+        if asked.packets:
+            _give_packets(await observer.show(run), asked)
+            return Exit.OK
         if asked.follow:
             events = _named(observer.follow(run, asked.after, raw=asked.raw), asked.type)
             await (_stream_json if asked.json else _stream_lines)(events, asked)
@@ -88,6 +99,24 @@ async def _history(asked: argparse.Namespace, talk: Console) -> int:
             show = EventLine(asked.full)
             give_text("\n".join(show(event) for event in chosen))
         return Exit.OK
+
+
+def _give_packets(shown: Any, asked: argparse.Namespace) -> None:
+    """Packets that a transport with `recording` has written to the storage folder."""
+    if asked.follow or asked.raw or asked.type or asked.after:
+        raise BadUsage("--packets cannot be combined with --follow, --raw, --type or --after")
+    if not os.environ.get(STORAGE):
+        raise BadUsage(f"{STORAGE} is not set", hint="It must name the folder where packets were recorded.")
+    packets = pkgutil.resolve_name(PACKET_RECORDINGS)(shown)
+    if asked.json:
+        give_json(packets)
+        return
+    room = None if asked.full else width_of(sys.stdout) or PIPE_WIDTH
+    for packet in packets:
+        rest = {name: value for name, value in packet.items() if name not in ("step", "kind", "messageId", "timestamp")}
+        at = local(packet["timestamp"] * 1_000, fine=True)
+        line = f"{at}  {packet['step']:<16}  {packet['kind']:<6}  {packet['messageId']}"
+        give_text(cut(f"{line}  {jsontext.encode(rest).decode()}", room))
 
 
 async def _named(events: AsyncIterator[dict[str, Any]], names: Sequence[str]) -> AsyncIterator[dict[str, Any]]:

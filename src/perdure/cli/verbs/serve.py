@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--health",
         metavar="PORT",
         type=a.port,
-        help="answer http://127.0.0.1:PORT/healthz: 200 if healthy; /readyz of --listen says the same",
+        help="answer http://127.0.0.1:PORT/healthz (200 if healthy, as /readyz of --listen) and /metrics (of streams)",
     )
     parser.add_argument(
         "--listen",

@@ -1,4 +1,7 @@
-"""`top`: a live screen of all runs: statuses, rates, owners, what is at work and what is waited for."""
+"""`top`: a live screen of all runs: statuses, rates, owners, what is at work and what is waited for.
+
+With a run, a screen of its topology: what flows through each step of a streaming Story.
+"""
 
 import argparse
 import asyncio
@@ -6,7 +9,7 @@ import os
 import sys
 import termios
 import tty
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +22,7 @@ from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
 from perdure.engine.clock import SystemClock
 from perdure.kernel.values import SECOND
-from perdure.views.live_overview import LiveOverview
+from perdure.views.live_overview import MOST_LISTED, LiveOverview, TopologyOverview
 from perdure.views.progress_events import status_words
 from perdure.views.times import span
 from perdure.wiring import open_admin
@@ -30,8 +33,10 @@ examples:
   perdure top --every 5s
   perdure top --once                 one look, as text; so in a pipe
   perdure top --json                 one look, for programs
+  perdure top 06g2k                  the steps of a streaming Story: rates, lag, what waits, what was dropped
 
-Open runs are listed, the latest first, and some that failed last. Rates are per second since the last look.
+Open runs are listed, the latest first, and some that failed last. Rates are per second since the last look. A single
+look at a topology takes the time of --every, because it has rates, too.
 """
 
 COLUMNS = (
@@ -53,6 +58,7 @@ LEAVING_KEYS = frozenset(b"qQ\x1b")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
+    parser.add_argument("run", metavar="RUN", nargs="?", help="show the topology of this run: a streaming Story")
     parser.add_argument("--once", action="store_true", help="print one look as text, and end")
     parser.add_argument(
         "--every", metavar="DURATION", type=a.duration, default=SECOND, help="time between two looks (default: 1s)"
@@ -64,24 +70,40 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _top(asked: argparse.Namespace, talk: Console) -> int:
+    every = max(asked.every, SECOND // 10) / SECOND
+    is_screen = not asked.json and not asked.once and is_terminal(sys.stdout) and sys.stdin.isatty()
     async with open_observer(asked, talk) as observer:
-        overview = LiveOverview(observer, open_admin(asked.db, SystemClock()))
-        if asked.json:
-            give_json(await overview.read())
-        elif asked.once or not (is_terminal(sys.stdout) and sys.stdin.isatty()):
-            give_text("\n".join(_lines(await overview.read(), width_of(sys.stdout))))
+        lines: Callable[[dict[str, Any], int | None], list[str]]
+        if asked.run is not None:
+            topology, lines = TopologyOverview(observer, await observer.resolve(asked.run)), topology_lines
+            if not is_screen:
+                await topology.read()
+                await asyncio.sleep(every)
+
+            async def read(limit: int) -> dict[str, Any]:
+                return await topology.read()
         else:
-            await _live(overview, max(asked.every, SECOND // 10) / SECOND)
+            read, lines = LiveOverview(observer, open_admin(asked.db, SystemClock())).read, _lines
+        if asked.json:
+            give_json(await read(MOST_LISTED))
+        elif not is_screen:
+            give_text("\n".join(lines(await read(MOST_LISTED), width_of(sys.stdout))))
+        else:
+            await _live(read, lines, every)
         return Exit.OK
 
 
-async def _live(overview: LiveOverview, every: float) -> None:
+async def _live(
+    read: Callable[[int], Awaitable[dict[str, Any]]],
+    lines_of: Callable[[dict[str, Any], int | None], list[str]],
+    every: float,
+) -> None:
     leaving = asyncio.Event()
     with _own_screen(leaving):
         while not leaving.is_set():
             size = os.get_terminal_size(sys.stdout.fileno())
-            frame = await overview.read(limit=max(1, size.lines - 8))
-            lines = _lines(frame, size.columns)[: size.lines - 1]
+            frame = await read(max(1, size.lines - 8))
+            lines = lines_of(frame, size.columns)[: size.lines - 1]
             sys.stdout.write("\x1b[H" + "".join(f"{harmless(line)}\x1b[K\r\n" for line in lines) + "\x1b[J")
             sys.stdout.flush()
             try:
@@ -133,6 +155,45 @@ def _lines(frame: dict[str, Any], width: int | None) -> list[str]:
     if frame["unlisted"]:
         lines.append(f"and {frame['unlisted']} more open runs")
     return lines
+
+
+STREAM_COLUMNS = (
+    Column("STEP"),
+    Column("STATE"),
+    Column("IN/S"),
+    Column("OUT/S"),
+    Column("WAITING"),
+    Column("FILL"),
+    Column("UNACKED", may_go=True),
+    Column("LAG"),
+    Column("ERRORS", may_go=True),
+    Column("DROPPED", may_shrink=True),
+)
+
+
+def topology_lines(frame: dict[str, Any], width: int | None) -> list[str]:
+    paint = Paint(sys.stdout)
+    head = f"{paint('topology', 'dim')}  {frame['name']}  {frame['phase']}"
+    return [cut(head, width), "", *table(STREAM_COLUMNS, [_stream_cells(step) for step in frame["steps"]])]
+
+
+def _stream_cells(step: dict[str, Any]) -> list[tuple[str, str]]:
+    rates = step["rates"] or {"in": 0.0, "out": 0.0}
+    state = "paused" if step["paused"] else step["state"]
+    dropped = ", ".join(f"{count} {reason}" for reason, count in step["dropped"].items())
+    lag = step["lag_seconds"]
+    return [
+        (step["step"], ""),
+        (state, "yellow" if step["paused"] else "cyan" if state == "ready" else ""),
+        (f"{rates['in']:.1f}", ""),
+        (f"{rates['out']:.1f}", ""),
+        (str(step["waiting"]), ""),
+        (f"{step['fill']} %", ""),
+        (str(step["unacked"]), ""),
+        ("-" if lag is None else f"{lag:.1f} s", ""),
+        (str(step["errors"]), "red" if step["errors"] else ""),
+        (dropped or "-", "red" if dropped else ""),
+    ]
 
 
 def _counted(counts: dict[str, int]) -> str:

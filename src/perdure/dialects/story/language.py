@@ -36,11 +36,14 @@ class Story(Dialect):
         settings: Mapping[str, Any] | None = None,
         refusal: Callable[[str, str], str | None] = lambda provider, namespace: None,
         document_kinds: Callable[[], Mapping[str, ResourceKind]] = dict,
+        remove_recordings: Callable[[str, str], None] = lambda namespace, run: None,
     ) -> None:
         """`refusal` returns why the operator does not let a namespace use a provider, or None if it may.
 
-        `document_kinds` returns, by language, the kind of the documents that an Impulse may start.
+        `document_kinds` returns, by language, the kind of the documents that an Impulse may start;
+        `remove_recordings` removes files of a run in a namespace that is removed.
         """
+        self._remove_recordings = remove_recordings
         self._document_kinds = document_kinds
         self._refusal = refusal
         self._provided = provided
@@ -226,6 +229,10 @@ class Story(Dialect):
 
     def has_streams(self, execution: Execution) -> bool:
         return execution.body.topology is not None
+
+    def forget(self, execution: Execution) -> None:
+        if not execution.program.is_batch:
+            self._remove_recordings(execution.body.namespace, execution.body.name)
 
     def thaw(self, program: Any, frozen: bytes) -> Any:
         from perdure.dialects.story.state.body import thaw

@@ -1,8 +1,11 @@
 """What Story brings: Engrams that come with Perdure, how steps execute, triggers, and the operator's settings."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.services.provider_lists import ProviderList
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SHIPPED_ENGRAMS = {
     "engram:echo@1.0.0": "perdure.services.story.engrams.shipped.echo",
@@ -27,6 +30,23 @@ PROVIDERS = ProviderList(
     replaceable=frozenset(name for name in SHIPPED_ENGRAMS if not name.startswith("engram:materialize@")),
 )
 """`materialize` belongs to the engine: it is not replaceable."""
+
+
+def recordings_of(namespace: str, run: str) -> "Path":
+    """Where recorded packets of a run are."""
+    import os
+    from pathlib import Path
+
+    return Path(os.environ.get("PERDURE_STORAGE_DIR", "")) / "recordings" / namespace / run
+
+
+def remove_recordings(namespace: str, run: str) -> None:
+    """Remove recorded packets of a run that is removed."""
+    import os
+    from shutil import rmtree
+
+    if os.environ.get("PERDURE_STORAGE_DIR") and "/" not in f"{namespace}{run}" and ".." not in (namespace, run):
+        rmtree(recordings_of(namespace, run), ignore_errors=True)
 
 
 def read_settings(setting: str) -> dict[str, Any]:

@@ -147,6 +147,7 @@ def read_settings(program: Program, settings: Mapping[str, Any]) -> Settings:
         message_timeout=read_positive(operator.hub_message_timeout),
         tracing=_tracing(tracing),
         trace_rate=tracing.get("sampleRate", 100),
+        has_metrics=object_at(settings, "observability", "metrics").get("enabled") is not False,
     )
 
 

@@ -105,6 +105,7 @@ def shown_stream(numbers: InletState, state: str) -> dict[str, Any]:
         "unacked": max(0, counters.delivered - counters.acked) if numbers.sequences else 0,
         "lastAck": dict(numbers.acked),
         "paused": numbers.is_paused,
+        "fill": numbers.fill,
     }
     if counters.watermark:
         shown["watermark"] = timestamp(counters.watermark)

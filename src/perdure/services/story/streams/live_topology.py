@@ -371,7 +371,7 @@ class LiveTopology:
         if notices or (states and not is_last):
             await self.report({"notices": notices, "states": [] if is_last else states})
         if is_last:
-            await asyncio.to_thread(self._recorder.write)
+            await asyncio.to_thread(self._recorder.write, is_last=True)
 
     # From outside.
 

@@ -1,23 +1,35 @@
 """Recordings of packets: JSON lines in the storage folder, sampled and redacted before they are written (STR-096).
 
-recordings/NAMESPACE/RUN/STEP/packets.jsonl        STEP is the publisher
+    recordings/NAMESPACE/RUN/STEP/packets.jsonl               STEP is the publisher
+    recordings/NAMESPACE/RUN/STEP/packets-UNTIL.jsonl         kept until then, in milliseconds
+
+With `retentionSeconds` the file is replaced from time to time, and what was written before has a date. It is removed
+after that date by the next process that records anything, and with its run.
 """
 
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from random import random
 from typing import Any
 
 from perdure.kernel import jsontext
 from perdure.kernel.file_modes import SETTING, folder_mode, private_mode
+from perdure.services.story import recordings_of
 from perdure.services.story.engrams.storage import FOLDER
+from perdure.streams.hub_metadata import own_metadata
 from perdure.streams.inlet import Counters
 from perdure.streams.stream_messages import StreamMessage
 
 FILE = "packets.jsonl"
 MOST_BUFFERED = 10_000
 REDACTED = "[REDACTED]"
+PARTS = 8  # files that what is kept for a time is divided into
+SWEEP_EVERY = 60.0  # seconds
+
+_ENVELOPE = ("kind", "messageId", "timestamp", "metadata", "envelope")
 
 
 class PacketRecorder:
@@ -31,9 +43,12 @@ class PacketRecorder:
             for step, recording in settings.items()
             if (recording.get("mode") or "off") != "off" and os.environ.get(FOLDER)
         }
-        self._folder = Path(os.environ.get(FOLDER, "")) / "recordings" / run["namespace"] / run["name"]
+        self._run = run
+        self._folder = recordings_of(run["namespace"], run["name"])
         self._redact = redact
         self._lines: dict[str, list[dict[str, Any]]] = {}
+        self._swept_at = 0.0
+        self._begun: dict[str, float] = {}  # when the file of a step was begun
 
     @property
     def is_on(self) -> bool:
@@ -48,24 +63,20 @@ class PacketRecorder:
             return
         lines = self._lines.setdefault(step, [])
         if len(lines) < MOST_BUFFERED:
-            lines.append(self._shown(message, recording))
+            lines.append(self._shown(step, message, recording))
             counters.recorded += 1
 
-    def _shown(self, message: StreamMessage, recording: Mapping[str, Any]) -> dict[str, Any]:
-        shown = message.json()
+    def _shown(self, step: str, message: StreamMessage, recording: Mapping[str, Any]) -> dict[str, Any]:
+        shown = {**message.json(), "metadata": own_metadata(message, self._run, step)}
         if recording.get("mode") == "metadata":
-            shown = {
-                name: shown[name]
-                for name in ("kind", "messageId", "timestamp", "metadata", "envelope")
-                if name in shown
-            }
-        for path in recording.get("redactFields") or ():
-            _replace(shown, str(path).split("."))
-        redacted: dict[str, Any] = self._redact(shown)
+            shown = {name: shown[name] for name in _ENVELOPE if name in shown}
+        redacted: dict[str, Any] = self._redact(redact_fields(shown, recording.get("redactFields") or ()))
         return redacted
 
-    def write(self) -> None:
-        """Append what was collected to the files."""
+    def write(self, *, is_last: bool = False) -> None:
+        """Append what was collected to the files, and remove what was kept long enough."""
+        if not self._settings:
+            return
         pending, self._lines = self._lines, {}
         for step, lines in pending.items():
             mode = private_mode(os.environ.get(SETTING, ""))
@@ -74,10 +85,79 @@ class PacketRecorder:
             handle = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
             with os.fdopen(handle, "ab") as file:
                 file.write(b"".join(jsontext.encode(line) + b"\n" for line in lines))
+        now = time.time()
+        for step, recording in self._settings.items():
+            if retention := recording.get("retentionSeconds"):
+                self._date(step, retention, now, is_last=is_last)
+        if now - self._swept_at >= SWEEP_EVERY:
+            self._swept_at = now
+            remove_expired(self._folder.parent.parent, now)
+
+    def _date(self, step: str, retention: float, now: float, *, is_last: bool) -> None:
+        """Give the file of a step a date, if it is old enough or the last one; one of an earlier process at once."""
+        file = self._folder / step / FILE
+        begun = self._begun.get(step, 0.0)
+        if is_last or now - begun >= retention / PARTS:
+            self._begun[step] = now
+            with suppress(FileNotFoundError):
+                file.rename(file.with_name(f"packets-{round((now + retention) * 1_000)}.jsonl"))
 
 
-def _replace(value: Any, path: list[str]) -> None:
-    for name in path[:-1]:
-        value = value.get(name) if isinstance(value, dict) else None
-    if isinstance(value, dict) and path[-1] in value:
-        value[path[-1]] = REDACTED
+def redact_fields(shown: dict[str, Any], paths: Any) -> dict[str, Any]:
+    """The packet without what is at these paths. A binary frame that mirrors a payload says the same: it goes, too."""
+    for path in paths:
+        names = str(path).split(".")
+        if _replace(shown, names) and names[0] == "payload" and isinstance(shown.get("binary"), dict):
+            shown["binary"]["payload"] = REDACTED
+    return shown
+
+
+def _replace(value: Any, path: list[str]) -> bool:
+    if isinstance(value, list):
+        return sum(_replace(item, path) for item in value) > 0
+    if not isinstance(value, dict):
+        return False
+    if path[0] == "metadata" and len(path) > 1 and isinstance(value.get("metadata"), dict):
+        key = ".".join(path[1:])  # keys of metadata have dots
+        if key in value["metadata"]:
+            value["metadata"][key] = REDACTED
+            return True
+    if path[0] not in value:
+        return False
+    if len(path) == 1:
+        value[path[0]] = REDACTED
+        return True
+    return _replace(value[path[0]], path[1:])
+
+
+def remove_expired(folder: Path, now: float) -> None:
+    """Remove what was kept long enough, of all runs."""
+    for file in folder.glob("*/*/*/packets-*.jsonl"):
+        if _until(file) <= now:
+            with suppress(OSError):
+                file.unlink()
+
+
+def _until(file: Path) -> float:
+    text = file.stem.removeprefix("packets-")
+    return int(text) / 1_000 if text.isdigit() else float("inf")
+
+
+def recorded_packets(shown: Any) -> list[dict[str, Any]]:
+    """The recorded packets of a run, given what is shown of it; runs of other languages have none."""
+    if not isinstance(shown, dict) or shown.get("kind") != "StoryRun":
+        return []
+    return list(read_recordings(shown["metadata"]["namespace"], shown["metadata"]["name"]))
+
+
+def read_recordings(namespace: str, run: str) -> Iterator[dict[str, Any]]:
+    """The recorded packets of a run, step by step in the order in which they were published, each with its step."""
+    now = time.time()
+    folder = recordings_of(namespace, run)
+    for step in sorted(folder.iterdir()) if folder.is_dir() else ():
+        dated = sorted((file for file in step.glob("packets-*.jsonl") if _until(file) > now), key=_until)
+        for file in (*dated, step / FILE):
+            with suppress(FileNotFoundError), file.open("rb") as lines:
+                for line in lines:
+                    if line.endswith(b"\n"):  # else it is being written
+                        yield {"step": step.name, **jsontext.decode(line)}

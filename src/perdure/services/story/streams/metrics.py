@@ -1,0 +1,88 @@
+"""The numbers of the topologies of this process as text for Prometheus, with the original names (STR-097).
+
+Every series has the labels `namespace`, `storyrun` and `step`. A transport with `observability.metrics.enabled: false`
+has none.
+"""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perdure.streams.inlet import Inlet
+from perdure.streams.stream_graph import SECOND
+
+PREFIX = "bobravoz_hub_"
+
+METRICS: dict[str, tuple[str, str]] = {
+    "buffer_current_size": ("gauge", "Messages that wait for a step."),
+    "buffer_current_bytes": ("gauge", "Bytes that wait for a step."),
+    "messages_dropped_total": ("counter", "Messages that a step did not get, by reason."),
+    "buffer_flushed_total": ("counter", "Messages handed over that had waited for a worker."),
+    "event_time_watermark_seconds": ("gauge", "The largest event time that a step has seen."),
+    "event_time_lag_seconds": ("gauge", "Now minus the watermark."),
+    "replay_last_ack": ("gauge", "Up to which sequence everything is acknowledged, by partition."),
+    "replay_unacked_current": ("gauge", "Messages that were handed over and are not acknowledged."),
+    "stream_recordings_total": ("counter", "Messages of a publisher that were recorded."),
+}
+
+Sample = tuple[str, dict[str, str], float]
+
+
+def live_metrics() -> str:
+    """The text for the topologies at work here; empty if there are none."""
+    module = sys.modules.get("perdure.services.story.streams.live_topology")  # without it there are none
+    topologies = {} if module is None else module.TOPOLOGIES
+    now = time.time_ns() // 1_000
+    samples: list[Sample] = []
+    for topology in list(topologies.values()):
+        labels = {"namespace": topology.run["namespace"], "storyrun": topology.run["name"]}
+        samples += samples_of(topology.hub.inlets, labels, now)
+    return metrics_text(samples)
+
+
+def samples_of(inlets: Mapping[str, Inlet], labels: Mapping[str, str], now: int) -> Iterator[Sample]:
+    for inlet in inlets.values():
+        if inlet.settings.has_metrics:
+            for name, more, value in _numbers(inlet, now):
+                yield name, {**labels, "step": inlet.plan.public_name, **more}, value
+
+
+def _numbers(inlet: Inlet, now: int) -> Iterator[Sample]:
+    counters, settings = inlet.counters, inlet.settings
+    yield "buffer_current_size", {}, len(inlet.waiting)
+    yield "buffer_current_bytes", {}, inlet.bytes
+    for reason, count in counters.dropped.items():
+        yield "messages_dropped_total", {"reason": reason}, count
+    yield "buffer_flushed_total", {}, counters.flushed
+    if counters.watermark:
+        yield "event_time_watermark_seconds", {}, counters.watermark / SECOND
+        yield "event_time_lag_seconds", {}, max(0.0, (now - counters.watermark) / SECOND)
+    if settings.is_sequenced:
+        for partition, sequence in inlet.state.acked.items():
+            yield "replay_last_ack", {"partition": partition}, sequence
+        yield "replay_unacked_current", {}, len(inlet.pending)
+    yield "stream_recordings_total", {}, counters.recorded
+
+
+def metrics_text(samples: list[Sample]) -> str:
+    """Every metric once, with all its series."""
+    lines = []
+    for name, (kind, meaning) in METRICS.items():
+        series = [(labels, value) for of, labels, value in samples if of == name]
+        if series:
+            lines += [f"# HELP {PREFIX}{name} {meaning}", f"# TYPE {PREFIX}{name} {kind}"]
+            lines += [f"{PREFIX}{name}{{{_labels(labels)}}} {_number(value)}" for labels, value in series]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(value: Any) -> str:
+    return str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else repr(float(value))
