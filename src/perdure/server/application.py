@@ -186,7 +186,7 @@ class Application:
         origin = request.headers.get("origin")
         own = {f"http://{host}", f"https://{host}"}
         if site not in ("none", "same-origin") or (origin is not None and origin not in own):
-            raise AccessDenied("the request comes from a page of another site", hint="ApiCall the API from a program.")
+            raise AccessDenied("the request comes from a page of another site", hint="Call the API from a program.")
 
     async def _handle(self, route: Route, call: ApiCall) -> Result:
         if not route.is_expensive:
