@@ -1,6 +1,6 @@
 """A process with a topology that is killed when there are so many lines. Not a test.
 
-python killed_topology.py STORE OUTPUT COUNT LINES
+python killed_topology.py STORE OUTPUT COUNT LINES [NATS]
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure
+from perdure.kernel.validation import AppliedDocument
 
 STORY = b"""
 apiVersion: bubustack.io/v1alpha1
@@ -24,10 +25,17 @@ spec:
   - {name: sink, ref: {name: write-down}, needs: [relay]}
   transports:
   - name: t
-    transportRef: local
+    transportRef: DRIVER
     streaming:
       delivery: {ordering: per_partition, semantics: at_least_once, replay: {mode: durable, checkpointInterval: 50ms}}
       partitioning: {mode: hash, key: payload.k, partitions: 4}
+"""
+
+TRANSPORT = """
+apiVersion: transport.bubustack.io/v1alpha1
+kind: Transport
+metadata: {name: nats}
+spec: {driver: nats, supportedBinary: [application/json], defaultSettings: {nats: {servers: ["ADDRESS"]}}}
 """
 
 OUTPUT = Path(sys.argv[2])
@@ -57,7 +65,10 @@ def write_down(config: Any, message: Any, context: Any) -> None:
 
 async def main() -> None:
     async with perdure.Engine(sys.argv[1]) as engine:
-        text = STORY.replace(b"COUNT", sys.argv[3].encode())
+        address = sys.argv[5] if len(sys.argv) > 5 else ""
+        if address:
+            await engine.apply([AppliedDocument("nats.yaml", TRANSPORT.replace("ADDRESS", address))])
+        text = STORY.replace(b"COUNT", sys.argv[3].encode()).replace(b"DRIVER", b"nats" if address else b"local")
         handle = await engine.start(text, {}, token="the-one")
         await handle.result()
 

@@ -41,7 +41,6 @@ UNTESTED = {
     "099": "`traceparent` in metadata, sampled; spans are not exported",
     "078": "not yet",
     "088": "the owner that stops gives the run up, the next one replays; `status.handoff` is not shown yet",
-    "110": "not yet: other drivers than `local` are refused",
     "112": "not yet: `StreamSession` is the interface that it will serve",
     "113": "not measured beside JetStream and Redis yet",
 }

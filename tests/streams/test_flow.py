@@ -13,7 +13,7 @@ from perdure.kernel.validation import AppliedDocument
 from perdure.services.story.engrams.registry import shared_engrams
 from perdure.services.story.streams.live_topology import TOPOLOGIES
 from perdure.testing import stream
-from tests.streams.topologies import SEEN, add_workers, played, states, story, stream_of, transport
+from tests.streams.topologies import SEEN, add_workers, apply_nats, played, states, story, stream_of, transport
 
 
 @pytest.fixture(autouse=True)
@@ -45,16 +45,17 @@ def workers() -> None:
             message.done()
 
 
-async def test_a_slow_consumer_holds_its_publisher_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replay", ["memory", "durable", "nats"])
+async def test_a_slow_consumer_holds_its_publisher_back(tmp_path: Path, replay: str) -> None:
     """STR-073 STR-075 STR-126 STR-135, the third thing: PAUSE at 90 %, RESUME at 50 %, and memory stays flat."""
     steps = """
   steps:
-  - {name: source, ref: {name: numbers}, with: {count: 200}}
+  - {name: source, ref: {name: numbers}, with: {count: 200, together: true}}
   - {name: sink, ref: {name: slow}, needs: [source]}
 """
     settings = "backpressure: {buffer: {maxMessages: 20}}, flowControl: {mode: credits, initialCredits: {messages: 5},"
     settings += " ackEvery: {messages: 2}, pauseThreshold: {bufferPct: 90}, resumeThreshold: {bufferPct: 50}}"
-    async with played(tmp_path, story(steps, transport("memory", settings))) as run:
+    async with played(tmp_path, story(steps, transport(replay, settings))) as run:
         shown = await run.end()
         history = await run.history()
 
@@ -121,7 +122,7 @@ spec:
 """
 
 
-@pytest.mark.parametrize("replay", ["none", "durable"])
+@pytest.mark.parametrize("replay", ["none", "durable", "nats"])
 async def test_a_packet_starts_one_sub_run_and_goes_on_with_its_output(tmp_path: Path, replay: str) -> None:
     """STR-058 STR-134, the ninth thing: a packet that comes again finds the run that it has started."""
     steps = """
@@ -134,6 +135,8 @@ async def test_a_packet_starts_one_sub_run_and_goes_on_with_its_output(tmp_path:
     async with played(tmp_path, story("  steps: [{name: a, ref: {name: numbers}}]", name="first")) as run:
         await run.end()
         await run.engine.apply([AppliedDocument("child.yaml", CHILD)])
+        if replay == "nats":
+            await apply_nats(run.engine)
         handle = await run.engine.start(story(steps, transport(replay)), None)
         run.id = handle.id
         shown = await run.end()
@@ -172,14 +175,15 @@ async def test_the_same_packet_finds_its_sub_run_again(tmp_path: Path) -> None:
     assert len([event for event in history if event["event_type"] == "SubStoryRunCreated"]) == 1
 
 
-async def test_effects_are_performed_once_for_each_packet(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replay", ["durable", "nats"])
+async def test_effects_are_performed_once_for_each_packet(tmp_path: Path, replay: str) -> None:
     """STR-068 STR-095: a packet that comes again finds its effect done; signals are data beside the payload."""
     steps = """
   steps:
   - {name: source, ref: {name: numbers}, with: {count: 6}}
   - {name: pay, ref: {name: pays}, needs: [source], execution: {retry: {maxRetries: 3, delay: 10ms}}}
 """
-    async with played(tmp_path, story(steps, transport("durable"))) as run:
+    async with played(tmp_path, story(steps, transport(replay))) as run:
         shown = await run.end()
 
     assert SEEN["paid"] == list(range(6))

@@ -141,8 +141,7 @@ class Simulation:
         """A new hub goes on from what is stored; sources repeat everything that was not answered, and more."""
         if self.replay != "durable":
             return
-        self.hub = Hub(self.topology, NoExpressions(), RUN)
-        self.hub.restore(read_rows(list(self.stored.items())), self.now)
+        self.hub = self.restored_hub()
         self.completed.clear()  # acknowledgements since the last flush are unknown to the new hub
         for step in self.hub.graph.steps:
             self.connect(step)
@@ -151,6 +150,11 @@ class Simulation:
         for source, number in [*again, *repeated]:
             self._publish(source, number)
             self.unanswered.append((source, number))
+
+    def restored_hub(self) -> Hub:
+        hub = Hub(self.topology, NoExpressions(), RUN)
+        hub.restore(read_rows(list(self.stored.items())), self.now)
+        return hub
 
     def pass_time(self) -> None:
         self.now += self.draw.choice([1_000, 100_000, SECOND])

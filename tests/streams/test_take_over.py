@@ -9,16 +9,17 @@ import pytest
 
 import perdure
 from perdure.kernel.values import RunId
+from tests.nats_server import shared_server
 from tests.postgres import as_url
-from tests.streams.topologies import SEEN, Played, add_workers, states, story, stream_of, transport
+from tests.streams.topologies import SEEN, Played, add_workers, apply_nats, states, story, stream_of, transport
 
 SCRIPT = Path(__file__).parent / "killed_topology.py"
 NAME = "killed"
 
 
-async def run_until_killed(store: str, output: Path, count: int, lines: int) -> bool:
+async def run_until_killed(store: str, output: Path, count: int, lines: int, address: str = "") -> bool:
     """Start the process, which is killed once so many lines are written; whether it ended before that."""
-    command = [sys.executable, str(SCRIPT), store, str(output), str(count), str(lines)]
+    command = [sys.executable, str(SCRIPT), store, str(output), str(count), str(lines), *([address] if address else [])]
     process = await asyncio.create_subprocess_exec(*command)
     return await process.wait() == 0
 
@@ -26,16 +27,18 @@ async def run_until_killed(store: str, output: Path, count: int, lines: int) -> 
 @pytest.mark.parametrize(
     ("count", "kills"), [pytest.param(600, 3, id="some"), pytest.param(10_000, 10, id="all", marks=pytest.mark.deep)]
 )
-async def test_killing_the_owner_loses_nothing(tmp_path: Path, count: int, kills: int) -> None:
-    """STR-026 STR-062 STR-064 STR-066 STR-120 STR-122 STR-131, the first thing to be shown.
+@pytest.mark.parametrize("driver", ["local", "nats"])
+async def test_killing_the_owner_loses_nothing(tmp_path: Path, driver: str, count: int, kills: int) -> None:
+    """STR-026 STR-062 STR-064 STR-066 STR-110 STR-120 STR-122 STR-131, the first thing to be shown.
 
     Every packet is done at least once, in order within its partition, without a gap; twice only if it was not
     acknowledged durably when the owner died.
     """
     store, output = f"sqlite:///{tmp_path}/runs.db", tmp_path / "lines"
+    address = shared_server().address if driver == "nats" else ""
     for kill in range(kills):
-        await run_until_killed(store, output, count, (kill + 1) * count // (kills + 2))
-    assert await run_until_killed(store, output, count, 1 << 60), "the last one ends by itself"
+        await run_until_killed(store, output, count, (kill + 1) * count // (kills + 2), address)
+    assert await run_until_killed(store, output, count, 1 << 60, address), "the last one ends by itself"
 
     rows = [tuple(map(int, line.split())) for line in output.read_text().splitlines()]
     assert {number for number, _, _ in rows} == set(range(count))
@@ -67,7 +70,7 @@ def perdure_filter() -> Any:
     return RunFilter()
 
 
-@pytest.mark.parametrize("replay", ["memory", "durable"])
+@pytest.mark.parametrize("replay", ["memory", "durable", "nats memory", "nats"])
 async def test_another_owner_takes_the_topology_up(tmp_path: Path, replay: str) -> None:
     """STR-026 STR-065 STR-080 STR-120: hooks are not sent again, and what durable replay keeps is there."""
     add_workers()
@@ -81,6 +84,8 @@ async def test_another_owner_takes_the_topology_up(tmp_path: Path, replay: str) 
     store = f"sqlite:///{tmp_path}/runs.db"
     first = perdure.Engine(store)
     await first.__aenter__()
+    if "nats" in replay:
+        await apply_nats(first)
     handle = await first.start(story(steps, transport(replay)), None)
     run = Played(first, RunId(handle.id))
     await run.until(lambda shown: len(SEEN["greet"]) == 1)

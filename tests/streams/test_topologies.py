@@ -9,7 +9,7 @@ import pytest
 
 from tests.streams.topologies import SEEN, played, states, story, stream_of, transport
 
-REPLAYS = ("none", "memory", "durable")
+REPLAYS = ("none", "memory", "durable", "nats none", "nats memory", "nats")
 LINE = """
   steps:
   - {name: source, ref: {name: numbers}, with: {count: 40}}
@@ -44,18 +44,22 @@ async def test_packets_flow_in_order_and_the_run_ends_when_its_sources_have(tmp_
     assert states(shown) == dict.fromkeys(("source", "plus", "sink", "tidy"), "Succeeded")
     sink = stream_of(shown, "sink")
     assert (sink["state"], sink["received"], sink["delivered"], sink["dropped"]) == ("closed", 40, 40, {})
-    assert sink["acked"] == (40 if replay != "none" else 0)
+    assert sink["acked"] == (0 if "none" in replay else 40)
     assert shown["stepRuns"]["sink"]["status"]["stream"] == sink
     assert shown["status"]["attempts"] == 1
     binding = next(one for one in shown["transportBindings"] if one["spec"]["stepName"] == "plus")
-    assert (binding["spec"]["driver"], binding["spec"]["engramName"]) == ("local", "add")
+    assert (binding["spec"]["driver"], binding["spec"]["engramName"]) == (
+        "nats" if "nats" in replay else "local",
+        "add",
+    )
 
 
-async def test_a_step_that_is_ready_says_so_and_a_cancel_drains_what_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replay", ["memory", "durable", "nats"])
+async def test_a_step_that_is_ready_says_so_and_a_cancel_drains_what_is_there(tmp_path: Path, replay: str) -> None:
     """STR-023 STR-034 STR-101 STR-128: open steps are Finished, compensations do not run, finally does."""
     steps = LINE.replace("count: 40", "count: 40, stays: true")
     extra = (
-        transport("memory")
+        transport(replay)
         + """
   compensations: [{name: undo, ref: {name: echo}}]
   finally: [{name: tidy, ref: {name: echo}}]"""
@@ -72,9 +76,12 @@ async def test_a_step_that_is_ready_says_so_and_a_cancel_drains_what_is_there(tm
     assert numbers("NAME") == list(range(100, 140))
 
 
+@pytest.mark.parametrize("replay", ["none", "nats none"])
 @pytest.mark.parametrize(("policy", "expected"), [("drop_newest", range(5)), ("drop_oldest", range(35, 40))])
-async def test_a_dead_consumer_leaves_exactly_what_fits(tmp_path: Path, policy: str, expected: range) -> None:
-    """STR-060 STR-070 STR-071 STR-133, the second thing: the right ones are kept, counters add up."""
+async def test_a_dead_consumer_leaves_exactly_what_fits(
+    tmp_path: Path, policy: str, expected: range, replay: str
+) -> None:
+    """STR-060 STR-070 STR-071 STR-110 STR-133, the second thing: the right ones are kept, counters add up."""
     steps = """
   steps:
   - {name: source, ref: {name: numbers}, with: {count: 40}}
@@ -93,7 +100,7 @@ async def test_a_dead_consumer_leaves_exactly_what_fits(tmp_path: Path, policy: 
                 SEEN[config["into"]].append((message.kind, message.payload, None, None))
 
     buffer = f"backpressure: {{buffer: {{maxMessages: 5, dropPolicy: {policy}}}}}"
-    async with played(tmp_path, story(steps, transport("none", buffer))) as run:
+    async with played(tmp_path, story(steps, transport(replay, buffer))) as run:
         shown = await run.until(lambda shown: states(shown).get("source") == "Succeeded")
         await run.until(lambda shown: stream_of(shown, "held")["received"] == 40)
         waiting = stream_of(await run.show(), "held")
@@ -107,7 +114,8 @@ async def test_a_dead_consumer_leaves_exactly_what_fits(tmp_path: Path, policy: 
     assert stream_of(shown, "source")["published"] == 40
 
 
-async def test_conditions_rules_and_runtime_decide_for_every_packet(tmp_path: Path) -> None:
+@pytest.mark.parametrize("driver", ["local", "nats"])
+async def test_conditions_rules_and_runtime_decide_for_every_packet(tmp_path: Path, driver: str) -> None:
     """STR-022 STR-044 STR-048 STR-050 STR-052, the fourth thing: one branch is skipped, others go on."""
     steps = """
   steps:
@@ -130,6 +138,7 @@ async def test_conditions_rules_and_runtime_decide_for_every_packet(tmp_path: Pa
         - {name: not-never, action: deny, target: {steps: [never]}}
   - {name: plain, transportRef: local}
 """
+    steps = steps.replace("transportRef: local", f"transportRef: {driver}")
     async with played(tmp_path, story(steps), {"who": "ada"}) as run:
         shown = await run.end()
         history = await run.history()
@@ -220,7 +229,7 @@ async def test_partitions_are_the_hash_of_a_key(tmp_path: Path) -> None:
     assert stream_of(shown, "sink")["lastAck"] == {name: len(seen) for name, seen in by_partition.items()}
 
 
-@pytest.mark.parametrize("replay", ["memory", "durable"])
+@pytest.mark.parametrize("replay", ["memory", "durable", "nats"])
 async def test_a_worker_that_raises_is_started_again_and_gets_its_packets_again(tmp_path: Path, replay: str) -> None:
     """STR-064 STR-084 STR-136: nothing is lost, and the order stays."""
     steps = """
@@ -238,7 +247,8 @@ async def test_a_worker_that_raises_is_started_again_and_gets_its_packets_again(
     assert stream_of(shown, "shaky")["delivered"] == 20, "replays are not counted"
 
 
-async def test_a_failure_ends_the_topology_and_compensations_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replay", ["none", "durable", "nats"])
+async def test_a_failure_ends_the_topology_and_compensations_run(tmp_path: Path, replay: str) -> None:
     """STR-027 STR-028 STR-031 STR-128: the failed step is Failed, the others Finished."""
     steps = """
   steps:
@@ -248,7 +258,7 @@ async def test_a_failure_ends_the_topology_and_compensations_run(tmp_path: Path)
   compensations: [{name: undo, ref: {name: echo}}]
   finally: [{name: tidy, ref: {name: echo}}]
 """
-    async with played(tmp_path, story(steps)) as run:
+    async with played(tmp_path, story(steps, transport(replay))) as run:
         shown = await run.end()
 
     assert shown["status"]["phase"] == "Compensated"
@@ -367,14 +377,15 @@ async def test_a_packet_that_is_no_message_is_refused(tmp_path: Path) -> None:
             await run.engine.signal(run.id, "source.packet", {"payload": 1})
 
 
-async def test_the_history_does_not_grow_with_the_packets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replay", ["memory", "durable", "nats"])
+async def test_the_history_does_not_grow_with_the_packets(tmp_path: Path, replay: str) -> None:
     """STR-102 STR-130, and the tenth thing: neither do the rows that are kept, once everything is acknowledged.
 
     The buffer holds all packets, so nobody is asked to pause. How many reports there are is a matter of time: of all
     events together there are fewer than packets.
     """
     reports = {"TaskReported", "StreamReported", "StreamChanged"}
-    roomy = transport("durable", "backpressure: {buffer: {maxMessages: 1000}}")
+    roomy = transport(replay, "backpressure: {buffer: {maxMessages: 1000}}")
     kinds = []
     for count in (10, 300):
         folder = tmp_path / str(count)
@@ -404,11 +415,12 @@ async def test_a_lost_topology_is_degraded(tmp_path: Path) -> None:
     assert [condition["reason"] for condition in degraded] == ["TopologyTerminated"]
 
 
-async def test_a_redrive_begins_a_new_topology(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replay", ["durable", "nats"])
+async def test_a_redrive_begins_a_new_topology(tmp_path: Path, replay: str) -> None:
     """STR-036 STR-080: streams begin anew; a main step is no place to go back to."""
     from perdure.kernel.errors import Conflict
 
-    async with played(tmp_path, story(LINE, transport("durable"))) as run:
+    async with played(tmp_path, story(LINE, transport(replay))) as run:
         await run.end()
         with pytest.raises(Conflict, match="no point to go back to"):
             await run.engine.redrive(run.id, {"step": "plus", "token": "x"})
@@ -439,4 +451,4 @@ spec: {provider: x, driver: bobravoz, supportedBinary: [application/json]}
 
     status = shown["status"]
     assert status["phase"] == "Failed" and status["error"]["type"] == "TransportReferenceInvalid"
-    assert "there is: local" in status["message"]
+    assert "there is: local, nats" in status["message"]

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import perdure
+from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 from perdure.services.story.engrams.registry import shared_engrams
+from tests.nats_server import shared_server
 
 STORY = """
 apiVersion: bubustack.io/v1alpha1
@@ -23,11 +25,30 @@ SEEN: dict[str, list[Any]] = defaultdict(list)
 """What `collect` was given, by the name that its configuration has."""
 
 
-def transport(replay: str, more: str = "") -> str:
-    """A declaration of the only transport of a Story, with this kind of replay."""
+def transport(place: str, more: str = "") -> str:
+    """The only transport of a Story, with this kind of replay; on the driver `nats` if `place` says so."""
+    driver = "nats" if "nats" in place else "local"
+    replay = {"nats": "durable"}.get(place, place.removeprefix("nats "))
     delivery = {"none": "", "memory": "delivery: {replay: {mode: memory}}", "durable": DURABLE}[replay]
     settings = ", ".join(part for part in (delivery, more) if part)
-    return f"  transports: [{{name: t, transportRef: local, streaming: {{{settings}}}}}]"
+    return f"  transports: [{{name: t, transportRef: {driver}, streaming: {{{settings}}}}}]"
+
+
+NATS = """
+apiVersion: transport.bubustack.io/v1alpha1
+kind: Transport
+metadata: {name: nats}
+spec:
+  driver: nats
+  supportedBinary: [application/json]
+  defaultSettings: {nats: {servers: ["ADDRESS"]}}
+"""
+
+
+async def apply_nats(engine: perdure.Engine, address: str = "") -> None:
+    """Have a Transport with the driver `nats`."""
+    text = NATS.replace("ADDRESS", address or shared_server().address)
+    await engine.apply([AppliedDocument("nats.yaml", text)])
 
 
 DURABLE = "delivery: {semantics: at_least_once, replay: {mode: durable, checkpointInterval: 100ms}}"
@@ -45,6 +66,9 @@ def add_workers() -> None:
     @perdure.streaming_engram("numbers")
     async def numbers(config: Any, messages: Any, context: Any) -> None:
         """Publishes `count` numbers, then returns; with `stays` only when it is cancelled."""
+        if config.get("together"):  # whoever has to wait, waits with all the others
+            await asyncio.gather(*(context.publish({"n": number}) for number in range(config["count"])))
+            return
         for number in range(config.get("count", 0)):
             metadata = {"bubu.join.key": str(number)} if config.get("joins") else None
             id = f"{config['ids']}-{number}" if config.get("ids") else ""
@@ -106,6 +130,8 @@ class Played:
 async def played(folder: Path, text: bytes, inputs: Any = None) -> AsyncIterator[Played]:
     add_workers()
     async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
+        if b"transportRef: nats" in text:
+            await apply_nats(engine)
         handle = await engine.start(text, inputs)
         yield Played(engine, handle.id)
 

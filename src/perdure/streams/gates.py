@@ -13,7 +13,7 @@ from perdure.streams.hub_metadata import own_metadata
 from perdure.streams.inlet import Inlet
 from perdure.streams.notices import Notices
 from perdure.streams.stream_graph import StreamStep
-from perdure.streams.stream_messages import ERROR, StreamMessage, error_payload
+from perdure.streams.stream_messages import ERROR, BadMessage, StreamMessage, error_payload
 from perdure.streams.views import Expressions, GateProblem, refers_to_storage, roots_of
 
 
@@ -86,3 +86,11 @@ class Gates:
         counters.received += 1
         counters.drop("expression_error")
         self._notices.add(plan.name, "ExpressionFailed", text, text, now)
+
+
+def check_lane(plan: StreamStep, message: StreamMessage, direction: str) -> None:
+    """Raise `BadMessage` for a message on a lane that does not go in this direction (STR-056)."""
+    for lane in plan.settings.lanes:
+        if lane.kind == message.lane and lane.direction not in (direction, "bidirectional"):
+            verb = "publish" if direction == "publish" else "receive"
+            raise BadMessage(f"step {plan.name!r} may not {verb} on its lane {lane.kind!r}")

@@ -10,14 +10,14 @@ have something to take (`woken`) and whether publishers that were held may go on
 from collections.abc import Mapping
 
 from perdure.streams.chunks import ChunkAssembler
-from perdure.streams.gates import FailedInputs, Gates
+from perdure.streams.gates import FailedInputs, Gates, check_lane
 from perdure.streams.hub_metadata import Tracer
 from perdure.streams.inlet import Inlet, Packet
 from perdure.streams.joins import FanIn
 from perdure.streams.journeys import Journeys
 from perdure.streams.notices import Notices
-from perdure.streams.stream_graph import HARD_CAP, StreamGraph, StreamStep, Topology
-from perdure.streams.stream_messages import ERROR, HEARTBEAT, HOOK, NOOP, BadMessage, StreamMessage, hook_message
+from perdure.streams.stream_graph import StreamGraph, StreamStep, Topology
+from perdure.streams.stream_messages import ERROR, HEARTBEAT, HOOK, NOOP, StreamMessage, hook_message
 from perdure.streams.stream_rows import Changes, IdWindow, KeptRows, RowBuffer
 from perdure.streams.views import Expressions, partition_of, value_at
 
@@ -43,7 +43,10 @@ class Hub:
             inlet.open_upstreams = len(self.graph.steps[name].needs)
         self._public = {name: plan.public_name for name, plan in self.graph.steps.items()}
         self._chunks: dict[str, ChunkAssembler] = {}
-        self._ids = {name: IdWindow(self.durable_below(name)) for name in self.graph.steps}
+        self._ids = {
+            name: IdWindow(plan.settings.is_durable or self.durable_below(name))
+            for name, plan in self.graph.steps.items()
+        }
         self._targets = {
             name: tuple((target, self.graph.steps[target], self.inlets[target]) for target in downstreams)
             for name, downstreams in self.graph.downstreams.items()
@@ -65,10 +68,6 @@ class Hub:
     def durable_below(self, name: str) -> bool:
         """Whether a publication of the step is answered only after something was written."""
         return any(self.graph.steps[target].settings.is_durable for target in self.graph.downstreams[name])
-
-    @property
-    def keeps_rows(self) -> bool:
-        return any(plan.settings.is_durable for plan in self.graph.steps.values())
 
     # Publishing.
 
@@ -94,7 +93,7 @@ class Hub:
             raise Draining("the topology ends: no new packet enters")
         plan = self.graph.steps[step]
         if plan.settings.lanes:
-            _check_lane(plan, message, "publish")
+            check_lane(plan, message, "publish")
         if is_explicit and not self._ids[step].add(message.id):
             return False
         if message.chunk is not None:
@@ -120,7 +119,7 @@ class Hub:
                 self._begin_journey(message, now)
             elif self.journeys.is_cancelled(message.root):
                 return True
-        if plan.settings.is_durable or self._ids[step].is_durable:
+        if inlet.is_kept or self._ids[step].is_durable:
             self.rows.touch(step)
         self._route(step, plan, message, now)
         if self.journeys.is_counted:
@@ -147,7 +146,7 @@ class Hub:
                 return
             message = passed
         if plan.settings.lanes:
-            _check_lane(plan, message, "subscribe")
+            check_lane(plan, message, "subscribe")
         if plan.name in self.fan_in and message.kind != HOOK:
             combined = self.fan_in.add(upstream, plan, inlet, message, now)
             if combined is None:
@@ -170,7 +169,7 @@ class Hub:
             return
         if self.journeys.is_counted:
             self.journeys.enter(message.root)
-        if settings.is_durable:
+        if inlet.is_kept:
             self.rows.put(plan.name, packet)
         self._look_at_pressure(plan, inlet, now)
         self.woken.add(plan.name)
@@ -199,7 +198,7 @@ class Hub:
             self._begin_journey(message, now)
         plan = self.graph.steps[step]
         self._tracer.adopt(plan, message)
-        if plan.settings.is_durable:
+        if plan.settings.is_kept:
             self.rows.touch(step)
         self._address("", plan, self.inlets[step], message, now)
         return True
@@ -284,7 +283,7 @@ class Hub:
 
     def _forget(self, plan: StreamStep, packet: Packet) -> None:
         """A packet has left: it is not kept any more, and its journey is shorter."""
-        if plan.settings.is_durable:
+        if self.inlets[plan.name].is_kept:
             self.rows.remove(plan.name, packet.position)
             self.rows.touch(plan.name)
         if self.journeys.is_counted:
@@ -351,6 +350,18 @@ class Hub:
             inlet.note_pressure()
         return self.rows.take({name: inlet.state for name, inlet in self.inlets.items()}, self._ids)
 
+    def take_everything(self) -> Changes:
+        """All that is kept, for a place that has lost it."""
+        packets = [
+            (name, packet)
+            for name, inlet in self.inlets.items()
+            if inlet.is_kept
+            for packet in sorted([*inlet.pending.values(), *inlet.waiting, *self.fan_in.kept(name)], key=_position)
+        ]
+        changes = self.rows.take_all(packets, {name: inlet.state for name, inlet in self.inlets.items()})
+        changes.ids_added = {name: numbers for name, window in self._ids.items() if (numbers := window.numbered())}
+        return changes
+
     def restore(self, kept: KeptRows, now: int) -> None:
         """Go on from what an earlier hub of the same topology has left."""
         self.rows.note_kept(kept)
@@ -365,10 +376,15 @@ class Hub:
             counters = inlet.state.counters
             whole = [packet for packet in packets if not packet.upstream]
             untaken = counters.received - counters.delivered - sum(counters.dropped.values())
-            if not inlet.settings.is_durable and untaken:
-                counters.drop("hub_lost", untaken)
+            if (lost := untaken - len(whole)) > 0:
+                counters.drop("hub_lost", lost)
+                untaken -= lost
             for place, packet in enumerate(whole):
                 packet.taken = int(place < len(whole) - untaken)
+                if packet.taken and not inlet.settings.at_least_once:  # it went with the worker that had it
+                    inlet.pass_over(packet)
+                    self.rows.remove(name, packet.position)
+                    continue
                 inlet.restore(packet)
                 if self.journeys.is_counted:
                     self.journeys.enter(packet.message.root)
@@ -378,17 +394,5 @@ class Hub:
             self._look_at_pressure(self.graph.steps[name], inlet, now)
 
 
-def _check_lane(plan: StreamStep, message: StreamMessage, direction: str) -> None:
-    for lane in plan.settings.lanes:
-        if lane.kind == message.lane and lane.direction not in (direction, "bidirectional"):
-            verb = "publish" if direction == "publish" else "receive"
-            raise BadMessage(f"step {plan.name!r} may not {verb} on its lane {lane.kind!r}")
-
-
-def fan_out_problem(graph: StreamGraph, most: Mapping[str, int]) -> str | None:
-    """Why the graph cannot run: a step has more downstreams than its settings, or any hub, allow (STR-051)."""
-    for name, downstreams in graph.downstreams.items():
-        limit = min(most.get(name, 32), HARD_CAP)
-        if len(downstreams) > limit:
-            return f"step {name!r} has {len(downstreams)} downstream steps; the limit is {limit}"
-    return None
+def _position(packet: Packet) -> int:
+    return packet.position

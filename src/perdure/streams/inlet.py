@@ -81,6 +81,7 @@ class Inlet:
         self._consumed_bytes = 0
         self._granted_at = 0
         self._flush_until = 0  # packets up to this position have waited for a session
+        self.is_kept = self.settings.is_kept
         self._kept = self.settings.is_sequenced
         self._lanes = {lane.kind: lane for lane in self.settings.lanes if lane.messages or lane.bytes}
         self._in_lane: dict[str, list[int]] = {}

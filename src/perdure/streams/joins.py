@@ -100,6 +100,10 @@ class Joins:
             given_up.append(self._open.popitem(last=False)[1])
         return given_up
 
+    def parts(self) -> list[tuple[str, Part, int]]:
+        """Every part of an open join: its upstream, and since when the join is open."""
+        return [(upstream, part, join.at) for join in self._open.values() for upstream, part in join.parts.items()]
+
     def close(self) -> list[OpenJoin]:
         given_up = list(self._open.values())
         self._open.clear()
@@ -161,7 +165,7 @@ class FanIn:
             return None
         replaced = joins.is_repeated(upstream, message)
         position = inlet.next_position()
-        if plan.settings.is_durable:
+        if plan.settings.is_kept:
             if replaced is not None:
                 self._rows.remove(plan.name, replaced.position)
             self._rows.put(plan.name, Packet(position, message, now, size=message.size, upstream=upstream))
@@ -198,6 +202,14 @@ class FanIn:
         """An upstream that may be missing is closed: what is complete without it."""
         return [self._complete(plan, join) for join in self._joins[plan.name].need_only(upstreams_left)]
 
+    def kept(self, step: str) -> list[Packet]:
+        """The parts of the step's open joins, as they are kept."""
+        parts = self._joins[step].parts() if step in self._joins else []
+        return [
+            Packet(part.position, part.message, at, size=part.message.size, upstream=upstream)
+            for upstream, part, at in parts
+        ]
+
     def restore(self, plan: StreamStep, packet: Packet) -> None:
         self._joins[plan.name].put(packet.upstream, Part(packet.message, packet.position), packet.at)
         if self._journeys.is_counted:
@@ -214,5 +226,5 @@ class FanIn:
             upstreams = ", ".join(self._names[name] for name in join.parts)
             message = f"the join of {join.key!r} was given up: only {upstreams} came"
             self._notices.add(plan.name, "JoinGivenUp", reason, message, now)
-            if plan.settings.is_durable:
+            if plan.settings.is_kept:
                 self._rows.touch(plan.name)

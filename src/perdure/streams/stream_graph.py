@@ -1,5 +1,6 @@
 """The graph of steps that packets flow through, with the settings of every step. Read once from a task's arguments."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ class Rule(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Settings of one step. Durations are microseconds; 0 means none, except where the hub has a default."""
 
+    driver: str = "local"  # where packets are kept: local, nats
     # As a receiver (STR-132).
     max_messages: int = 100
     max_bytes: int = 10 * MEBIBYTE
@@ -72,6 +74,11 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     @property
     def is_durable(self) -> bool:
         return self.at_least_once and self.replay == "durable"
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether packets are kept outside the hub: in the run's store if they must be, in a NATS stream always."""
+        return self.driver != "local" or self.is_durable
 
     @property
     def is_sequenced(self) -> bool:
@@ -145,6 +152,15 @@ class StreamGraph:
             return False
         target = self.steps[downstreams[0]]
         return not (target.condition or target.runtime) and all(self.is_direct(upstream) for upstream in plain.needs)
+
+
+def fan_out_problem(graph: StreamGraph, most: Mapping[str, int]) -> str | None:
+    """Why the graph cannot run: a step has more downstreams than its settings, or any hub, allow (STR-051)."""
+    for name, downstreams in graph.downstreams.items():
+        limit = min(most.get(name, 32), HARD_CAP)
+        if len(downstreams) > limit:
+            return f"step {name!r} has {len(downstreams)} downstream steps; the limit is {limit}"
+    return None
 
 
 def _collecting(settings: Settings) -> Settings:

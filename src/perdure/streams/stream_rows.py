@@ -62,6 +62,11 @@ class IdWindow:
                 self.removed.append(number)
         return True
 
+    def numbered(self) -> dict[int, bytes]:
+        """All of them, and none is new any more."""
+        self.added, self.removed = {}, []
+        return {number: digest for digest, number in self._numbers.items()} if self.is_durable else {}
+
     def restore(self, numbered: list[tuple[int, bytes]]) -> None:
         for number, digest in sorted(numbered):
             self._numbers[digest] = number
@@ -104,6 +109,9 @@ class RowBuffer:
         """The numbers of a step have changed."""
         self._touched.add(step)
 
+    def __bool__(self) -> bool:
+        return bool(self._changed or self._touched)
+
     def take(self, states: Mapping[str, InletState], windows: Mapping[str, IdWindow]) -> Changes:
         changes = Changes([], [], {step: states[step] for step in self._touched}, {}, {})
         for key, packet in self._changed.items():
@@ -120,6 +128,12 @@ class RowBuffer:
                 changes.ids_removed[step], window.removed = window.removed, []
         self._changed, self._touched = {}, set()
         return changes
+
+    def take_all(self, packets: list[tuple[str, Packet]], states: Mapping[str, InletState]) -> Changes:
+        """Everything there is, for a place that has lost it."""
+        self._changed, self._touched = {}, set()
+        self._stored = {(step, packet.position) for step, packet in packets}
+        return Changes(packets, [], dict(states), {}, {})
 
     def note_kept(self, kept: KeptRows) -> None:
         """These packets are kept already."""

@@ -17,6 +17,7 @@ from perdure.dialects.story.document.shapes import (
     TextShape,
     shown,
 )
+from perdure.dialects.story.plan import stream_settings
 from perdure.kernel.problems import guess
 
 _MIME = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9*][\w!#$&^.+*-]*")
@@ -87,6 +88,10 @@ def validate_transport(case: ResourceCase) -> None:
     for format in cursor.at("supportedBinary").items():
         if isinstance(format.value, str) and format.value.strip() and not _MIME.fullmatch(format.value.strip()):
             format.problem(INVALID, f"{shown(format.value)} is not a MIME type (expected type/subtype)")
+    if driver == stream_settings.NATS:
+        nats = cursor.at("defaultSettings", "nats")
+        if problem := stream_settings.nats_problem(nats.value):
+            (nats if nats.value is not None else cursor).problem(INVALID, problem)
     settings = cursor.at("streaming")
     if isinstance(settings.value, dict):
         streaming.check(settings, None)

@@ -6,6 +6,7 @@ Later wins, member by member: the Transport's `defaultSettings`, its `streaming`
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from perdure.dialects.story.plan.program import Program, Step, object_at
 from perdure.dialects.story.plan.settings import DEFAULTS
@@ -15,8 +16,8 @@ from perdure.dialects.story.resources.resource import Resource, merged, spec_of
 from perdure.kernel.values import SECOND, Instant
 from perdure.streams.stream_graph import Lane, Rule, Settings
 
-LOCAL = "local"
-DRIVERS = (LOCAL,)
+LOCAL, NATS = "local", "nats"
+DRIVERS = (LOCAL, NATS)
 
 BUILT_IN: Resource = {
     "kind": "Transport",
@@ -101,7 +102,57 @@ def drain_seconds(settings: Mapping[str, Any]) -> int:
     return int(object_at(settings, "lifecycle").get("drainTimeoutSeconds") or 0)
 
 
-def read_settings(program: Program, settings: Mapping[str, Any]) -> Settings:
+def nats_problem(value: Any) -> str | None:
+    """What is wrong with `defaultSettings.nats` of a Transport; None if it names servers, and no login."""
+    if not isinstance(value, dict) or not value.get("servers"):
+        return "the driver nats needs defaultSettings.nats.servers, as in [nats://nats.example:4222]"
+    if unknown := sorted(set(value) - {"servers", "secretRef", "replicas"}):
+        return f"defaultSettings.nats has no member {unknown[0]!r} (there are servers, secretRef, replicas)"
+    servers = value["servers"]
+    if not isinstance(servers, list) or not all(isinstance(server, str) for server in servers):
+        return "defaultSettings.nats.servers is a list of addresses, as in [nats://nats.example:4222]"
+    for server in servers:
+        if problem := _address_problem(server):
+            return problem
+    secret = value.get("secretRef")
+    if secret is not None and (not isinstance(secret, dict) or not secret.get("name") or set(secret) != {"name"}):
+        return "defaultSettings.nats.secretRef is {name: NAME} of a secret with token, or username and password"
+    replicas = value.get("replicas", 1)
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or not 1 <= replicas <= 5:
+        return "defaultSettings.nats.replicas is a number from 1 to 5"
+    return None
+
+
+def _address_problem(server: str) -> str | None:
+    try:
+        parts = urlsplit(server)
+        has_host, _ = bool(parts.hostname), parts.port
+    except ValueError:
+        return "a NATS server is an address such as nats://nats.example:4222 or tls://nats.example:4222"
+    if "@" in parts.netloc:
+        return "the address of a NATS server has no user and no password: name a secret with secretRef"
+    if parts.scheme not in ("nats", "tls") or not has_host or parts.path not in ("", "/") or parts.query:
+        return f"{server!r} is not the address of a NATS server (expected e.g. nats://nats.example:4222)"
+    return None
+
+
+def read_nats(transport: Resource) -> dict[str, Any] | None:
+    """How to reach the NATS servers of a Transport; None if it has another driver.
+
+    A Story cannot change that: it would send the login that the Transport names to a server of its own.
+    """
+    spec = spec_of(transport)
+    if spec.get("driver") != NATS:
+        return None
+    nats = object_at(spec, "defaultSettings", "nats")
+    return {
+        "servers": nats["servers"],
+        "secret": object_at(nats, "secretRef").get("name", ""),
+        "replicas": nats.get("replicas", 1),
+    }
+
+
+def read_settings(program: Program, settings: Mapping[str, Any], driver: str = LOCAL) -> Settings:
     """What the settings mean. An empty text counts as absent; a replay mode makes delivery at least once (STR-010)."""
     buffer = object_at(settings, "backpressure", "buffer")
     flow = object_at(settings, "flowControl")
@@ -116,6 +167,7 @@ def read_settings(program: Program, settings: Mapping[str, Any]) -> Settings:
     operator = program.settings
     caps = _buffer_caps(buffer, operator)
     return Settings(
+        driver=driver,
         max_messages=caps[0],
         max_bytes=caps[1],
         max_age=_seconds(buffer.get("maxAgeSeconds")) or read_positive(operator.hub_buffer_eviction_ttl),

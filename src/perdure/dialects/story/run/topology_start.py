@@ -34,8 +34,8 @@ from perdure.kernel import jsontext
 from perdure.kernel.ids import family_of
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant
-from perdure.streams.hub import STEP_READY, STORY_READY, fan_out_problem
-from perdure.streams.stream_graph import Settings, StreamGraph, StreamStep, Topology
+from perdure.streams.hub import STEP_READY, STORY_READY
+from perdure.streams.stream_graph import Settings, StreamGraph, StreamStep, Topology, fan_out_problem
 
 TOPOLOGY = "engram.topology"
 """The provider that carries topologies. Where a step has loaded code, its provider does so: it is known only there."""
@@ -115,10 +115,17 @@ def _transport(turn: Turn, step: Step) -> Resource | MissingResource | str:
         if name == stream_settings.LOCAL:
             return stream_settings.BUILT_IN
         return MissingResource("Transport", Reference(name, ""), Reason.REFERENCE_NOT_FOUND)
-    driver = spec_of(transport).get("driver")
+    spec = spec_of(transport)
+    driver = spec.get("driver")
     if driver not in stream_settings.DRIVERS:
         known = ", ".join(stream_settings.DRIVERS)
         return f"Transport '{name}' has the driver {driver!r}, which does not exist here (there is: {known})"
+    if driver == stream_settings.NATS:
+        if problem := stream_settings.nats_problem(object_at(spec, "defaultSettings").get("nats")):
+            return f"Transport '{name}': {problem}"
+        entry = stream_settings.entry_of(turn.program, step)
+        if "nats" in object_at(entry, "settings"):
+            return f"transport '{entry.get('name')}' of the Story may not set `nats`: servers belong to the Transport"
     return transport
 
 
@@ -142,10 +149,14 @@ def _launch(turn: Turn, engrams: dict[str, ResolvedEngram], transports: dict[str
         )
         for step in _all_steps(program)
     }
-    meaning = {name: stream_settings.read_settings(program, merged) for name, merged in settings.items()}
+    meaning = {
+        name: stream_settings.read_settings(program, merged, spec_of(transports[name])["driver"])
+        for name, merged in settings.items()
+    }
     topology = _topology(program, meaning, engrams)
     limits = {name: stream_settings.max_downstreams(merged) for name, merged in settings.items()}
-    if problem := fan_out_problem(StreamGraph(topology), limits) or _quorum_problem(topology):
+    problem = fan_out_problem(StreamGraph(topology), limits) or _quorum_problem(topology)
+    if problem := problem or _place_problem(topology, transports):
         _refuse(turn, Reason.INVALID_CONFIGURATION, problem)
         return
     prepared: dict[str, tuple[str, bytes]] = {}
@@ -160,6 +171,7 @@ def _launch(turn: Turn, engrams: dict[str, ResolvedEngram], transports: dict[str
             return
     drain = _drain_time(program, settings)
     arguments = _arguments(turn, topology, settings, engrams, prepared, drain)
+    arguments["nats"] = next(filter(None, map(stream_settings.read_nats, transports.values())), None)
     for step in _all_steps(program):
         if step.name in engrams:
             key, text = prepared[step.name]
@@ -212,6 +224,21 @@ def _quorum_problem(topology: Topology) -> str | None:
     for step in topology.steps:
         if step.settings.join == "quorum" and len(step.needs) > 1 and step.settings.quorum > len(step.needs):
             return f"step '{step.name}' joins {len(step.needs)} steps; a quorum of {step.settings.quorum} never comes"
+    return None
+
+
+def _place_problem(topology: Topology, transports: dict[str, Resource]) -> str | None:
+    """Publications and the acknowledgement of what they answer are one change: there is one place for them."""
+    servers = {
+        jsontext.encode(nats) for transport in transports.values() if (nats := stream_settings.read_nats(transport))
+    }
+    if len(servers) > 1:
+        return "the steps use several NATS Transports with unlike settings; a topology has one NATS stream"
+    durable = [step.name for step in topology.steps if step.settings.driver == "local" and step.settings.is_durable]
+    if servers and durable:
+        return (
+            f"step '{durable[0]}' has durable replay with the driver local, other steps have nats: choose one of them"
+        )
     return None
 
 

@@ -16,6 +16,7 @@ from perdure.kernel.values import RunId
 from perdure.providers.context import TaskContext
 from perdure.services.story.engrams.hydration import families_of
 from perdure.services.story.streams.expressions import TopologyTemplates
+from perdure.services.story.streams.packet_logs import packet_log
 from perdure.services.story.streams.recording import PacketRecorder
 from perdure.services.story.streams.stream_session import StreamSession
 from perdure.services.story.streams.worker_context import StreamContext
@@ -23,11 +24,11 @@ from perdure.services.story.streams.workers import StopRequest, WorkerTask, make
 from perdure.streams.hub import STEP_READY, STORY_READY, Hub, StaleSession
 from perdure.streams.stream_graph import JOIN, SECOND, read_topology
 from perdure.streams.stream_messages import StreamMessage, read_message
-from perdure.streams.stream_rows import life_of, life_row, read_rows, rows_of
 
 _log = logging.getLogger("perdure.stream")
 
 TICK = 0.1  # seconds between looks at what time brings
+UNHURRIED = 0.02  # seconds that changes wait for others if nobody waits for them; a packet done by then is not written
 REPORT_EVERY = 1.0  # seconds between two writings of the numbers
 LAST_WORDS = 2.0  # seconds for workers to end once they were cancelled
 
@@ -45,6 +46,7 @@ class LiveTopology:
         self.templates = TopologyTemplates(task["templates"], task["inputs"], readable)
         identity = {"name": self.run["name"], "namespace": self.run["namespace"]}
         self.hub = Hub(read_topology(task["topology"]), self.templates, identity)
+        self._log = packet_log(context, task, self.hub)
         self.redact = context.secrets.redact
         self.hides = bool(getattr(getattr(context.secrets, "mask", None), "hides", False))
         self.sessions: dict[str, StreamSession] = {}
@@ -115,6 +117,7 @@ class LiveTopology:
                 future.cancel()
             for ended in self.children.values():
                 ended.cancel()
+            await self._log.close()
 
     async def report(self, body: dict[str, Any]) -> Any:
         return await self._context.report({"stream": body})
@@ -122,13 +125,7 @@ class LiveTopology:
     async def _open(self) -> None:
         known = await self.report({"opened": True})
         self._hooks = set(known["hooks"])
-        rows = self._context.stream_rows
-        kept = [] if rows is None else await rows.read()
-        life = self.task["life"]
-        if rows is not None and life_of(kept) != life:  # of an earlier life of the run: nothing of it counts
-            await rows.write([*((key, None) for key, _ in kept if key != b"h"), life_row(life)])
-            kept = []
-        self.hub.restore(read_rows(kept), self.now())
+        self.hub.restore(await self._log.open(), self.now())
         graph = self.hub.graph.steps
         ended = {name for name in known["ended"] if name in graph}
         for name in ended:
@@ -203,9 +200,7 @@ class LiveTopology:
     async def _close(self) -> dict[str, Any]:
         await self._report_notices(is_last=True)
         ends = [worker.end() for name, worker in self._workers.items() if name not in self._ended]
-        rows = self._context.stream_rows
-        if rows is not None:
-            await rows.write([(key, None) for key, _ in await rows.read() if key != b"h"])
+        await self._log.clear()
         if self._context.cancelled and ends:  # the result of a cancelled task does not count: it is reported
             await self.report({"ended": [end for end in ends if end is not None]})
             return {}
@@ -284,6 +279,8 @@ class LiveTopology:
     def wake(self) -> None:
         """Tell workers that something waits for them, and publishers that they may go on."""
         hub = self.hub
+        if self._log.writes_everything and hub.rows:
+            self._flush_wanted.set()
         if hub.woken:
             for name in hub.woken:
                 session = self.sessions.get(name)
@@ -310,15 +307,16 @@ class LiveTopology:
         return future
 
     async def _flush(self) -> None:
-        rows = self._context.stream_rows
         while True:
             await self._flush_wanted.wait()
+            if not self._waiters and self._log.writes_everything:
+                await asyncio.sleep(UNHURRIED)
             self._flush_wanted.clear()
             waiters, self._waiters = self._waiters, []
             changes = self.hub.take_changes()
             try:
-                if changes and rows is not None:
-                    await rows.write(rows_of(changes))
+                if changes:
+                    await self._log.write(changes)
             except BaseException as error:
                 for future in waiters:
                     if not future.done():
@@ -341,20 +339,22 @@ class LiveTopology:
                 self._flush_wanted.set()
             if at - reported_at >= REPORT_EVERY:
                 reported_at = at
-                self._note_numbers()
+                await self._note_numbers()
                 await self._report_notices()
                 await asyncio.to_thread(self._recorder.write)
 
-    def _note_numbers(self) -> None:
+    async def _note_numbers(self) -> None:
         """Have the numbers of all steps written, if they have changed (STR-100)."""
-        states = [inlet.state for inlet in self.hub.inlets.values()]
-        totals = sum(state.counters.received + state.counters.published + state.counters.acked for state in states)
+        states = {name: inlet.state for name, inlet in self.hub.inlets.items()}
+        counters = [state.counters for state in states.values()]
+        totals = sum(counter.received + counter.published + counter.acked for counter in counters)
         if totals == self._totals:
             return
         self._totals = totals
         for name in self.hub.inlets:
             self.hub.rows.touch(name)
         self._flush_wanted.set()
+        await self._log.show_numbers(states)
 
     async def _report_notices(self, *, is_last: bool = False) -> None:
         states = []

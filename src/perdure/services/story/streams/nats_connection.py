@@ -1,0 +1,172 @@
+"""Connections to the NATS servers of a Transport: which addresses, as whom, and what their failures mean.
+
+    spec:
+      driver: nats
+      defaultSettings:
+        nats: {servers: [tls://nats.example:4222], secretRef: {name: nats-login}, replicas: 1}
+
+The secret has `token`, or `username` and `password`; `ca.crt` are the authorities that a TLS server is checked with. A
+document that names a server causes the connection, so its address is checked (SRV-024). A lost connection is made anew
+here and not by the library: it would also connect to servers that another server names.
+"""
+
+import asyncio
+import importlib
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from perdure.providers.addresses import AddressRefused, resolve
+from perdure.providers.context import SecretSource
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.policy import policy_in_force
+from perdure.services.story.engrams.secrets import secret
+
+PREFIX = "Transport.Nats"
+CONNECT_TIMEOUT = 5  # seconds
+DEFAULT_PORT = 4222
+
+
+class NatsFailure(ProviderFailure):
+    """What stands between a topology and its NATS server; `retryable` if it may pass by itself."""
+
+    def __init__(self, name: str, message: str, hint: str, *, retryable: bool = False) -> None:
+        super().__init__(f"{PREFIX}.{name}", f"{message} ({hint})", retryable, {"hint": hint})
+
+
+class NatsSettings(msgspec.Struct, frozen=True, rename="camel"):
+    """The member `nats` of a Transport's settings, checked when the run started."""
+
+    servers: tuple[str, ...]
+    secret: str = ""
+    replicas: int = 1
+
+
+def nats_library() -> Any:
+    try:
+        return importlib.import_module("nats")
+    except ModuleNotFoundError as error:
+        if error.name != "nats":
+            raise
+        hint = "pip install 'perdure[nats]'"
+        raise NatsFailure("MissingExtra", "the driver nats needs nats-py, which is not installed here", hint) from None
+
+
+class NatsConnector:
+    """Makes connections, to one server after the other."""
+
+    def __init__(self, settings: NatsSettings, secrets: SecretSource, name: str) -> None:
+        self._settings = settings
+        self._library = nats_library()
+        self._login = _login(settings, secrets)
+        self._authorities = _optional(secrets, settings.secret, "ca.crt")
+        self._name = name
+        self._turn = 0
+
+    async def connect(self) -> Any:
+        """A connection to the first server that answers. Raises `NatsFailure`, or `AddressRefused`."""
+        problems = []
+        for _ in self._settings.servers:
+            server = self._settings.servers[self._turn % len(self._settings.servers)]
+            try:
+                return await self._connect(server)
+            except NatsFailure as problem:
+                problems.append(problem)
+                self._turn += 1
+        raise next((problem for problem in problems if not problem.retryable), problems[-1])
+
+    async def _connect(self, server: str) -> Any:
+        parts = urlsplit(server)
+        host, port = parts.hostname or "", parts.port or DEFAULT_PORT
+        failure: Exception | None = None
+        for address in await _addresses(host, port):
+            shown = f"[{address}]" if ":" in address else address
+            try:
+                return await self._open(f"{parts.scheme}://{shown}:{port}", host)
+            except (OSError, TimeoutError, self._library.errors.Error) as error:
+                failure = PermissionError() if _is_refusal(error) else error
+        if isinstance(failure, PermissionError):
+            hint = "its secret needs `token`, or `username` and `password`"
+            raise NatsFailure("NotAuthorized", f"the NATS server {host}:{port} does not accept the login", hint)
+        if isinstance(failure, ssl.SSLError):
+            hint = "`ca.crt` of its secret must hold the authority that has signed its certificate"
+            raise NatsFailure("TlsFailed", f"no secure connection to {host}:{port}: {failure.reason}", hint)
+        reason = str(failure) or type(failure).__name__
+        hint = "is it running, and reachable from here?"
+        raise NatsFailure(
+            "Unreachable", f"no connection to the NATS server {host}:{port}: {reason}", hint, retryable=True
+        )
+
+    async def _open(self, url: str, host: str) -> Any:
+        options: dict[str, Any] = dict(self._login)
+        if url.startswith("tls:"):
+            options |= {"tls": ssl.create_default_context(cadata=self._authorities), "tls_hostname": host}
+        problems: list[Exception] = []
+
+        async def note(error: Exception) -> None:
+            problems.append(error)
+            del problems[:-1]
+
+        client = self._library.NATS()
+        try:
+            await asyncio.wait_for(
+                client.connect(
+                    servers=[url],
+                    name=self._name,
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    connect_timeout=CONNECT_TIMEOUT,
+                    error_cb=note,
+                    **options,
+                ),
+                2 * CONNECT_TIMEOUT,
+            )
+        except BaseException as error:
+            with suppress(TimeoutError):  # after a failed handshake the library may wait for ever
+                await asyncio.wait_for(client.close(), 1)
+            if isinstance(error, self._library.errors.NoServersError) and problems:
+                raise problems[-1] from None  # why there is none
+            raise
+        return client
+
+
+async def _addresses(host: str, port: int) -> Sequence[str]:
+    policy = policy_in_force()
+    try:
+        return await resolve(policy, host, port, PREFIX) if policy.checks_addresses else [host]
+    except AddressRefused:
+        raise
+    except OSError as error:
+        hint = "is the name right?"
+        message = f"the name of the NATS server {host!r} is not known: {error}"
+        raise NatsFailure("Unreachable", message, hint, retryable=True) from None
+
+
+def _is_refusal(error: Exception) -> bool:
+    return "authorization" in str(error).lower() or "authentication" in str(error).lower()
+
+
+def _login(settings: NatsSettings, secrets: SecretSource) -> dict[str, str]:
+    """How the connection says who it is: with a token, or a name and a password; with nothing if no secret is named."""
+    if not settings.secret:
+        return {}
+    if (token := _optional(secrets, settings.secret, "token")) is not None:
+        return {"token": token}
+    if _optional(secrets, settings.secret, "username") is None and _optional(secrets, settings.secret, "ca.crt"):
+        return {}
+    return {
+        "user": secret(secrets, settings.secret, "username"),
+        "password": secret(secrets, settings.secret, "password"),
+    }
+
+
+def _optional(secrets: SecretSource, name: str, key: str) -> str | None:
+    try:
+        return secret(secrets, name, key) if name else None
+    except ProviderFailure:  # it has no such key
+        return None
