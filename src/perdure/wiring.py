@@ -224,6 +224,13 @@ def load_sources(sources: Iterable[str]) -> None:
             raise LoadFailed(str(error)) from error
 
 
+def metric_aliases() -> Mapping[str, Mapping[str, str]]:
+    """Names under which users of a language know figures of its runs."""
+    from perdure.services import METRIC_ALIASES
+
+    return METRIC_ALIASES
+
+
 def serving_policy() -> AbstractContextManager[None]:
     """The policy of a server: what is not allowed is refused."""
     from perdure.providers.policy import serving_policy

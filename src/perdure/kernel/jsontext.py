@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from perdure.kernel.large_json import read_large
 from perdure.kernel.turn_budget import current, pay, rest
 
 _encoder = msgspec.json.Encoder()
@@ -250,12 +249,18 @@ def canonical(value: Any) -> bytes:
     return _sorted_encoder.encode(value)
 
 
+def _read_large(text: str) -> Any:
+    from perdure.kernel.large_json import read_large  # most processes never read one
+
+    return read_large(text, _strict, PIECE)
+
+
 def read_strict(text: bytes | str) -> Any:
     """Decode text from outside: UTF-8, no repeated member, no NaN or infinity, no lone surrogate, bounded nesting."""
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        value = _strict.decode(text) if len(text) <= PIECE else read_large(text, _strict, PIECE)
+        value = _strict.decode(text) if len(text) <= PIECE else _read_large(text)
         if "\\ud" in text or "\\uD" in text or not _is_utf8(text):
             _refuse_half_characters(value)
         return value

@@ -27,7 +27,8 @@ from perdure.views.access_tokens import FIRST, AccessRole, create_first_token
 from perdure.views.audit_log import NO_SEAL, AuditLog, audit_head
 from perdure.views.errors import BadRequest
 from perdure.views.live_events import LiveEvents
-from perdure.wiring import Engine, languages
+from perdure.views.server_metrics import ServerMetrics
+from perdure.wiring import Engine, languages, metric_aliases
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,8 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         listened_hosts(options.host, [*options.hosts, *options.tls_names]),
         options.limits,
         is_tls=context is not None,
+        metrics=ServerMetrics(engine.runtime, metric_aliases()),
+        store_url=options.store,
     )
     await _tell_first_token(engine, options, say)
     if (head := await audit_head(engine)) != NO_SEAL:
@@ -117,6 +120,8 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
             yield server
     finally:
         server.live.close()
+        if server.metrics is not None:
+            server.metrics.stop()
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)

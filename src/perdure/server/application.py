@@ -7,6 +7,7 @@ Host and Origin ─▶ who (401, 429, 503) ─▶ route (404, 405, 406) ─▶ r
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -40,10 +41,12 @@ from perdure.views.api_errors import AccessDenied, ApiError, HostUnknown, NotRea
 from perdure.views.audit_log import AuditEntry, AuditLog
 from perdure.views.errors import BadRequest
 from perdure.views.live_events import LiveEvents
+from perdure.views.server_metrics import ServerMetrics
 from perdure.wiring import Engine
 
 _log = logging.getLogger("perdure.server")
 
+UNKNOWN = "unknown"  # what is asked for under a path that does not exist
 KEYS_LAST = 86_400 * SECOND
 SLOWEST_READER = 30.0  # seconds that a follower may leave its stream unread
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
@@ -66,6 +69,8 @@ class ApiServer:
     is_stopping: bool = False
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     is_tls: bool = False
+    metrics: ServerMetrics | None = None
+    store_url: str = ""
 
     def stop(self) -> None:
         """No new work; whoever waits is answered with what there is."""
@@ -86,7 +91,10 @@ class Application:
             await send({"type": "websocket.close", "code": 1008})
             return
         request = Request(scope, receive)
-        response = await self._respond(request, secrets.token_hex(8))
+        began = time.perf_counter()
+        response, operation = await self._respond(request, secrets.token_hex(8))
+        if self._server.metrics is not None:
+            self._server.metrics.count_request(operation, response.status_code, time.perf_counter() - began)
         response.headers["Perdure-Version"] = self._server.version
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
@@ -94,11 +102,12 @@ class Application:
             response.headers["Connection"] = "close"
         await response(scope, receive, send)
 
-    async def _respond(self, request: Request, request_id: str) -> Response:
+    async def _respond(self, request: Request, request_id: str) -> tuple[Response, str]:
+        """The answer, and which operation was asked for."""
         address = request.client.host if request.client else ""
-        seen = _Seen(address=address, verb=request.method)
+        seen = _Seen(address=address, verb=UNKNOWN)
         try:
-            return await self._answer(request, request_id, seen)
+            return await self._answer(request, request_id, seen), seen.verb
         except PerdureError as error:
             refusal = error
         except Exception:
@@ -119,7 +128,7 @@ class Application:
             )
         if status == 413 or status == 408:
             headers["Connection"] = "close"
-        return Response(b"" if request.method == "HEAD" else body, status, headers)
+        return Response(b"" if request.method == "HEAD" else body, status, headers), seen.verb
 
     async def _answer(self, request: Request, request_id: str, seen: "_Seen") -> Response:
         server = self._server
@@ -161,7 +170,7 @@ class Application:
         text = await read_body(request, server.limits)
         value: Any = None
         if route.is_raw:
-            call.raw_body = text
+            call.raw_body, value = text, sha256(text).hexdigest()
         elif route.body is not None:
             value, call.body = await done_aside(len(text), partial(read_typed, route, request.headers, text))
         elif text.strip():

@@ -67,6 +67,8 @@ def _operation(route: "Route") -> dict[str, Any]:
             "required": not route.body_is_optional,
             "content": {JSON: {"schema": _schema(route.body)}},
         }
+    elif route.is_raw:
+        operation["requestBody"] = {"required": False, "content": {"*/*": {"schema": {}}}}
     return operation
 
 
@@ -96,6 +98,8 @@ def _responses(route: "Route") -> dict[str, Any]:
         if status != 204:
             answer = route.answers.get(status, route.answer)
             content: dict[str, Any] = {JSON: {"schema": {} if answer is None else _schema(answer)}}
+            if route.is_text:
+                content = {"text/plain": {"schema": {"type": "string"}}}
             if route.streams and status == 200:
                 content[SSE] = {"schema": {"type": "string"}}
             responses[str(status)]["content"] = content
@@ -104,7 +108,7 @@ def _responses(route: "Route") -> dict[str, Any]:
         refusals |= {401, 429}
     if route.names_run or "{" in route.path:
         refusals.add(404)
-    if route.body is not None:
+    if route.body is not None or route.is_raw:
         refusals |= {415, 422}
     if route.changes:
         refusals.add(409)

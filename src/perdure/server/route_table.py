@@ -35,6 +35,7 @@ class Route:
     streams: bool = False  # it also answers with text/event-stream
     body_is_optional: bool = False
     takes_signatures: bool = False  # the body may be signed instead of a token being sent; the handler checks it
+    is_text: bool = False  # it is answered as text/plain
     is_raw: bool = False  # the handler reads the body itself
 
     @property

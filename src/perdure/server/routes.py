@@ -40,6 +40,7 @@ ROUTES = (
     _get("/api/health", system.get_readyz, "the same as /readyz", None, refusals=(503,)),
     _get("/errors/{code}", system.get_error_page, "what an error code means", None),
     _get("/version", system.get_version, "the version of the server"),
+    _get("/metrics", system.get_metrics, "figures of the server for Prometheus", is_expensive=True, is_text=True),
     _get("/openapi.json", system.get_openapi, "this description"),
     _change(
         "POST",

@@ -1,5 +1,8 @@
 """The process itself: whether it is ready, what it knows, which servers there are; tokens, and the audit log."""
 
+import asyncio
+from typing import TYPE_CHECKING
+
 from perdure.kernel.values import SECOND
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
@@ -11,6 +14,10 @@ from perdure.views.audit_log import audit_json, list_audit
 from perdure.views.provider_list import list_providers
 from perdure.views.server_presence import health_json
 from perdure.views.times import iso
+from perdure.wiring import open_admin
+
+if TYPE_CHECKING:
+    from perdure.server.application import ApiServer
 
 
 async def get_livez(call: ApiCall) -> Result:
@@ -37,6 +44,17 @@ async def get_error_page(call: ApiCall) -> Result:
     if page is None:
         raise RouteNotFound(f"there is no error {call.path['code'][:60]!r}")
     return Answer(page)
+
+
+async def get_metrics(call: ApiCall) -> Result:
+    """For whoever may see all namespaces: the figures tell of all of them."""
+    call.caller.need_all_namespaces()
+    server: ApiServer = call.server
+    assert server.metrics is not None
+    admin = open_admin(server.store_url, call.engine.clock)
+    statistics = await asyncio.to_thread(admin.statistics)
+    text = server.metrics.text(statistics, call.engine.clock.now())
+    return Answer(text.encode(), 200, {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
 async def list_all_providers(call: ApiCall) -> Result:

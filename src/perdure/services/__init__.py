@@ -26,5 +26,14 @@ ALERT_START = "perdure.services.story.triggers.requests:start_alert"
 METRICS = ("perdure.services.story.streams.metrics:live_metrics",)
 """Functions that give numbers of this process as text for Prometheus."""
 
+METRIC_ALIASES = {
+    "story": {
+        "perdure_runs_ended_total": "bobrapet_storyruns_total",
+        "perdure_run_seconds": "bobrapet_storyrun_duration_seconds",
+        "perdure_tasks_ended_total": "bobrapet_stepruns_total",
+    }
+}
+"""Names under which users of a language know figures of its runs (STY-260)."""
+
 PACKET_RECORDINGS = "perdure.services.story.streams.recording:recorded_packets"
 """The function that reads recorded packets of a run (a list), given what is shown of it."""
