@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story.plan.stream_settings import read_settings
+from perdure.kernel import jsontext
 from perdure.services.story.engrams import storage
 from perdure.services.story.streams.expressions import TopologyTemplates
+from perdure.streams.gates import WORK_OF_A_PACKET
 from perdure.streams.hub import Hub
 from perdure.streams.hub_metadata import is_sampled, is_trace_context, own_metadata
 from perdure.streams.inlet import Packet
@@ -234,3 +236,36 @@ def test_templates_read_offloaded_data_where_the_policy_allows_it(
     said = [packet.message.inputs for packet in taken(made, "b")]
     assert said == ([b'{"said":"LONG"}'] if policy == "controller" else []) + [b'{"said":"SHORT"}']
     assert made.inlets["b"].counters.dropped == ({} if policy == "controller" else {"expression_error": 1})
+
+
+def test_the_templates_of_one_packet_share_a_budget_of_counted_work() -> None:
+    """They are evaluated on the event loop: two nested loops over the inputs stopped every other run for a minute."""
+    text = "{{ range .packet.payload.xs }}{{ range $.packet.payload.xs }}{{ end }}{{ end }}true"
+    below = [StreamStep(f"b{number}", needs=("a",), condition=True) for number in range(50)]
+    made = hub(StreamStep("a"), *below, families=None, **{step.name: {"if": text} for step in below})
+
+    made.publish("a", make_message("", 0, payload={"xs": list(range(2_000))}, message_id="large"), 0)
+    assert made.gates.work <= 2 * WORK_OF_A_PACKET
+    assert [made.inlets[step.name].counters.dropped for step in below] == [{"expression_error": 1}] * 50
+
+    made.publish("a", make_message("", 0, payload={"xs": [1, 2]}, message_id="small"), 0)
+    assert all(made.take(step.name, 0) is not None for step in below), "a small packet passes"
+
+
+def test_a_payload_is_read_once_for_all_steps_that_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    below = [StreamStep(f"b{number}", needs=("a",), condition=True) for number in range(50)]
+    texts = {step.name: {"if": "{{ eq .packet.payload.n 1 }}"} for step in below}
+    made = hub(StreamStep("a"), *below, families=None, **texts)
+    reads: list[bytes] = []
+    decode = jsontext.decode
+
+    def counted(text: bytes) -> Any:
+        reads.append(text)
+        return decode(text)
+
+    monkeypatch.setattr(jsontext, "decode", counted)
+
+    made.publish("a", make_message("", 0, payload={"n": 1}, message_id="1"), 0)
+
+    assert len(reads) <= 2
+    assert all(made.take(step.name, 0) is not None for step in below)

@@ -58,12 +58,15 @@ def test_a_message_keeps_its_json_form() -> None:
         "binary": {"payload": "aGk=", "mimeType": "text/plain"},
     }
     message = read_message(value, "made up", 0)
+    far = read_message({"payload": 1, "metadata": {"bubu.envelope.timestamp_ms": "9" * 500}}, "id", 7)
 
+    assert far.at_ms == 7, "it could not be stored"
     assert (message.id, message.metadata, message.at_ms) == ("n", {"a": "b"}, 5)
     assert message.binary is not None and message.binary.payload == b"hi"
     assert message.json()["binary"] == {"payload": "aGk=", "mimeType": "text/plain"}
     bad: Any
-    for bad in ([], {"x": 1}, {"payload": 1, "kind": 5}, {"binary": {"payload": "*"}}):
+    unknown = {"payload": 1, "timestamp": 10**30}, {"payload": 1, "timestamp": -1}
+    for bad in ([], {"x": 1}, {"payload": 1, "kind": 5}, {"binary": {"payload": "*"}}, *unknown):
         with pytest.raises(BadMessage):
             read_message(bad, "id", 0)
 

@@ -3,18 +3,24 @@
 An expression that fails lets nothing pass: it is counted, and told once for each step and text (STR-048, 050, 052).
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
 from perdure.kernel import jsontext
+from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, TurnBudget, TurnTooExpensive
 from perdure.streams.hub_metadata import own_metadata
 from perdure.streams.inlet import Inlet
 from perdure.streams.notices import Notices
 from perdure.streams.stream_graph import StreamStep
 from perdure.streams.stream_messages import ERROR, BadMessage, StreamMessage, error_payload
 from perdure.streams.views import Expressions, GateProblem, refers_to_storage, roots_of
+
+WORK_OF_A_PACKET = 10 * STEPS_PER_MILLISECOND
+"""For all templates that one publication meets: they are evaluated on the event loop, which other runs share."""
+
+T = TypeVar("T")
 
 
 class FailedInputs(msgspec.Struct, frozen=True):
@@ -32,6 +38,24 @@ class Gates:
         self._inlets = inlets
         self._notices = notices
         self.signals: dict[str, Any] = {}  # by step, as templates see them beside the payload
+        self._budget = TurnBudget(WORK_OF_A_PACKET)
+        self._seen: tuple[StreamMessage, dict[str, Any]] | None = None
+        self.work = 0  # counted since somebody has looked at it
+
+    def refill(self) -> None:
+        """A new publication."""
+        self._budget.left, self._seen = WORK_OF_A_PACKET, None
+
+    def _evaluate(self, expression: Callable[[], T]) -> T:
+        before = self._budget.left
+        try:
+            with self._budget:
+                return expression()
+        except TurnTooExpensive:
+            self._budget.left = 0
+            raise GateProblem("the templates that one packet meets take too many steps together") from None
+        finally:
+            self.work += before - self._budget.left
 
     def allow(self, publisher: StreamStep, target: str, message: StreamMessage, now: int) -> bool:
         """Whether the rules let a message pass: a matching deny wins; with any allow rule, only matched targets."""
@@ -42,9 +66,7 @@ class Gates:
             if rule.targets and name not in rule.targets:
                 continue
             try:
-                matches = not rule.when or self._expressions.matches(
-                    publisher.name, number, self._roots(publisher, message)
-                )
+                matches = not rule.when or self._matches(publisher, number, message)
             except GateProblem as problem:
                 self._inlets[target].counters.errors_in_rules += 1
                 self._notices.add(publisher.name, "RoutingRuleFailed", str(problem), str(problem), now)
@@ -58,7 +80,7 @@ class Gates:
         """The message as the step gets it; None: not at all."""
         try:
             roots = self._roots(plan, message)
-            if plan.condition and not self._expressions.holds(plan.name, roots):
+            if plan.condition and not self._evaluate(lambda: self._expressions.holds(plan.name, roots)):
                 return None
         except GateProblem as problem:
             self._drop(plan, str(problem), now)
@@ -66,7 +88,7 @@ class Gates:
         if not plan.runtime:
             return message
         try:
-            inputs = jsontext.encode(self._expressions.render(plan.name, roots))
+            inputs = jsontext.encode(self._evaluate(lambda: self._expressions.render(plan.name, roots)))
         except GateProblem as problem:
             self._drop(plan, str(problem), now)
             payload = jsontext.encode(error_payload(str(problem)))
@@ -76,10 +98,17 @@ class Gates:
             return FailedInputs(error)
         return msgspec.structs.replace(message, inputs=inputs)
 
+    def _matches(self, publisher: StreamStep, rule: int, message: StreamMessage) -> bool:
+        roots = self._roots(publisher, message)
+        return self._evaluate(lambda: self._expressions.matches(publisher.name, rule, roots))
+
     def _roots(self, plan: StreamStep, message: StreamMessage) -> dict[str, Any]:
-        roots = roots_of(message, signals=self.signals)
-        roots["packet"]["metadata"] = own_metadata(message, self._run, plan.public_name)
-        return self._expressions.with_stored_values(roots) if refers_to_storage(message) else roots
+        """Read once for all steps that the message is addressed to."""
+        if self._seen is None or self._seen[0] is not message:
+            roots = roots_of(message, signals=self.signals)
+            self._seen = message, self._expressions.with_stored_values(roots) if refers_to_storage(message) else roots
+        roots = self._seen[1]
+        return {**roots, "packet": {**roots["packet"], "metadata": own_metadata(message, self._run, plan.public_name)}}
 
     def _drop(self, plan: StreamStep, text: str, now: int) -> None:
         counters = self._inlets[plan.name].counters

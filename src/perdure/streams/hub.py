@@ -86,6 +86,10 @@ class Hub:
 
         `begins`: it is the start of a journey, not an answer. Raises `BadMessage` for a lane that forbids it.
         """
+        self.gates.refill()
+        return self._publish(step, message, now, is_explicit=is_explicit, begins=begins)
+
+    def _publish(self, step: str, message: StreamMessage, now: int, *, is_explicit: bool, begins: bool) -> bool:
         kind = message.kind
         if kind in (HEARTBEAT, NOOP):
             return True
@@ -141,7 +145,7 @@ class Hub:
         if plan.condition or plan.runtime:
             passed = self.gates.gate(plan, message, now)
             if isinstance(passed, FailedInputs):
-                self.publish(plan.name, passed.error, now, begins=False)
+                self._publish(plan.name, passed.error, now, is_explicit=False, begins=False)
             if not isinstance(passed, StreamMessage):
                 return
             message = passed
@@ -196,6 +200,7 @@ class Hub:
         message.root = message.id
         if self.journeys.is_counted:
             self._begin_journey(message, now)
+        self.gates.refill()
         plan = self.graph.steps[step]
         self._tracer.adopt(plan, message)
         if plan.settings.is_kept:
@@ -211,6 +216,7 @@ class Hub:
 
     def fire_hook(self, event: str, step: str, now: int) -> list[str]:
         """Send a hook to every step whose `if` names the event and holds; which steps those are (STR-079, 081)."""
+        self.gates.refill()
         targets = [plan for plan in self._hooked if event in plan.hooks]
         for plan in targets:
             message = hook_message(event, step, self._identity, now // 1_000)

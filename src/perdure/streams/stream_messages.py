@@ -17,6 +17,7 @@ MOST_METADATA = 100
 LONGEST_KEY, LONGEST_VALUE, LONGEST_ID = 128, 1024, 128
 LARGEST = 10 * 1024 * 1024  # bytes of a frame, and of a message in all
 MOST_TRANSPORTS = 10
+LATEST = 253_402_300_799_999  # milliseconds: the end of the year 9999
 
 ENVELOPE_KIND, ENVELOPE_ID = "bubu.envelope.kind", "bubu.envelope.message_id"
 ENVELOPE_TIME = "bubu.envelope.timestamp_ms"
@@ -178,8 +179,11 @@ def read_message(value: Any, id: str, now_ms: int) -> StreamMessage:
     )
     if isinstance(envelope, dict) and isinstance(envelope.get("partition"), str):
         message.partition = envelope["partition"][:LONGEST_ID]
-    if isinstance(value.get("timestamp"), int):
-        message.at_ms = value["timestamp"]
+    timestamp = value.get("timestamp")
+    if isinstance(timestamp, int):
+        if not 0 <= timestamp <= LATEST:
+            raise BadMessage("timestamp is not a time in milliseconds")
+        message.at_ms = timestamp
     return message
 
 
@@ -263,8 +267,10 @@ LARGEST_ASSEMBLY = 64 * 1024 * 1024
 
 def check_chunk(chunk: Chunk, size: int) -> None:
     """Raise `BadMessage` unless the chunk is one of at most 256, and says the truth about its size (STR-082)."""
-    if not chunk.stream_id or not chunk.chunk_id or len(chunk.stream_id) > LONGEST_ID:
-        raise BadMessage(f"a chunk needs a stream_id (at most {LONGEST_ID} characters) and a chunk_id")
+    if not (1 <= len(chunk.stream_id) <= LONGEST_ID and 1 <= len(chunk.chunk_id) <= LONGEST_VALUE):
+        raise BadMessage(
+            f"a chunk needs a stream_id (at most {LONGEST_ID} characters) and a chunk_id (at most {LONGEST_VALUE})"
+        )
     if not (1 <= chunk.chunk_count <= MOST_CHUNKS and 0 <= chunk.chunk_index < chunk.chunk_count):
         raise BadMessage(f"chunk {chunk.chunk_index} of {chunk.chunk_count}: 0 <= index < count <= {MOST_CHUNKS}")
     if chunk.chunk_bytes is not None and chunk.chunk_bytes != size:
@@ -280,7 +286,7 @@ def _id(message_id: str) -> str:
 
 
 def _milliseconds(text: str, default: int) -> int:
-    return int(text) if text.isascii() and text.isdigit() else default
+    return int(text) if len(text) <= len(str(LATEST)) and text.isascii() and text.isdigit() else default
 
 
 def _metadata(metadata: Any) -> dict[str, str]:

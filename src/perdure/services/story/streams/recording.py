@@ -25,6 +25,7 @@ from perdure.streams.stream_messages import StreamMessage
 
 FILE = "packets.jsonl"
 MOST_BUFFERED = 10_000
+LARGEST_BUFFER = 64 * 1024 * 1024  # bytes that wait to be written
 REDACTED = "[REDACTED]"
 PARTS = 8  # files that what is kept for a time is divided into
 SWEEP_EVERY = 60.0  # seconds
@@ -46,7 +47,8 @@ class PacketRecorder:
         self._run = run
         self._folder = recordings_of(run["namespace"], run["name"])
         self._redact = redact
-        self._lines: dict[str, list[dict[str, Any]]] = {}
+        self._messages: dict[str, list[StreamMessage]] = {}
+        self._bytes = 0
         self._swept_at = 0.0
         self._begun: dict[str, float] = {}  # when the file of a step was begun
 
@@ -61,9 +63,10 @@ class PacketRecorder:
         rate = recording.get("sampleRate")
         if rate is not None and random() * 100 >= rate:
             return
-        lines = self._lines.setdefault(step, [])
-        if len(lines) < MOST_BUFFERED:
-            lines.append(self._shown(step, message, recording))
+        messages = self._messages.setdefault(step, [])
+        if len(messages) < MOST_BUFFERED and self._bytes + message.size <= LARGEST_BUFFER:
+            messages.append(message)
+            self._bytes += message.size
             counters.recorded += 1
 
     def _shown(self, step: str, message: StreamMessage, recording: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,14 +80,15 @@ class PacketRecorder:
         """Append what was collected to the files, and remove what was kept long enough."""
         if not self._settings:
             return
-        pending, self._lines = self._lines, {}
-        for step, lines in pending.items():
+        pending, self._messages, self._bytes = self._messages, {}, 0
+        for step, messages in pending.items():
             mode = private_mode(os.environ.get(SETTING, ""))
             folder = self._folder / step
             folder.mkdir(folder_mode(mode), parents=True, exist_ok=True)
             handle = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
             with os.fdopen(handle, "ab") as file:
-                file.write(b"".join(jsontext.encode(line) + b"\n" for line in lines))
+                for message in messages:
+                    file.write(jsontext.encode(self._shown(step, message, self._settings[step])) + b"\n")
         now = time.time()
         for step, recording in self._settings.items():
             if retention := recording.get("retentionSeconds"):

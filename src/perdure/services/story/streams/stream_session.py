@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import jsontext
+from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND
 from perdure.services.story.engrams.hydration import fill_stored_values
 from perdure.services.story.streams.worker_context import DONE, InboundMessage
 from perdure.streams.hub_metadata import own_metadata, without_own
@@ -19,6 +20,7 @@ from perdure.streams.views import STORAGE
 if TYPE_CHECKING:
     from perdure.services.story.streams.live_topology import LiveTopology
 
+WORK_BETWEEN_RESTS = 5 * STEPS_PER_MILLISECOND  # of templates, before other work of the process has its turn
 CHANNEL = 16
 """How many messages are between the hub and a worker (STR-076): so many are handed over to a plain function at a time,
 and a publisher lets a worker that has so many waiting work first."""
@@ -179,7 +181,10 @@ class StreamSession:
         topology.wake()
         if self._waits:
             await topology.flushed()
-        elif any(len(inlet.waiting) >= CHANNEL and inlet.is_connected for inlet in self._targets):
+        elif hub.gates.work > WORK_BETWEEN_RESTS or any(
+            len(inlet.waiting) >= CHANNEL and inlet.is_connected for inlet in self._targets
+        ):
+            hub.gates.work = 0
             await asyncio.sleep(0)
 
     def complete(self, inbound: InboundMessage) -> Awaitable[None]:
@@ -210,6 +215,9 @@ class StreamSession:
         topology.wake()
         if self._stages or self._waits:
             await topology.flushed()
+        elif hub.gates.work > WORK_BETWEEN_RESTS:
+            hub.gates.work = 0
+            await asyncio.sleep(0)
 
     async def finish(self, inbound: InboundMessage) -> None:
         """`done` for a worker that handles messages one by one: it goes on once everything is kept."""
