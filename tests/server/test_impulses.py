@@ -141,6 +141,20 @@ def test_a_signature_is_a_credential(shop: Server) -> None:
     assert SECRET not in json.dumps(audited)
 
 
+def test_an_idempotency_key_proves_nothing(shop: Server) -> None:
+    """The answer that is kept under a key is told to nobody who has not proved who it is, nor for another body."""
+    stranger, event, key = Api(shop.url), {"number": 20}, {"Idempotency_Key": "guessed"}
+    assert send(stranger, "signed", event, **key, **signature(event)).status == 202
+    assert send(stranger, "signed", event, **key).problem == (401, "NOT-AUTHENTICATED")
+    assert send(shop.admin, "plain", {"number": 21}, **key).status == 202
+    assert send(shop.admin, "plain", {"number": 22}, **key).problem == (409, "CONFLICT")
+
+
+def test_what_a_stranger_sends_is_read_up_to_a_small_limit(shop: Server) -> None:
+    large = json.dumps({"number": "x" * (5 << 20)}).encode()
+    assert Api(shop.url)("POST", f"{PLACE}/signed", raw=large).problem == (413, "BODY-TOO-LARGE")
+
+
 def test_a_throttled_event_is_stored_first_and_decided_later(shop: Server) -> None:
     """SRV-040: nothing that was answered 202 is lost, and nobody waits longer than some seconds."""
     replies = [send(shop.admin, "slow", {"n": number}, timeout=60) for number in range(3)]
@@ -166,3 +180,11 @@ def test_a_throttled_event_is_stored_first_and_decided_later(shop: Server) -> No
 )
 def test_what_is_no_event_changes_nothing(shop: Server, body: bytes, kind: str, problem: tuple[int, str]) -> None:
     assert shop.admin("POST", f"{PLACE}/slow", raw=body, Content_Type=kind).problem == problem
+
+
+def test_wrong_signatures_do_not_keep_out_right_ones_of_the_same_address(shop: Server) -> None:
+    """All senders behind a proxy have its address."""
+    stranger, event = Api(shop.url), {"number": 30}
+    refused = [send(stranger, "signed", event).status for _ in range(30)]
+    assert set(refused) == {401, 429} and refused[-1] == 429
+    assert send(stranger, "signed", event, X_GitHub_Delivery="d-30", **signature(event)).status == 202

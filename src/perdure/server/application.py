@@ -48,6 +48,7 @@ _log = logging.getLogger("perdure.server")
 
 UNKNOWN = "unknown"  # what is asked for under a path that does not exist
 KEYS_LAST = 86_400 * SECOND
+SIGNATURE = "signature"  # how somebody is known whose signature is not checked yet: the body is read first
 SLOWEST_READER = 30.0  # seconds that a follower may leave its stream unread
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 
@@ -85,6 +86,8 @@ class Application:
         self._rates = Rates(server.limits)
         self._streams = CallerPlaces(server.limits.streams, "live streams")
         self._expensive = CallerPlaces(server.limits.expensive, "reads of whole runs")
+        self._strangers = CallerPlaces(server.limits.signed, "requests without a token")
+        self._strangers_limits = server.limits.of_strangers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -145,8 +148,7 @@ class Application:
         if is_open:
             caller = Caller("", AccessRole.VIEWER, via="open")
         elif route is not None and route.takes_signatures and "authorization" not in request.headers:
-            server.authentication.check_address(seen.address)
-            caller = Caller("", AccessRole.OPERATOR, via="signature")
+            caller = Caller("", AccessRole.OPERATOR, via=SIGNATURE)
         else:
             host = _host_of(request.headers.get("host", ""))
             caller = seen.caller = await server.authentication.caller(request.headers, seen.address, host)
@@ -166,8 +168,17 @@ class Application:
             caller.need(route.role)
         if server.is_stopping and route.changes:
             raise NotReady("this server is stopping")
+        if caller.via != SIGNATURE:
+            return await self._carry_out(request, route, call, server.limits, wants_stream=wants_stream)
+        with self._strangers.one(""):
+            return await self._carry_out(request, route, call, self._strangers_limits, wants_stream=wants_stream)
+
+    async def _carry_out(
+        self, request: Request, route: Route, call: ApiCall, limits: RequestLimits, *, wants_stream: bool
+    ) -> Response:
+        caller = call.caller
         call.query = read_query(route.query, request.scope.get("query_string", b""))
-        text = await read_body(request, server.limits)
+        text = await read_body(request, limits)
         value: Any = None
         if route.is_raw:
             call.raw_body, value = text, sha256(text).hexdigest()
@@ -175,7 +186,7 @@ class Application:
             value, call.body = await done_aside(len(text), partial(read_typed, route, request.headers, text))
         elif text.strip():
             raise BadRequest("this request takes no body")
-        key = idempotency_key(request.headers) if route.changes else None
+        key = idempotency_key(request.headers) if route.changes and caller.via != SIGNATURE else None
         if key is not None and route.is_keyed_by_run:
             call.key = sha256(f"{caller.via}\0{caller.name}\0{key}".encode()).hexdigest()[:32]
             call.body_digest = await done_aside(len(text), partial(_digest, request, value))

@@ -126,12 +126,9 @@ class Authentication:
             raise NotAuthenticated("the access token is not known here, has expired or was revoked")
         return Caller(row.name, AccessRole(row.role), "token", row.namespaces, row.pools, row.expires_at)
 
-    def check_address(self, address: str) -> None:
-        """Of one who proves who it is in another way than by a token."""
-        self._refused.check(address)
-
     def refuse(self, address: str, message: str) -> NoReturn:
-        """A proof was wrong."""
+        """A proof was wrong. A right one is never refused for its address, which may be that of a proxy."""
+        self._refused.check(address)
         self._refused.count(address)
         raise NotAuthenticated(message)
 

@@ -12,6 +12,8 @@ import msgspec
 from perdure.kernel.errors import PerdureError
 from perdure.views.api_errors import TooManyRequests
 
+SECONDS_OF_STRANGERS = 10.0
+
 
 class RequestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Counted per server, not for all servers together."""
@@ -26,6 +28,15 @@ class RequestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expensive_wait: float = 5.0  # seconds that another one waits for its turn
     connections: int = 10_000
     read_seconds: float = 30.0  # for a whole request
+    signed: int = 64  # requests at a time that have a signature instead of a token
+    signed_body: int = 4 << 20  # bytes of one: it is read before anybody knows who has sent it
+
+    def of_strangers(self) -> "RequestLimits":
+        """For requests with a signature instead of a token."""
+        most = min(self.body, self.signed_body)
+        return msgspec.structs.replace(
+            self, body=most, discarded=2 * most, read_seconds=min(self.read_seconds, SECONDS_OF_STRANGERS)
+        )
 
 
 class Rates:

@@ -65,6 +65,8 @@ def _verify_standard(secret: str, headers: Mapping[str, str], body: bytes, now: 
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error:
         key = secret.encode()
+    if not key:
+        raise BadSignature("the secret is empty")
     expected = base64.b64encode(_mac(key, f"{id}.{at}.".encode() + body)).decode()
     given = [part.partition(",") for part in headers.get("webhook-signature", "").split(" ")[:MOST_SIGNATURES]]
     _compare(expected, [value for version, _, value in given if version == "v1"])
