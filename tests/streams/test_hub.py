@@ -15,6 +15,7 @@ from perdure.streams.hub_metadata import is_sampled, is_trace_context, own_metad
 from perdure.streams.inlet import Packet
 from perdure.streams.stream_graph import SECOND, Settings, StreamStep, Topology
 from perdure.streams.stream_messages import make_message
+from perdure.streams.views import moment_of
 from tests.streams.test_settings import program
 from tests.streams.test_simulation import RUN
 
@@ -269,3 +270,10 @@ def test_a_payload_is_read_once_for_all_steps_that_get_it(monkeypatch: pytest.Mo
 
     assert len(reads) <= 2
     assert all(made.take(step.name, 0) is not None for step in below)
+
+
+@pytest.mark.parametrize("value", ["9" * 4_000, 1e308, -1, "soon", None, [1]])
+def test_a_time_out_of_range_moves_no_watermark(value: Any) -> None:
+    """STR-098: it could not be stored, and the topology would end."""
+    assert moment_of(make_message("1", 5, payload={"at": value}), "payload.at") == 0
+    assert moment_of(make_message("1", 5, payload={"at": 7}), "payload.at") == 7_000

@@ -19,7 +19,7 @@ from perdure.streams.notices import Notices
 from perdure.streams.stream_graph import StreamGraph, StreamStep, Topology
 from perdure.streams.stream_messages import ERROR, HEARTBEAT, HOOK, NOOP, StreamMessage, hook_message
 from perdure.streams.stream_rows import Changes, IdWindow, KeptRows, RowBuffer
-from perdure.streams.views import Expressions, partition_of, value_at
+from perdure.streams.views import Expressions, moment_of, partition_of
 
 STORY_READY, STEP_READY = "storyrun.ready", "steprun.ready"
 
@@ -162,7 +162,8 @@ class Hub:
         settings = plan.settings
         partition = partition_of(message, settings) if settings.partitioning != "none" else ""
         if settings.watermark:
-            self._watermark(inlet, message)
+            counters = inlet.state.counters
+            counters.watermark = max(counters.watermark, moment_of(message, settings.watermark))
         packet, evicted = inlet.offer(message, partition, message.size, now)
         for old in evicted:
             self._forget(plan, old)
@@ -177,15 +178,6 @@ class Hub:
             self.rows.put(plan.name, packet)
         self._look_at_pressure(plan, inlet, now)
         self.woken.add(plan.name)
-
-    def _watermark(self, inlet: Inlet, message: StreamMessage) -> None:
-        source = inlet.settings.watermark
-        value = message.at_ms if source == "metadata.bubu.envelope.timestamp_ms" else value_at(message, source)
-        try:
-            moment = int(value) * 1_000
-        except (TypeError, ValueError):
-            return
-        inlet.state.counters.watermark = max(inlet.state.counters.watermark, moment)
 
     # From outside, and hooks.
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from perdure.kernel import jsontext
 from perdure.streams.stream_graph import Settings
-from perdure.streams.stream_messages import HOOK, IDENTITY, StreamMessage
+from perdure.streams.stream_messages import ENVELOPE_TIME, HOOK, IDENTITY, LATEST, StreamMessage
 
 _NO_SIGNALS: Mapping[str, Any] = {}
 
@@ -112,3 +112,13 @@ def value_at(message: StreamMessage, path: str) -> Any:
     for name in rest.split(".") if rest else ():
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def moment_of(message: StreamMessage, source: str) -> int:
+    """The time that a message has at a path, in microseconds; 0 if there is none that can be one (STR-098)."""
+    value = message.at_ms if source == f"metadata.{ENVELOPE_TIME}" else value_at(message, source)
+    try:
+        moment = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+    return moment * 1_000 if 0 <= moment <= LATEST else 0
