@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.kernel.validation import AppliedDocument
 from perdure.services.story.engrams.registry import shared_engrams
 from perdure.testing import load_source
-from tests.streams.topologies import SEEN, add_workers, played, states, story
+from tests.streams.topologies import SEEN, Played, add_workers, played, states, story
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "stories" / "streams"
@@ -114,3 +115,88 @@ async def test_the_published_story_with_cleanup_runs_as_written(tmp_path: Path, 
     assert states(shown)["release-session"] == ("Succeeded" if fails else "Skipped")
     assert shown["status"]["phase"] == ("Compensated" if fails else "Succeeded")
     assert SEEN["answers"] == ([] if fails else [{"text": "hello"}])
+
+
+RESOURCES = """
+apiVersion: transport.bubustack.io/v1alpha1
+kind: Transport
+metadata: {name: livekit-default}
+spec: {provider: livekit, driver: local, supportedAudio: [{name: opus, sampleRateHz: 48000, channels: 1}]}
+---
+apiVersion: bubustack.io/v1alpha1
+kind: Engram
+metadata: {name: speech-to-text, namespace: workflows}
+spec: {mode: deployment, templateRef: {name: speech-to-text}}
+---
+apiVersion: bubustack.io/v1alpha1
+kind: Engram
+metadata: {name: intent-classifier, namespace: workflows}
+spec: {mode: deployment, templateRef: {name: intent-classifier}}
+"""
+
+TRANSCRIBING = """
+  - name: transcribe
+    ref: {name: speech-to-text}
+    transport: audio
+    with: {model: whisper}
+    runtime: {language: "{{ inputs.language }}"}
+"""
+CLASSIFYING = """
+  - name: classify
+    ref: {name: intent-classifier}
+    needs: [transcribe]
+    transport: audio
+    with: {model: intent-v1}
+    runtime:
+      text: "{{ steps.transcribe.outputs.text }}"
+      speaker: "{{ packet.identity }}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"), [("realtime-transcribe", TRANSCRIBING), ("realtime-intent", TRANSCRIBING + CLASSIFYING)]
+)
+async def test_the_published_realtime_stories_run_as_written(tmp_path: Path, name: str, steps: str) -> None:
+    """The seventh thing: namespaces, a Transport of their own, `realtime`, `outputs` of a step, the speaker."""
+    add_workers()
+    SEEN.clear()
+    if "engram:speech-to-text@1.0.0" not in shared_engrams.streaming:
+
+        @perdure.streaming_engram("speech-to-text")
+        def listen(config: Any, message: Any, context: Any) -> Any:
+            SEEN["heard"].append((config, message.inputs, message.audio.payload))
+            return {"text": message.audio.payload.decode().upper()}
+
+        @perdure.streaming_engram("intent-classifier")
+        def classify(config: Any, message: Any, context: Any) -> Any:
+            SEEN["classified"].append((config, message.inputs))
+            return {"intent": "greeting"}
+
+    text = f"""
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {{name: {name}, namespace: workflows}}
+spec:
+  pattern: realtime
+  inputsSchema: {{type: object, properties: {{language: {{type: string}}}}}}
+  transports: [{{name: audio, transportRef: livekit-default, description: Sound of a room}}]
+  steps:{steps}"""
+    async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
+        await engine.apply([AppliedDocument("resources.yaml", RESOURCES)])
+        handle = await engine.start(text.encode(), {"language": "en"})
+        run = Played(engine, handle.id)
+        last = "classify" if name == "realtime-intent" else "transcribe"
+        ready = await run.until(lambda shown: states(shown).get(last) == "Running")
+        sound = {"payload": b"hello", "mimeType": "audio/opus"}
+        await engine.publish(run.id, "transcribe", audio=sound, metadata={"participant.identity": "ada"})
+        await run.until(lambda shown: shown["status"]["stepStates"][last]["stream"]["published"] == 1)
+        await engine.cancel(run.id)
+        shown = await run.end()
+
+    assert ready["spec"]["storyRef"]["name"] == name
+    assert SEEN["heard"] == [({"model": "whisper"}, {"language": "en"}, b"hello")]
+    if last == "classify":
+        assert SEEN["classified"] == [({"model": "intent-v1"}, {"text": "HELLO", "speaker": "ada"})]
+    assert shown["status"]["phase"] == "Finished"
+    binding = next(one for one in shown["transportBindings"] if one["spec"]["stepName"] == "transcribe")
+    assert binding["spec"]["transportRef"] == "livekit-default" and binding["spec"]["audio"]["codecs"] == ["opus"]
