@@ -40,7 +40,7 @@ UNTESTED = {
     "096": "`perdure prune` removes runs without their recordings; those of no run are removed by hand",
     "099": "`traceparent` in metadata, sampled; spans are not exported",
     "078": "not yet",
-    "088": "the owner that stops gives the run up, the next one replays; `status.handoff` is not shown yet",
+    "088": "`maxInFlight` is not used; blue_green stops the old worker first: one task carries a topology",
     "112": "not yet: `StreamSession` is the interface that it will serve",
     "113": "not measured beside JetStream and Redis yet",
 }

@@ -80,6 +80,7 @@ class Simulation:
         consumers = [step.name for step in self.topology.steps if step.needs]
         self.slow = self.draw.choice(consumers or self.sources)
         self.faults: Counter[str] = Counter()
+        self.burst = 0  # what sources have sent again at once, without asking whether they may
         for step in self.hub.graph.steps:
             self.connect(step)
 
@@ -175,6 +176,7 @@ class Simulation:
         if self.replay == "none":
             return
         repeated = [(source, number) for source in self.sources for number in list(self.answered[source])[:3]]
+        self.burst = max(self.burst, len(again) + len(repeated))
         for source, number in [*again, *repeated]:
             self._publish(source, number)
             self.unanswered.append((source, number))
@@ -223,7 +225,7 @@ class Simulation:
         buffered = sum(not packet.taken for packet in inlet.waiting)
         assert counters.received == counters.delivered + buffered + sum(counters.dropped.values())
         settings = inlet.settings
-        slack = 0 if self.replay == "none" else 1 + len(self.sources) + settings.max_messages
+        slack = 0 if self.replay == "none" else 1 + len(self.sources) + settings.max_messages + self.burst
         credits = settings.credit_messages or settings.max_messages
         in_flight = MOST_PENDING if settings.flow == "none" else credits
         again = sum(packet.taken > 0 for packet in inlet.waiting)  # what a lost session had in hand

@@ -132,3 +132,41 @@ async def test_durable_replay_works_on_postgresql(postgres_url: str) -> None:
     assert [payload["n"] for _, payload, *_ in SEEN["sink"]] == list(range(1, 31))
     assert shown["status"]["phase"] == "Succeeded" and stream_of(shown, "sink")["acked"] == 30
     assert len(kept) == 1, "only the life that they belong to"
+
+
+async def test_a_process_that_ends_hands_its_topology_over(tmp_path: Path) -> None:
+    """STR-026 STR-088: nothing ends with the process; the next one goes on, and `status.handoff` says so."""
+    add_workers()
+    SEEN.clear()
+    steps = """
+  steps:
+  - {name: source, ref: {name: numbers}, with: {count: 20, ids: n, stays: true}}
+  - {name: nap, type: sleep, needs: [source], with: {duration: 1h}}
+  - {name: sink, ref: {name: collect}, with: {into: sink}, needs: [source]}
+  finally: [{name: tidy, ref: {name: echo}}]
+"""
+    settings = "lifecycle: {strategy: drain_cutover, drainTimeoutSeconds: 1}"
+    store = f"sqlite:///{tmp_path}/runs.db"
+    async with perdure.Engine(store) as first:
+        handle = await first.start(story(steps, transport("durable", settings)), None)
+        await Played(first, handle.id).until(lambda shown: len(SEEN["sink"]) == 20)
+
+    async with perdure.Observer(store) as observer:
+        between = await observer.show(handle.id)
+    assert states(between) == {
+        "source": "Paused", "nap": "Running", "sink": "Paused"
+    }  # fmt: skip
+    assert between["stepRuns"]["sink"]["status"]["handoff"]["phase"] == "draining"
+    async with perdure.Engine(store) as second:
+        run = Played(second, RunId(handle.id))
+        after = await run.until(lambda shown: states(shown).get("sink") == "Running")
+        await second.publish(run.id, "sink", {"n": 99})
+        await run.until(lambda shown: len(SEEN["sink"]) == 21)
+        await second.cancel(run.id)
+        shown = await run.end(60)
+
+    handoff = after["stepRuns"]["sink"]["status"]["handoff"]
+    assert (handoff["strategy"], handoff["phase"]) == ("drain_cutover", "ready")
+    assert [payload["n"] for _, payload, *_ in SEEN["sink"]] == [*range(20), 99], "what was done does not come again"
+    assert stream_of(shown, "sink")["received"] == 21 and stream_of(shown, "nap")["received"] == 20
+    assert (shown["status"]["phase"], states(shown)["tidy"]) == ("Finished", "Succeeded")

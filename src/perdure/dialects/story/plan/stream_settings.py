@@ -98,7 +98,17 @@ def max_downstreams(settings: Mapping[str, Any]) -> int:
     return int(object_at(settings, "routing").get("maxDownstreams") or DEFAULT_MAX_DOWNSTREAMS)
 
 
+ROLLING = "rolling"
+
+
+def strategy_of(settings: Mapping[str, Any]) -> str:
+    return str(object_at(settings, "lifecycle").get("strategy") or "")
+
+
 def drain_seconds(settings: Mapping[str, Any]) -> int:
+    """How long what is there may flow; a strategy of `rolling` that was written has no such time (STR-088)."""
+    if strategy_of(settings) == ROLLING:
+        return 0
     return int(object_at(settings, "lifecycle").get("drainTimeoutSeconds") or 0)
 
 

@@ -14,7 +14,7 @@ from perdure.dialects.story.run.step_end import end_step
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state import stream_events
 from perdure.dialects.story.state.body import Body, PacketRun, TopologyState
-from perdure.dialects.story.state.folding.topologies import READY
+from perdure.dialects.story.state.folding.topologies import HANDING_OVER, READY
 from perdure.dialects.story.state.phases import StoryPhase
 from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.steps.step_kind import ENGRAM
@@ -51,6 +51,8 @@ def report(turn: Turn, content: dict[str, Any]) -> Any:
     if "opened" in content:
         ended = [name for name, state in turn.body.steps.items() if state.phase.is_terminal]
         return {"hooks": list(topology.hooks), "ended": ended}
+    if "stopping" in content:
+        return _begin_stop(turn, topology, content["stopping"])
     for change in content.get("states") or ():
         message = READY if change["state"] == "ready" else str(change.get("message") or "")
         turn.emit(stream_events.StreamChanged(change["step"], change["state"], message, turn.now))
@@ -67,6 +69,15 @@ def report(turn: Turn, content: dict[str, Any]) -> Any:
     if isinstance(request := content.get("child"), dict):
         answer = _start_child(turn, request)
     return answer
+
+
+def _begin_stop(turn: Turn, topology: TopologyState, steps: list[str]) -> bool:
+    """Whether the topology is to end. Otherwise only its process does, and hands it over (STR-088)."""
+    is_cancelled = turn.state.tasks[topology.task].cancelling
+    message = "Draining" if is_cancelled else HANDING_OVER
+    for step in steps:
+        turn.emit(stream_events.StreamChanged(step, "draining", message, turn.now))
+    return is_cancelled
 
 
 def _end_step(turn: Turn, end: dict[str, Any]) -> None:

@@ -140,6 +140,14 @@ class MapState(msgspec.Struct, gc=False, array_like=True):
         return min(FAN_PAGE, self.total - page * FAN_PAGE)
 
 
+class Handoff(msgspec.Struct, gc=False, array_like=True, frozen=True):
+    """How a streaming worker is replaced: draining, cutover, ready (STR-088)."""
+
+    phase: str
+    message: str
+    at: Instant
+
+
 class StepState(msgspec.Struct, gc=False, array_like=True):
     phase: StoryPhase
     reason: str
@@ -165,6 +173,7 @@ class StepState(msgspec.Struct, gc=False, array_like=True):
     recalled: bool = False  # its child runs were asked to stop
     expired: bool = False  # because the step timed out
     stream: bytes | None = None  # of a streaming step: its last numbers
+    handoff: "Handoff | None" = None  # of a streaming step whose worker is or was replaced
 
     @property
     def has_begun(self) -> bool:

@@ -20,7 +20,7 @@ from perdure.dialects.story.values.offloaded_data import address_of
 from perdure.dialects.story.values.storage_addresses import offloaded
 from perdure.dialects.story.views import step_logs
 from perdure.dialects.story.views.resource_status import conditions
-from perdure.dialects.story.views.stream_views import stream_of
+from perdure.dialects.story.views.stream_views import handoff_of, stream_of
 from perdure.kernel import jsontext
 from perdure.kernel.effects import Effect, effect_key
 from perdure.kernel.execution import Execution as Run
@@ -227,6 +227,8 @@ def _status(
         status["output"] = offloaded(text.data(state.output), size, limit, address_of(body, step.name))
     if body.topology is not None and (stream := stream_of(execution, step.name, state)) is not None:
         status["stream"] = stream
+    if state.handoff is not None:
+        status["handoff"] = handoff_of(execution, step, state.handoff)
     namespace, _, name = run.engram.partition("/")
     for member, schema, end in (
         ("inputSchemaRef", "inputSchema", "input"),

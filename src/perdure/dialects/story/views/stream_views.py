@@ -9,7 +9,7 @@ from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.resource import Resource, spec_of
 from perdure.dialects.story.resources.step_run_names import step_run_name
 from perdure.dialects.story.resources.timestamps import timestamp
-from perdure.dialects.story.state.body import Body, StepState
+from perdure.dialects.story.state.body import Body, Handoff, StepState
 from perdure.dialects.story.state.phases import StoryPhase
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
@@ -31,6 +31,20 @@ def stream_of(execution: Execution, name: str, state: StepState) -> dict[str, An
         return None
     numbers = read_states(execution.stream_rows).get(name)
     return shown_stream(InletState() if numbers is None else numbers, _STATES.get(state.phase, "closed"))
+
+
+def handoff_of(execution: Execution, step: Step, handoff: Handoff) -> dict[str, Any]:
+    """How the worker of a step was replaced last (STR-088)."""
+    program: Program = execution.program
+    entry = stream_settings.entry_of(program, step)
+    transport = program.resources.find("Transport", "", stream_settings.transport_name(entry))
+    settings = stream_settings.merge_settings(transport or stream_settings.BUILT_IN, entry, program.settings)
+    return {
+        "strategy": stream_settings.strategy_of(settings) or stream_settings.ROLLING,
+        "phase": handoff.phase,
+        "message": handoff.message,
+        "updatedAt": timestamp(handoff.at),
+    }
 
 
 def transport_bindings(execution: Execution) -> list[Resource]:

@@ -19,6 +19,7 @@ from perdure.services.story.streams.expressions import TopologyTemplates
 from perdure.services.story.streams.packet_logs import packet_log
 from perdure.services.story.streams.recording import PacketRecorder
 from perdure.services.story.streams.stream_session import StreamSession
+from perdure.services.story.streams.topology_stop import TopologyStop
 from perdure.services.story.streams.worker_context import StreamContext
 from perdure.services.story.streams.workers import StopRequest, WorkerTask, make_worker
 from perdure.streams.hub import STEP_READY, STORY_READY, Hub, StaleSession
@@ -30,7 +31,6 @@ _log = logging.getLogger("perdure.stream")
 TICK = 0.1  # seconds between looks at what time brings
 UNHURRIED = 0.02  # seconds that changes wait for others if nobody waits for them; a packet done by then is not written
 REPORT_EVERY = 1.0  # seconds between two writings of the numbers
-LAST_WORDS = 2.0  # seconds for workers to end once they were cancelled
 
 TOPOLOGIES: dict[RunId, "LiveTopology"] = {}
 """The topologies of this process, by run: whoever has something for one finds it here."""
@@ -65,7 +65,7 @@ class LiveTopology:
         self._ended: dict[str, dict[str, Any]] = {}
         self.stop_request: StopRequest | None = None
         self._fault: BaseException | None = None
-        self._is_draining = False
+        self._stop = TopologyStop(self, context, self._workers)
         self._totals = 0
         self.children: dict[str, asyncio.Future[dict[str, Any]]] = {}
         checkpoints = [plan.settings.checkpoint for plan in self.hub.graph.steps.values() if plan.settings.is_durable]
@@ -103,7 +103,7 @@ class LiveTopology:
     async def carry(self) -> dict[str, Any]:
         run = RunId(self._context.run)
         TOPOLOGIES[run] = self
-        services = [self.spawn(self._flush()), self.spawn(self._tick()), self.spawn(self._watch_cancel())]
+        services = [self.spawn(self._flush()), self.spawn(self._tick()), self.spawn(self._stop.watch())]
         try:
             await self._open()
             await self._live()
@@ -144,12 +144,18 @@ class LiveTopology:
             await self._changed.wait()
             self._changed.clear()
             await self._report_ends()
-            if (self.stop_request is not None or self._has_failed()) and not self._is_draining:
-                self.drain()
+            if self.stop_request is not None or self._has_failed():
+                self._stop.drain()
+
+    def look(self) -> None:
+        """Have the life of the topology looked at: something has changed."""
+        self._changed.set()
 
     def _is_over(self) -> bool:
         if self._fault is not None:
             raise self._fault
+        if self._stop.is_handing_over:
+            return False
         open_workers = [worker for worker in self._workers.values() if not worker.has_ended]
         if not open_workers:
             return True
@@ -165,37 +171,6 @@ class LiveTopology:
             worker.failure is not None and not worker.plan.allow_failure and not topology.continues_on_failure
             for worker in self._workers.values()
         )
-
-    def drain(self) -> None:
-        """Nothing new enters; what is there flows, for a while (STR-034)."""
-        if self._is_draining:
-            return
-        self._is_draining = True
-        self.hub.is_draining = True
-        for worker in self._workers.values():
-            if not worker.plan.needs and not worker.has_ended:
-                worker.close()
-        self.spawn(self._end_drain())
-        self._changed.set()
-
-    async def _end_drain(self) -> None:
-        await asyncio.sleep(self.task["drain"] / SECOND)
-        for worker in self._workers.values():
-            worker.close()
-        await asyncio.sleep(LAST_WORDS)
-        for worker in self._workers.values():
-            worker.abandon()
-
-    async def _watch_cancel(self) -> None:
-        await self._context.wait_cancelled()
-        open_steps = [name for name, worker in self._workers.items() if not worker.has_ended and worker.is_engram]
-        states = [{"step": name, "state": "draining", "message": "Draining"} for name in open_steps]
-        try:
-            await self.report({"states": states})
-        except Exception as error:  # the run is not ours any more: nothing that is done here counts
-            self.fail(error)
-            return
-        self.drain()
 
     async def _close(self) -> dict[str, Any]:
         await self._report_notices(is_last=True)
@@ -213,7 +188,7 @@ class LiveTopology:
     async def _report_ends(self) -> None:
         """Workers that have ended on their own are final at once; built-in steps end with the topology."""
         ends = []
-        for name, worker in self._workers.items():
+        for name, worker in () if self._stop.is_handing_over else self._workers.items():
             is_final = worker.has_ended and name not in self._ended and worker.is_engram
             if is_final and (worker.failure is not None or worker.returned_itself):
                 end = worker.end()
@@ -263,8 +238,10 @@ class LiveTopology:
             self.wake()
 
     def worker_ended(self, name: str) -> None:
+        if self._stop.is_handing_over:  # its step goes on with the next owner
+            return
         if self._has_failed():  # before those below it hear that it is closed
-            self.drain()
+            self._stop.drain()
         self.hub.close(name, self.now())
         self.wake()
         self._changed.set()

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story.state import stream_events
-from perdure.dialects.story.state.body import RUNS_KEPT, Body, PacketRun, TopologyState
+from perdure.dialects.story.state.body import RUNS_KEPT, Body, Handoff, PacketRun, TopologyState
 from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.kernel import events as e
 from perdure.kernel.events import Event
 from perdure.kernel.outcomes import Failed, Succeeded
 
 READY = "Realtime runtime is ready"  # STR-023
+HANDING_OVER = "Handing over: the process of the worker ends"
 
 
 def _started(body: Body, event: stream_events.TopologyStarted) -> None:
@@ -30,6 +31,10 @@ def _changed(body: Body, event: stream_events.StreamChanged) -> None:
     state.phase = StoryPhase.RUNNING if is_ready else StoryPhase.PAUSED
     state.reason = Reason.RUNNING if is_ready else Reason.PAUSED
     state.message = event.message
+    if event.message == HANDING_OVER:
+        state.handoff = Handoff("draining", event.message, event.at)
+    elif is_ready and state.handoff is not None:
+        state.handoff = Handoff("ready", event.message, event.at)
 
 
 def _hook_sent(body: Body, event: stream_events.HookSent) -> None:
@@ -82,6 +87,8 @@ def restart_workers(body: Body, event: e.TaskRedelivered) -> bool:
             state.run.restarts += 1
             state.run.execution = f"{event.task}.{event.delivery}"
             state.phase, state.reason, state.message = StoryPhase.PAUSED, Reason.PAUSED, event.reason
+            at = state.started_at if state.handoff is None else state.handoff.at
+            state.handoff = Handoff("cutover", event.reason, at)
     return True
 
 
