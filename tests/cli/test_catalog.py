@@ -36,7 +36,7 @@ def test_apply_says_what_became_of_each_resource(perdure: CommandLine) -> None:
     assert perdure.here("apply", "-f", ".", "--json").json == [
         {
             "kind": "Playbook",
-            "namespace": None,
+            "namespace": "default",
             "name": "math/sums",
             "result": "configured",
             "generation": 2,
@@ -183,10 +183,12 @@ def test_runs_are_listed_described_and_changed_as_resources(perdure: CommandLine
 
 def test_a_run_that_waits_for_a_resource_goes_on_when_another_process_applies_it(perdure: CommandLine) -> None:
     """Without a poll of the run's own: the grant is a letter to the process that drives it."""
-    running = perdure.start("run", perdure.drill({"resource": "Playbook//math/sums", "save": "result"}), "--json")
+    running = perdure.start(
+        "run", perdure.drill({"resource": "Playbook/default/math/sums", "save": "result"}), "--json"
+    )
     run = running.run
     show = perdure("show", run)
-    assert "Playbook//math/sums, which is not in the catalog (see `perdure apply`)" in show.out
+    assert "Playbook/default/math/sums, which is not in the catalog (see `perdure apply`)" in show.out
     perdure.here("apply", "-f", write(perdure.folder))
     done = running.end()
 

@@ -19,6 +19,7 @@ def test_a_list_for_programs_has_everything_and_a_table_for_people_the_rest_in_a
         "status": "succeeded",
         "language": "drill",
         "name": "parent",
+        "namespace": "default",
         "parent": None,
         "labels": {"team": "blue"},
         "created_at": "",

@@ -143,6 +143,7 @@ async def test_what_it_wrote_to_postgresql_shows_what_it_showed(
 ADDED: dict[str, dict[str, Any]] = {
     "RunForked": {"program": "", "input": None},
     "RunReopened": {"keeps_effects": False},
+    "RunStarted": {"namespace": "", "started_by": None},
 }
 """Members that events have gained since, and what they are for events of earlier programs."""
 

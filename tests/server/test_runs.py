@@ -230,11 +230,13 @@ def test_a_batch_steers_all_that_match_and_nothing_for_an_empty_filter(server: S
 
 def test_a_filter_that_is_not_understood_is_refused_and_never_wider(server: Server) -> None:
     """SRV-080, SRV-013"""
-    batch = {"verb": "cancel", "filter": {"namespace": "other", "status": "waiting"}}
+    batch = {"verb": "cancel", "filter": {"namespace": "No_Label", "status": "waiting"}}
 
     assert server.admin("POST", "/api/v1/runs:batch", batch).status == 400
-    assert server.admin("GET", "/api/v1/runs?namespace=other").status == 400
-    assert server.admin("GET", "/api/v1/runs?q=text").status == 400
+    assert server.admin("GET", "/api/v1/runs?namespace=No_Label").status == 400
+    assert server.admin("GET", "/api/v1/runs?q=").status == 400
+    assert server.admin("GET", "/api/v1/runs?namespaces=default").status == 400
+    assert server.admin("GET", "/api/v1/runs?namespace=nobodys").json == {"items": []}
     assert server.admin("GET", "/api/v1/runs?namespace=default").status == 200
 
 

@@ -478,6 +478,9 @@ async def test_a_request_for_a_document_is_decided_once(tmp_path: Path) -> None:
         assert await ask(document=ping, inputs={"n": 1}, token="T") == first
         with pytest.raises(Conflict):
             await ask(document=ping, inputs={"n": 2}, token="T")
+        with pytest.raises(Rejected, match=r"there is no flow\.mwl\.dev/ping in namespace 'other'"):
+            await ask(document=ping, inputs={"n": 2}, token="T", namespace="other")
+        await scene.engine.apply([one for one in documents() if one.file.startswith("ping")], "other")
         elsewhere = await ask(document=ping, inputs={"n": 2}, token="T", namespace="other")
         assert elsewhere["status"]["decision"] == "Created"
         assert elsewhere["status"]["runRef"]["id"] != first["status"]["runRef"]["id"]

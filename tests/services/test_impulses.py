@@ -286,6 +286,7 @@ async def test_a_session_has_one_run_at_a_time(tmp_path: Path) -> None:
         await sessions.start("call-2", "orders", {"n": 1})
         with pytest.raises(SessionActive):
             await sessions.start("call-1", "orders", {"n": 2})
+        assert not await sessions.is_active("call-1", "other") and not await sessions.stop("call-1", namespace="other")
         assert await sessions.stop("call-1") and not await sessions.stop("nobody")
         await world.settle()
         while world.hands.waiting:

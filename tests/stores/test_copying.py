@@ -92,7 +92,7 @@ async def fill(store: Store) -> int:
             created("a.1", home, RunSummary(Status.RUNNING, True, None), parent="a"),
             created("late", home, RunSummary(Status.WAITING, False, 300), memories=[("k", CachedValue(b"1", 2, None))]),
             created("ended", home, RunSummary(Status.SUCCEEDED, False, None, 10)),
-            created("bad", home, stuck="cannot be decided", offers=[TaskOffer(4, 1, "far", "echo", b"parcel")]),
+            created("bad", home, stuck="cannot be decided", offers=[TaskOffer(4, 1, "far", "echo", b"parcel", "ns")]),
         ]
     )
     await store.commit([Transition(RunId("a"), home, 3, row=b"second", snapshot=b"a cache", disowned=[RunId("a.1")])])

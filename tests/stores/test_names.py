@@ -10,6 +10,7 @@ import apsw
 import psycopg
 
 from perdure.engine.clock import SystemClock
+from perdure.stores.protocol import RunFilter
 from perdure.stores.sqlite import database
 from perdure.wiring import open_admin, open_store
 from tests.postgres import as_url
@@ -74,7 +75,9 @@ async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
     await open_store(url, SystemClock()).close()
     with psycopg.connect(postgres_url) as store:  # as it was before runs had names
         store.execute("SET search_path = perdure")
-        store.execute("ALTER TABLE tasks DROP COLUMN place, DROP COLUMN machine")
+        store.execute("ALTER TABLE tasks DROP COLUMN place, DROP COLUMN machine, DROP COLUMN namespace")
+        store.execute("ALTER TABLE runs DROP COLUMN namespace")
+        store.execute("DROP INDEX runs_called, runs_label_values")
         store.execute("ALTER TABLE servers DROP COLUMN machine")
         store.execute("DROP TABLE names")
         store.execute("DROP TABLE task_logs, stream_rows, access_tokens, audit, audit_seals, request_keys")
@@ -95,6 +98,8 @@ async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
     try:
         assert await store_again.run_named("story", "one", "x") == "a"
         assert await store_again.run_named("story", "two", "x") == "c"
+        namespaces = {row.id: row.namespace for row in await store_again.search(RunFilter())}
+        assert namespaces == {"a": "one", "b": "default", "c": "two", "d": "one"}
     finally:
         await store_again.close()
     with open_admin(url, SystemClock()).snapshot() as dump:

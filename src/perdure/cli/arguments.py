@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from perdure.cli.errors import BadUsage
 from perdure.kernel import jsontext
+from perdure.kernel.ids import namespace_problem
 from perdure.kernel.values import SECOND, Instant
 from perdure.views.times import read_instant, read_span
 
@@ -63,6 +64,7 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs", metavar="RUN", nargs="*", help="ids or names of runs; an unambiguous prefix of an id is enough"
     )
+    add_namespace(parser, "only runs of this namespace (default: of all)")
     add_run_filter(parser)
 
 
@@ -113,8 +115,28 @@ def add_files(parser: argparse.ArgumentParser, *, required: bool = False) -> Non
 
 def add_namespace(parser: argparse.ArgumentParser, purpose: str) -> "argparse._MutuallyExclusiveGroup":
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("-n", "--namespace", metavar="NS", help=purpose)
+    group.add_argument(
+        "-n", "--namespace", metavar="NS", type=namespace, default=_namespace_of_environment(), help=purpose
+    )
     return group
+
+
+def _namespace_of_environment() -> str | None:
+    given = os.environ.get("PERDURE_NAMESPACE")
+    if given and (problem := namespace_problem(given)):
+        raise BadUsage(f"PERDURE_NAMESPACE: {problem}")
+    return given or None
+
+
+def names_namespace(asked: argparse.Namespace) -> bool:
+    """Whether the command itself names a namespace, as far as that can be told."""
+    return bool(asked.namespace) and asked.namespace != _namespace_of_environment()
+
+
+def meant_namespaces(asked: argparse.Namespace) -> list[str] | None:
+    """Where runs are looked for; None: everywhere."""
+    namespace = getattr(asked, "namespace", None)
+    return [namespace] if namespace else None
 
 
 def add_selector(parser: argparse.ArgumentParser) -> None:
@@ -175,6 +197,12 @@ def _read_json(text: str) -> Any:
         raise ValueError(f"{text[1:]}: {error}") from None
 
 
+def _read_namespace(text: str) -> str:
+    if problem := namespace_problem(text):
+        raise ValueError(problem)
+    return text
+
+
 def _read_past(text: str) -> Instant:
     import time
 
@@ -205,6 +233,7 @@ def _read_lease(text: str) -> Instant:
 
 pair = _checked(_read_pair)
 pairs = _checked(_read_pairs)
+namespace = _checked(_read_namespace)
 duration = _checked(read_span)
 port = _checked(_read_port)
 address = _checked(_read_address)

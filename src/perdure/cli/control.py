@@ -5,6 +5,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
+from perdure.cli.arguments import meant_namespaces, names_namespace
 from perdure.cli.console import Console
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit, exit_of_error
@@ -35,7 +36,7 @@ RUNS_NAMED = 3  # in the command that resumes them
 async def steer(asked: argparse.Namespace, talk: Console, done: str, send: Send, *, late: str = "") -> Exit:
     """Send to one run, and say whether it is decided or waits for an owner. `late` is said if the run has ended."""
     async with open_observer(asked, talk) as observer:
-        run = await observer.resolve(asked.run)
+        run = await observer.resolve(asked.run, meant_namespaces(asked))
         is_late = bool(late) and (await observer.find(run)).status.is_final
         result = await send(observer, run)
         is_live = result.is_live or await is_served(observer)
@@ -60,7 +61,8 @@ async def steer_runs(
         return await steer(asked, talk, done, send, late=late), ()
     async with open_observer(asked, talk) as observer:
         if selection is None:
-            answer = await steer_named(observer, asked.runs, send, dry_run=asked.dry_run)
+            namespaces = meant_namespaces(asked)
+            answer = await steer_named(observer, asked.runs, send, namespaces=namespaces, dry_run=asked.dry_run)
         elif asked.dry_run:
             answer = await plan(observer, selection, verb)
         elif await _is_agreed(asked, talk, observer, selection, verb):
@@ -85,6 +87,8 @@ def _filter(asked: argparse.Namespace) -> Selection:
         created_before=asked.until,
         with_children=asked.children,
         everything=asked.everything,
+        namespaces=[asked.namespace] if names_namespace(asked) else [],
+        within=meant_namespaces(asked),
     )
 
 
@@ -92,9 +96,10 @@ def _selection(asked: argparse.Namespace) -> Selection | None:
     """The filter; None if runs are named."""
     if asked.runs and is_filtered(asked):
         raise BadUsage("name runs, or choose them by a filter: not both")
-    if not asked.runs and not is_filtered(asked):
+    if not asked.runs and not is_filtered(asked) and not names_namespace(asked):
         raise BadUsage(
-            f"which runs? Name them, or choose them by --label, --status, --name, --language, --since or --until;"
+            f"which runs? Name them, or choose them by --label, --status, --name, --namespace, --language, --since or"
+            " --until;"
             f" `perdure {asked.verb} --all` means all"
         )
     return None if asked.runs else _filter(asked)

@@ -17,7 +17,6 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.engine.catalog_changes import (
-    DEFAULT_NAMESPACE,
     Change,
     Entry,
     Finding,
@@ -38,6 +37,7 @@ from perdure.engine.lookup_answers import document
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, PerdureError
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.lookups import Callee, CalleeLookup, ResourceKey
 from perdure.kernel.problems import Problem, Severity, guess
 from perdure.kernel.resource_kinds import ResourceKind
@@ -137,15 +137,19 @@ class Catalog:
     async def editions(self, kind: ResourceKind, name: str, namespace: str = "") -> list[Edition]:
         return await self._store.editions(key_of(kind, name, namespace))
 
-    async def find(self, reference: str) -> Runnable | None:
-        """The entry that can be run and is called so: `name`, `namespace/name`, a path; `kind/…`; with `@version`."""
+    async def find(self, reference: str, namespace: str = "") -> Runnable | None:
+        """The entry that can be run and is called so: `name`, `namespace/name`, a path; `kind/…`; with `@version`.
+
+        With a `namespace` it is found there only, otherwise in the one that the reference names, or the default one.
+        """
         name, _, version = reference.rpartition("@")
         generation = int(version) if name and version.isdecimal() else None
         called = reference if generation is None else name
         kinds = [kind for kind in self.kinds if kind.can_run]
-        meant = [(kind, key) for kind in kinds for key in _keys_called(kind, called)]
+        meant = [(kind, key) for kind in kinds for key in _keys_called(kind, called, namespace)]
         prefix, _, rest = called.partition("/")
-        meant += [(kind, key) for kind in kinds if rest and kind.is_called(prefix) for key in _keys_called(kind, rest)]
+        named = [kind for kind in kinds if rest and kind.is_called(prefix)]
+        meant += [(kind, key) for kind in named for key in _keys_called(kind, rest, namespace)]
         rows = await self._store.resources([key for _, key in meant])
         matches = {key: kind for kind, key in meant if key in rows}
         if len(matches) > 1:
@@ -157,15 +161,16 @@ class Catalog:
         return None
 
     async def callee(self, lookup: CalleeLookup) -> Callee | None:
-        """The document that goes by a name, ready to be run by another one."""
+        """The document that goes by a name, ready to be run by another one of its namespace."""
+        reference = lookup.name if lookup.version is None else f"{lookup.name}@{lookup.version}"
         try:
-            runnable = await self.find(lookup.name if lookup.version is None else f"{lookup.name}@{lookup.version}")
+            runnable = await self.find(reference, lookup.namespace)
         except (Conflict, ResourceNotFound):
             return None
         if runnable is None or (lookup.version is not None and str(runnable.generation) != lookup.version):
             return None
         language = self.language_of(runnable.kind)
-        validated = await self._validator.validate(language, runnable.text)
+        validated = await self._validator.validate(language, runnable.text, namespace=lookup.namespace)
         return Callee(language.name, validated.pinned, calls_others(language, runnable.text))
 
     # Writing.
@@ -316,11 +321,13 @@ class Catalog:
         return await retry_on_conflict(attempt, failure)
 
 
-def _keys_called(kind: ResourceKind, reference: str) -> list[ResourceKey]:
+def _keys_called(kind: ResourceKind, reference: str, within: str) -> list[ResourceKey]:
+    if kind.has_paths or not kind.has_namespace:
+        return [key_of(kind, reference, within)]
     namespace, slash, name = reference.rpartition("/")
-    if not kind.has_namespace:
-        return [key_of(kind, reference)]
-    return [key_of(kind, name, namespace)] if "/" not in namespace and (namespace or not slash) else []
+    if "/" in namespace or (slash and not namespace) or (namespace and within not in ("", namespace)):
+        return []
+    return [key_of(kind, name, namespace or within)]
 
 
 def key_of(kind: ResourceKind, name: str, namespace: str = "") -> ResourceKey:

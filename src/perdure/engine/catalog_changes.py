@@ -11,6 +11,7 @@ from perdure.engine.random_ids import new_uid
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, InvalidDocument
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.problems import Problem
 from perdure.kernel.resource_kinds import ResourceKind
@@ -41,7 +42,6 @@ async def retry_on_conflict(attempt: Callable[[], Awaitable[T | CatalogConflict]
     raise failure
 
 
-DEFAULT_NAMESPACE = "default"
 GIVEN_BY_CATALOG = ("uid", "generation", "resourceVersion", "creationTimestamp")
 
 
@@ -117,10 +117,10 @@ def read_entry(language: Dialect, declared: DeclaredResource, file: str, namespa
     metadata = {name: value for name, value in declared_metadata.items() if name not in GIVEN_BY_CATALOG}
     key = declared.key
     if kind.has_namespace:
-        key = ResourceKey(
-            kind.name, str(declared_metadata.get("namespace") or namespace or DEFAULT_NAMESPACE), declared.name
-        )
-        metadata["namespace"] = key.namespace
+        own = "" if declared.source else str(declared_metadata.get("namespace") or "")
+        key = ResourceKey(kind.name, own or namespace or DEFAULT_NAMESPACE, declared.name)
+        if not declared.source:  # where the wording counts, the document stays as it was written
+            metadata["namespace"] = key.namespace
     body = {name: value for name, value in declared.body.items() if name != "status"}
     labels = declared_metadata.get("labels")
     version = str(declared_metadata.get("resourceVersion", ""))

@@ -33,6 +33,7 @@ from perdure.kernel.control_messages import is_control_message
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound
 from perdure.kernel.execution import Execution
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.lookups import CalleeLookup, Lookup, LookupAnswers, ResourceKey
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.validation import AppliedDocument, Resource, Validated
@@ -40,6 +41,7 @@ from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Message
 from perdure.stores.protocol import RunFilter, RunRow, Store
 
+STARTED_ON_STORE = ("", "store")  # by whoever can write to the store
 LOOK_EVERY = 0.05  # seconds between looks at a run that another process owns
 
 
@@ -78,13 +80,19 @@ class Client(AbstractAsyncContextManager["Client"]):
     # Starting.
 
     async def check(
-        self, text: bytes, origin: str = "document", *, applied: Sequence[AppliedDocument] = (), chosen: str = ""
+        self,
+        text: bytes,
+        origin: str = "document",
+        *,
+        applied: Sequence[AppliedDocument] = (),
+        chosen: str = "",
+        namespace: str = DEFAULT_NAMESPACE,
     ) -> tuple[Dialect, Validated]:
         """The language of a document, its program, and every problem it has among what was applied with it."""
         language = await self.validator.find_language(text)
         if language is None:
             raise InvalidDocument(f"{origin}: {in_no_language(self.languages)}")
-        return language, await self.validator.validate(language, text, applied, chosen=chosen)
+        return language, await self.validator.validate(language, text, applied, chosen=chosen, namespace=namespace)
 
     async def start(
         self,
@@ -97,13 +105,19 @@ class Client(AbstractAsyncContextManager["Client"]):
         options: Mapping[str, Any] | None = None,
         token: str | None = None,
         labels: Mapping[str, str] | None = None,
+        system_labels: Mapping[str, str] | None = None,
         seed: int | None = None,
+        namespace: str | None = None,
+        started_by: tuple[str, str] = STARTED_ON_STORE,
         request: StartRequest | None = None,
     ) -> Handle:
         """Start a document; answers once the start is on disk. The same token starts the same run only once.
 
         `name` is for documents that have none of their own; a file is called like itself. `applied` are texts that
         the document may refer to; they are recorded with the run. `chosen` says which document of several is run.
+        `namespace` is where the run belongs for its whole life, with all runs that it starts (default: where the
+        document says, or `default`). `started_by`: a name, and how it is known. `system_labels` are those that no
+        caller may give.
         """
         run = await start_run(
             self,
@@ -115,7 +129,10 @@ class Client(AbstractAsyncContextManager["Client"]):
             options=options or {},
             token=token,
             labels=labels or {},
+            system_labels=system_labels or {},
             seed=seed,
+            namespace=namespace,
+            started_by=started_by,
             request=request,
         )
         return Handle(self, run)
@@ -169,30 +186,16 @@ class Client(AbstractAsyncContextManager["Client"]):
     def handle(self, run: str) -> Handle:
         return Handle(self, RunId(run))
 
-    async def resolve(self, prefix: str) -> RunId:
-        """The run of this id or name, or whose id begins so if that is unambiguous; `@latest`: the last root run."""
-        if prefix == "@latest":
-            latest = await self.search(RunFilter(roots_only=True, limit=1))
-            prefix = latest[0].id if latest else prefix
-        row = await self.store.find(RunId(prefix))
-        if row is not None:
-            return row.id
-        labels = [language.name_label for language in self.languages.values() if language.name_label]
-        named = [row.id for label in labels for row in await self.named(label, prefix)]
-        candidates = named or await self.store.find_by_prefix(prefix)
-        if len(candidates) == 1:
-            return candidates[0]
-        if not candidates:
-            raise RunNotFound(f"there is no run {prefix!r}")
-        description = "name" if named else "beginning"
-        raise RunNotFound(f"{prefix!r} is the {description} of several runs: {', '.join(candidates[:3])}")
+    async def resolve(self, name: str, namespaces: Sequence[str] | None = None) -> RunId:
+        """The run of this id or name, or whose id begins so if that is unambiguous; `@latest`: the last root run.
 
-    async def named(self, label: str, name: str) -> list[RunRow]:
+        Looked for in these namespaces only; None: in all.
+        """
+        return await run_views.resolve(self.store, self.languages.values(), name, namespaces)
+
+    async def named(self, label: str, name: str, namespaces: Sequence[str] | None = None) -> list[RunRow]:
         """Runs with a name under this label. Of those that one parent has started, life after life, the latest."""
-        meant: dict[RunId, RunRow] = {}
-        for row in await self.search(RunFilter(labels={label: name})):  # the latest comes first
-            meant.setdefault(row.parent or row.id, row)
-        return list(meant.values())
+        return await run_views.named(self.store, label, name, namespaces)
 
     async def find(self, run: RunId) -> RunRow:
         row = await self.store.find(run)

@@ -15,6 +15,7 @@ from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, StartRefused, UnfitInput
+from perdure.kernel.ids import DEFAULT_NAMESPACE, namespace_problem, reserved_label
 from perdure.kernel.validation import AppliedDocument, Validated
 from perdure.kernel.values import RunId, digest
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from perdure.engine.client import Client
 
 Document = str | Path | bytes | Mapping[str, Any]
+
+
+NO_LABEL = "Use a label without the prefix bubustack.io/ or perdure.dev/."
 
 
 class StartRequest(msgspec.Struct, frozen=True):
@@ -45,19 +49,31 @@ async def start_run(
     options: Mapping[str, Any],
     token: str | None,
     labels: Mapping[str, str],
+    system_labels: Mapping[str, str],
     seed: int | None,
+    namespace: str | None,
+    started_by: tuple[str, str] | None,
     request: "StartRequest | None" = None,
 ) -> RunId:
     """The id of the run, which is on disk; see `Client.start`."""
     runtime = client.running()
+    if labels and (reserved := reserved_label(labels)):
+        raise StartRefused(f"the label {reserved!r} is reserved for the engine; nothing was started", hint=NO_LABEL)
     text, origin = _read(document)
-    language, validated = await client.check(text, origin, applied=applied, chosen=chosen)
+    asked = namespace or options.get("namespace") or ""
+    if asked and (problem := namespace_problem(asked)):
+        raise StartRefused(f"{problem}; nothing was started", hint="Correct the name of the namespace.")
+    language, validated = await client.check(
+        text, origin, applied=applied, chosen=chosen, namespace=asked or DEFAULT_NAMESPACE
+    )
     program = validated.program
     if program is None or validated.has_errors:
         problems = "\n".join(problem.describe(origin) for problem in validated.problems)
         raise InvalidDocument(problems or f"{origin}: there is nothing in it that can be run")
     if validated.refusal:
         raise StartRefused(f"{origin}: {validated.refusal}; nothing was started")
+    own = language.namespace_of(program)
+    home = _home(own, asked, options, origin) if own else asked or DEFAULT_NAMESPACE
     weight = SMALL + 1 if jsontext.is_large(input) else 0
     if reason := await done_aside(weight, lambda: language.why_unfit(program, input)):
         raise UnfitInput(f"{origin}: {reason}; nothing was started")
@@ -68,7 +84,7 @@ async def start_run(
     # A language that pins a bundle has taken what it needs from around, apart from documents of other languages.
     texts = [text, *(other.text.encode() for other in applied)]
     if applied and (validated.pinned == text or any(calls_others(language, one) for one in texts)):
-        recorded["applied"] = msgspec.to_builtins(await client.validator.recorded(applied))
+        recorded["applied"] = msgspec.to_builtins(await client.validator.recorded(applied, home))
     options_text = jsontext.encode(recorded)
     found_name = language.find_name(program, token, recorded)
     if language.names_runs:
@@ -79,9 +95,9 @@ async def start_run(
     if request is not None and token is None and found_name is None:
         key = digest(key + request.digest)[:16]
     if found_name is not None:
-        run = run_id_for_name(language.name, *found_name)
+        run = run_id_for_name(language.name, home, found_name)
     elif token is not None:
-        run = run_id_for_token(language.name, title, token)
+        run = run_id_for_token(language.name, title, token, home)
     elif request is not None:
         run = RunId(request.key)
     else:
@@ -95,8 +111,10 @@ async def start_run(
         input_text,
         options_text,
         new_seed() if seed is None else seed,
-        labels={**language.labels(program, run, token), **labels},
+        labels={**labels, **language.labels(program, run, token), **system_labels},
         key=key,
+        namespace=home,
+        started_by=started_by,
     )
     while isinstance(answer := await _create(client, run, start, validated), i.Refused):
         if runtime.stopped is not None:
@@ -108,6 +126,18 @@ async def start_run(
         if answer is not ELSEWHERE:  # else its birthplace was lost before it was born: it is born in another one
             raise PerdureError(answer.reason)
     return run
+
+
+def _home(own: str, asked: str, options: Mapping[str, Any], origin: str) -> str:
+    """The namespace of the run. A document that names another one than was asked for is started only by a request of
+    its language, which was found to be allowed to refer to it (`options`).
+    """
+    if own and asked and own != asked and options.get("namespace") != asked:
+        raise StartRefused(
+            f"{origin} is in namespace {own!r}, not in {asked!r} as asked; nothing was started",
+            hint=f"Start it in namespace {own!r}, or take the namespace out of the document.",
+        )
+    return asked or own
 
 
 async def _create(client: "Client", run: RunId, start: i.Start, validated: Validated) -> i.InputAnswer:

@@ -14,6 +14,7 @@ import msgspec
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import InvalidDocument
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.lookups import Fetch, Lookup, LookupAnswers, ResourcesInNamespace
 from perdure.kernel.problems import limited_guesses
 from perdure.kernel.subruns import RecordedDocument
@@ -85,7 +86,7 @@ class DocumentValidator:
         applied: Sequence[AppliedDocument] = (),
         *,
         chosen: str = "",
-        namespace: str = "default",
+        namespace: str = DEFAULT_NAMESPACE,
     ) -> Validated:
         name = digest(msgspec.msgpack.encode((language.name, text, applied, chosen, namespace)))
         validated = await self._known(name)
@@ -147,7 +148,9 @@ class DocumentValidator:
         around.answers.update(await self.fetch(lookups))
         return True
 
-    async def recorded(self, applied: Sequence[AppliedDocument]) -> list[RecordedDocument]:
+    async def recorded(
+        self, applied: Sequence[AppliedDocument], namespace: str = DEFAULT_NAMESPACE
+    ) -> list[RecordedDocument]:
         """Those of the texts that can be run, as a run keeps them that may start them; raises when one is not in order.
 
         A document goes by what it calls itself; one without a name is called like its file.
@@ -159,7 +162,7 @@ class DocumentValidator:
             language = await self.find_language(text)
             if language is None:
                 continue
-            validated = await self.validate(language, text, applied)
+            validated = await self.validate(language, text, applied, namespace=namespace)
             if validated.has_errors:
                 wrong += [problem.describe(document.file) for problem in validated.problems]
             elif validated.program is not None:

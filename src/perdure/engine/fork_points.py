@@ -109,17 +109,19 @@ async def fork(client: "Client", run: RunId, at: int | None, at_failure: "ForkCh
 
     past_turns = await done_aside(len(turns) * WORK_OF_A_TURN, live)
     seq = execution.state.seq
-    new = NewRun(row.language, row.name, row.program, None, _labels(client, row), row.key, client.clock.now())
+    new = _new_run(client, row, row.program)
     answer = await runtime.create_forked(execution, new, [(seq, past_turns)], i.Fork(run, seq))
     if isinstance(answer, i.Refused):
         raise PerdureError(answer.reason)
     return execution.id
 
 
-def _labels(client: "Client", row: RunRow) -> dict[str, str]:
+def _new_run(client: "Client", row: RunRow, program: bytes) -> NewRun:
     """A name is one run's: the fork is known by its id, and says whose past it has."""
     label = client.languages[row.language].name_label
-    return {name: value for name, value in row.labels.items() if name != label} | {FORKED_FROM: row.id}
+    labels = {name: value for name, value in row.labels.items() if name != label} | {FORKED_FROM: row.id}
+    now = client.clock.now()
+    return NewRun(row.language, row.name, program, None, labels, row.key, now, namespace=row.namespace)
 
 
 # A fork that goes on where the run failed.
@@ -166,7 +168,7 @@ async def _fork_at_failure(client: "Client", run: RunId, changes: ForkChanges) -
         raise UnfitInput(f"{reason}; nothing was started")
     seq = execution.state.seq
     pinned = row.program if document is None else digest(document)
-    new = NewRun(row.language, row.name, pinned, None, _labels(client, row), row.key, client.clock.now())
+    new = _new_run(client, row, pinned)
     input = jsontext.encode(changes.input) if changes.has_input else None
     fork = i.Fork(run, seq, pinned if document is not None else b"", input)
     past_turns = [(seq, encode_turns(turns))]
@@ -180,7 +182,7 @@ async def _program(client: "Client", dialect: Dialect, row: RunRow, changes: For
     """The program of the fork, and its text if that is a newer one."""
     if changes.document is None:
         return await run_views.program_of(client.store, dialect, row), None
-    language, validated = await client.check(changes.document, changes.origin)
+    language, validated = await client.check(changes.document, changes.origin, namespace=row.namespace)
     if language is not dialect:
         raise Conflict(f"{changes.origin} is a document of language {language.name!r}, the run is a {row.language}")
     if validated.program is None or validated.has_errors:

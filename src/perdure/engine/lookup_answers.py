@@ -73,6 +73,7 @@ def document(row: ResourceRow) -> Resource:
     body: Resource = jsontext.decode(row.body)
     metadata = {
         **body.get("metadata", {}),
+        **({"namespace": row.key.namespace} if row.key.namespace else {}),
         "uid": row.uid,
         "generation": row.generation,
         "resourceVersion": str(row.version),

@@ -4,6 +4,7 @@ import secrets
 import uuid
 from hashlib import sha256
 
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.values import Instant, RunId
 
@@ -18,11 +19,15 @@ def new_run_id(now: Instant) -> RunId:
     return RunId("".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -10, -10)]))
 
 
-def run_id_for_token(language: str, name: str, token: str, words: str | None = None) -> RunId:
-    """The same token names the same run, in every process: that is what makes a start idempotent."""
+def run_id_for_token(
+    language: str, name: str, token: str, namespace: str = DEFAULT_NAMESPACE, *, words: str | None = None
+) -> RunId:
+    """The same token in the same namespace names the same run, in every process: a start is idempotent."""
     identity = f"{language}\x1f{name}\x1f{token}"
     if "\x1f" in name:  # else another name, with the rest of this one before its token, would have the same identity
         identity = f"\x1f{language}\x1f{len(name)}\x1f{name}\x1f{token}"
+    if namespace != DEFAULT_NAMESPACE:  # ids of the default one are as they were before runs had namespaces
+        identity = f"\x1f\x1f{namespace}\x1f{identity}"
     mark = sha256(identity.encode()).hexdigest()[:16]
     words = _SLUG.sub("-", (f"{name}-{token}" if words is None else words).lower()).strip("-")[:48].strip("-")
     return RunId(f"{words}-{mark}" if words else mark)

@@ -161,11 +161,14 @@ class ResidentRuns:
         parent = start.parent[0] if start.parent is not None else None
         now = self._clock.now()
         dialect = self._dialects[start.language]
-        named = None
+        execution = Execution(slot.id, dialect, program)
+        namespace, named = start.namespace or execution.namespace_before(start.options), None
         if dialect.names_runs:
             named = dialect.assign_name(program, slot.id, jsontext.decode(start.options), start.labels)
-        slot.creation = NewRun(start.language, start.name, start.program, parent, start.labels, start.key, now, named)
-        slot.install(Execution(slot.id, dialect, program))
+        slot.creation = NewRun(
+            start.language, start.name, start.program, parent, start.labels, start.key, now, named, namespace
+        )
+        slot.install(execution)
 
     def reload(self, slot: Slot) -> None:
         """Its decision was not written, or nobody knows: fold what is on disk, offer the same inputs again."""
@@ -296,10 +299,11 @@ class ResidentRuns:
         if slot.creation.named is None:
             self.drop(slot, EXISTS)
         else:
-            self._context.tasks.spawn(self._explain(slot, slot.creation.language, *slot.creation.named))
+            self._context.tasks.spawn(self._explain(slot, slot.creation))
 
-    async def _explain(self, slot: Slot, language: str, namespace: str, name: str) -> None:
-        holder = await self._store.run_named(language, namespace, name)
+    async def _explain(self, slot: Slot, new: NewRun) -> None:
+        assert new.named is not None
+        holder = await self._store.run_named(new.language, new.namespace, new.named)
         if slot.is_gone:
             return
         if holder is None or holder == slot.id:
@@ -307,7 +311,7 @@ class ResidentRuns:
             await self._scheduler.inbox.read()  # the messages that were to start it are still there
         else:
             self._scheduler.stuck.set_aside(
-                slot, f"the name {name!r} in namespace {namespace!r} belongs to run {holder}"
+                slot, f"the name {new.named!r} in namespace {new.namespace!r} belongs to run {holder}"
             )
 
     def remove(self, slot: Slot) -> None:

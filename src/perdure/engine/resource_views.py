@@ -27,7 +27,7 @@ async def list_views(
 ) -> tuple[list[View], bool]:
     """Resources of the kind, those of the latest run first, and whether there may be more than `limit`."""
     views: list[View] = []
-    async for row in _latest(client, client.catalog.language_of(kind).name):
+    async for row in _latest(client, client.catalog.language_of(kind).name, namespace):
         for view in await _views(client, kind, row):
             if _is_in(view[1], namespace) and _has(view[1], labels or {}):
                 if len(views) == limit:
@@ -38,14 +38,15 @@ async def list_views(
 
 async def find_views(client: "Client", kind: ResourceKind, name: str, namespace: str | None = None) -> list[View]:
     """Those called so, which are several only without a namespace; a run is also found by its id, or the beginning."""
-    rows = await _holders(client, kind, name)
+    rows = await _holders(client, kind, name, namespace)
     views = [view for row in rows for view in await _views(client, kind, row)]
     matches = [view for view in views if _is_in(view[1], namespace) and _name(view[1]) == name]
     if matches:
         return matches
     if not rows:
         try:
-            return (await _views(client, kind, await client.find(await client.resolve(name))))[:1]
+            run = await client.resolve(name, _only(namespace))
+            return (await _views(client, kind, await client.find(run)))[:1]
         except RunNotFound:
             pass
     if kind.is_request:  # the run itself: the store knows all its names
@@ -56,28 +57,34 @@ async def find_views(client: "Client", kind: ResourceKind, name: str, namespace:
 async def find_part(client: "Client", key: ResourceKey) -> Resource | None:
     """A resource that a run shows of a part of itself, by the names that such a run may have."""
     kind = client.catalog.kind(key.kind)
-    views = [view for row in await _holders(client, kind, key.name) for view in await _views(client, kind, row)]
+    rows = await _holders(client, kind, key.name, key.namespace)
+    views = [view for row in rows for view in await _views(client, kind, row)]
     return next(
         (resource for _, resource in views if _is_in(resource, key.namespace) and _name(resource) == key.name), None
     )
 
 
-async def _holders(client: "Client", kind: ResourceKind, name: str) -> list[RunRow]:
+async def _holders(client: "Client", kind: ResourceKind, name: str, namespace: str | None) -> list[RunRow]:
     """The runs that may show it, by their own names."""
     language = client.catalog.language_of(kind)
     label = client.languages[language.name].name_label
     if not label or not language.shows_resources:
         return []
     called = language.holders(kind.name, name)
-    return [row for run_name in called for row in await client.named(label, run_name)]
+    return [row for run_name in called for row in await client.named(label, run_name, _only(namespace))]
 
 
-async def _latest(client: "Client", language: str) -> AsyncIterator[RunRow]:
-    """All runs of a language, read page by page."""
+def _only(namespace: str | None) -> list[str] | None:
+    return None if namespace is None else [namespace]
+
+
+async def _latest(client: "Client", language: str, namespace: str | None) -> AsyncIterator[RunRow]:
+    """All runs of a language in a namespace, read page by page."""
     seen: set[RunId] = set()
     before, size = None, PAGE
     while True:
-        rows = await client.search(RunFilter(language=language, created_before=before, limit=size))
+        among = RunFilter(language=language, namespaces=_only(namespace), created_before=before, limit=size)
+        rows = await client.search(among)
         new = [row for row in rows if row.id not in seen]
         for row in new:
             yield row

@@ -57,11 +57,11 @@ class RetentionRule(msgspec.Struct, frozen=True):
     namespace: str = ""
     statuses: tuple[Status, ...] = ()
 
-    def fits(self, row: RunRow, namespace: str) -> bool:
+    def fits(self, row: RunRow) -> bool:
         return (
             self.language in ("", row.language)
             and (not self.document or fnmatchcase(row.name, self.document))
-            and self.namespace in ("", namespace)
+            and self.namespace in ("", row.namespace)
             and (not self.statuses or row.status in self.statuses)
         )
 
@@ -71,7 +71,7 @@ class Sweeper:
         """`rules` come before what a run's own language says."""
         self._client = client
         self._rules = rules
-        self._keeping: dict[bytes, tuple[Retention, str]] = {}
+        self._keeping: dict[bytes, Retention] = {}
         self._clean: set[RunId] = set()  # known to be
 
     async def sweep(self, limit: int = 500) -> Swept:
@@ -161,10 +161,10 @@ class Sweeper:
                 return None
             program = read_pinned(language, *pinned)
             own = language.retention(program) if language.has_retention else Retention(None, None)
-            self._keeping[row.program] = (own, language.namespace_of(program))
-        own, namespace = self._keeping[row.program]
+            self._keeping[row.program] = own
+        own = self._keeping[row.program]
         for rule in self._rules:
-            if rule.fits(row, namespace):
+            if rule.fits(row):
                 return Retention(own.children, None if rule.keep is None else max(rule.keep, own.children or 0))
         return own
 

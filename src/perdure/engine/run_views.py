@@ -1,6 +1,6 @@
 """A run as it can be shown, folded from what is recorded; at the present or at any past moment."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, NoReturn
@@ -18,12 +18,39 @@ from perdure.kernel.secret_masking import Mask
 from perdure.kernel.turn import MissingValues
 from perdure.kernel.values import Instant, Ref, RunId
 from perdure.kernel.versions import read_pinned
-from perdure.stores.protocol import RunRow, Store, StoredRun
+from perdure.stores.protocol import RunFilter, RunRow, Store, StoredRun
 
 STREAM_NUMBERS = b"s"
 """How the keys of the rows begin that hold numbers of streams."""
 
 NUMBERED = frozenset({"seq", "at", "event"})
+
+
+async def resolve(store: Store, dialects: Iterable[Dialect], name: str, namespaces: Sequence[str] | None) -> RunId:
+    """See `Client.resolve`."""
+    if name == "@latest":
+        latest = await store.search(RunFilter(roots_only=True, namespaces=namespaces, limit=1))
+        name = latest[0].id if latest else name
+    row = await store.find(RunId(name))
+    if row is not None and (namespaces is None or row.namespace in namespaces):
+        return row.id
+    labels = [dialect.name_label for dialect in dialects if dialect.name_label]
+    of_name = [row.id for label in labels for row in await named(store, label, name, namespaces)]
+    candidates = of_name or await store.find_by_prefix(name, namespaces)
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        raise RunNotFound(f"there is no run {name!r}")
+    description = "name" if of_name else "beginning"
+    raise RunNotFound(f"{name!r} is the {description} of several runs: {', '.join(candidates[:3])}")
+
+
+async def named(store: Store, label: str, name: str, namespaces: Sequence[str] | None) -> list[RunRow]:
+    """See `Client.named`."""
+    meant: dict[RunId, RunRow] = {}
+    for row in await store.search(RunFilter(labels={label: name}, namespaces=namespaces)):  # the latest comes first
+        meant.setdefault(row.parent or row.id, row)
+    return list(meant.values())
 
 
 async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: int | None = None) -> Execution:

@@ -136,7 +136,8 @@ def assignment(execution: Execution, number: int, arguments: bytes, input: bytes
         task.suspicion,
         task.losses,
         secrets=execution.secret_names,
-        namespace=execution.namespace,
+        namespace=execution.state.namespace or execution.namespace,
+        document_namespace=execution.document_namespace,
     )
 
 
@@ -150,6 +151,7 @@ def child_start(execution: Execution, event: e.ChildStarted) -> Message:
         child_seed(execution.state.seed, event.child),
         (execution.id, event.child) if event.awaited else (execution.id, 0),
         event.labels,
+        namespace=execution.namespace,
     )
     return Message(execution.child_id(event.child), execution.state.at, i.encode(start))
 
@@ -174,7 +176,8 @@ def _offer(change: Transition, slot: Slot, execution: Execution, number: int) ->
         return
     slot.pooled.add(number)
     body = encode_assignment(AssignmentMessage(assignment(execution, number, b"", b""), task.arguments, task.input))
-    change.offers = append_to(change.offers, [TaskOffer(number, task.delivery, task.pool, task.provider, body)])
+    offer = TaskOffer(number, task.delivery, task.pool, task.provider, body, execution.namespace)
+    change.offers = append_to(change.offers, [offer])
 
 
 def _task_redelivered(change: Transition, slot: Slot, execution: Execution, event: e.TaskRedelivered) -> None:

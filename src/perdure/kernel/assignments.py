@@ -28,7 +28,8 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     losses: int = 0
     apart: bool = False  # runs in a process of its own, whatever its provider declares
     secrets: tuple[str, ...] = ()  # secret names in the run's document: masked in whatever any task of the run reports
-    namespace: str = "default"  # of the run's document; the operator's policy may depend on it
+    namespace: str = "default"  # of the run; the operator's policy may depend on it
+    document_namespace: str = ""  # of the run's document, where it says so; the policy of both counts
 
 
 NOT_IMPORTED = "Platform.NotImported"

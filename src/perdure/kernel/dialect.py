@@ -135,8 +135,8 @@ class Dialect(ABC):
         return ()
 
     def namespace_of(self, program: Any) -> str:
-        """The namespace that a document belongs to."""
-        return "default"
+        """The namespace that a document belongs to, where documents say so; otherwise empty."""
+        return ""
 
     def check_entry(self, program: Any, step: str) -> Problem | None:
         """What is wrong with the step at which a start asks to begin, where the language allows to choose one."""
@@ -285,14 +285,12 @@ class Dialect(ABC):
 
     # Names of runs.
 
-    def find_name(self, program: Any, token: str | None, options: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Namespace and name of a run that can be found again; None: it gets a new id."""
+    def find_name(self, program: Any, token: str | None, options: Mapping[str, Any]) -> str | None:
+        """The name of a run that can be found again; None: it gets a new id."""
         return None
 
-    def assign_name(
-        self, program: Any, run: RunId, options: Mapping[str, Any], labels: Mapping[str, str]
-    ) -> tuple[str, str]:
-        """Namespace and name of a run that is being created; no other run has them."""
+    def assign_name(self, program: Any, run: RunId, options: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+        """The name of a run that is being created; no other run of its namespace has it."""
         raise NotImplementedError
 
     def same_start(self, program: Any, input: bytes, options: Mapping[str, Any]) -> bytes:

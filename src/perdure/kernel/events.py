@@ -27,6 +27,8 @@ class RunStarted(Event, frozen=True, tag=1):
     parent: tuple[RunId, int] | None = None  # who waits for the end, and under which number
     labels: dict[str, str] = {}
     key: bytes = b""  # digest of the request, to tell a repeated start from a different one
+    namespace: str = ""  # empty: recorded before runs had one
+    started_by: tuple[str, str] | None = None  # name, and how it is known: token, store, impulse …; None: another run
 
 
 class TaskScheduled(Event, frozen=True, tag=2):

@@ -13,8 +13,9 @@ import msgspec
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.ids import child_run, idempotency_key
+from perdure.kernel.ids import DEFAULT_NAMESPACE, child_run, idempotency_key
 from perdure.kernel.input_recording import record
 from perdure.kernel.state import State
 from perdure.kernel.state_changes import CHANGES
@@ -43,7 +44,17 @@ class MoveNotRepeatable(RuntimeError):
 
 
 class Execution:
-    __slots__ = ("body", "dialect", "evolve", "id", "namespace", "program", "secret_names", "state", "stream_rows")
+    __slots__ = (
+        "body",
+        "dialect",
+        "document_namespace",
+        "evolve",
+        "id",
+        "program",
+        "secret_names",
+        "state",
+        "stream_rows",
+    )
 
     def __init__(self, id: RunId, dialect: Dialect, program: Any) -> None:
         self.id = id
@@ -52,9 +63,18 @@ class Execution:
         self.state = State()
         self.body: Any = dialect.begin(program)
         self.secret_names = dialect.secret_names(program)
-        self.namespace = dialect.namespace_of(program)
+        self.document_namespace = dialect.namespace_of(program)  # empty if the language does not say so
         self.evolve = dialect.evolve
         self.stream_rows: list[tuple[bytes, bytes]] = []  # numbers of its streams, for whoever shows it
+
+    @property
+    def namespace(self) -> str:
+        """Where the run belongs, for its whole life."""
+        return self.state.namespace or self.namespace_before(self.state.options)
+
+    def namespace_before(self, options: bytes) -> str:
+        """Of a run that was started before this was recorded: its language knew, or it is the default one."""
+        return jsontext.decode(options).get("namespace") or self.document_namespace or DEFAULT_NAMESPACE
 
     def apply(self, event: e.Event) -> None:
         state = self.state

@@ -4,10 +4,32 @@ A root run's id is drawn by the engine; everything else derives from it, so that
 Numbers inside a run are never reused, not even by a later life of it.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.values import RunId
+
+DEFAULT_NAMESPACE = "default"
+LABEL_OWNERS = ("bubustack.io", "perdure.dev")
+_NAMESPACE = lazy_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def namespace_problem(namespace: str) -> str | None:
+    """What is wrong with the name of a namespace; None when it is a DNS label."""
+    if _NAMESPACE.fullmatch(namespace):
+        return None
+    return f"{namespace[:80]!r} is not a namespace (expected lower-case letters, digits and -, at most 63)"
+
+
+def reserved_label(names: Iterable[str]) -> str | None:
+    """The first of these names of labels that only the engine may give to a run; None if there is none."""
+    for name in names:
+        group, slash, _ = name.partition("/")
+        if slash and any(group == owner or group.endswith(f".{owner}") for owner in LABEL_OWNERS):
+            return name
+    return None
 
 
 def child_run(parent: RunId, child: int) -> RunId:

@@ -79,6 +79,8 @@ def _start(turn: Turn, input: i.Start) -> None:
             input.parent,
             input.labels,
             input.key,
+            input.namespace,
+            input.started_by,
         )
     )
 

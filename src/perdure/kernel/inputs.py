@@ -25,6 +25,8 @@ class Start(Input, frozen=True, tag=1):
     parent: tuple[RunId, int] | None = None
     labels: dict[str, str] = {}
     key: bytes = b""
+    namespace: str = ""  # empty: of before runs had one
+    started_by: tuple[str, str] | None = None  # name, and how it is known; None: another run
 
 
 class TaskResult(Input, frozen=True, tag=2):

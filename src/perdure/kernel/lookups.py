@@ -37,6 +37,7 @@ class CalleeLookup(msgspec.Struct, gc=False, frozen=True):
 
     name: str
     version: str | None = None  # of the entry; None: its latest
+    namespace: str = "default"  # of the run that asks
 
 
 class Callee(msgspec.Struct, gc=False, frozen=True):

@@ -9,6 +9,7 @@ class ResourceKind(msgspec.Struct, frozen=True):
     group: str  # `bubustack.io`
     short: tuple[str, ...] = ()
     has_namespace: bool = False
+    has_paths: bool = False  # a slash is part of a name
     can_run: bool = False  # an entry of this kind is a document that can be started
     of_runs: bool = False  # a view of runs: not kept in the catalog
     is_request: bool = False  # applying one is a request, which is answered once

@@ -123,6 +123,8 @@ class State(msgspec.Struct, gc=False, array_like=True):
     pause: Pause | None = None
     doubts: dict[str, int] = msgspec.field(default_factory=dict)
     """By site: the life in which an effect was claimed whose end is not known; it is only repeated under its key."""
+    namespace: str = ""  # see `Execution.namespace`
+    started_by: tuple[str, str] | None = None
 
     @property
     def is_held(self) -> bool:

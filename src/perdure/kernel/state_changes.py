@@ -24,6 +24,8 @@ def _run_started(state: State, event: e.RunStarted) -> None:
     state.parent = event.parent
     state.labels = event.labels
     state.key = event.key
+    state.namespace = event.namespace
+    state.started_by = event.started_by
     state.started_at = state.at
 
 

@@ -42,7 +42,7 @@ def is_too_deep(turn: Turn) -> bool:
 
 
 def find_callee(turn: Turn, name: str, version: str | None = None) -> Callee | None:
-    """The document with this name or path; without a version the one applied last, or the catalog's latest."""
+    """The document with this name or path; without a version the one applied last, or the namespace's latest."""
     applied = [
         document
         for document in recorded_documents(turn.state.options)
@@ -51,7 +51,7 @@ def find_callee(turn: Turn, name: str, version: str | None = None) -> Callee | N
     if applied:
         latest = applied[-1]
         return Callee(latest.language, latest.text.encode(), latest.calls)
-    return turn.callee(CalleeLookup(name, version))
+    return turn.callee(CalleeLookup(name, version, turn.execution.namespace))
 
 
 def options_for(turn: Turn, callee: Callee, extra: dict[str, Any] | None = None) -> bytes:

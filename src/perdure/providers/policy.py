@@ -245,9 +245,10 @@ def policy_in_force() -> Policy:
 
 
 @lru_cache(maxsize=4096)
-def refusal_in_force(provider: str, namespace: str) -> str | None:
-    """`refusal` of the policy in force; called for every task."""
-    return policy_in_force().refusal(provider, namespace)
+def refusal_in_force(provider: str, namespace: str, of_document: str = "") -> str | None:
+    """`refusal` of the policy in force; called for every task. The namespaces of run and document both count."""
+    policy = policy_in_force()
+    return policy.refusal(provider, namespace) or (policy.refusal(provider, of_document) if of_document else None)
 
 
 def use_policy(policy: Policy | None, for_api: Policy | None = None) -> None:

@@ -9,7 +9,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -24,13 +24,14 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.values import SECOND
 from perdure.server.authentication import Authentication, is_loopback
-from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, namespace_of, visible_run
+from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, visible_run
 from perdure.server.limits import CallerPlaces, Rates, RequestLimits
 from perdure.server.problems import ServerFault, problem_json
 from perdure.server.request_reading import (
     check_accept,
     idempotency_key,
     read_body,
+    read_json,
     read_query,
     read_typed,
 )
@@ -163,8 +164,16 @@ class Application:
         call.live, call.server = server.live, server
         if route.names_run:
             call.row = await visible_run(server.engine, caller, values["id"])
-            call.audit(f"run/{call.row.id}", run=call.row.id, namespace=namespace_of(call.row))
-        if route.role is not None:
+            call.audit(f"run/{call.row.id}", run=call.row.id, namespace=call.row.namespace)
+        if route.judge is not None:
+            route.judge(call)
+        value: Any = None
+        if route.role is not None and not caller.role.includes(route.role):
+            if route.body is not None and caller.namespaces is not None:
+                text = await read_body(request, server.limits)
+                with suppress(BadRequest, ApiError):
+                    value = await done_aside(len(text), partial(read_json, route, request.headers, text))
+                judge_body(caller, value)
             caller.need(route.role)
         if server.is_stopping and route.changes:
             raise NotReady("this server is stopping")
@@ -320,6 +329,16 @@ def listened_hosts(host: str, names: Sequence[str]) -> frozenset[str]:
 
 async def _encode(body: Any) -> bytes:
     return await done_aside(SMALL + 1 if jsontext.is_large(body) else 0, partial(jsontext.encode, body))
+
+
+def judge_body(caller: Caller, value: Any) -> None:
+    """A namespace in the body that the caller may not see is not there: that is said before what the role lacks."""
+    if isinstance(value, dict):
+        inner, several = value.get("filter"), value.get("namespaces")
+        named = [value.get("namespace"), inner.get("namespace") if isinstance(inner, dict) else None]
+        for namespace in [*named, *(several if isinstance(several, list) else ())]:
+            if isinstance(namespace, str) and namespace:
+                caller.need_namespace(namespace)
 
 
 def _digest(request: Request, value: Any) -> bytes:

@@ -1,14 +1,15 @@
 """A request as handlers see it, who sent it, and what they answer."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from perdure.kernel.errors import RunNotFound
+from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunRow
-from perdure.views.access_tokens import AccessRole
-from perdure.views.api_errors import AccessDenied
+from perdure.views.access_tokens import AccessRole, check_namespace
+from perdure.views.api_errors import AccessDenied, NamespaceNotFound
 
 if TYPE_CHECKING:
     from perdure.views.live_events import LiveEvents
@@ -31,6 +32,18 @@ class Caller:
     def sees(self, namespace: str) -> bool:
         return self.namespaces is None or namespace in self.namespaces
 
+    def need_namespace(self, namespace: str) -> None:
+        if not self.sees(namespace):
+            raise NamespaceNotFound(f"there is no namespace {namespace!r}")
+
+    def narrowed(self, namespace: str | None) -> tuple[str, ...] | None:
+        """The namespaces that a list is about: the one that is asked for, or all that the token has; None: all."""
+        if namespace is None:
+            return self.namespaces
+        check_namespace(namespace)
+        self.need_namespace(namespace)
+        return (namespace,)
+
     def need(self, role: AccessRole) -> None:
         if not self.role.includes(role):
             raise AccessDenied(f"this needs a token with the role {role.value}; {self.name!r} has {self.role.value}")
@@ -40,9 +53,17 @@ class Caller:
             raise AccessDenied("this needs a token for all namespaces", hint="Use a token without --namespace.")
 
     @property
-    def own_namespace(self) -> str:
-        """Where a start belongs that names no namespace."""
-        return self.namespaces[0] if self.namespaces is not None and len(self.namespaces) == 1 else "default"
+    def only_namespace(self) -> str:
+        """Where a request belongs that names no namespace, if the token has exactly one; otherwise empty."""
+        return self.namespaces[0] if self.namespaces is not None and len(self.namespaces) == 1 else ""
+
+    def meant_namespace(self, given: str | None) -> str:
+        """The namespace of a request, which the token sees; empty: it names none, and none follows from the token."""
+        namespace = given or self.only_namespace
+        if namespace:
+            check_namespace(namespace)
+            self.need_namespace(namespace)
+        return namespace
 
 
 @dataclass(slots=True)
@@ -75,6 +96,17 @@ class ApiCall:
         assert self.row is not None, "the path of the route names a run"
         return self.row
 
+    async def judge_documents(self, texts: Sequence[AppliedDocument]) -> None:
+        """Documents of a request are in namespaces of its sender: others are not there for it."""
+        if self.caller.namespaces is None:
+            return
+        size = WORK_OF_TEXT * sum(len(document.text) for document in texts)
+        for declared in await done_aside(size, lambda: self.documents.validator.declared(texts)):
+            named = declared.body.get("metadata", {}).get("namespace")
+            kind = self.engine.catalog.kind(declared.kind)
+            if isinstance(named, str) and kind.has_namespace and not declared.source:
+                self.caller.need_namespace(named)
+
     def audit(self, object: str, *, run: str | None = None, namespace: str = "") -> None:
         """What the audit log says that this request was about."""
         self.audited_object, self.audited_run, self.audited_namespace = object, run, namespace
@@ -100,12 +132,6 @@ Result = Answer | EventStream
 async def visible_run(engine: "Engine", caller: Caller, name: str) -> RunRow:
     """The run of this id, name or beginning of an id, among those that the caller may see."""
     row = await engine.store.find(RunId(name))
-    if row is None:
-        row = await engine.find(await engine.resolve(name))
-    if not caller.sees(namespace_of(row)):
-        raise RunNotFound(f"there is no run {name!r}")
-    return row
-
-
-def namespace_of(row: RunRow) -> str:
-    return "default"
+    if row is not None and caller.sees(row.namespace):
+        return row
+    return await engine.find(await engine.resolve(name, caller.namespaces))

@@ -91,18 +91,23 @@ class RemoteEngine:
         applied: Sequence[str] = (),
         token: str | None = None,
         labels: Mapping[str, str] | None = None,
+        namespace: str | None = None,
     ) -> "RemoteHandle":
         """Start a document; answers once the start is on disk. The same token starts the same run only once."""
         body: dict[str, Any] = {"document": _text(document), "input": input, "labels": dict(labels or {})}
         body |= {"apply": list(applied)} if applied else {}
         body |= {"token": token} if token is not None else {}
         body |= {"name": chosen} if chosen else {}
+        body |= {"namespace": namespace} if namespace is not None else {}
         started = await self.call("POST", f"{API}/runs", body)
         return RemoteHandle(self, RunId(started["id"]))
 
-    async def start_named(self, name: str, input: Any = None, *, token: str | None = None) -> "RemoteHandle":
+    async def start_named(
+        self, name: str, input: Any = None, *, token: str | None = None, namespace: str | None = None
+    ) -> "RemoteHandle":
         """Start a document of the catalog."""
-        body = {"name": name, "input": input} | ({"token": token} if token is not None else {})
+        body: dict[str, Any] = {"name": name, "input": input} | ({"token": token} if token is not None else {})
+        body |= {"namespace": namespace} if namespace is not None else {}
         return RemoteHandle(self, RunId((await self.call("POST", f"{API}/runs", body))["id"]))
 
     def handle(self, run: str) -> "RemoteHandle":

@@ -8,7 +8,6 @@ from perdure.engine.decision_threads import SMALL, done_aside
 from perdure.kernel import jsontext
 from perdure.kernel.validation import AppliedDocument
 from perdure.stores.protocol import RunFilter
-from perdure.views.errors import BadRequest
 from perdure.views.run_pages import read_label, read_statuses
 from perdure.views.times import read_time
 
@@ -57,6 +56,7 @@ class RunQuery(Body):
     parent: str | None = None
     started_after: str | None = None
     started_before: str | None = None
+    q: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     limit: Limit = 100
     cursor: str | None = None
 
@@ -167,6 +167,7 @@ class CheckBody(Body):
     document: Text
     apply: Documents = []
     name: str = ""
+    namespace: str | None = None
 
 
 class ApplyBody(Body):
@@ -196,8 +197,7 @@ class AuditQuery(Body):
 
 
 def run_filter(query: RunQuery | BatchFilter) -> RunFilter:
-    if query.namespace not in (None, "default"):  # never wider than what was asked for
-        raise BadRequest("runs have no namespaces yet: all are in `default`", hint="Leave `namespace` out.")
+    """Without namespaces: those depend on who asks."""
     return RunFilter(
         statuses=read_statuses(_listed(query.status)),
         name=query.name,
@@ -235,7 +235,13 @@ class RunItem(msgspec.Struct):
     owner: str | None
 
 
+class Who(msgspec.Struct):
+    name: str
+    via: str
+
+
 class RunAnswer(RunItem):
+    started_by: Who | None
     tasks: Tasks
     waits_for: list[str]
     pending: list[dict[str, Any]]

@@ -8,13 +8,15 @@ from perdure.engine.catalog import ResourceNotFound, key_of
 from perdure.engine.decision_threads import done_aside
 from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.problems import Severity
 from perdure.kernel.resource_kinds import ResourceKind
+from perdure.kernel.validation import AppliedDocument
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Caller, Result
 from perdure.server.problems import problem_json
 from perdure.server.request_reading import read_json_text
-from perdure.views.access_tokens import AccessRole
+from perdure.views.access_tokens import AccessRole, check_namespace
 from perdure.views.api_errors import UnsupportedMediaType
 from perdure.views.document_check import validate
 from perdure.views.errors import BadRequest
@@ -40,10 +42,17 @@ def _kind(call: ApiCall) -> ResourceKind:
 
 
 def _place(call: ApiCall, kind: ResourceKind) -> str:
+    """The namespace of the path, which the caller may see."""
     namespace = check_place(kind, call.path["namespace"])
-    if kind.has_namespace and not call.caller.sees(namespace):
-        raise ResourceNotFound(f"there is no namespace {namespace!r}", hint="Use a namespace of your token.")
+    if kind.has_namespace:
+        check_namespace(namespace)
+        call.caller.need_namespace(namespace)
     return namespace
+
+
+def judge_path(call: ApiCall) -> None:
+    """A namespace in the path that the caller may not see is not there, whatever the caller's role."""
+    _place(call, _kind(call))
 
 
 async def list_kinds(call: ApiCall) -> Result:
@@ -116,13 +125,14 @@ async def delete_one_resource(call: ApiCall) -> Result:
 async def apply_resources(call: ApiCall) -> Result:
     body: m.ApplyBody = call.body
     texts = await m.applied_texts(body.documents)
-    namespace = body.namespace or call.caller.own_namespace
-    entries = await declared_entries(call.documents.catalog, texts, body.namespace)
+    namespace = call.caller.meant_namespace(body.namespace)
+    await call.judge_documents(texts)
+    entries = await declared_entries(call.documents.catalog, texts, namespace)
     for entry in entries:
-        if not entry.kind.has_namespace:
-            call.caller.need_all_namespaces()
-        elif not call.caller.sees(entry.key.namespace):
-            raise ResourceNotFound(f"there is no namespace {entry.key.namespace!r}")
+        if entry.kind.has_namespace:
+            call.caller.need_namespace(entry.key.namespace)
+    if any(not entry.kind.has_namespace for entry in entries):
+        call.caller.need_all_namespaces()
     call.audit(", ".join(entry.kind.title(entry.key.name) for entry in entries[:10]), namespace=namespace)
     changes, findings = await apply_documents(call.documents, texts, namespace, dry_run=body.dry_run)
     return Answer(
@@ -137,7 +147,9 @@ async def check_document(call: ApiCall) -> Result:
     body: m.CheckBody = call.body
     applied = await m.applied_texts(body.apply)
     text = await m.text_of(body.document)
-    checked = await validate("document", text, call.documents.validator, applied, chosen=body.name)
+    namespace = call.caller.meant_namespace(body.namespace) or DEFAULT_NAMESPACE
+    await call.judge_documents([*applied, AppliedDocument("document", text.decode())])
+    checked = await validate("document", text, call.documents.validator, applied, chosen=body.name, namespace=namespace)
     plain = checked.plain()
     return Answer(
         {

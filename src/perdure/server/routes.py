@@ -198,8 +198,9 @@ ROUTES = (
         "those of a namespace",
         query=m.ResourcePageQuery,
         answer=m.ItemPage,
+        judge=resources.judge_path,
     ),
-    _get(RESOURCE, resources.get_resource, "one resource", answer=dict[str, Any]),
+    _get(RESOURCE, resources.get_resource, "one resource", answer=dict[str, Any], judge=resources.judge_path),
     _change(
         "PUT",
         RESOURCE,
@@ -210,6 +211,7 @@ ROUTES = (
         answer=dict[str, Any],
         statuses=(201,),
         refusals=(412,),
+        judge=resources.judge_path,
     ),
     _change(
         "DELETE",
@@ -220,6 +222,7 @@ ROUTES = (
         answer=m.DeletedAnswer,
         statuses=(202,),
         refusals=(412,),
+        judge=resources.judge_path,
     ),
     _change(
         "POST",

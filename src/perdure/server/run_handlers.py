@@ -13,12 +13,13 @@ from perdure.engine.document_start import StartRequest
 from perdure.engine.effects import effects
 from perdure.kernel import jsontext
 from perdure.kernel.errors import RunNotFound
-from perdure.kernel.values import RunId
+from perdure.kernel.ids import DEFAULT_NAMESPACE, reserved_label
+from perdure.kernel.values import RunId, digest
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, EventStream, Result, visible_run
 from perdure.server.request_reading import DEEPEST, preferred_wait
 from perdure.stores.protocol import RunFilter
-from perdure.views.access_tokens import AccessRole, check_namespace
+from perdure.views.access_tokens import AccessRole
 from perdure.views.document_check import NothingToRun, ProblemsFound, validate
 from perdure.views.errors import BadRequest
 from perdure.views.history_events import event_json, event_name
@@ -33,38 +34,41 @@ LONGEST_WAIT = 60  # seconds
 COMMENT_EVERY = 15  # seconds without an event
 MOST_LABELS = 64
 LONGEST_LABEL = 1_000  # characters of name and value together
-RESERVED_LABELS = ("bubustack.io", "perdure.dev")
 
 
 async def start_run(call: ApiCall) -> Result:
     body: m.StartBody = call.body
-    namespace = body.namespace or call.caller.own_namespace
-    check_namespace(namespace)
-    if namespace != "default":  # only resources have namespaces so far
-        raise BadRequest("runs cannot be given a namespace yet", hint="Leave `namespace` out.")
-    if not call.caller.sees(namespace):
-        raise RunNotFound(f"there is no namespace {namespace!r}", hint="Use a namespace of your token.")
+    asked = call.caller.meant_namespace(body.namespace)
+    applied = await m.applied_texts(body.apply)
+    own = [] if body.document is None else await m.applied_texts([body.document])
+    await call.judge_documents([*applied, *own])
+    if body.document is not None or body.apply:
+        call.caller.need(AccessRole.AUTHOR)
     _check_labels(body.labels)
     if body.document is None and body.name is None:
         raise BadRequest("a start needs a document, or the name of one in the catalog")
-    if body.document is not None or body.apply:
-        call.caller.need(AccessRole.AUTHOR)
-    applied = await m.applied_texts(body.apply)
     engine, name = call.documents, None
     if body.document is not None:
         text, origin, chosen = await m.text_of(body.document), "document", body.name or ""
     else:
         assert body.name is not None
-        runnable = await call.engine.catalog.find(body.name)
-        if runnable is None:
-            raise ResourceNotFound(f"there is nothing in the catalog that can be run under the name {body.name!r}")
-        text, origin, chosen, name = runnable.text, runnable.origin, "", runnable.key.name
+        runnable = await call.engine.catalog.find(body.name, asked)
+        if runnable is None or not call.caller.sees(runnable.key.namespace):
+            place = f"in namespace {asked!r}" if asked else "in the catalog"
+            raise ResourceNotFound(f"there is nothing {place} that can be run under the name {body.name!r}")
+        asked, name = runnable.key.namespace, runnable.key.name
+        text, origin, chosen = runnable.text, runnable.origin, ""
         engine = call.documents if applied else call.engine
-    checked = await validate(origin, text, engine.validator, applied, chosen=chosen)
+    checked = await validate(
+        origin, text, engine.validator, applied, chosen=chosen, namespace=asked or DEFAULT_NAMESPACE
+    )
     if checked.errors:
         raise ProblemsFound(checked)
     if checked.program is None:
         raise NothingToRun(f"{origin} holds nothing that can be run; nothing was started")
+    assert checked.language is not None
+    namespace = asked or checked.language.namespace_of(checked.program) or DEFAULT_NAMESPACE
+    call.caller.need_namespace(namespace)
     handle = await engine.start(
         text,
         await done_aside(JSON_PER_WORK * len(body.set), lambda: _with_members(body.input, body.set)),
@@ -74,7 +78,9 @@ async def start_run(call: ApiCall) -> Result:
         options={} if body.arguments is None else {"args": body.arguments},
         token=body.token,
         labels=body.labels,
-        request=None if call.key is None or body.token is not None else StartRequest(call.key, call.body_digest),
+        namespace=namespace,
+        started_by=(call.caller.name, call.caller.via),
+        request=_request(call, namespace) if body.token is None else None,
     )
     call.audit(f"run/{handle.id}", run=handle.id, namespace=namespace)
     headers = {"Location": f"/api/v1/runs/{handle.id}"}
@@ -89,10 +95,16 @@ async def start_run(call: ApiCall) -> Result:
 def _check_labels(labels: dict[str, str]) -> None:
     if len(labels) > MOST_LABELS or any(len(name) + len(value) > LONGEST_LABEL for name, value in labels.items()):
         raise BadRequest(f"a run has at most {MOST_LABELS} labels, of at most {LONGEST_LABEL} characters each")
-    for name in labels:
-        group = name.partition("/")[0]
-        if "/" in name and any(group == reserved or group.endswith(f".{reserved}") for reserved in RESERVED_LABELS):
-            raise BadRequest(f"the label {name!r} is reserved for the engine")
+    if reserved := reserved_label(labels):
+        raise BadRequest(f"the label {reserved!r} is reserved for the engine")
+
+
+def _request(call: ApiCall, namespace: str) -> StartRequest | None:
+    """The Idempotency-Key as the key of a run; like a start's token it counts in one namespace."""
+    if call.key is None:
+        return None
+    key = call.key if namespace == DEFAULT_NAMESPACE else digest(f"{namespace}\0{call.key}".encode()).hex()[:32]
+    return StartRequest(key, call.body_digest)
 
 
 def _with_members(value: Any, members: dict[str, Any]) -> Any:
@@ -128,7 +140,8 @@ async def list_runs(call: ApiCall) -> Result:
     parent = None
     if query.parent is not None:
         parent = (await visible_run(call.engine, call.caller, query.parent)).id
-    asked = replace(m.run_filter(query), parent=parent)
+    namespaces = call.caller.narrowed(query.namespace)
+    asked = replace(m.run_filter(query), parent=parent, namespaces=namespaces, text=query.q)
     page = await run_page(call.engine, asked, query.limit, query.cursor)
     items = [run_item_json(row, page.owners) for row in page.rows]
     return Answer({"items": items} | ({"next": page.next} if page.next else {}))
@@ -201,7 +214,9 @@ async def list_effects(call: ApiCall) -> Result:
 
 async def list_children(call: ApiCall) -> Result:
     query: m.PageQuery = call.query
-    page = await run_page(call.engine, RunFilter(parent=call.run.id), query.limit, query.cursor)
+    page = await run_page(
+        call.engine, RunFilter(parent=call.run.id, namespaces=call.caller.namespaces), query.limit, query.cursor
+    )
     items = [run_item_json(row, page.owners) for row in page.rows]
     return Answer({"items": items} | ({"next": page.next} if page.next else {}))
 

@@ -121,10 +121,14 @@ async def steer_batch(call: ApiCall) -> Result:
         labels=asked.labels,
         created_after=asked.created_after,
         created_before=asked.created_before,
+        namespaces=[body.filter.namespace] if body.filter.namespace else [],
+        within=call.caller.narrowed(body.filter.namespace),
         with_children=body.filter.children,
         everything=body.filter.all,
     )
-    call.audit(f"runs:{body.verb} {jsontext.encode(_plain(body.filter)).decode()}")
+    call.audit(
+        f"runs:{body.verb} {jsontext.encode(_plain(body.filter)).decode()}", namespace=body.filter.namespace or ""
+    )
     if body.dry_run:
         answer = await plan(call.engine, selection, verb)
     else:

@@ -8,7 +8,7 @@ from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
 from perdure.server.openapi import describe
 from perdure.server.problems import error_page
-from perdure.views.access_tokens import AccessRole, create_token, list_tokens, revoke_token
+from perdure.views.access_tokens import AccessRole, check_namespace, create_token, list_tokens, revoke_token
 from perdure.views.api_errors import AccessDenied, RouteNotFound
 from perdure.views.audit_log import audit_json, list_audit
 from perdure.views.provider_list import list_providers
@@ -90,8 +90,10 @@ async def list_access_tokens(call: ApiCall) -> Result:
 
 async def create_access_token(call: ApiCall) -> Result:
     body: m.TokenBody = call.body
-    own = call.caller.namespaces
-    if own is not None and not (body.namespaces and set(body.namespaces) <= set(own)):
+    for namespace in body.namespaces:
+        check_namespace(namespace)
+        call.caller.need_namespace(namespace)
+    if call.caller.namespaces is not None and not body.namespaces:
         raise AccessDenied("a token may reach no further than the one that makes it", hint="Name your namespaces.")
     call.audit(f"token/{body.name}")
     call.is_secret = True

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from perdure.kernel.ids import RunName
+from perdure.kernel.ids import DEFAULT_NAMESPACE, RunName
 from perdure.kernel.lookups import CachedValue
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
@@ -28,7 +28,8 @@ class NewRun(msgspec.Struct, gc=False, frozen=True):
     labels: dict[str, str]
     key: bytes
     created_at: Instant
-    named: tuple[str, str] | None = None  # namespace and name, which no other run of its language may have
+    named: str | None = None  # the name that no other run of its language may have in its namespace
+    namespace: str = DEFAULT_NAMESPACE
 
 
 class RunSummary(msgspec.Struct, gc=False, frozen=True):
@@ -67,6 +68,7 @@ class TaskOffer(msgspec.Struct, gc=False, frozen=True):
     pool: str
     provider: str
     body: bytes
+    namespace: str = DEFAULT_NAMESPACE  # of its run
 
 
 def append_to(items_before: Sequence[T], items: Iterable[T]) -> Sequence[T]:

@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from perdure.kernel.crash_attribution import LossKind, StartPlace
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.lookups import CachedValue, PermitQueue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
@@ -35,6 +36,7 @@ class RunRow(msgspec.Struct, gc=False):
     stuck: str | None
     has_control_messages: bool = False  # some lie in its inbox, not decided yet
     on_wall: Instant | None = None
+    namespace: str = DEFAULT_NAMESPACE
 
 
 class StoredRun(msgspec.Struct, gc=False):
@@ -53,6 +55,8 @@ class RunFilter(msgspec.Struct, gc=False, frozen=True):
     created_after: Instant | None = None
     created_before: Instant | None = None
     parent: RunId | None = None
+    namespaces: Sequence[str] | None = None  # None: all
+    text: str | None = None  # the beginning of an id or of a name, or a label's whole value
     roots_only: bool = False
     limit: int | None = None
     behind: tuple[Instant, RunId] | None = None  # in order of creation and id, latest first: only those behind this one
@@ -275,8 +279,8 @@ class Store(AccessStore, Protocol):
     async def run_named(self, language: str, namespace: str, name: str) -> RunId | None:
         """The run that has this name, or keeps it for a child to come."""
 
-    async def find_by_prefix(self, prefix: str) -> list[RunId]:
-        """Up to three ids that begin so; children of those are not among them."""
+    async def find_by_prefix(self, prefix: str, namespaces: Sequence[str] | None = None) -> list[RunId]:
+        """Up to three ids of these namespaces that begin so; children of those are not among them."""
 
     async def load(self, runs: Sequence[RunId]) -> list[StoredRun]:
         """Snapshot and tail of each run that exists."""

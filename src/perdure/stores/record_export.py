@@ -14,9 +14,12 @@ from perdure.kernel.values import RunId
 from perdure.stores import records as r
 from perdure.stores.admin import OrphanRow
 
-_RUN = "id, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck, on_wall"
+_RUN = (
+    "id, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck, on_wall,"
+    " namespace"
+)
 _ENTRY = "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
-_TASK = "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine"
+_TASK = "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine, namespace"
 _TASK_LOG = "task, attempt, delivery, path, first_line, lines, body"
 _PERMIT = "scope, run, permit, priority, capacity, asked_at, granted, ageing"
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.values import Instant, RunId
 
 
@@ -132,6 +133,7 @@ class RunRecord(Record, frozen=True):
     ended_at: Instant | None
     stuck: str | None
     on_wall: Instant | None
+    namespace: str = DEFAULT_NAMESPACE
 
 
 class ValueRecord(Record, frozen=True):
@@ -216,6 +218,7 @@ class TaskRecord(Record, frozen=True):
     body: bytes
     place: int = 0
     machine: str = ""
+    namespace: str = DEFAULT_NAMESPACE
 
 
 KINDS: dict[type[Record], str] = {

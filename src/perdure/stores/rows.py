@@ -1,18 +1,22 @@
 """Rows as every store reads them: which columns, in which order, and what they are to the engine."""
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from perdure.kernel.ids import is_family, root_of
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.access import AccessTokenRow
-from perdure.stores.protocol import ResourceRow, RunRow
+from perdure.stores.protocol import ResourceRow, RunFilter, RunRow
 
 RUN_COLUMNS = (
     "id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck,"
-    " EXISTS (SELECT 1 FROM inbox WHERE inbox.run = runs.id AND inbox.is_word = 1), on_wall"
+    " EXISTS (SELECT 1 FROM inbox WHERE inbox.run = runs.id AND inbox.is_word = 1), on_wall,"
+    " namespace"
 )
 RESOURCE_COLUMNS = (
     "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
@@ -46,8 +50,23 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
         ended,
         stuck,
         bool(more[0]),
-        more[1],
+        *more[1:],
     )
+
+
+def split_filter(filter: RunFilter) -> list[RunFilter]:
+    """The filters whose pages, merged, are the page of this one: each is answered by walking along an index."""
+    if filter.namespaces is None or filter.behind is None or filter.limit is None:
+        return [filter]
+    statuses: list[Sequence[Status]] = [[status] for status in filter.statuses] or [()]
+    return [
+        replace(filter, namespaces=[namespace], statuses=some) for namespace in filter.namespaces for some in statuses
+    ]
+
+
+def merge_pages(pages: Iterable[Sequence[RunRow]], limit: int | None) -> list[RunRow]:
+    rows = [row for page in pages for row in page]
+    return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True)[:limit]
 
 
 def resource_row(row: tuple[Any, ...]) -> ResourceRow:

@@ -1,14 +1,15 @@
-"""What every store must do with the names of runs; a part of `StoreSuite`."""
+"""What every store must do with the names and namespaces of runs; a part of `StoreSuite`."""
 
 import asyncio
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import Any
 
 from perdure.kernel.ids import RunName
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.commit_types import Committed, Message, RunSummary, Transition
-from perdure.stores.protocol import Store
+from perdure.stores.protocol import RunFilter, Store
 from perdure.testing.transitions import created
 
 ENDED = RunSummary(Status.SUCCEEDED, False, None, 5)
@@ -39,6 +40,42 @@ class NameSuite(ABC):
             for run, name in pairs
         ]
         return sorted((await self.commit(store, *changes)).refused)
+
+    async def test_runs_are_found_in_their_namespaces_only(self, tmp_path: Path) -> None:
+        """Invariant 34."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await self.commit(
+            store,
+            created("alpha", home, at=1, name="pay", labels={"customer": "17"}),
+            created("alps", home, at=2, namespace="shop", name="pay/late"),
+            created("beta", home, ENDED, at=3, namespace="shop", labels={"customer": "17", "x": "al"}),
+            created("beta.1", home, at=4, namespace="shop", parent="beta"),
+            created("gamma", home, at=5, namespace="ops", name="al%_*"),
+        )
+
+        async def found(**filters: Any) -> list[str]:
+            return [row.id for row in await store.search(RunFilter(**filters))]
+
+        assert [row.namespace for row in await store.search(RunFilter())] == ["ops", "shop", "shop", "shop", "default"]
+        assert await found(namespaces=["shop"]) == ["beta.1", "beta", "alps"]
+        assert await found(namespaces=["ops", "default"]) == ["gamma", "alpha"]
+        assert await found(namespaces=[]) == []
+        assert await found(namespaces=["shop", "ops"], limit=2, behind=(5, RunId("gamma"))) == ["beta.1", "beta"]
+        open_and_ended = [Status.SUCCEEDED, Status.WAITING]
+        both = {"namespaces": ["shop", "ops"], "statuses": open_and_ended, "behind": (2**62, RunId(""))}
+        assert await found(**both, limit=3) == ["gamma", "beta.1", "beta"]
+        assert await found(text="al") == ["gamma", "beta", "alps", "alpha"]
+        assert await found(text="al", namespaces=["shop"]) == ["beta", "alps"]
+        assert await found(text="pay") == ["alps", "alpha"]
+        assert await found(text="ay") == await found(text="%") == await found(text="customer") == []
+        assert await found(text="17") == ["beta", "alpha"]
+        assert await found(text="1") == []
+        assert sorted(await store.find_by_prefix("al")) == ["alpha", "alps"]
+        assert await store.find_by_prefix("al", ["shop"]) == ["alps"]
+        assert await store.find_by_prefix("al", []) == []
+        assert (await store.load([RunId("gamma")]))[0].row.namespace == "ops"
+        await store.close()
 
     async def test_one_name_is_one_run_s_as_long_as_it_is_there(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId, digest
 from perdure.stores.commit_types import NewRun, RunSummary, Transition
@@ -14,13 +15,9 @@ WAITING = RunSummary(Status.WAITING, False, None)
 
 def created(run: str, partition: int, summary: RunSummary = WAITING, **more: Any) -> Transition:
     parent = more.pop("parent", None)
-    name, labels, at, named = (
-        more.pop("name", "n"),
-        more.pop("labels", {}),
-        more.pop("at", 1),
-        more.pop("named", None),
-    )
-    new = NewRun("drill", name, PROGRAM, parent, labels, b"k", at, named)
+    name, labels, at = more.pop("name", "n"), more.pop("labels", {}), more.pop("at", 1)
+    namespace, named = more.pop("named", (more.pop("namespace", DEFAULT_NAMESPACE), None)) or (DEFAULT_NAMESPACE, None)
+    new = NewRun("drill", name, PROGRAM, parent, labels, b"k", at, named, namespace)
     return Transition(
         RunId(run),
         partition,

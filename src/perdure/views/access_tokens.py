@@ -11,6 +11,7 @@ import msgspec
 
 from perdure.engine.client import Client
 from perdure.kernel.errors import Conflict
+from perdure.kernel.ids import namespace_problem
 from perdure.kernel.values import Instant
 from perdure.stores.access import AccessTokenRow
 from perdure.views.api_errors import TokenNotFound
@@ -21,7 +22,6 @@ PREFIX = "pdr_"  # so that tools which look for secrets in texts recognize one
 FIRST = "admin"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
-_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class AccessRole(StrEnum):
@@ -68,8 +68,8 @@ async def create_token(
     """A new token, which nobody can read again. No namespaces: all of them."""
     if not _NAME.fullmatch(name):
         raise BadRequest(f"{name!r} is not a name of a token (expected letters, digits and . _ @ -, at most 63)")
-    if namespaces:  # runs of Flows and Playbooks have none yet, and would be seen by all
-        raise BadRequest("tokens cannot be limited to namespaces yet", hint="Leave --namespace out.")
+    for namespace in namespaces:
+        check_namespace(namespace)
     if bool(pools) != (role is AccessRole.WORKER):
         raise BadRequest("pools are for the role worker, which needs at least one")
     now = client.clock.now()
@@ -90,8 +90,8 @@ async def create_token(
 
 
 def check_namespace(namespace: str) -> None:
-    if not _NAMESPACE.fullmatch(namespace):
-        raise BadRequest(f"{namespace!r} is not a namespace (expected lower-case letters, digits and -, at most 63)")
+    if problem := namespace_problem(namespace):
+        raise BadRequest(problem)
 
 
 async def create_first_token(client: Client, keep: Callable[[str], None] = lambda token: None) -> str | None:

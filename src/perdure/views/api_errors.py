@@ -45,6 +45,14 @@ class PolicyDenied(ApiError):
     status = 403
 
 
+class NamespaceNotFound(ApiError):
+    """There is no such namespace, or the access token may not see it."""
+
+    code = "NAMESPACE-NOT-FOUND"
+    hint = "Use a namespace of your token; `GET /api/v1/whoami` tells which those are."
+    status = 404
+
+
 class RouteNotFound(ApiError):
     """The server has nothing under this path."""
 

@@ -57,8 +57,10 @@ class Selection(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     created_after: Instant | None = None
     created_before: Instant | None = None
+    namespaces: Sequence[str] = ()  # only runs of these; none: of all that are meant otherwise
     with_children: bool = False  # also runs that other runs have started
     everything: bool = False
+    within: Sequence[str] | None = None  # the namespaces of whoever asks; None: all
 
     @property
     def is_empty(self) -> bool:
@@ -66,12 +68,17 @@ class Selection(msgspec.Struct, frozen=True):
         return not (self.statuses or self.labels or any(value is not None for value in asked))
 
     def check(self) -> None:
-        if self.is_empty != self.everything:
-            raise BadRequest(
-                "an empty filter selects nothing; say that all runs are meant"
-                if self.is_empty
-                else "a filter, or all runs: not both"
-            )
+        if self.is_empty and not (self.everything or self.namespaces):
+            raise BadRequest("an empty filter selects nothing; say that all runs are meant")
+        if self.everything and not self.is_empty:
+            raise BadRequest("a filter, or all runs: not both")
+
+    @property
+    def seen_namespaces(self) -> Sequence[str] | None:
+        """Those that are asked for, as far as whoever asks may see them; None: all."""
+        if not self.namespaces:
+            return self.within
+        return [name for name in self.namespaces if self.within is None or name in self.within]
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -108,13 +115,20 @@ class BatchAnswer(msgspec.Struct, frozen=True):
         )
 
 
-async def steer_named(client: Client, names: Sequence[str], send: Send, *, dry_run: bool = False) -> BatchAnswer:
-    """The runs of these ids, names or unambiguous beginnings of ids; each once."""
+async def steer_named(
+    client: Client,
+    names: Sequence[str],
+    send: Send,
+    *,
+    namespaces: Sequence[str] | None = None,
+    dry_run: bool = False,
+) -> BatchAnswer:
+    """The runs of these ids, names or unambiguous beginnings of ids, in these namespaces; each once."""
     runs: dict[RunId, None] = {}
     unknown: list[Failure] = []
     for name in names:
         try:
-            runs[await client.resolve(name)] = None
+            runs[await client.resolve(name, namespaces)] = None
         except RunNotFound as error:
             unknown.append(Failure(name, error))
     answer = _planned(list(runs)) if dry_run else await _steer(client, list(runs), send)
@@ -161,6 +175,7 @@ async def _matching(
         labels=selection.labels,
         created_after=selection.created_after,
         created_before=selection.created_before,
+        namespaces=selection.seen_namespaces,
         roots_only=not selection.with_children,
         limit=piece,
         behind=behind or (2**62, RunId("")),

@@ -12,6 +12,7 @@ from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.engine.document_validation import DocumentValidator, in_no_language, nothing_known
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import InvalidDocument
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.lookups import Lookup, LookupAnswers
 from perdure.kernel.problems import Problem, Severity
 from perdure.kernel.validation import AppliedDocument
@@ -81,13 +82,20 @@ def validator_for(languages: Mapping[str, Dialect], store: Callable[[], Client |
 
 
 async def validate(
-    origin: str, text: bytes, validator: DocumentValidator, applied: Sequence[AppliedDocument] = (), *, chosen: str = ""
+    origin: str,
+    text: bytes,
+    validator: DocumentValidator,
+    applied: Sequence[AppliedDocument] = (),
+    *,
+    chosen: str = "",
+    namespace: str = DEFAULT_NAMESPACE,
 ) -> CheckedDocument:
+    """`namespace` is where documents are that do not name one."""
     language = await validator.find_language(text)
     if language is None:
         problems = await done_aside(WORK_OF_TEXT * len(text), lambda: _in_no_language(text, validator))
         return CheckedDocument(origin, text, problems)
-    validated = await validator.validate(language, text, applied, chosen=chosen)
+    validated = await validator.validate(language, text, applied, chosen=chosen, namespace=namespace)
     return CheckedDocument(origin, text, validated.problems, validated.program, validated.pinned, language)
 
 

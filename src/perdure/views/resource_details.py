@@ -89,7 +89,7 @@ async def _runs_of(client: Client, kind: ResourceKind, resource: Resource) -> li
 async def _is_in_namespace(client: Client, row: RunRow, namespace: str | None) -> bool:
     """Whether a run is one of this namespace, where its program knows of any."""
     program = (await client.execution(row.id)).program
-    return getattr(program, "namespace", namespace) == namespace
+    return getattr(program, "namespace", row.namespace) == namespace
 
 
 def _edition(edition: Edition) -> dict[str, Any]:

@@ -103,6 +103,7 @@ async def run_facts_json(client: Client, run: RunId) -> dict[str, Any]:
     now = client.clock.now()
     facts = {
         **run_item_json(shown, await Ownership.of(client, [shown])),
+        "started_by": who_json(execution.state.started_by),
         "tasks": {"done": status.tasks_done, "open": status.tasks_open.total()},
         "waits_for": [wait.text(now) for wait in status.waits],
         "pending": [message.plain() for message in pending],
@@ -111,6 +112,11 @@ async def run_facts_json(client: Client, run: RunId) -> dict[str, Any]:
     }
     shown_facts: dict[str, Any] = (await run_views.mask_of(client.store, execution)).data(facts)
     return shown_facts
+
+
+def who_json(who: tuple[str, str] | None) -> dict[str, str] | None:
+    """Who started a run, and how that is known; None if another run did, or nobody wrote it down."""
+    return None if who is None else {"name": who[0], "via": who[1]}
 
 
 def error_json(outcome: Outcome | None) -> dict[str, Any] | None:

@@ -74,7 +74,7 @@ def run_item_json(row: RunRow, owners: Ownership) -> dict[str, Any]:
         "id": row.id,
         "language": row.language,
         "name": row.name,
-        "namespace": namespace_of(row),
+        "namespace": row.namespace,
         "status": row.status.value,
         "parent": row.parent,
         "labels": row.labels,
@@ -91,10 +91,6 @@ def _owner(row: RunRow, owners: Ownership) -> str | None:
     if row.status.is_final:
         return None
     return "live" if owners.is_live(row) else "interrupted"
-
-
-def namespace_of(row: RunRow) -> str:
-    return "default"
 
 
 def read_statuses(words: Sequence[str]) -> list[Status]:

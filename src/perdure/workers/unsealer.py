@@ -48,33 +48,34 @@ Make = Callable[[], Awaitable[ResolvedSecret]]
 class SecretCache:
     def __init__(self, now: Callable[[], Instant]) -> None:
         self._now = now
-        self._secrets: dict[str, CachedSecret] = {}
-        self._pending: dict[str, asyncio.Task[CachedSecret]] = {}
+        self._secrets: dict[tuple[str, str], CachedSecret] = {}  # by namespace and key: none is for another namespace
+        self._pending: dict[tuple[str, str], asyncio.Task[CachedSecret]] = {}
         self._sweep_at = SWEEP
 
-    async def get(self, entry: SecretEntry, make: Make) -> CachedSecret:
-        """The entry's value. However many wait for it, it is resolved once; a failure is a failure for all of them.
+    async def get(self, namespace: str, entry: SecretEntry, make: Make) -> CachedSecret:
+        """The value, for runs of this namespace. However many wait for it, it is resolved once; a failure is for all.
 
         An expired value is resolved again only if the entry says so (PBK-183).
         """
         if not entry.renews and entry.due is not None and entry.due <= self._now():
             message = f"{entry.name} has expired; `auto_renew: true` would renew it"
             raise EnvelopeError("auth", message, "KEYCHAIN_EXPIRED")
-        cached = self._secrets.get(entry.key)
+        key = namespace, entry.key
+        cached = self._secrets.get(key)
         if cached is not None and (cached.secret.due is None or cached.secret.due > self._now()):
             return cached
-        flight = self._pending.get(entry.key)
+        flight = self._pending.get(key)
         if flight is None:
-            flight = self._pending[entry.key] = asyncio.get_running_loop().create_task(self._make(entry, make))
-            flight.add_done_callback(lambda _: self._pending.pop(entry.key, None))
+            flight = self._pending[key] = asyncio.get_running_loop().create_task(self._make(key, entry, make))
+            flight.add_done_callback(lambda _: self._pending.pop(key, None))
         return await asyncio.shield(flight)  # the first caller may be cancelled while others wait for the same value
 
-    async def _make(self, entry: SecretEntry, make: Make) -> CachedSecret:
+    async def _make(self, key: tuple[str, str], entry: SecretEntry, make: Make) -> CachedSecret:
         secret = await make()
         lifetime = entry.lifetime if secret.lifetime is None else secret.lifetime
         due = self._now() + int(lifetime * SECOND)
         cached = CachedSecret(Secret(secret.kind or entry.kind, secret.value, due), tuple(secret.secrets()))
-        self._secrets[entry.key] = cached
+        self._secrets[key] = cached
         self._sweep()
         return cached
 
@@ -137,22 +138,22 @@ class Unsealer:
             opener = self._openers.get(envelope.language)
             if opener is None:
                 raise EnvelopeError("unknown", f"the language {envelope.language!r} of this task is not available here")
-            return await self._run_requests(opener.open(envelope.body, assignment.run), mask)
+            return await self._run_requests(opener.open(envelope.body, assignment.run), assignment.namespace, mask)
         except EnvelopeError as cause:
             raise UnsealFailure(cause) from None
 
-    async def _run_requests(self, requests: SecretRequests[_T], mask: Mask) -> _T:
+    async def _run_requests(self, requests: SecretRequests[_T], namespace: str, mask: Mask) -> _T:
         answer: Any = None
         try:
             while True:
-                answer = await self._answer(requests.send(answer), mask)
+                answer = await self._answer(requests.send(answer), namespace, mask)
         except StopIteration as end:
             result: _T = end.value
             return result
         finally:
             requests.close()
 
-    async def _answer(self, request: SecretRequest, mask: Mask) -> Secret | bytes | None:
+    async def _answer(self, request: SecretRequest, namespace: str, mask: Mask) -> Secret | bytes | None:
         match request:
             case HideTexts(texts):
                 await add_all(mask, texts)
@@ -160,7 +161,7 @@ class Unsealer:
             case PinnedDocumentLookup(digest):
                 return await self._document(digest)
             case SecretLookup(entry):
-                cached = await self._cache.get(entry, lambda: self._make(entry, mask))
+                cached = await self._cache.get(namespace, entry, lambda: self._make(entry, namespace, mask))
                 return await _masked(cached.secret, cached.secrets, mask)
             case CredentialLookup(name):
                 credential = self._keychain.credential(name)
@@ -179,12 +180,12 @@ class Unsealer:
                 self._texts.popitem(last=False)
         return text
 
-    async def _make(self, entry: SecretEntry, asking: Mask) -> ResolvedSecret:
+    async def _make(self, entry: SecretEntry, namespace: str, asking: Mask) -> ResolvedSecret:
         """Resolve a value. It has a mask of its own: an error is reported to all who wait, without the secrets."""
         mask = Mask()
         hidden_by.set(_Masks(asking, mask))  # only in the asyncio task that resolves the value
         try:
-            fields: EntryFields = await self._run_requests(entry.fields(), mask)
+            fields: EntryFields = await self._run_requests(entry.fields(), namespace, mask)
             return await self._keychain.resolve(entry.kind, entry.name, fields)
         except EnvelopeError as cause:
             raise EnvelopeError(cause.kind, mask.text(cause.message), cause.code, cause.retryable) from None

@@ -132,7 +132,8 @@ class Worker:
             done(Failed(Code.PROVIDER_FAULT, f"no provider is named {assignment.provider!r}", False))
             return
         name = assignment.provider
-        refusal = not_open(name, assignment.language) or refusal_in_force(name, assignment.namespace)
+        namespaces = assignment.namespace, assignment.document_namespace
+        refusal = not_open(name, assignment.language) or refusal_in_force(name, *namespaces)
         if refusal is not None:  # what the document was validated against may have changed since
             done(Failed(Code.NOT_ALLOWED, refusal, False))
             return

@@ -544,19 +544,19 @@ workflow:
     assert [item["authorization"] for item in server.seen if item["path"] == "/kid"] == ["Bearer pa55-token-1"] * 2
 
 
-@pytest.mark.parametrize(("scope", "asked"), [("global", 1), ("local", 2), ("shared", 2)])
+@pytest.mark.parametrize(("scope", "asked"), [("global", 2), ("local", 3), ("shared", 3)])
 async def test_scopes_say_who_shares_a_value(
     tmp_path: Path, server: _Server, client: None, scope: str, asked: int
 ) -> None:
-    """PBK-182."""
+    """PBK-182, SRV-009: runs of another namespace share nothing."""
     text = oauth(
         server,
         f"scope: {scope}",
         f'workflow: [{{step: s, tool: {{kind: http, url: "{server.address}/a", auth: token}}}}]',
     )
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
-        for _ in range(2):
-            handle = await engine.start(text.encode())
+        for namespace in ("default", "default", "shop"):
+            handle = await engine.start(text.encode(), namespace=namespace)
             await engine.wait(handle.id)
             assert (await handle.show())["status"] == "success"
 

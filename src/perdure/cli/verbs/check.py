@@ -11,6 +11,7 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import store_if_any
 from perdure.cli.stdout import give_json, give_text
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.validation import AppliedDocument
 from perdure.views.document_check import validate, validator_for
 from perdure.wiring import languages, load_sources
@@ -31,6 +32,7 @@ The exit code is 7 if there are errors, 0 if there are only warnings; with --str
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("files", metavar="FILE", nargs="+", help="documents, or folders of them; - for standard input")
+    a.add_namespace(parser, "namespace of documents that do not name one (default: default)")
     a.add_load(parser)
     parser.add_argument("--strict", action="store_true", help="exit with 7 if there are warnings, too")
     parser.add_argument(
@@ -49,7 +51,8 @@ async def _check(asked: argparse.Namespace, talk: Console) -> int:
     together = [*applied, *(AppliedDocument(origin, text.decode(errors="replace")) for origin, text in texts)]
     async with store_if_any(asked, talk) as store:
         validator = validator_for(languages(), store)
-        documents = [await validate(origin, text, validator, together) for origin, text in texts]
+        namespace = asked.namespace or DEFAULT_NAMESPACE
+        documents = [await validate(origin, text, validator, together, namespace=namespace) for origin, text in texts]
     named = set(asked.files)
     for document in [document for document in documents if document.is_foreign and document.origin not in named]:
         talk.say(f"{document.origin}: in no language known here; passed over")

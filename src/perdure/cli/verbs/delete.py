@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("what", metavar="KIND NAME…", nargs="*", help="KIND NAME… or KIND/NAME…")
     a.add_files(parser)
-    a.add_namespace(parser, "namespace of the resources (default: default)")
+    a.add_namespace(parser, "namespace of the resources (default: default) or runs (default: all)")
     a.add_run_filter(parser)
     parser.add_argument("--ignore-not-found", action="store_true", help="do not fail if a resource does not exist")
 

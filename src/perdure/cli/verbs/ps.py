@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console, width_of
@@ -38,6 +39,7 @@ examples:
   perdure ps                                  open runs and the most recently ended ones
   perdure ps --status failed --since 1d       runs of the last 24 hours that failed
   perdure ps --label customer=17 --all
+  perdure ps -n shop                          runs of namespace `shop`; -A shows the namespace of each
   perdure ps --json | jq '.[] | select(.live | not)'
 
 The table omits children and older ended runs, and says how many. `--json` omits nothing.
@@ -82,6 +84,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", metavar="N", help="only runs of documents with this name")
     a.add_labels(parser, "only runs with this label")
+    namespaces = a.add_namespace(parser, "only runs of this namespace (default: of all)")
+    namespaces.add_argument("-A", "--all-namespaces", action="store_true", help="of all, with their namespaces")
     parser.add_argument(
         "--since",
         metavar="T",
@@ -111,6 +115,7 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
             labels=dict(asked.label),
             created_after=asked.since,
             created_before=asked.until,
+            namespaces=None if asked.all_namespaces or not asked.namespace else [asked.namespace],
             roots_only=not (asked.all or asked.json or asked.children),
             limit=asked.limit,
         )
@@ -129,7 +134,11 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
             reasons = await _reasons(observer, shown, pending)
             now = observer.clock.now()
             cells = [_cells(row, ids.get(row.id, row.id), owners, pending, reasons, now) for row in shown]
-            give_text("\n".join(table(COLUMNS, cells)))
+            columns: Sequence[Column] = COLUMNS
+            if asked.all_namespaces:
+                columns = (Column("NAMESPACE"), *COLUMNS)
+                cells = [[(row.namespace, ""), *line] for row, line in zip(shown, cells, strict=True)]
+            give_text("\n".join(table(columns, cells)))
         _tell_rest(rows, hidden, talk)
         for run, waiting in pending.items():
             for message in waiting:

@@ -18,6 +18,7 @@ from perdure.engine.catalog import ResourceNotFound, Runnable
 from perdure.engine.client import Client
 from perdure.engine.handle import Handle
 from perdure.kernel.errors import InvalidDocument, UnfitInput
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.validation import AppliedDocument
 from perdure.views.document_check import CheckedDocument, NothingToRun, ProblemsFound, validate, validator_for
 from perdure.wiring import languages, load_sources
@@ -50,6 +51,7 @@ examples:
   perdure run flow.json --load ./tasks.py              with your own providers
   perdure run flow.json --json | jq .                  exactly one JSON value on stdout
   perdure run math/sums@2                              version 2 of an entry that `perdure apply` created
+  perdure run -n shop orders                           the entry `orders` of namespace `shop`, in that namespace
   perdure run flow.json --detach                       only record the start; `perdure resume` or a server executes it
 
 Ctrl-C stops the process, not the run: `perdure resume` continues it.
@@ -85,6 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--token", metavar="T", help="start only one run per token, however often it is repeated")
     a.add_labels(parser, "label the run, to find it with `ps --label`")
+    a.add_namespace(parser, "namespace of the run and of all that it starts (default: the document's, or default)")
     a.add_load(parser)
     parser.add_argument(
         "--apply", metavar="PATH", action="append", default=[], help="resources the document refers to; may be repeated"
@@ -124,11 +127,14 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 async def _run(asked: argparse.Namespace, talk: Console, run_input: Any) -> int:
     applied = read_applied(asked.apply)
     async with store_if_any(asked, talk) as store:
-        origin, text, entry = await _find(asked.file, store)
+        origin, text, entry = await _find(asked.file, store, asked.namespace or "")
+        if entry is not None:
+            asked.namespace = entry.key.namespace
+        namespace = asked.namespace or DEFAULT_NAMESPACE
         validator = validator_for(languages(), store)
-        document = await validate(origin, text, validator, applied, chosen=asked.name)
+        document = await validate(origin, text, validator, applied, chosen=asked.name, namespace=namespace)
         if document.pinned == text and not document.errors:
-            await validator.recorded(applied)  # found in order before a store is made
+            await validator.recorded(applied, namespace)  # found in order before a store is made
     for line in document.lines():
         talk.always(line)
     if document.errors:
@@ -151,16 +157,17 @@ def _check_target(document: CheckedDocument, step: str) -> None:
         raise InvalidDocument(problem.describe(document.origin), problems=replace(document, problems=[problem]).plain())
 
 
-async def _find(name: str, store: Callable[[], Client | None]) -> tuple[str, bytes, Runnable | None]:
-    """A file, or else what the catalog keeps under that name."""
+async def _find(name: str, store: Callable[[], Client | None], namespace: str) -> tuple[str, bytes, Runnable | None]:
+    """A file, or else what the catalog keeps under that name, in this namespace if there is one."""
     if name != "-" and not Path(name).exists():
         client = store()
-        runnable = None if client is None else await client.catalog.find(name)
+        runnable = None if client is None else await client.catalog.find(name, namespace)
         if runnable is not None:
             return runnable.origin, runnable.text, runnable
         if not Path(name).suffix:
             raise ResourceNotFound(
                 f"there is no file {name!r}, and nothing in the catalog that can be run under that name"
+                + (f" in namespace {namespace!r}" if namespace else "")
             )
     return *read(name), None
 
@@ -190,4 +197,5 @@ async def _start(
         options=options,
         token=asked.token,
         labels=dict(asked.label),
+        namespace=asked.namespace,
     )

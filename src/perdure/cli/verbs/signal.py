@@ -33,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="id or name of the run (several: RUN,RUN); the signal's name; its value as JSON, or @file (default: null)",
     )
+    a.add_namespace(parser, "only runs of this namespace (default: of all)")
     a.add_run_filter(parser)
     a.add_key(parser)
 

@@ -8,6 +8,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect, lazy
 from perdure.kernel.execution import Execution
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog, ProviderDescription
 
 _FLOW = "perdure.dialects.flow"
+
+NAMESPACES_KEPT = 100
 
 
 class Flow(Dialect):
@@ -26,24 +29,32 @@ class Flow(Dialect):
     call_markers = (b"perdure/run/",)
     reopens_at_failure = True
     tells_steps_by_events = True
-    kinds: tuple[ResourceKind, ...] = (ResourceKind("Flow", "flows", "mwl.dev", can_run=True),)
+    kinds: tuple[ResourceKind, ...] = (
+        ResourceKind("Flow", "flows", "mwl.dev", has_namespace=True, has_paths=True, can_run=True),
+    )
 
     def __init__(
         self,
         find: "Callable[[str], ProviderDescription | None]" = lambda name: None,
         names: Callable[[], Iterable[str]] = lambda: (),
-        refusal: Callable[[str], str | None] = lambda name: None,
+        refusal: Callable[[str, str], str | None] = lambda name, namespace: None,
     ) -> None:
-        """`refusal`: why the operator does not allow a provider; None if it is allowed."""
+        """`refusal`: why the operator does not allow a provider in a namespace; None if it is allowed."""
         self._find = find
         self._names = names
         self._refusal = refusal
 
-    @cached_property
-    def _catalog(self) -> "ProviderCatalog":
+        self._catalogs: dict[str, ProviderCatalog] = {}
+
+    def _catalog(self, namespace: str) -> "ProviderCatalog":
+        """What documents of a namespace can use: the operator's policy may depend on it."""
         from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog
 
-        return ProviderCatalog(self._find, self._names, self._refusal)
+        if len(self._catalogs) > NAMESPACES_KEPT:
+            self._catalogs.clear()
+        return self._catalogs.setdefault(
+            namespace, ProviderCatalog(self._find, self._names, lambda name: self._refusal(name, namespace))
+        )
 
     # Documents.
 
@@ -67,12 +78,12 @@ class Flow(Dialect):
     def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         from perdure.dialects.flow.document.reader import read
 
-        return Validated(*read(text, self._catalog), pinned=text)
+        return Validated(*read(text, self._catalog(around.namespace if around else DEFAULT_NAMESPACE)), pinned=text)
 
     def load(self, text: bytes) -> Any:
         from perdure.dialects.flow.plan.compiler import compile_program
 
-        return compile_program(jsontext.decode(text), self._catalog)
+        return compile_program(jsontext.decode(text), self._catalog(DEFAULT_NAMESPACE))
 
     def secret_names(self, program: Any) -> tuple[str, ...]:
         names: tuple[str, ...] = program.secret_names

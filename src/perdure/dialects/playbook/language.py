@@ -4,17 +4,17 @@ Every command creates it, so it imports its own modules only when a Playbook is 
 """
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel.dialect import Dialect, lazy
 from perdure.kernel.events import Event
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.problems import Problem, guess
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
 
 if TYPE_CHECKING:
-    from perdure.dialects.playbook.document.reader import ToolCatalog as Reading
+    from perdure.dialects.playbook.document.reader import ToolCatalog
 
 _PLAYBOOK = "perdure.dialects.playbook"
 
@@ -31,26 +31,33 @@ class Playbook(Dialect):
     reopens_at_failure = True
     pauses_itself = True  # steps that are running go on to their end (PBK-192)
     call_markers = (b"playbook",)
-    kinds: tuple[ResourceKind, ...] = (ResourceKind("Playbook", "playbooks", "noetl.io", ("pb",), can_run=True),)
+    kinds: tuple[ResourceKind, ...] = (
+        ResourceKind("Playbook", "playbooks", "noetl.io", ("pb",), has_namespace=True, has_paths=True, can_run=True),
+    )
 
     def __init__(
         self,
         provides: Callable[[str], bool] = lambda name: False,
         kinds: Callable[[], Iterable[str]] = lambda: (),
         lacks: Callable[[str], str | None] = lambda kind: None,
-        refusal: Callable[[str], str | None] = lambda name: None,
+        refusal: Callable[[str, str], str | None] = lambda name, namespace: None,
     ) -> None:
-        """`refusal`: why the operator does not allow a provider; None if it is allowed."""
+        """`refusal`: why the operator does not allow a provider in a namespace; None if it is allowed."""
         self._lacks = lacks
         self._refusal = refusal
         self._provides = provides
         self._kinds = kinds
 
-    @cached_property
-    def _reading(self) -> "Reading":
-        from perdure.dialects.playbook.document.reader import ToolCatalog as Reading
+    def _tools(self, namespace: str) -> "ToolCatalog":
+        """What documents of a namespace can use: the operator's policy may depend on it."""
+        from perdure.dialects.playbook.document.reader import ToolCatalog
 
-        return Reading(self._provides, lambda: tuple(self._kinds()), self._lacks, self._refusal)
+        return ToolCatalog(
+            self._provides,
+            lambda: tuple(self._kinds()),
+            self._lacks,
+            lambda name: self._refusal(name, namespace),
+        )
 
     # Documents.
 
@@ -69,14 +76,14 @@ class Playbook(Dialect):
     def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         from perdure.dialects.playbook.document.reader import read
 
-        program, problems = read(text, self._reading)
+        program, problems = read(text, self._tools(around.namespace if around else DEFAULT_NAMESPACE))
         lacking = "" if program is None else ", ".join(program.missing)
         return Validated(program, problems, pinned=text, refusal=lacking and f"this executor lacks: {lacking}")
 
     def load(self, text: bytes) -> Any:
         from perdure.dialects.playbook.document.reader import load
 
-        return load(text, self._reading)
+        return load(text, self._tools(DEFAULT_NAMESPACE))
 
     def secret_names(self, program: Any) -> tuple[str, ...]:
         names: tuple[str, ...] = program.secret_names

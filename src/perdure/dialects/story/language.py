@@ -96,23 +96,19 @@ class Story(Dialect):
             return {RUN: generated_name(program, run)}
         return {RUN: run_name(program.namespace, program.name, token), TOKEN: token}
 
-    def find_name(self, program: Any, token: str | None, options: Mapping[str, Any]) -> tuple[str, str] | None:
+    def find_name(self, program: Any, token: str | None, options: Mapping[str, Any]) -> str | None:
         """Runs with a token or a chosen name are found by it (STY-144, STY-153)."""
         from perdure.dialects.story.resources.names import run_name
 
-        namespace = options.get("namespace") or program.namespace
         if options.get("name"):
-            return namespace, options["name"]
-        return None if token is None else (namespace, run_name(program.namespace, program.name, token))
+            return str(options["name"])
+        return None if token is None else run_name(program.namespace, program.name, token)
 
-    def assign_name(
-        self, program: Any, run: RunId, options: Mapping[str, Any], labels: Mapping[str, str]
-    ) -> tuple[str, str]:
+    def assign_name(self, program: Any, run: RunId, options: Mapping[str, Any], labels: Mapping[str, str]) -> str:
         """The name a run will use for itself (STY-014, STY-284)."""
         from perdure.dialects.story.run.run_start import generated_name
 
-        name = options.get("name") or labels.get(self.name_label) or generated_name(program, run)
-        return options.get("namespace") or program.namespace, name
+        return options.get("name") or labels.get(self.name_label) or generated_name(program, run)
 
     same_start = lazy(f"{_STORY}.triggers.requests:same_start")
 

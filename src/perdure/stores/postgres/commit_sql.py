@@ -36,12 +36,12 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
     "inherited": (names.INHERITED, names.KINDS),
     "born": (
         "INSERT INTO runs (number, id, partition, language, name, program, parent, labels, key, status, has_work, due,"
-        " created_at, ended_at, on_wall) SELECT n.number, n.id, n.partition, n.language, n.name,"
+        " created_at, ended_at, on_wall, namespace) SELECT n.number, n.id, n.partition, n.language, n.name,"
         " n.program, n.parent, n.labels::jsonb, n.key, n.status, n.has_work = 1, n.due, n.created_at, n.ended_at,"
-        " n.on_wall FROM go,"
-        " unnest({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}) AS n (number, id, partition,"
+        " n.on_wall, n.namespace FROM go,"
+        " unnest({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}) AS n (number, id, partition,"
         " language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, on_wall,"
-        " is_named){called} ON CONFLICT DO NOTHING RETURNING number",
+        " namespace, is_named){called} ON CONFLICT DO NOTHING RETURNING number",
         (
             INTS,
             TEXTS,
@@ -58,6 +58,7 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
             INTS,
             INTS,
             INTS,
+            TEXTS,
             INTS,
         ),
     ),
@@ -117,12 +118,13 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
         (INTS, TEXTS, INTS, BLOBS, INTS, INTS),
     ),
     "offered": (
-        "INSERT INTO tasks (run, task, delivery, pool, provider, state, body)"
-        " SELECT n.run, n.task, n.delivery, n.pool, n.provider, 'ready', n.body"
-        " FROM go, unnest({}, {}, {}, {}, {}, {}{fresh}) AS n (run, task, delivery, pool, provider, body{named}){live}"
+        "INSERT INTO tasks (run, task, delivery, pool, provider, state, body, namespace)"
+        " SELECT n.run, n.task, n.delivery, n.pool, n.provider, 'ready', n.body, n.namespace"
+        " FROM go, unnest({}, {}, {}, {}, {}, {}, {}{fresh})"
+        " AS n (run, task, delivery, pool, provider, body, namespace{named}){live}"
         " ON CONFLICT (run, task) DO UPDATE SET delivery = excluded.delivery, state = 'ready', worker = NULL,"
         " until = NULL, body = excluded.body, place = 0, machine = ''",
-        (TEXTS, INTS, INTS, TEXTS, TEXTS, BLOBS),
+        (TEXTS, INTS, INTS, TEXTS, TEXTS, BLOBS, TEXTS),
     ),
     "withdrawn": (
         "DELETE FROM tasks USING go, unnest({}, {}) AS n (run, task) WHERE tasks.run = n.run AND tasks.task = n.task",

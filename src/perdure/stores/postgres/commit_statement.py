@@ -112,10 +112,11 @@ class CommitStatement:
             new.created_at,
             summary.ended_at,
             summary.on_wall,
+            new.namespace,
             int(new.named is not None),
         )
         if new.named is not None:
-            self._add("titled", new.language, *new.named, change.run)
+            self._add("titled", new.language, new.namespace, new.named, change.run)
             self._rows["inherited"] = self._rows["titled"]
 
     def _take_message(self, message: Message, sender: int, fresh: int) -> None:
@@ -138,6 +139,7 @@ class CommitStatement:
                     offer.pool,
                     offer.provider,
                     offer.body,
+                    offer.namespace,
                     fresh,
                 )
         if not fresh:

@@ -10,7 +10,7 @@ from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.batched_lookup import BatchedLookup
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement, jsonb
 from perdure.stores.protocol import RunFilter, RunRow, StoredRun
-from perdure.stores.rows import RUN_COLUMNS, run_row
+from perdure.stores.rows import RUN_COLUMNS, merge_pages, run_row, split_filter
 
 _COLUMNS = RUN_COLUMNS.replace("labels", "labels::text")
 _LAST = chr(0x10FFFF)  # sorts behind everything a prefix can go on with
@@ -33,6 +33,14 @@ _BEGINS = Statement(
     TEXT,
     TEXT,
     INT,
+)
+_BEGINS_AMONG = Statement(
+    "SELECT id FROM runs WHERE id >= {} AND id < {} AND strpos(substr(id, {}::integer), '.') = 0"
+    " AND namespace = ANY({}) LIMIT 3",
+    TEXT,
+    TEXT,
+    INT,
+    TEXTS,
 )
 _SNAPSHOTS = Statement("SELECT run, seq, body FROM snapshots WHERE run = ANY({})", INTS)
 _TAILS = Statement(
@@ -152,8 +160,10 @@ class StoreReads(ABC):
     async def run_named(self, language: str, namespace: str, name: str) -> RunId | None:
         return next((id for (id,) in await self._read(_NAMED, language, namespace, name)), None)
 
-    async def find_by_prefix(self, prefix: str) -> list[RunId]:
-        return [id for (id,) in await self._read(_BEGINS, prefix, prefix + _LAST, len(prefix) + 1)]
+    async def find_by_prefix(self, prefix: str, namespaces: Sequence[str] | None = None) -> list[RunId]:
+        statement = _BEGINS if namespaces is None else _BEGINS_AMONG
+        among = () if namespaces is None else (list(namespaces),)
+        return [id for (id,) in await self._read(statement, prefix, prefix + _LAST, len(prefix) + 1, *among)]
 
     async def load(self, runs: Sequence[RunId]) -> list[StoredRun]:
         return list((await self._runs.ask(runs)).values())
@@ -184,6 +194,12 @@ class StoreReads(ABC):
         return await self._read(_STREAM_ROWS, run, prefix, len(prefix), prefix)
 
     async def search(self, filter: RunFilter) -> list[RunRow]:
+        parts = split_filter(filter)
+        if len(parts) != 1:
+            return merge_pages([await self._search(part) for part in parts], filter.limit)
+        return await self._search(filter)
+
+    async def _search(self, filter: RunFilter) -> list[RunRow]:
         conditions, kinds, values = ["TRUE"], list[Kind](), list[Any]()
 
         def demand(condition: str, kind: Kind, value: Any) -> None:
@@ -203,6 +219,15 @@ class StoreReads(ABC):
             demand("created_at < {}", INT, filter.created_before)
         if filter.parent is not None:
             demand("parent = {}", TEXT, filter.parent)
+        if filter.namespaces is not None:
+            demand("namespace = ANY({})", TEXTS, list(filter.namespaces))
+        if filter.text is not None:
+            conditions.append(
+                '(id >= {} AND id < {} OR name COLLATE "C" >= {} AND name COLLATE "C" < {}'
+                " OR labels IS NOT NULL AND jsonb_path_query_array(labels, '$.*') @> jsonb_build_array({}::text))"
+            )
+            kinds.extend((TEXT,) * 5)
+            values.extend((filter.text, filter.text + _LAST) * 2 + (filter.text,))
         if filter.roots_only:
             conditions.append("parent IS NULL")
         if filter.labels:

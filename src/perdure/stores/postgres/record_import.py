@@ -152,7 +152,7 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
         _typed(
             "number int8, id text, partition int4, language text, name text, program bytea, parent text, labels jsonb,"
             " key bytea, status text, has_work bool, due int8, created_at int8, ended_at int8, stuck text,"
-            " on_wall int8"
+            " on_wall int8, namespace text"
         ),
         RecordImport._runs,
     ),
@@ -185,7 +185,7 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
         "tasks",
         _typed(
             "run text, task int8, delivery int8, pool text, provider text, state text, recalled bool, worker text,"
-            " until int8, body bytea, place int2, machine text"
+            " until int8, body bytea, place int2, machine text, namespace text"
         ),
         RecordImport._plain,
     ),

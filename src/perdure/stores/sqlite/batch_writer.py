@@ -121,8 +121,8 @@ class BatchWriter:
         assert new is not None and summary is not None
         self._execute(
             "INSERT INTO runs (id, partition, language, name, program, parent, labels, key, status, has_work, due,"
-            " created_at, ended_at, on_wall)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            " created_at, ended_at, on_wall, namespace)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (
                 change.run,
                 change.partition,
@@ -138,12 +138,13 @@ class BatchWriter:
                 new.created_at,
                 summary.ended_at,
                 summary.on_wall,
+                new.namespace,
             ),
         )
         if not self._connection.changes():
             return False
         number = self._connection.last_insert_rowid()
-        if new.named is not None and not self._take_name(RunName(new.language, *new.named), change.run):
+        if new.named is not None and not self._take_name(RunName(new.language, new.namespace, new.named), change.run):
             self._execute("DELETE FROM runs WHERE number = ?", (number,))
             return False
         if len(self._numbers) >= MOST_NUMBERS_KEPT:
@@ -319,11 +320,19 @@ class BatchWriter:
     def _tasks(self, change: Transition, delivered: list[DeliveredMessage], now: Instant) -> None:
         for offer in change.offers:
             self._execute(
-                "INSERT INTO tasks (run, task, delivery, pool, provider, state, body)"
-                " VALUES (?, ?, ?, ?, ?, 'ready', ?)"
+                "INSERT INTO tasks (run, task, delivery, pool, provider, state, body, namespace)"
+                " VALUES (?, ?, ?, ?, ?, 'ready', ?, ?)"
                 " ON CONFLICT DO UPDATE SET delivery = excluded.delivery, state = 'ready', worker = NULL,"
                 " until = NULL, body = excluded.body, place = 0, machine = ''",
-                (change.run, offer.task, offer.delivery, offer.pool, offer.provider, offer.body),
+                (
+                    change.run,
+                    offer.task,
+                    offer.delivery,
+                    offer.pool,
+                    offer.provider,
+                    offer.body,
+                    offer.namespace,
+                ),
             )
         for task in change.withdrawn:
             self._execute("DELETE FROM tasks WHERE run = ? AND task = ?", (change.run, task))

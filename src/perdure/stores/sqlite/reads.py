@@ -12,10 +12,11 @@ from perdure.kernel.lookups import PermitQueue
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.protocol import RunFilter, RunRow, StoredRun
-from perdure.stores.rows import RUN_COLUMNS, run_row
+from perdure.stores.rows import RUN_COLUMNS, merge_pages, run_row, split_filter
 from perdure.stores.sqlite.database import explain, open_for_reading
 from perdure.stores.sqlite.file_permissions import make_private
 
+_LAST = chr(0x10FFFF)  # sorts behind everything a beginning can go on with
 _ROW = f"SELECT {RUN_COLUMNS} FROM runs "
 
 
@@ -46,9 +47,10 @@ class StoreReads(ABC):
         query = "SELECT coalesce(heir, run) FROM names WHERE language = ? AND namespace = ? AND name = ?"
         return next((id for (id,) in self._read(query, (language, namespace, name))), None)
 
-    async def find_by_prefix(self, prefix: str) -> list[RunId]:
-        query = "SELECT id FROM runs WHERE id GLOB ?1 || '*' AND instr(substr(id, ?2), '.') = 0 LIMIT 3"
-        return [id for (id,) in self._read(query, (literal(prefix), len(prefix) + 1))]
+    async def find_by_prefix(self, prefix: str, namespaces: Sequence[str] | None = None) -> list[RunId]:
+        seen = "" if namespaces is None else f" AND namespace IN ({', '.join('?' * len(namespaces))})"
+        query = f"SELECT id FROM runs WHERE id GLOB ? AND instr(substr(id, ?), '.') = 0{seen} LIMIT 3"
+        return [id for (id,) in self._read(query, (f"{literal(prefix)}*", len(prefix) + 1, *(namespaces or ())))]
 
     async def load(self, runs: Sequence[RunId]) -> list[StoredRun]:
         stored = []
@@ -94,6 +96,12 @@ class StoreReads(ABC):
         )
 
     async def search(self, filter: RunFilter) -> list[RunRow]:
+        parts = split_filter(filter)
+        if len(parts) != 1:
+            return merge_pages([self._search(part) for part in parts], filter.limit)
+        return self._search(filter)
+
+    def _search(self, filter: RunFilter) -> list[RunRow]:
         conditions, bindings = ["TRUE"], list[Any]()
         if filter.statuses:
             conditions.append(f"status IN ({', '.join('?' * len(filter.statuses))})")
@@ -108,6 +116,15 @@ class StoreReads(ABC):
             if value is not None:
                 conditions.append(f"{column} {operator} ?")
                 bindings.append(value)
+        if filter.namespaces is not None:
+            conditions.append(f"namespace IN ({', '.join('?' * len(filter.namespaces))})")
+            bindings.extend(filter.namespaces)
+        if filter.text is not None:
+            conditions.append(
+                "(id >= ? AND id < ? OR name >= ? AND name < ?"
+                " OR number IN (SELECT run FROM run_labels WHERE value = ?))"
+            )
+            bindings.extend((filter.text, filter.text + _LAST) * 2 + (filter.text,))
         if filter.roots_only:
             conditions.append("parent IS NULL")
         for name, text in filter.labels.items():

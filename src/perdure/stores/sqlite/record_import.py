@@ -86,7 +86,7 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
         _insert(
             "runs",
             "number, id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at,"
-            " ended_at, stuck, on_wall",
+            " ended_at, stuck, on_wall, namespace",
         ),
         RecordImport._runs,
     ),
@@ -104,7 +104,10 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
         RecordImport._plain,
     ),
     r.TaskRecord: (
-        _insert("tasks", "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine"),
+        _insert(
+            "tasks",
+            "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine, namespace",
+        ),
         RecordImport._plain,
     ),
 }

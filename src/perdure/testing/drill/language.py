@@ -57,9 +57,6 @@ class Drill(Dialect):
     def secret_names(self, program: Any) -> tuple[str, ...]:
         return ()
 
-    def namespace_of(self, program: Any) -> str:
-        return "default"
-
     def accept(self, turn: Turn, given: i.Input) -> None:
         match given:
             case i.Cancel(reason):

@@ -13,7 +13,7 @@ from perdure.dialects.story.document.shapes import (
     ReferenceShape,
     TextShape,
 )
-from perdure.dialects.story.resources.resource import read_reference
+from perdure.dialects.story.resources.resource import DEFAULT_NAMESPACE, read_reference
 from perdure.dialects.story.triggers.requests import LANGUAGE, DocumentReference, read_document_reference
 from perdure.kernel.problems import guess
 
@@ -41,7 +41,7 @@ def check_target(cursor: Cursor, namespace: str, context: CheckContext, *, is_re
     if document.value is not None:
         found = read_document_reference(document.value)
         if found is not None:
-            check_document(cursor, found, context, may_be_story=True)
+            check_document(cursor, found, namespace, context, may_be_story=True)
         return
     if target is None:
         if is_required:
@@ -63,6 +63,7 @@ def check_target(cursor: Cursor, namespace: str, context: CheckContext, *, is_re
 def check_document(
     cursor: Cursor,
     document: DocumentReference,
+    namespace: str,
     context: CheckContext,
     *,
     may_be_story: bool = False,
@@ -84,9 +85,10 @@ def check_document(
         message = f"{document.language!r} is not a language (expected one of {', '.join(names)})"
         reference.at("language").problem(INVALID, f"{message}{guess(document.language, names)}")
         return False
-    if context.known.find_document(kind, document.name) is None:
+    if context.known.find_document(kind, namespace, document.name) is None:
         hint = "Add it with `perdure apply -f FILE`."
-        message = f"there is no {kind.title(document.name)}"
+        place = f" in namespace {namespace!r}" if kind.has_namespace and namespace != DEFAULT_NAMESPACE else ""
+        message = f"there is no {kind.title(document.name)}{place}"
         if must_exist:
             reference.problem(NOT_FOUND, message, hint=hint)
             return False

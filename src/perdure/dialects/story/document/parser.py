@@ -73,8 +73,8 @@ class ContextResources:
     def implements(self, template: str, version: str) -> bool | None:
         return None if self._implements is None else self._implements(template, version)
 
-    def find_document(self, kind: ResourceKind, name: str) -> Resource | None:
-        return self._around.find(kind.name, self._around.namespace if kind.has_namespace else "", name)
+    def find_document(self, kind: ResourceKind, namespace: str, name: str) -> Resource | None:
+        return self._around.find(kind.name, namespace if kind.has_namespace else "", name)
 
 
 class StoredResources(ResourceIndex):

@@ -66,7 +66,9 @@ def validate_story_trigger(case: ResourceCase) -> None:
     if document is None and target is None:
         spec.problem(INVALID, "spec.storyRef.name is required")
         return
-    if document is not None and not check_document(spec, document, case.context, must_exist=case.stored is None):
+    if document is not None and not check_document(
+        spec, document, case.namespace, case.context, must_exist=case.stored is None
+    ):
         return
     check_beside(case)
     identity = spec.at("deliveryIdentity")

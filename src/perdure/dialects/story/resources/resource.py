@@ -42,7 +42,7 @@ class KnownResources(Protocol):
     def document_kinds(self) -> Mapping[str, ResourceKind]:
         """By language: the kind of its documents in the catalog; empty if that is not known."""
 
-    def find_document(self, kind: ResourceKind, name: str) -> Resource | None:
+    def find_document(self, kind: ResourceKind, namespace: str, name: str) -> Resource | None:
         """A document of another language."""
 
 
@@ -78,8 +78,8 @@ class ResourceIndex:
     def document_kinds(self) -> Mapping[str, ResourceKind]:
         return {} if self._fallback is None else self._fallback.document_kinds()
 
-    def find_document(self, kind: ResourceKind, name: str) -> Resource | None:
-        return None if self._fallback is None else self._fallback.find_document(kind, name)
+    def find_document(self, kind: ResourceKind, namespace: str, name: str) -> Resource | None:
+        return None if self._fallback is None else self._fallback.find_document(kind, namespace, name)
 
 
 NO_RESOURCES: KnownResources = ResourceIndex()

@@ -45,8 +45,7 @@ def names_of(turn: Turn, options: dict[str, Any]) -> tuple[str, str]:
     body: Body = turn.body
     program: Program = turn.program
     name = body.name or options.get("name") or turn.state.labels.get(RUN)
-    namespace = body.namespace or options.get("namespace") or program.namespace
-    return name or generated_name(program, turn.execution.id), namespace
+    return name or generated_name(program, turn.execution.id), body.namespace or turn.execution.namespace
 
 
 def generated_name(program: Program, run: RunId) -> str:

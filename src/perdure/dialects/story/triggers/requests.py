@@ -22,6 +22,7 @@ from perdure.dialects.story.resources.resource import (
     spec_of,
 )
 from perdure.kernel import jsontext
+from perdure.kernel.ids import reserved_label
 from perdure.kernel.lookups import ResourceKey
 
 LANGUAGE = "story"
@@ -164,6 +165,7 @@ class RunStart(msgspec.Struct, frozen=True):
     token: str | None
     labels: dict[str, str]
     options: dict[str, Any]
+    system_labels: dict[str, str] = {}
 
 
 def read_start(run: Resource, *, is_offloaded: bool = False) -> RunStart:
@@ -184,11 +186,14 @@ def read_start(run: Resource, *, is_offloaded: bool = False) -> RunStart:
         options["inputsOfAnySize"] = True
     if beside:
         options["beside"] = jsontext.decode(beside.encode())
-    run_labels = {key: str(value) for key, value in (metadata_of(run).get("labels") or {}).items()}
-    run_labels[labels.RUN] = name
+    given = {key: str(value) for key, value in (metadata_of(run).get("labels") or {}).items()}
+    own_labels = {labels.RUN: name}
     if isinstance(token, str) and token:
-        run_labels[labels.TOKEN] = token
-    return RunStart(target, name, namespace, spec.get("inputs"), token or None, run_labels, options)
+        own_labels[labels.TOKEN] = token
+    if labels.CORRELATION in given:
+        own_labels[labels.CORRELATION] = given[labels.CORRELATION]
+    given = {key: value for key, value in given.items() if not reserved_label([key])}  # those are not given by callers
+    return RunStart(target, name, namespace, spec.get("inputs"), token or None, given, options, own_labels)
 
 
 def same_start(program: Any, input: bytes, options: Mapping[str, Any]) -> bytes:

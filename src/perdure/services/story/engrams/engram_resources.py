@@ -5,7 +5,6 @@ from typing import Any
 
 CATALOG = "catalog.bubustack.io/v1alpha1"
 BUBU = "bubustack.io/v1alpha1"
-NAMESPACE = "default"
 
 
 def template(
@@ -38,13 +37,14 @@ def template(
     return {"apiVersion": CATALOG, "kind": "EngramTemplate", "metadata": {"name": name}, "spec": spec}
 
 
-def engram(name: str, version: str, mode: str = "job") -> dict[str, Any]:
+def engram(name: str, namespace: str, version: str, mode: str = "job") -> dict[str, Any]:
+    """Loaded code as an Engram: it is in every namespace, as far as the operator's policy allows its provider."""
     spec: dict[str, Any] = {"version": version, "templateRef": {"name": name, "version": version}}
     if mode != "job":
         spec["mode"] = mode
     return {
         "apiVersion": BUBU,
         "kind": "Engram",
-        "metadata": {"name": name, "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }

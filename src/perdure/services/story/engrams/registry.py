@@ -91,9 +91,9 @@ class Engrams:
             return None
         if kind == "EngramTemplate":
             return template
-        if kind == "Engram" and namespace == engram_resources.NAMESPACE:
+        if kind == "Engram":
             mode = template["spec"]["supportedModes"][0]
-            return engram_resources.engram(name, template["spec"]["version"], mode)
+            return engram_resources.engram(name, namespace, template["spec"]["version"], mode)
         return None
 
     def names(self) -> list[str]:

@@ -56,8 +56,8 @@ from perdure.dialects.story.triggers.requests import (
     target_of,
 )
 from perdure.engine.catalog import ResourceNotFound
-from perdure.engine.catalog_changes import DEFAULT_NAMESPACE, Rejected, pending_mark, retry_on_conflict
-from perdure.engine.client import Client
+from perdure.engine.catalog_changes import Rejected, pending_mark, retry_on_conflict
+from perdure.engine.client import STARTED_ON_STORE, Client
 from perdure.engine.handle import Handle
 from perdure.engine.lookup_answers import document
 from perdure.engine.random_ids import run_id_for_name
@@ -209,7 +209,8 @@ class Requests:
             return refused
         try:
             start = read_start(run, is_offloaded=has_to_offload(run, settings))
-            handle = await self.start(replace(start, labels={**start.labels, **run_labels(trigger)}))
+            start = replace(start, system_labels={**start.system_labels, **run_labels(trigger)})
+            handle = await self.start(start, requester(trigger))
         except Conflict:
             existing = await self.find_run(run)
             if existing is None:
@@ -236,14 +237,15 @@ class Requests:
         except ResourceNotFound as absent:
             return reject(TriggerReason.NO_DOCUMENT, str(absent))
         _, identity = identity_of(trigger)
-        token = identity if namespace == DEFAULT_NAMESPACE else f"{namespace}/{identity}"
         try:
             handle = await client.start(
                 text,
                 spec_of(trigger).get("inputs") or {},
                 name=document.name,
-                token=token,
-                labels={**run_labels(trigger), REQUEST_ENTRY: entry},
+                token=identity,
+                system_labels={**run_labels(trigger), REQUEST_ENTRY: entry},
+                namespace=namespace,
+                started_by=requester(trigger),
             )
         except Conflict as conflict:
             return reject(TriggerReason.DOCUMENT_RUN_CONFLICT, str(conflict))
@@ -302,12 +304,20 @@ class Requests:
 
     # Runs.
 
-    async def start(self, start: RunStart) -> Handle:
+    async def start(self, start: RunStart, started_by: tuple[str, str] = STARTED_ON_STORE) -> Handle:
         """Start the Story of a StoryRun, as it is in the catalog now."""
         client = self._client
         text = await client.catalog.text(RESOURCE_KINDS["Story"], start.story.name, start.story.namespace)
         return await client.start(
-            text, start.inputs, token=start.token, labels=start.labels, options=start.options, name=start.story.name
+            text,
+            start.inputs,
+            token=start.token,
+            labels=start.labels,
+            system_labels=start.system_labels,
+            options=start.options,
+            name=start.story.name,
+            namespace=start.namespace,
+            started_by=started_by,
         )
 
     async def find_run(self, run: Resource) -> Resource | None:
@@ -366,6 +376,12 @@ def run_of_status(status: Mapping[str, Any]) -> RunId | None:
         return RunId(status["runRef"]["id"])
     run = status.get("storyRunRef")
     return None if run is None else run_id_for_name(LANGUAGE, run["namespace"], run["name"])
+
+
+def requester(trigger: Resource) -> tuple[str, str]:
+    """Who starts the run of a request: its Impulse, or whoever has written the request into the store."""
+    impulse = impulse_of(trigger)
+    return STARTED_ON_STORE if impulse is None else (f"{impulse.namespace}/{impulse.name}", "impulse")
 
 
 def run_labels(trigger: Resource) -> dict[str, str]:

@@ -1,0 +1,253 @@
+"""What a token may not see answers as what does not exist, on every route (SRV-009, SRV-022, SRV-080)."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.server.routes import ROUTES
+from tests.server.serving import RETURNS, WAITS, Api, Reply, Server
+
+PLANTED = "cobalt"  # in every name, label and value of the other namespace
+STORY = {
+    "apiVersion": "bubustack.io/v1alpha1",
+    "kind": "Story",
+    "metadata": {"name": f"{PLANTED}-story"},
+    "spec": {"steps": [{"name": "ok", "type": "gate"}]},
+}
+
+
+class Scene:
+    """A server with a run, a Story and its run, an entry and a token in each of two namespaces."""
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.admin = server, server.admin
+        self.runs = {
+            name: self.admin.start({**WAITS, "name": f"{word}-flow"}, namespace=name, labels={"team": word})
+            for name, word in (("red", "scarlet"), ("blue", PLANTED))
+        }
+        for name, word in (("red", "scarlet"), ("blue", PLANTED)):
+            story = {**STORY, "metadata": {"name": f"{word}-story"}}
+            applied = self.admin("POST", "/api/v1/resources:apply", {"documents": [story], "namespace": name})
+            assert applied.status == 200, applied.text
+            started = self.admin("POST", "/api/v1/runs", {"name": f"{word}-story", "namespace": name})
+            assert started.status == 202, started.text
+            self.runs[f"{name} story"] = started.json["id"]
+        self.red = {role: self.token(f"red-{role}", role, "red") for role in ("viewer", "operator", "author", "admin")}
+        self.blue = self.token(f"{PLANTED}-token", "admin", "blue")
+
+    def token(self, name: str, role: str, *namespaces: str) -> Api:
+        made = self.admin("POST", "/api/v1/tokens", {"name": name, "role": role, "namespaces": list(namespaces)})
+        assert made.status == 201, made.text
+        return Api(self.server.url, made.json["token"])
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder: Path = tmp_path_factory.mktemp("namespaces")
+    running = Server.start(folder)
+    try:
+        yield Scene(running)
+        running.stop()
+    finally:
+        running.commands.end_all()
+
+
+Attack = Callable[[Scene, Api], list[Reply]]
+BODIES: dict[str, Any] = {
+    "signals/{name}": {"value": 1},
+    "gates/{step}": {"state": "Approved"},
+    "patch": {"ctx": {"a": 1}},
+    "effects/{key}/settle": {"done": True},
+}
+
+
+def _on_runs(method: str, path: str) -> Attack:
+    """The same request about each run of the other namespace, by its id and by the beginning of it."""
+    below = path.removeprefix("/api/v1/runs/{id}").removeprefix("/")
+    segments = {"{name}": "go", "{step}": "ok", "{key}": "k", "{digest}": "00" * 32}
+
+    def attack(scene: Scene, api: Api) -> list[Reply]:
+        place = below
+        for name, value in segments.items():
+            place = place.replace(name, value)
+        body = BODIES.get(below, {}) if method == "POST" else None
+        runs = [scene.runs["blue"], scene.runs["blue"][:12], scene.runs["blue story"], f"{PLANTED}-story"]
+        return [api(method, f"/api/v1/runs/{run}/{place}".rstrip("/"), body) for run in runs]
+
+    return attack
+
+
+def _request(method: str, path: str, *bodies: Any) -> Attack:
+    return lambda scene, api: [api(method, path, body) for body in bodies or (None,)]
+
+
+BLUE_STORY = {**STORY, "metadata": {"name": "other", "namespace": "blue"}}
+RESOURCE = "/api/v1/resources/story/blue"
+HIDDEN: dict[tuple[str, str], Attack] = {
+    ("POST", "/api/v1/runs"): _request(
+        "POST",
+        "/api/v1/runs",
+        {"document": RETURNS, "namespace": "blue"},
+        {"name": f"{PLANTED}-story", "namespace": "blue"},
+        {"name": f"{PLANTED}-story"},
+        {"name": f"blue/{PLANTED}-story"},
+        {"document": BLUE_STORY},
+        {"document": RETURNS, "apply": [BLUE_STORY]},
+    ),
+    ("POST", "/api/v1/runs:batch"): _request(
+        "POST", "/api/v1/runs:batch", {"verb": "cancel", "filter": {"namespace": "blue"}}
+    ),
+    ("POST", "/api/v1/check"): _request(
+        "POST", "/api/v1/check", {"document": BLUE_STORY}, {"document": RETURNS, "namespace": "blue"}
+    ),
+    ("POST", "/api/v1/resources:apply"): _request(
+        "POST", "/api/v1/resources:apply", {"documents": [BLUE_STORY]}, {"documents": [STORY], "namespace": "blue"}
+    ),
+    ("GET", "/api/v1/resources/{kind}/{namespace}"): _request("GET", RESOURCE),
+    ("GET", "/api/v1/resources/{kind}/{namespace}/{name}"): lambda scene, api: [
+        api("GET", f"{RESOURCE}/{PLANTED}-story"),
+        api("GET", f"/api/v1/resources/storyrun/red/{scene.runs['blue story']}"),
+        api("GET", f"/api/v1/resources/storyrun/blue/{scene.runs['blue story']}"),
+    ],
+    ("PUT", "/api/v1/resources/{kind}/{namespace}/{name}"): _request("PUT", f"{RESOURCE}/other", BLUE_STORY),
+    ("DELETE", "/api/v1/resources/{kind}/{namespace}/{name}"): lambda scene, api: [
+        api("DELETE", f"{RESOURCE}/{PLANTED}-story"),
+        api("DELETE", f"/api/v1/resources/storyrun/red/{scene.runs['blue story']}"),
+    ],
+    ("POST", "/api/v1/impulses/{namespace}/{name}"): _request("POST", f"/api/v1/impulses/blue/{PLANTED}", {}),
+    ("DELETE", "/api/v1/tokens/{name}"): _request("DELETE", f"/api/v1/tokens/{PLANTED}-token"),
+    ("POST", "/api/v1/tokens"): _request(
+        "POST", "/api/v1/tokens", {"name": "t", "role": "viewer", "namespaces": ["blue", "red"]}
+    ),
+}
+"""Requests that name something of the other namespace: it is not there."""
+
+FILTERED: dict[tuple[str, str], Attack] = {
+    ("GET", "/api/v1/runs"): lambda scene, api: [
+        api("GET", path)
+        for path in (
+            "/api/v1/runs",
+            f"/api/v1/runs?q={scene.runs['blue'][:6]}&limit=1000",
+            f"/api/v1/runs?label=team%3D{PLANTED}",
+            "/api/v1/runs?status=waiting&limit=1",
+        )
+    ],
+    ("GET", "/api/v1/resources/{kind}"): lambda scene, api: [
+        api("GET", f"/api/v1/resources/{kind}") for kind in ("story", "flow", "storyrun", "steprun")
+    ],
+    ("GET", "/api/v1/tokens"): _request("GET", "/api/v1/tokens"),
+    ("GET", "/api/v1/whoami"): _request("GET", "/api/v1/whoami"),
+}
+"""Lists: what is of the other namespace is not in them."""
+
+OF_NO_NAMESPACE = {
+    "/livez",
+    "/readyz",
+    "/health",
+    "/api/health",
+    "/errors/{code}",
+    "/version",
+    "/openapi.json",
+    "/api/v1/providers",
+    "/api/v1/servers",
+    "/api/v1/resources",
+}
+"""They tell of the process and of what it knows, never of runs, entries or tokens."""
+
+AUDIT = ("GET", "/api/v1/audit")
+
+
+def _rules() -> list[tuple[str, str]]:
+    return [(route.method, route.path) for route in ROUTES if route.path not in OF_NO_NAMESPACE]
+
+
+@pytest.mark.parametrize(("method", "path"), _rules(), ids=str)
+def test_a_route_shows_and_changes_nothing_of_another_namespace(scene: Scene, method: str, path: str) -> None:
+    """A route that is new has to say here what a token of another namespace gets of it."""
+    admin = scene.red["admin"]
+    if path.startswith("/api/v1/runs/{id}"):
+        attack, is_hidden = _on_runs(method, path), True
+    elif (method, path) in HIDDEN:
+        attack, is_hidden = HIDDEN[method, path], True
+    elif path == "/metrics":  # figures over all namespaces
+        assert {api("GET", path).status for api in scene.red.values()} == {403}
+        return
+    elif (method, path) == AUDIT:
+        assert admin("GET", "/api/v1/audit").status == 403
+        attack, is_hidden = _request("GET", f"/api/v1/audit?run={scene.runs['blue']}"), True
+    else:
+        assert (method, path) in FILTERED, f"{method} {path} has no rule for namespaces"
+        attack, is_hidden = FILTERED[method, path], False
+    before = _seen(scene)
+    replies = attack(scene, admin)
+    if is_hidden:
+        assert {reply.status for reply in replies} == {404}, [reply.text for reply in replies]
+        as_viewer = {reply.status for reply in attack(scene, scene.red["viewer"])}
+        assert as_viewer <= {403, 404} and 200 not in as_viewer
+        if "{id}" in path or path.endswith(":batch"):
+            assert as_viewer == {404}, "the namespace is judged before the role"
+    else:
+        assert all(reply.status == 200 for reply in replies), [reply.text for reply in replies]
+        assert not any(PLANTED.encode() in reply.text or b"blue" in reply.text for reply in replies)
+    assert _seen(scene) == before
+
+
+def _seen(scene: Scene) -> Any:
+    """All that the other namespace has, without times."""
+    runs = scene.blue("GET", "/api/v1/runs").json["items"]
+    stories = scene.blue("GET", "/api/v1/resources/story").json["items"]
+    logs = [scene.blue("GET", f"/api/v1/runs/{run['id']}/events?raw=true").json for run in runs]
+    return json.dumps([runs, stories, logs, [one["name"] for one in scene.blue("GET", "/api/v1/tokens").json["items"]]])
+
+
+def test_a_batch_steers_only_what_its_token_sees(scene: Scene) -> None:
+    """SRV-080: everything is everything of the token's namespaces."""
+    planned = scene.red["operator"](
+        "POST", "/api/v1/runs:batch", {"verb": "cancel", "filter": {"all": True}, "dry_run": True}
+    ).json
+    assert set(planned["ids"]) == {scene.runs["red"], scene.runs["red story"]}
+    named = {"verb": "cancel", "filter": {"namespace": "red", "name": "scarlet-flow"}, "dry_run": True}
+    assert scene.red["operator"]("POST", "/api/v1/runs:batch", named).json["ids"] == [scene.runs["red"]]
+    everywhere = {"verb": "cancel", "filter": {"namespace": "blue"}, "dry_run": True}
+    planned = scene.admin("POST", "/api/v1/runs:batch", everywhere).json
+    assert set(planned["ids"]) == {scene.runs["blue"], scene.runs["blue story"]}
+
+
+def test_a_start_without_namespace_gets_the_token_s_only_one(scene: Scene) -> None:
+    """SRV-009, SRV-082: with several, or all, it is `default`, unless the document says otherwise."""
+    started = scene.red["author"]("POST", "/api/v1/runs", {"document": RETURNS, "token": "x"})
+    assert (started.json["namespace"], started.json["started_by"]) == ("red", {"name": "red-author", "via": "token"})
+    by_key = scene.red["author"]("POST", "/api/v1/runs", {"document": RETURNS}, Idempotency_Key="k").json["id"]
+    assert scene.red["author"]("POST", "/api/v1/runs", {"document": RETURNS}, Idempotency_Key="k").json["id"] == by_key
+    assert scene.admin("POST", "/api/v1/runs", {"document": RETURNS, "token": "x"}).json["namespace"] == "default"
+    assert scene.admin("POST", "/api/v1/runs", {"document": BLUE_STORY}).json["namespace"] == "blue"
+    both = scene.token("both", "author", "red", "green")
+    assert both("POST", "/api/v1/runs", {"document": RETURNS}).problem == (404, "NAMESPACE-NOT-FOUND")
+    assert both("POST", "/api/v1/runs", {"document": RETURNS, "namespace": "green"}).json["namespace"] == "green"
+    assert {run["namespace"] for run in both("GET", "/api/v1/runs").json["items"]} == {"red", "green"}
+    assert {run["namespace"] for run in both("GET", "/api/v1/runs?namespace=green").json["items"]} == {"green"}
+    refused = scene.admin("POST", "/api/v1/runs", {"document": RETURNS, "namespace": "No_Label"})
+    assert refused.problem == (400, "USAGE")
+
+
+def test_an_admin_of_namespaces_makes_tokens_within_them_and_writes_nothing_for_all(scene: Scene) -> None:
+    """SRV-022"""
+    admin = scene.red["admin"]
+    made = admin("POST", "/api/v1/tokens", {"name": "red-more", "role": "viewer", "namespaces": ["red"]})
+    assert made.status == 201
+    assert admin("POST", "/api/v1/tokens", {"name": "all", "role": "viewer"}).problem == (403, "ACCESS-DENIED")
+    names = {token["name"] for token in admin("GET", "/api/v1/tokens").json["items"]}
+    assert "red-more" in names and not names & {"admin", f"{PLANTED}-token", "both"}
+    assert admin("DELETE", "/api/v1/tokens/admin").problem == (404, "TOKEN-NOT-FOUND")
+    assert admin("DELETE", "/api/v1/tokens/red-more").status == 200
+    transport = {
+        "apiVersion": "transport.bubustack.io/v1alpha1",
+        "kind": "Transport",
+        "metadata": {"name": "wire"},
+        "spec": {"provider": "p", "driver": "d", "supportedBinary": ["application/json"]},
+    }
+    assert admin("PUT", "/api/v1/resources/transport/-/wire", transport).problem == (403, "ACCESS-DENIED")
+    assert admin("GET", "/api/v1/resources/transport").status == 200
