@@ -42,7 +42,7 @@ class SqliteAdmin:
         self._now = now
 
     def schema(self) -> Schema:
-        names = migration_names()
+        names = list(migration_names())
         if not self.path.exists():
             return Schema(0, len(names), names)
         with explained(self.path), _closing(open_for_reading(self.path)) as connection:
@@ -182,7 +182,7 @@ class _Import(_Snapshot):
 
 
 def _schema(connection: apsw.Connection) -> Schema:
-    names = migration_names()
+    names = list(migration_names())
     version: int = connection.pragma("user_version")
     return Schema(version, len(names), names[version:])
 

@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -228,14 +229,15 @@ def _refuse_folder(path: Path) -> None:
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def migration_names() -> list[str]:
+@cache
+def migration_names() -> tuple[str, ...]:
     """In order; the number of a schema is how many of them it has had."""
-    return sorted(script.name for script in _MIGRATIONS.glob("*.sql"))
+    return tuple(sorted(script.name for script in _MIGRATIONS.glob("*.sql")))
 
 
 def needs_migration(connection: apsw.Connection) -> bool:
     version: int = connection.pragma("user_version")
-    return version < len(_migrations())
+    return version < len(migration_names())
 
 
 def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
@@ -244,7 +246,7 @@ def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
     is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
     if not is_store and not is_empty:
         raise StoreCorrupt(f"{path} is a SQLite file, but not a Perdure store")
-    newest = len(_migrations())
+    newest = len(migration_names())
     if is_store and version > newest:
         raise StoreNewer(f"{path} has schema {version}; this Perdure knows schemas up to {newest}")
 
@@ -264,7 +266,7 @@ def foreign_triggers(connection: apsw.Connection) -> list[str]:
 
 def _migrate(connection: apsw.Connection, path: Path) -> None:
     """Apply the migrations that are missing, each in a transaction; two processes may try at once."""
-    newest = len(_migrations())
+    newest = len(migration_names())
     if connection.pragma("user_version") == newest:
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -280,8 +282,9 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
         raise
 
 
-def _migrations() -> list[str]:
-    return [(_MIGRATIONS / name).read_text(encoding="utf-8") for name in migration_names()]
+@cache
+def _migrations() -> tuple[str, ...]:
+    return tuple((_MIGRATIONS / name).read_text(encoding="utf-8") for name in migration_names())
 
 
 @contextmanager

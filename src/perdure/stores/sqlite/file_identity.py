@@ -17,6 +17,8 @@ from perdure.stores.errors import StoreMoved
 
 Identity = tuple[int, int]
 
+_read_status = os.stat  # of a text: every commit asks twice, and a path would look its text up each time
+
 HEADER_BYTES = 100  # as the file format has it: "Database File Format" of SQLite
 _MAGIC = b"SQLite format 3\x00"
 _WITH_LOG = b"\x02\x02"
@@ -25,8 +27,8 @@ _WITH_LOG = b"\x02\x02"
 class FileIdentity:
     def __init__(self, connection: apsw.Connection, path: Path, vfs: str | None) -> None:
         """Of a file that `connection` has just opened."""
-        self._path = path.absolute()
-        self._log = self._path.with_name(f"{path.name}-wal")
+        self._path = str(path.absolute())
+        self._log = f"{self._path}-wal"
         self._vfs = vfs or ""
         status = self._stat()
         self.identity = _identity(status)
@@ -57,19 +59,19 @@ class FileIdentity:
 
     def _stat(self) -> os.stat_result:
         try:
-            return self._path.stat()
+            return _read_status(self._path)
         except FileNotFoundError:
             self._refuse("was deleted")
 
     def _identity_of_log(self) -> Identity | None:
         try:
-            return _identity(self._log.stat())
+            return _identity(_read_status(self._log))
         except FileNotFoundError:
             return None
 
     def _read_header(self) -> bytes:
         # By SQLite's own layer: closing a file of ours would drop the locks that it holds on the same file.
-        file = apsw.VFSFile(self._vfs, str(self._path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0])
+        file = apsw.VFSFile(self._vfs, self._path, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0])
         try:
             return bytes(file.xRead(HEADER_BYTES, 0))
         except apsw.IOError:

@@ -21,7 +21,8 @@ def refuse_planted(path: Path) -> None:
 
     In a folder that everybody may write to anybody can be the first; elsewhere whoever put it there may do so.
     """
-    for place in {path.absolute(), path.resolve()}:
+    places = (path.absolute(), path.resolve()) if path.is_symlink() else (path.absolute(),)
+    for place in places:
         try:
             is_open = place.parent.stat().st_mode & stat.S_IWOTH
             is_planted = is_open and place.lstat().st_uid not in (os.geteuid(), 0)
