@@ -34,16 +34,18 @@ class SystemClock:
 
     def __init__(self) -> None:
         self._latest: Instant = 0
-        self._timepiece: StoreClock = BootClock()
+        self.follow(BootClock())
 
     def follow(self, timepiece: StoreClock) -> None:
         self._timepiece = timepiece
+        self._read = timepiece.now
         self._latest = 0
 
     def now(self) -> Instant:
-        reading = self._timepiece.now()
+        reading = self._read()
         if reading > self._latest:
             self._latest = reading
+            return reading
         return self._latest
 
     def wall(self) -> Instant:

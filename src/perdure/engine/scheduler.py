@@ -249,14 +249,14 @@ class Scheduler:
         """
         execution, held, limits = slot.execution, slot.held, self._settings.limits
         assert execution is not None
+        record_version = self._store.min_record_version
         for at in range(slot.decided, len(slot.taken)):
             mail = slot.taken[at]
             turn = slot.unfinished
             if turn is None:
                 decided_at = self._clock.now() if now is None else now
-                turn = Turn(execution, mail.input, mail.at, decided_at, self._store.min_record_version)
+                turn = Turn(execution, mail.input, mail.at, decided_at, record_version, slot.ahead)
                 turn.is_acknowledged = mail.position is not None
-                turn.ahead = slot.ahead
                 turn.name_holders = slot.rivals
                 if mail.values:
                     turn.texts.update(mail.values)

@@ -61,7 +61,7 @@ ELSEWHERE = Refused("the run belongs to another process")
 """No answer of the run's: whoever asked may ask its owner, through the store."""
 
 
-class Mail(msgspec.Struct):
+class Mail(msgspec.Struct, gc=False):
     """An input on its way into a run, with everything that must happen when it is decided."""
 
     at: Instant

@@ -15,6 +15,7 @@ from perdure.kernel.turn_budget import pay
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Message, RequestedPermit, RunSummary, TaskOffer, Transition, append_to
 
+_RUNNING, _PAUSED = Status.RUNNING, Status.PAUSED  # members of an enumeration are found slowly, and every step asks
 _BYTES_PER_WORK = 8  # of a snapshot, as far as its size is known before it is made
 
 
@@ -27,12 +28,12 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
     brings_more = False  # than events
     count = 0
     for turn, mail in zip(slot.turns, slot.taken, strict=True):
-        if turn.events:
-            turns.append((turn.now, turn.events))
-            count += len(turn.events)
+        if events := turn.events:
+            turns.append((turn.now, events))
+            count += len(events)
         if mail.position is not None:
             consumes.append(mail.position)
-        if turn.values or turn.programs or turn.claims or turn.cache_writes or mail.values or mail.borrowed:
+        if turn.brings_more or mail.values or mail.borrowed:
             brings_more = True
     if not turns and not consumes:
         return None
@@ -43,11 +44,10 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
         if slot.creation is None:
             change.base = state.seq - count
         tail = slot.tail_bytes + len(change.row)
-        is_due = tail > snapshot_bytes and tail > slot.snapshot_bytes
-        if is_due:
+        if tail <= snapshot_bytes or tail <= slot.snapshot_bytes:
+            slot.tail_bytes = tail
+        else:
             pay((tail + slot.snapshot_bytes) // _BYTES_PER_WORK)
-        slot.tail_bytes = tail
-        if is_due:
             change.snapshot = encode_snapshot(execution)
             slot.snapshot_bytes = len(change.snapshot)
             slot.tail_bytes = 0
@@ -97,7 +97,7 @@ def _summary(slot: Slot, execution: Execution) -> RunSummary | None:
     if state.status.is_final:
         summary = RunSummary(state.status, False, None, state.ended_at)
     elif state.has_local_work:
-        status = Status.RUNNING if state.pause is None else Status.PAUSED
+        status = _RUNNING if state.pause is None else _PAUSED
         was = slot.summary
         if was is not None and not (was.has_work and was.status is status):
             was = None

@@ -26,8 +26,11 @@ def takes_long(outcome: Outcome) -> bool:
 def extract_from_outcome(outcome: Outcome) -> tuple[Outcome, LargeValues]:
     if not isinstance(outcome, Succeeded):
         return outcome, ()
-    value, aside = _extract(outcome.value)
-    return (Succeeded(value), aside) if aside else (outcome, ())
+    value = outcome.value
+    if isinstance(value, Ref) or len(value) <= INLINE_BYTES:
+        return outcome, ()
+    value, aside = _extract(value)
+    return Succeeded(value), aside
 
 
 def extract_large_values(message: T, *fields: str) -> tuple[T, LargeValues]:

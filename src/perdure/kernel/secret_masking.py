@@ -56,7 +56,7 @@ _REDACTED = REDACTED.encode()
 _T = TypeVar("_T")
 
 
-class Mask(msgspec.Struct, eq=False):
+class Mask(msgspec.Struct, eq=False, gc=False):
     """Replaces known secrets in texts and data: as they are, and as encoded in JSON, URLs and Base64.
 
     A value that was made so that the search takes long is replaced as a whole; counts decide that, never time. With

@@ -85,7 +85,7 @@ def _with(mapping: Mapping[K, V], name: K, value: V) -> Mapping[K, V]:
 _LATER: Any = None  # filled in by `__post_init__`
 
 
-class Turn(msgspec.Struct, eq=False):
+class Turn(msgspec.Struct, eq=False, gc=False):
     """Many turns wait for one commit together: what most of them never need is created on demand.
 
     A struct, because every step creates one: its two dozen fields are filled by one call into C.
@@ -96,6 +96,7 @@ class Turn(msgspec.Struct, eq=False):
     arrived: Instant
     now: Instant
     record_version: int = RECORDS  # that every live server can read; newer events wait until then
+    ahead: Instant = 0  # offset of the wall clock from the store's clock, for calendars
     state: State = _LATER
     program: Any = _LATER
     body: Any = _LATER
@@ -103,11 +104,11 @@ class Turn(msgspec.Struct, eq=False):
     answer: InputAnswer = ACCEPTED
     changes_nothing: bool = False
     is_acknowledged: bool = False  # its sender was told that it is recorded, before it was decided
-    ahead: Instant = 0  # offset of the wall clock from the store's clock, for calendars
     moves: int = 0
     is_cut: bool = False  # other runs get their turn before it has made all its moves
     enumerated: int = 0  # elements of Gathers, loops, maps: each allows the run further moves
     caught: int = 0  # failures from which the program continues
+    brings_more: bool = False  # than events: values, programs, names, what is kept for other runs
     stage: Stage = Stage.FRESH
     values: Mapping[bytes, bytes] = _NONE
     programs: Mapping[bytes, tuple[str, bytes]] = _NONE
@@ -213,6 +214,7 @@ class Turn(msgspec.Struct, eq=False):
             return payload
         name = digest(payload)
         self.texts[name] = payload
+        self.brings_more = True
         self.values = _with(self.values, name, payload)
         return Ref(name, len(payload))
 
@@ -255,6 +257,7 @@ class Turn(msgspec.Struct, eq=False):
     def remember(self, key: str, value: Payload, ttl: Instant | None = None) -> None:
         """Store a value for other runs; it is written with this turn. A large one must be in memory: ask first."""
         memory = CachedValue(self.text(value), self.now, None if ttl is None else self.now + ttl)
+        self.brings_more = True
         self.cache_writes = _with(self.cache_writes, key, memory)
 
     def draw(self, path: str, counter: int) -> float:
@@ -329,6 +332,7 @@ class Turn(msgspec.Struct, eq=False):
     ) -> int:
         number = self.state.issued + 1
         pinned = digest(document)
+        self.brings_more = True
         self.programs = _with(self.programs, pinned, (language, document))
         self.emit(e.ChildStarted(number, language, pinned, name, self.keep(input), options, labels or {}, awaited))
         return number
@@ -344,6 +348,7 @@ class Turn(msgspec.Struct, eq=False):
         if rival != child:
             return rival
         if not self.state.forked_from:
+            self.brings_more = True
             self.claims = _with(self.claims, name, child)
         return None
 

@@ -120,18 +120,19 @@ def is_large(batch: Sequence[Transition]) -> bool:
     for change in batch:
         if change.borrowed_values:
             return True  # they are copied inside the store, however large they are
-        size += len(change.row or b"") + len(change.snapshot or b"")
-        for _, text in change.values:
-            size += len(text)
-        for _, _, text in change.programs:
-            size += len(text)
-        for _, row in change.inherited_log:
-            size += len(row)
-        for message in change.messages:
-            size += len(message.body)
-        for _, body in change.stream_rows:
-            size += len(body or b"")
+        if change.row is not None:
+            size += len(change.row)
+        if change.values or change.programs or change.messages or change.snapshot or change.inherited_log:
+            size += _size_beside_row(change)
+        if change.stream_rows:
+            size += sum(len(body or b"") for _, body in change.stream_rows)
     return size > LARGE
+
+
+def _size_beside_row(change: Transition) -> int:
+    size = len(change.snapshot or b"") + sum(len(message.body) for message in change.messages)
+    size += sum(len(text) for _, text in change.values) + sum(len(text) for _, _, text in change.programs)
+    return size + sum(len(row) for _, row in change.inherited_log)
 
 
 # What a commit answers.

@@ -67,7 +67,10 @@ class Program:
         limits = environment.limits
         most, memory = limits.steps, limits.memory
         if budget is not None:
-            most, memory = min(most, budget.steps), min(memory, budget.memory)
+            if budget.steps < most:
+                most = budget.steps
+            if budget.memory < memory:
+                memory = budget.memory
         steps, later = most, 0
         work = current.get()
         if work is not None:
