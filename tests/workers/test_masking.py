@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from perdure.kernel import jsontext
-from perdure.kernel.outcomes import Failed, Succeeded
+from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 from perdure.kernel.secret_masking import Mask
 from perdure.workers.secrets import Masks
 
@@ -76,16 +76,16 @@ def test_a_run_has_one_mask_and_others_have_their_own() -> None:
 
 
 def test_a_mask_that_hides_nothing_is_shared_while_tasks_hold_it_and_then_forgotten() -> None:
-    masks = Masks()
+    masks, ignored = Masks(), list[Outcome]()
     first, second = masks.of("a"), masks.of("a")
     assert first is second
-    masks.leave("a", first)
+    masks.report("a", first, Succeeded(), ignored.append)
     assert masks.of("a") is first
-    masks.leave("a", first)
-    masks.leave("a", first)
+    masks.report("a", first, Succeeded(), ignored.append)
+    masks.report("a", first, Succeeded(), ignored.append)
     assert masks.of("a") is not first
 
     hiding = masks.of("b")
     hiding.add("hunter22")
-    masks.leave("b", hiding)
+    masks.report("b", hiding, Succeeded(), ignored.append)
     assert masks.of("b") is hiding

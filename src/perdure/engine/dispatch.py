@@ -172,7 +172,7 @@ class Dispatcher:
                 continue
             running.add(assignment)
             tasks.enter(assignment)
-            self._executor.perform(assignment, self._recorder.port_for(assignment), self._ending(assignment))
+            self._executor.perform(assignment, self._recorder.port_for(assignment), partial(self._ended, assignment))
         if order and tasks.is_full and tasks.alarm is None:
             working = [running_task for running_task in running if self._task_queues[running_task.language] is tasks]
             tasks.alarm = self._clock.call_at(self._clock.now() + LONG, lambda: self._make_room(tasks, working))
@@ -215,49 +215,42 @@ class Dispatcher:
                 return
             self._running.add(assignment)
             self._quarantine.begun(assignment)
-            self._executor.perform(assignment, self._recorder.port_for(assignment), self._ending(assignment))
+            self._executor.perform(assignment, self._recorder.port_for(assignment), partial(self._ended, assignment))
 
         self._recorder.task_begins(assignment, place, recorded)
 
-    def _ending(self, assignment: Assignment) -> Callable[[Outcome], None]:
-        def done(outcome: Outcome, values: LargeValues = ()) -> None:
-            if self._closed or not self._running.remove(assignment):
-                return  # given up meanwhile: a late result is nobody's
-            self._task_queues[assignment.language].leave(assignment)
-            if self._graces and (grace := self._graces.pop((assignment.run, assignment.task), None)) is not None:
-                grace.cancel()
-            if assignment.apart and isinstance(outcome, Failed) and outcome.code == Code.WORKER_DIED:
-                self._recorder.task_lost(assignment, LossKind.ALONE, outcome.message)
-            elif assignment.apart and isinstance(outcome, Failed) and outcome.code == NOT_IMPORTED:
-                self._not_importable.add(assignment.provider)  # it has not begun, so it begins alone
-                self._quarantine.add(replace(assignment, apart=False))
-            elif self._quarantine.current is assignment:  # until its end is recorded, nobody may be lost beside it
-                self._recorder.task_done(assignment, outcome, lambda: self._quarantine.ended(assignment), values)
-            else:
-                self._recorder.task_done(assignment, outcome, values=values)
-            self.fill()
+    def _ended(self, assignment: Assignment, outcome: Outcome) -> None:
+        if takes_long(outcome):
+            self._recorder.extract_large_values(outcome, partial(self.done, assignment))
+        elif assignment.apart:
+            self._end_paced(assignment, outcome)
+        else:
+            self.done(assignment, outcome)
 
-        paced = self._paced(assignment, done) if assignment.apart else done
-
-        def ended(outcome: Outcome) -> None:
-            if takes_long(outcome):
-                self._recorder.extract_large_values(outcome, done)
-            else:
-                paced(outcome)
-
-        return ended
-
-    def _paced(self, assignment: Assignment, done: Callable[[Outcome], None]) -> Callable[[Outcome], None]:
+    def _end_paced(self, assignment: Assignment, outcome: Outcome) -> None:
         """That the process is gone which this had to itself is told after a while, longer with each loss."""
+        has_died = isinstance(outcome, Failed) and outcome.code == Code.WORKER_DIED
+        if has_died and not self._closed and (wait := pace(assignment.losses)):
+            self._clock.call_at(self._clock.now() + wait, lambda: self.done(assignment, outcome))
+        else:
+            self.done(assignment, outcome)
 
-        def ended(outcome: Outcome) -> None:
-            has_died = isinstance(outcome, Failed) and outcome.code == Code.WORKER_DIED
-            if has_died and not self._closed and (wait := pace(assignment.losses)):
-                self._clock.call_at(self._clock.now() + wait, lambda: done(outcome))
-            else:
-                done(outcome)
-
-        return ended
+    def done(self, assignment: Assignment, outcome: Outcome, values: LargeValues = ()) -> None:
+        if self._closed or not self._running.remove(assignment):
+            return  # given up meanwhile: a late result is nobody's
+        self._task_queues[assignment.language].leave(assignment)
+        if self._graces and (grace := self._graces.pop((assignment.run, assignment.task), None)) is not None:
+            grace.cancel()
+        if assignment.apart and isinstance(outcome, Failed) and outcome.code == Code.WORKER_DIED:
+            self._recorder.task_lost(assignment, LossKind.ALONE, outcome.message)
+        elif assignment.apart and isinstance(outcome, Failed) and outcome.code == NOT_IMPORTED:
+            self._not_importable.add(assignment.provider)  # it has not begun, so it begins alone
+            self._quarantine.add(replace(assignment, apart=False))
+        elif self._quarantine.current is assignment:  # until its end is recorded, nobody may be lost beside it
+            self._recorder.task_done(assignment, outcome, lambda: self._quarantine.ended(assignment), values)
+        else:
+            self._recorder.task_done(assignment, outcome, None, values)
+        self.fill()
 
     def holds(self, run: RunId, task: int, delivery: int) -> bool:
         """Whether this delivery is queued, waiting for its provider, or at work here."""
@@ -315,9 +308,8 @@ class Dispatcher:
         assignment = self._running.get(run, task)
         if assignment is None:
             return
-        done = self._ending(assignment)
-        due = self._clock.now() + grace
-        self._graces[key] = self._clock.call_at(due, lambda: done(Cancelled("abandoned: the grace has ended")))
+        given_up = partial(self._ended, assignment, Cancelled("abandoned: the grace has ended"))
+        self._graces[key] = self._clock.call_at(self._clock.now() + grace, given_up)
         self._executor.cancel(assignment)
 
     def _unqueue(self, run: RunId, task: int) -> Assignment | None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from perdure.engine.commands import lost
 from perdure.engine.context import EngineContext
@@ -14,7 +16,7 @@ from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.errors import Conflict
 from perdure.kernel.large_values import LargeValues, extract_from_outcome
 from perdure.kernel.outcomes import Outcome
-from perdure.kernel.values import Payload, RunId
+from perdure.kernel.values import RunId
 from perdure.stores.clocks import machine
 from perdure.stores.commit_types import Committed, CommitUnknown, Fenced, Message, Transition
 from perdure.stores.errors import StoreError
@@ -28,35 +30,22 @@ if TYPE_CHECKING:
 
 _task_log = logging.getLogger("perdure.task")
 
-Ask = Callable[[RunId, i.Input], Awaitable[i.InputAnswer]]
-Text = Callable[[RunId, Payload], Awaitable[bytes]]
-AddLine = Callable[[Assignment, int, str, str, dict[str, Any]], None]
 
+class TaskPort(msgspec.Struct, eq=False, gc=False):
+    """A struct, because every task gets one: it is filled by one call into C."""
 
-class TaskPort:
-    __slots__ = ("_add_line", "_ask", "_assignment", "_lines", "_open_rows", "_text")
+    _assignment: Assignment
+    _recorder: "TaskRecorder"
+    _lines: int = 0
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        ask: Ask,
-        text: Text,
-        add_line: AddLine,
-        open_rows: Callable[[RunId], StreamRows],
-    ) -> None:
-        self._assignment = assignment
-        self._ask = ask
-        self._text = text
-        self._add_line = add_line
-        self._lines = 0
-        self._open_rows = open_rows
+    __repr__ = object.__repr__  # a struct would show the task's arguments
 
     @property
     def stream_rows(self) -> StreamRows:
-        return self._open_rows(self._assignment.run)
+        return self._recorder.rows_of(self._assignment.run)
 
     async def _must(self, input: i.Input) -> i.InputAnswer:
-        answer = await self._ask(self._assignment.run, input)
+        answer = await self._recorder.ask(self._assignment.run, input)
         if isinstance(answer, i.Refused):
             raise Conflict(f"{self._assignment.path}: {answer.reason}", run=self._assignment.run)
         return answer
@@ -65,7 +54,7 @@ class TaskPort:
         assignment = self._assignment
         answer = await self._must(i.EffectClaim(assignment.task, assignment.delivery, key))
         assert isinstance(answer, i.EffectClaimAnswer)
-        result = None if answer.result is None else await self._text(assignment.run, answer.result)
+        result = None if answer.result is None else await self._recorder.text(assignment.run, answer.result)
         return EffectClaimResult(answer.completed, answer.in_doubt, result, answer.unfit)
 
     async def complete_effect(self, key: str, result: bytes) -> None:
@@ -90,7 +79,7 @@ class TaskPort:
     def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
         assignment = self._assignment
         self._lines += 1
-        self._add_line(assignment, self._lines, level, message, fields)
+        self._recorder.add_line(assignment, self._lines, level, message, fields)
         number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
         # The fields stay together: among the record's own attributes a user's `name` would be refused.
         _task_log.log(number, "%s", message, extra={"run": assignment.run, "path": assignment.path, "fields": fields})
@@ -145,12 +134,16 @@ class TaskRecorder:
         self.given_up: dict[RunId, set[tuple[int, int]]] = {}
         """Tasks, with their deliveries, that this process had to give up although it lives."""
         self._is_closed = False
-        self._open_rows: Callable[[RunId], StreamRows] = lambda run: RunRows(run, self._store, self._slots)
+        self.ask = scheduler.ask
+        self.text = scheduler.text
 
     def port_for(self, assignment: Assignment) -> RunPort:
-        return TaskPort(assignment, self._scheduler.ask, self._scheduler.text, self._add_line, self._open_rows)
+        return TaskPort(assignment, self)
 
-    def _add_line(self, assignment: Assignment, number: int, level: str, text: str, fields: dict[str, Any]) -> None:
+    def rows_of(self, run: RunId) -> StreamRows:
+        return RunRows(run, self._store, self._slots)
+
+    def add_line(self, assignment: Assignment, number: int, level: str, text: str, fields: dict[str, Any]) -> None:
         if self._logs is None:
             from perdure.engine.task_log_writer import TaskLogs
 

@@ -44,7 +44,7 @@ class Masks:
         self._masking: set[asyncio.Task[None]] = set()
 
     def of(self, family: str) -> Mask:
-        """For a task that begins; it says `leave` when it has ended."""
+        """For a task that begins; it says `report` when it has ended."""
         mask = self._masks.get(family)
         if mask is None:
             mask = self._masks[family] = Mask()
@@ -55,8 +55,10 @@ class Masks:
 
     def report(self, family: str, mask: Mask, outcome: Outcome, done: Callable[[Outcome], None]) -> None:
         """The task has ended: what it says is masked, at once or in a thread."""
-        if not mask.hides:
-            self.leave(family, mask)
+        if not mask.hides:  # most runs have no secret: nothing of them stays in memory
+            mask.holders -= 1
+            if not mask.holders:
+                self._masks.pop(family, None)
             done(outcome)
             return
         try:
@@ -66,22 +68,20 @@ class Masks:
             self._masking.add(task)
             task.add_done_callback(self._masking.discard)
         else:
-            self.leave(family, mask)
+            self._leave(mask)
             done(masked)
 
     async def _report_later(self, family: str, mask: Mask, outcome: Outcome, done: Callable[[Outcome], None]) -> None:
         masked = await self._threads.run(family, partial(mask.outcome, outcome), "perdure-mask")
-        self.leave(family, mask)
+        self._leave(mask)
         done(masked)
 
-    def leave(self, family: str, mask: Mask) -> None:
-        """Most runs have no secret: nothing of them stays in memory."""
+    def _leave(self, mask: Mask) -> None:
+        """A task that had secrets to hide has ended."""
         mask.holders -= 1
-        if mask.holders or self._masks.get(family) is not mask:
+        if mask.holders:
             return
-        if not mask.hides:
-            del self._masks[family]
-        elif len(self._masks) > self._most or sum(known.size for known in self._masks.values()) > self._kept:
+        if len(self._masks) > self._most or sum(known.size for known in self._masks.values()) > self._kept:
             self._forget()
 
     def _forget(self) -> None:
@@ -180,7 +180,7 @@ def _variable(name: str) -> str:
     return "".join(character if character.isalnum() else "_" for character in name)
 
 
-class Secrets(msgspec.Struct, eq=False):
+class Secrets(msgspec.Struct, eq=False, gc=False):
     """Looks secrets up for one task; what it hands out goes into the mask."""
 
     _resolve: Resolver

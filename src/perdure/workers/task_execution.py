@@ -8,16 +8,17 @@ import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
-from inspect import iscoroutine
 from pathlib import Path
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from perdure.kernel import jsontext
 from perdure.kernel.assignments import Assignment, RunPort
+from perdure.kernel.jsontext import NODES, weigh
 from perdure.kernel.outcomes import Outcome
-from perdure.kernel.sealed_arguments import read_secret_places
+from perdure.kernel.sealed_arguments import SecretPlaces
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.effects import EffectQueue
 from perdure.providers.off_loop import resting
@@ -28,8 +29,6 @@ from perdure.providers.text import Capture, at_work, family_at_work, hidden_by
 from perdure.workers.secrets import MaskingPort, Secrets
 
 if TYPE_CHECKING:
-    from types import CoroutineType
-
     from perdure.providers.isolation.frames import CallRequest
 
     Answer = Outcome | CoroutineType[Any, Any, Any]  # of a call: its end, or what has to run on the loop
@@ -109,14 +108,10 @@ class TaskExecution(msgspec.Struct, eq=False):
             return False
         return self.cancellation is None or self.cancellation.is_heeded  # None: it is only now being called
 
-    def open(self) -> None:
-        """Read the arguments and fill in their secrets; raises what is wrong with them."""
-        if self.assignment.sealed:
-            sealed = read_secret_places(self.assignment.arguments)
-            if sealed is not None:
-                self.take(sealed.fill(self.secrets.__getitem__))
-                return
-        self.take(self._read(self.assignment.arguments))
+    def open(self, places: SecretPlaces | None) -> None:
+        """Read the arguments and fill in their secrets, whose `places` are known; raises what is wrong with them."""
+        filled = None if places is None else places.fill(self.secrets.__getitem__)
+        self.take(self._read(self.assignment.arguments) if filled is None else filled)
 
     def _read(self, text: bytes) -> dict[str, Any]:
         arguments = jsontext.decode(text) if text else None
@@ -141,9 +136,11 @@ class TaskExecution(msgspec.Struct, eq=False):
     def take(self, arguments: dict[str, Any]) -> None:
         """These are the arguments of the call."""
         self.arguments = arguments
-        if self.provider.mode_for is not None and not self.assignment.apart:
+        if self.assignment.apart:
+            return
+        if self.provider.mode_for is not None:
             self.mode = self.provider.mode_for(arguments)
-        if self.mode is _ISOLATED and not self.group and not self.assignment.apart:
+        if self.mode is _ISOLATED and not self.group:
             self.group = PROCESS
 
     def attempt(self, loop: asyncio.AbstractEventLoop | None = None) -> "Answer":
@@ -158,14 +155,17 @@ class TaskExecution(msgspec.Struct, eq=False):
         try:
             function = self.provider.function
             context = self._context(loop) if function.wants_context else None
-            payload, self.payload = self.payload, None
-            if payload is None and function.wants_input:
+            payload = self.payload
+            if payload is not None:
+                self.payload = None
+            elif function.wants_input:
                 payload = jsontext.decode(self.assignment.input)
             value = function.invoke(self.arguments, payload, context)
-            if iscoroutine(value):
+            if isinstance(value, CoroutineType):
                 return value
-            is_aside = loop is not None and jsontext.weigh(value, jsontext.NODES) > jsontext.NODES
-            return self.settle_aside(value) if is_aside else to_outcome(value, self.limit)
+            if loop is not None and weigh(value, NODES) > NODES:
+                return self.settle_aside(value)
+            return to_outcome(value, self.limit)
         except BaseException as error:  # SystemExit of a user's function must not end the engine
             return self.failure(error)
         finally:

@@ -43,6 +43,7 @@ _Key = tuple[str, int, int, int]
 
 # Members of an enumeration are found slowly, and every task asks for these.
 _INLINE, _THREAD, _ISOLATED = Mode.INLINE, Mode.THREAD, Mode.ISOLATED
+_MUCH = jsontext.PIECE  # bytes of arguments or input
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +144,16 @@ class Worker:
             fill_mask(mask, assignment.secrets, self._resolve_secret, self._keychain)
         secrets = Secrets(self._resolve_secret, mask)
         execution = TaskExecution(assignment, port, provider, done, secrets, self._limits.result_bytes, family)
-        is_sealed = assignment.sealed and read_secret_places(assignment.arguments) is None
-        has_much = len(assignment.arguments) > jsontext.PIECE or len(assignment.input) > jsontext.PIECE
-        if is_sealed or (has_much and not assignment.sealed):  # the event loop should not read it
+        places = read_secret_places(assignment.arguments) if assignment.sealed else None
+        has_much = len(assignment.arguments) > _MUCH or len(assignment.input) > _MUCH
+        if places is None and (has_much or assignment.sealed):  # the event loop should not read it
             if assignment.deadline is None or self._arm(execution, assignment.deadline):
-                self._unseal(execution) if is_sealed else self._prepare_first(
+                self._unseal(execution) if assignment.sealed else self._prepare_first(
                     execution, asyncio.to_thread(execution.read_aside)
                 )
             return
         try:
-            execution.open()
+            execution.open(places)
         except Exception as error:
             self._finish(execution, execution.failure(error))
             return
@@ -160,7 +161,7 @@ class Worker:
             self._admit(execution)
 
     def _admit(self, execution: TaskExecution) -> None:
-        group = self._groups.get(execution.group)
+        group = self._groups.get(execution.group) if execution.group else None
         if group is None:
             self._enter_language(execution)
         else:
@@ -168,19 +169,20 @@ class Worker:
             group.enter(execution)
 
     def _enter_language(self, execution: TaskExecution) -> None:
+        if execution.mode is _INLINE:
+            self._begin(execution)
+            return
+        self._track(execution)
         language = self._languages.get(execution.assignment.language)
-        if language is None or execution.mode is _INLINE:
+        if language is None:
             self._begin(execution)
         else:
-            self._track(execution)
             language.enter(execution)
 
     def _begin(self, execution: TaskExecution) -> None:
-        mode = execution.mode
-        if mode is _THREAD:
-            self._track(execution)
-            self._thread_pool().submit(execution)
-        elif mode is _ISOLATED:
+        if execution.mode is _THREAD:
+            (self._threads or self._thread_pool()).submit(execution)
+        elif execution.mode is _ISOLATED:
             self._launch(execution, self._isolate(execution))
         else:
             self._continue(execution, execution.attempt())
@@ -239,10 +241,8 @@ class Worker:
         if self._threads is None:
             loop = asyncio.get_running_loop()
 
-            def work(execution: TaskExecution) -> "Answer":
-                return (
-                    Cancelled() if execution.is_over else execution.attempt(loop)
-                )  # it may have been stopped in the queue
+            def work(execution: TaskExecution) -> "Answer":  # it may have been stopped in the queue
+                return Cancelled() if execution.is_over else execution.attempt(loop)
 
             self._threads = Threads(work, self._continue, self._limits.threads, self._follow)
         return self._threads
@@ -387,9 +387,10 @@ class Worker:
         self._masks.report(execution.family, execution.secrets.mask, execution.stopped or outcome, execution.done)
         if self._is_closed:
             return
-        for semaphore in (self._groups.get(execution.group), self._languages.get(execution.assignment.language)):
-            if semaphore is not None:
-                semaphore.leave(execution)
+        if execution.group and (group := self._groups.get(execution.group)) is not None:
+            group.leave(execution)
+        if (language := self._languages.get(execution.assignment.language)) is not None:
+            language.leave(execution)
 
 
 def _key(assignment: Assignment) -> _Key:
