@@ -41,8 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[sampling.SEED] = sampling.seed_text()  # for all test processes alike: a commit may come meanwhile
     os.environ.setdefault("TMPDIR", _folder_for_tests())
     tempfile.tempdir = None  # look again
-    settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("busy")  # on a busy machine drawing examples takes long, which is not the test's fault
+    settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy")  # on a busy machine examples take long, which is not the test's fault
     add_language(Drill)
 
 
