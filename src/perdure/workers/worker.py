@@ -265,9 +265,8 @@ class Worker:
     def _unseal(self, execution: TaskExecution) -> None:
         """Get the secrets first, on the loop; then begin as any other."""
         if self._unsealer is None:
-            self._finish(
-                execution, Failed(Code.PROVIDER_FAULT, "sealed arguments cannot be opened by this worker", False)
-            )
+            problem = "sealed arguments cannot be opened by this worker"
+            self._finish(execution, Failed(Code.PROVIDER_FAULT, problem, False))
             return
         self._prepare_first(execution, self._unsealer.open(execution.assignment, execution.secrets.mask))
 
