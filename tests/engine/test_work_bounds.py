@@ -79,7 +79,7 @@ async def test_200_runs_of_10_steps(
 
 
 CALLS = {"drill": 115, "flow": 164, "playbook": 211, "story": 240}
-"""Calls of Python functions per step of W1, at most a fiftieth above what they are today; starts and ends are among them."""
+"""Python calls per step of W1, starts and ends among them: a fiftieth above what they are today, or less."""
 
 
 @pytest.mark.parametrize("name", CALLS)
