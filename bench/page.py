@@ -15,7 +15,19 @@ from bench.harness import ROOT
 from bench.registry import BY_KIND, KINDS
 from bench.sizes import Sizes
 from bench.splitting import OTHER, PIECES
-from bench.summary import Results, all_metrics, failures, figure, is_on_postgres, mine, number, peers, verdicts
+from bench.summary import (
+    Results,
+    all_metrics,
+    failures,
+    figure,
+    in_order,
+    is_on_postgres,
+    is_test_dialect,
+    mine,
+    number,
+    peers,
+    verdicts,
+)
 from bench.workloads import SYNCS, WORKLOADS, Metric, Workload
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -24,7 +36,7 @@ BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 def write(figures: Path) -> None:
-    results: Results = json.loads(figures.read_text())
+    results = in_order(json.loads(figures.read_text()))
     PLOTS.mkdir(exist_ok=True)
     for name, picture in plots(results).items():
         (PLOTS / name).write_text(picture)
@@ -248,6 +260,8 @@ def plots(results: Results) -> dict[str, str]:
         metric = workload.metrics[0]
         rows = []
         for name, about in results["subjects"].items():
+            if is_test_dialect(name):
+                continue
             found = figure(results, workload.name, name, metric.name)
             if found is not None:
                 rows.append(svg.Bar(about["title"], found.median, found.low, found.high, about["ours"]))
@@ -262,6 +276,7 @@ def plots(results: Results) -> dict[str, str]:
         series = [
             (results["subjects"][name]["title"], [(x, y) for x, y, *_ in line if y is not None])
             for name, line in results["curves"].get(curve.name, {}).items()
+            if not is_test_dialect(name)
         ]
         if series:
             drawn[f"{curve.name}.svg"] = svg.lines(curve.title, curve.axis, curve.unit, series)

@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape
 from bench.summary import number
 
 WIDTH = 760
+LETTER = 7  # pixels of a letter of a label, more than most have
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 LIGHT = ("#1f6feb", "#bc4c00", "#1a7f37", "#8250df", "#9a6700")
 DARK = ("#6cb6ff", "#f69d50", "#6bc46d", "#b083f0", "#daaa3f")
@@ -30,7 +31,7 @@ Line = tuple[str, Sequence[tuple[float, float]]]
 
 def bars(title: str, unit: str, rows: Sequence[Bar], *, note: str = "") -> str:
     """Horizontal bars of medians, with a whisker from the least to the greatest repetition."""
-    left, right, top, step = 190, 120, 64, 30
+    left, right, top, step = 20 + max([90, *(LETTER * len(row.label) for row in rows)]), 120, 64, 30
     height = top + step * len(rows) + 46
     room = WIDTH - left - right
     most = max((row.high for row in rows), default=1) or 1

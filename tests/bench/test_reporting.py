@@ -1,11 +1,12 @@
 """The benchmark judges and tells truly. Nothing is measured here."""
 
+import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from bench.marks import Marks
-from bench.summary import best_peer, figure, verdicts
+from bench.summary import best_peer, figure, in_order, verdicts
 from bench.workloads import workload_named
 
 from bench import marks, page, svg
@@ -142,6 +143,21 @@ def test_plots_are_pictures_with_a_name_for_both_grounds() -> None:
         assert picture.attrib["aria-label"]
         assert "prefers-color-scheme: dark" in text
     assert "W1: 200 workflows" in page.plots(results(flow=[8_000]))["w1.svg"]
+
+
+def test_no_label_of_a_plot_is_cut_and_the_test_dialect_is_in_none() -> None:
+    figures = json.loads((Path(page.PLOTS) / "figures.json").read_text())
+    ordered = list(in_order(figures)["subjects"])
+    for name, text in page.plots(figures).items():
+        labels = [
+            (float(label.attrib["x"]), label.text or "")
+            for label in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")
+            if label.attrib["text-anchor"] == "end"
+        ]
+
+        assert "drill" not in text, name
+        assert all(x - 6.8 * len(label) >= 0 for x, label in labels), name
+    assert ordered[:3] == ["flow", "playbook", "story"]
 
 
 def test_a_plot_takes_values_of_any_size() -> None:

@@ -141,6 +141,7 @@ def test_a_flow_shows_its_way_its_retries_and_its_elements(perdure: CommandLine)
     assert taken(graph) == {
         ("start", "look"),
         ("look", "small"),
+        ("small", "small"),  # its retries
         ("small", "each"),
         ("each", "done"),
         ("start", "inner"),

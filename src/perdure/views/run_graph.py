@@ -112,11 +112,14 @@ def short_span(length: Instant) -> str:
 
 def taken_edges(run: TracedRun) -> set[int]:
     taken = run.trace.taken
+    visits = visits_by_node(run.trace)
+    repeated = {node for node, own in visits.items() if sum(visit.attempts for visit in own) > len(own)}
     return {
         at
         for at, edge in enumerate(run.graph.edges)
         if (edge.source, edge.target, None, edge.is_exceptional) in taken
         or (edge.source, edge.target, edge.label, edge.is_exceptional) in taken
+        or (edge.source == edge.target and edge.source in repeated and edge.label.startswith("retry"))
     }
 
 

@@ -15,6 +15,7 @@ from perdure.views.drawing.layering import turned_edges
 
 PADDING = 18.0  # between a frame and what is in it
 COMPONENT_GAP = 44.0
+ONE_ROW = 640.0  # width of a row of independent parts, such as the branches of a parallel step
 LOOP_WIDTH = 30.0
 LOOP_HEIGHT = 18.0
 ROOT = ""
@@ -215,9 +216,9 @@ class _Layout:
 
 
 def _packed(parts: list[Content]) -> Content:
-    """Parts beside each other, in as many rows as make the whole about as high as wide."""
+    """Parts beside each other: a few in one row, many in as many rows as make the whole about as high as wide."""
     area = sum((part.size[0] + COMPONENT_GAP) * (part.size[1] + COMPONENT_GAP) for part in parts)
-    limit = max([sqrt(area) * 1.4, *(part.size[0] for part in parts)])
+    limit = max([ONE_ROW, sqrt(area) * 1.4, *(part.size[0] for part in parts)])
     whole = Content()
     x = y = row = 0.0
     for part in parts:
