@@ -36,9 +36,9 @@ def test_a_filter_lists_counts_and_needs_a_yes_in_a_pipe(perdure: CommandLine) -
     (blue,) = started(perdure, 1, "--label", "team=blue")
 
     dry = perdure("cancel", "--label", "team=red", "--dry-run")
-    assert sorted(dry.out.split()) == sorted(red) and "2 runs would be steered by cancel" in dry.err
+    assert sorted(dry.out.split()) == sorted(red) and "2 runs would be cancelled" in dry.err
     asked = perdure("cancel", "--label", "team=red", code=2)
-    assert "2 runs would be steered by cancel; nothing was changed" in asked.err and "--yes" in asked.err
+    assert "2 runs would be cancelled; nothing was changed" in asked.err and "--yes" in asked.err
     assert set(statuses(perdure).values()) <= {"waiting", "running"}
 
     done = perdure("cancel", "--label", "team=red", "--yes")

@@ -3,6 +3,8 @@
 import json
 import re
 import time
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +50,9 @@ def written(perdure: CommandLine, code: str = 'result = {"rows": 42}') -> list[s
     return [word for name in blocks for word in ("-f", name)]
 
 
-def minutely(perdure: CommandLine, *more: str) -> None:
+def minutely(perdure: CommandLine, *more: str, policy: str = "concurrencyPolicy: skip") -> None:
     (perdure.folder / "ping.json").write_text(json.dumps(PING))
-    (perdure.folder / "minutely.yaml").write_text(MINUTELY)
+    (perdure.folder / "minutely.yaml").write_text(MINUTELY.replace("concurrencyPolicy: skip", policy))
     perdure.here("apply", "-f", "ping.json", "-f", "minutely.yaml", *more)
 
 
@@ -71,7 +73,7 @@ def test_a_nightly_playbook_is_backfilled_and_its_failure_alerts(perdure: Comman
     assert len(times) == 3 and all(
         re.fullmatch(r"\d{4}-\d\d-\d\dT03:30\+0[12]:00  starts 03:3\d:\d\d", one) for one in times
     )
-    given = ("schedule", "backfill", "nightly", "--from", "2026-05-01", "--to", "2026-05-03")
+    given = ("schedule", "backfill", "nightly", "--from", "2026-05-01", "--to", "2026-05-02")
     assert perdure(*given, "--dry-run").out.split() == ["2026-05-01T03:30+02:00", "2026-05-02T03:30+02:00"]
     assert perdure(*given, "--json").json["times"] == ["2026-05-01T01:30:00.000000Z", "2026-05-02T01:30:00.000000Z"]
     assert perdure(*given, "--json").json["times"] == []
@@ -105,6 +107,26 @@ def test_a_killed_server_loses_no_time_and_starts_none_twice(perdure: CommandLin
     rows = until(perdure, lambda rows: len(_backfilled(rows)) == 6 and all(row["ended_at"] for row in rows))
     assert _backfilled(rows) == [f"2026-05-01T10:{minute:02}:00Z" for minute in range(6)]
     assert perdure.here("schedule", "list", "--json").json[0]["waiting"] == 0
+
+
+@pytest.mark.deep
+def test_a_schedule_of_every_minute_fires_each_minute_once_over_a_kill(perdure: CommandLine) -> None:
+    """SRV-042 in real time: the server is killed when it has started a minute, and another one serves the next."""
+    minutely(perdure, policy="catchUpWindow: 10m")
+    perdure.patience = 300.0
+    first = perdure.start("serve")
+    first.hear("schedule minute: Created")
+    first.kill()
+    second = perdure.start("serve")
+    second.hear("schedule minute: Created")
+    second.kill()
+    third = perdure.start("serve")
+    third.hear("serving")
+    rows = until(perdure, lambda rows: len(rows) >= 2 and all(row["ended_at"] for row in rows))
+    times = sorted(datetime.fromisoformat(row["labels"]["perdure.dev/scheduled-at"]) for row in rows)
+
+    assert len(set(times)) == len(times), "each minute once"
+    assert [later - earlier for earlier, later in pairwise(times)] == [timedelta(minutes=1)] * (len(times) - 1)
 
 
 def _backfilled(rows: list[dict[str, Any]]) -> list[str]:

@@ -105,6 +105,16 @@ def _selection(asked: argparse.Namespace) -> Selection | None:
     return None if asked.runs else _filter(asked)
 
 
+_DONE = {
+    Verb.CANCEL: "cancelled",
+    Verb.REDRIVE: "reopened",
+    Verb.PAUSE: "paused",
+    Verb.UNPAUSE: "unpaused",
+    Verb.SIGNAL: "signalled",
+    Verb.DELETE: "deleted",
+}
+
+
 async def _is_agreed(
     asked: argparse.Namespace, talk: Console, client: Client, selection: Selection, verb: Verb
 ) -> bool:
@@ -115,7 +125,7 @@ async def _is_agreed(
         return bool(counted.count)
     if asked.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         hint = "Add --yes to go on without being asked, or --dry-run to list them."
-        raise BadUsage(f"{runs} would be steered by {verb.value}; nothing was changed", hint=hint)
+        raise BadUsage(f"{runs} would be {_DONE[verb]}; nothing was changed", hint=hint)
     talk.always(f"{verb.value} {runs}, of which {counted.ids[0]} is the latest? [y/N]")
     if (await _answer_of_user()).strip().lower() not in ("y", "yes"):
         raise BadUsage("nothing was changed", hint="")
@@ -151,7 +161,7 @@ async def _tell(
         message = str(failure.error)
         talk.always(message if failure.id in message else f"run {failure.id}: {message}")
     if answer.dry_run:
-        talk.say(f"{_number(answer)} would be steered by {verb.value}" if answer.count else "no run matches")
+        talk.say(f"{_number(answer)} would be {_DONE[verb]}" if answer.count else "no run matches")
     else:
         is_any_served = await is_served(client)
         for run, result in answer.steered:

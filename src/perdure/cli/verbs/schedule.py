@@ -1,7 +1,7 @@
 """`schedule`: the schedules of Impulses: list them, see their next times, pause them, start times of the past."""
 
 import argparse
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any
 
 from perdure.cli import arguments as a
@@ -103,7 +103,7 @@ def _configure_action(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--by", metavar="WHO", default="", help="who decided this; kept with the schedule")
     if name == "backfill":
         parser.add_argument("--from", dest="begin", metavar="TIME", required=True, help="the first time of the range")
-        parser.add_argument("--to", dest="end", metavar="TIME", required=True, help="the last time of the range")
+        parser.add_argument("--to", dest="end", metavar="TIME", required=True, help="the last time or day of the range")
         parser.add_argument(
             "--overlap",
             choices=("allow", "queue"),
@@ -220,7 +220,7 @@ async def _backfill(asked: argparse.Namespace, talk: Console) -> int:
         administration = schedules(client)
         view = await administration.find(asked.name, namespace)
         zone, now = view.schedule.timetable.zone, client.clock.wall()
-        begin, end = (_instant(text, zone, now) for text in (asked.begin, asked.end))
+        begin, end = _instant(asked.begin, zone, now), _last_instant(asked.end, zone, now)
         backfill = await administration.backfill(
             asked.name, namespace, begin, end, overlap=asked.overlap, is_dry_run=asked.dry_run
         )
@@ -244,6 +244,16 @@ async def _backfill(asked: argparse.Namespace, talk: Console) -> int:
     follow = "" if asked.dry_run or not times or has_server else "; `perdure serve` starts them"
     talk.say(f"{said}{waiting}{follow}")
     return Exit.OK
+
+
+def _last_instant(text: str, zone: tzinfo, now: Instant) -> Instant:
+    """A day belongs to the range with all of its times that have passed."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return _instant(text, zone, now)
+    end = _instant((day + timedelta(days=1)).isoformat(), zone, now) - 1
+    return min(end, max(now, _instant(text, zone, now)))
 
 
 def _instant(text: str, zone: tzinfo, now: Instant) -> Instant:
