@@ -9,6 +9,7 @@ from tests.cli.commandline import CommandLine
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MOCK = "mwl:provider.call/mwl/mock/v1"
+RETRY = "mwl:provider.middleware/mwl/retry/v1"
 DONE = {"action": "Return"}
 
 
@@ -132,6 +133,16 @@ FLOWS = [
         "a member that no Step has",
         _flow({"a": _pass(output="{{ step.inptu }}")}),
         *("warning", 4, "steps.a.output", "`step.inptu` does not exist here", "did you mean 'input'?"),
+    ),
+    Mistake(
+        "a middleware inside the call",
+        _flow({"a": _call({**_mock(), "middleware": []})}),
+        *("error", 4, "steps.a.call.middleware", "a call has no member 'middleware'", "beside 'call'"),
+    ),
+    Mistake(
+        "arguments of a middleware without a phase",
+        _flow({"a": _call(_mock(), middleware=[{"provider": RETRY, "with": {"policies": []}}])}),
+        *("error", 4, "steps.a.middleware[0].with", "has no member 'with'", '"onEntry": {"with": {…}}'),
     ),
     Mistake(
         "a star in the middle of a code",

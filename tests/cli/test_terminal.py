@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from tests.cli.commandline import CommandLine, in_terminal
+from tests.cli.commandline import CommandLine, in_terminal, in_terminal_here
 
 ESCAPE = re.compile(r"\x1b\[\??[0-9;]*[A-Za-z]")
 PIECE = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|(.)", re.DOTALL)
@@ -95,6 +95,23 @@ def test_a_table_fits_the_terminal_with_ids_that_can_be_used(perdure: CommandLin
     assert "a-name" in row and (name in row) == (columns == 140)
     assert ("STARTED" in lines[0]) == (columns == 140)
     assert name in perdure("ps").out
+
+
+def test_ids_that_begin_alike_are_shortened_to_beginning_and_end(
+    perdure: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    file = perdure.drill({"fail": "Bad"}, name="nightly")
+    tokens = [f"cron:nightly:night:2026-05-0{day}T03:30:00Z" for day in (1, 2, 3)]
+    for token in tokens:
+        perdure.here("run", file, "--token", token, "--quiet", code=3)
+    _, seen = in_terminal_here(perdure.folder, "ps", "--no-color", columns=80)
+    lines = seen.splitlines()
+    ids = [line.split()[0] for line in lines[1:] if "…" in line.split()[0]]
+
+    assert len(ids) == 3 and max(map(len, lines)) <= 80
+    assert all("nightly" in line.split()[1] and line.rstrip().endswith("Bad") for line in lines[1:4]), lines
+    assert len({perdure.here("show", run, "--json").json["id"] for run in ids}) == 3
 
 
 def test_rich_is_imported_only_for_what_a_terminal_shows(perdure: CommandLine) -> None:

@@ -117,11 +117,16 @@ async def removable_runs(client: Client, before: Instant) -> set[RunId]:
 
 
 SHORT = 10  # letters of an id: the millisecond of its run's start
+SHORT_END = 6
+LONG = 24  # letters of a beginning that leaves no room for other columns
 MOST_LOOKED_UP = 100
 
 
 async def short_ids(client: Client, rows: Sequence[RunRow]) -> dict[RunId, str]:
-    """The shortest beginnings of ids, from ten letters on, by which each run can be named. A child's id stays whole."""
+    """The shortest beginnings of ids, from ten letters on, by which each run can be named. A child's id stays whole.
+
+    Ids that begin alike for long, as those of a schedule do, are shortened to `BEGINNING…END`.
+    """
     roots = sorted(row.id for row in rows if "." not in row.id)
     shorter: dict[RunId, str] = {}
     for before, run, after in zip(["", *roots], roots, [*roots[1:], ""], strict=False):
@@ -132,8 +137,20 @@ async def short_ids(client: Client, rows: Sequence[RunRow]) -> dict[RunId, str]:
         else:
             while length < len(run) and len(await client.store.find_by_prefix(run[:length])) > 1:
                 length += 1
-        shorter[run] = run[:length]
+        if length > LONG:
+            end = SHORT if len(roots) > MOST_LOOKED_UP else await _end_of(client, run)
+            shorter[run] = f"{run[:SHORT]}…{run[-end:]}"
+        else:
+            shorter[run] = run[:length]
     return {row.id: shorter.get(row.id, row.id) for row in rows}
+
+
+async def _end_of(client: Client, run: RunId) -> int:
+    """How many letters of its end tell a run from others that begin like it."""
+    letters = SHORT_END
+    while letters < len(run) - SHORT and len(await client.store.find_by_prefix(f"{run[:SHORT]}…{run[-letters:]}")) > 1:
+        letters += 1
+    return letters
 
 
 def _shared(one: str, other: str) -> int:

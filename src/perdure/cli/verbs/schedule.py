@@ -241,7 +241,8 @@ async def _backfill(asked: argparse.Namespace, talk: Console) -> int:
         give_text("\n".join(in_zone(at, zone) for at in times))
     said = f"{len(times)} time{'' if len(times) == 1 else 's'} {'would be ' if asked.dry_run else ''}recorded"
     waiting = f"; {len(backfill.waiting)} wait already" if backfill.waiting else ""
-    follow = "" if asked.dry_run or not times or has_server else "; `perdure serve` starts them"
+    them = "it" if len(times) == 1 else "them"
+    follow = "" if asked.dry_run or not times or has_server else f"; `perdure serve` starts {them}"
     talk.say(f"{said}{waiting}{follow}")
     return Exit.OK
 

@@ -29,17 +29,22 @@ _NAMED = Statement(
 )
 _FIND_MANY = Statement(f"SELECT number, {_COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
 _BEGINS = Statement(
-    "SELECT id FROM runs WHERE id >= {} AND id < {} AND strpos(substr(id, {}::integer), '.') = 0 LIMIT 3",
+    "SELECT id FROM runs WHERE id >= {} AND id < {} AND strpos(substr(id, {}::integer), '.') = 0"
+    " AND right(id, {}::integer) = {} LIMIT 3",
     TEXT,
     TEXT,
     INT,
+    INT,
+    TEXT,
 )
 _BEGINS_AMONG = Statement(
     "SELECT id FROM runs WHERE id >= {} AND id < {} AND strpos(substr(id, {}::integer), '.') = 0"
-    " AND namespace = ANY({}) LIMIT 3",
+    " AND right(id, {}::integer) = {} AND namespace = ANY({}) LIMIT 3",
     TEXT,
     TEXT,
     INT,
+    INT,
+    TEXT,
     TEXTS,
 )
 _SNAPSHOTS = Statement("SELECT run, seq, body FROM snapshots WHERE run = ANY({})", INTS)
@@ -161,9 +166,11 @@ class StoreReads(ABC):
         return next((id for (id,) in await self._read(_NAMED, language, namespace, name)), None)
 
     async def find_by_prefix(self, prefix: str, namespaces: Sequence[str] | None = None) -> list[RunId]:
+        beginning, _, end = prefix.partition("…")
+        values = (beginning, beginning + _LAST, len(beginning) + 1, len(end), end)
         statement = _BEGINS if namespaces is None else _BEGINS_AMONG
         among = () if namespaces is None else (list(namespaces),)
-        return [id for (id,) in await self._read(statement, prefix, prefix + _LAST, len(prefix) + 1, *among)]
+        return [id for (id,) in await self._read(statement, *values, *among)]
 
     async def load(self, runs: Sequence[RunId]) -> list[StoredRun]:
         return list((await self._runs.ask(runs)).values())

@@ -48,9 +48,11 @@ class StoreReads(ABC):
         return next((id for (id,) in self._read(query, (language, namespace, name))), None)
 
     async def find_by_prefix(self, prefix: str, namespaces: Sequence[str] | None = None) -> list[RunId]:
+        beginning, _, end = prefix.partition("…")
         seen = "" if namespaces is None else f" AND namespace IN ({', '.join('?' * len(namespaces))})"
         query = f"SELECT id FROM runs WHERE id GLOB ? AND instr(substr(id, ?), '.') = 0{seen} LIMIT 3"
-        return [id for (id,) in self._read(query, (f"{literal(prefix)}*", len(prefix) + 1, *(namespaces or ())))]
+        pattern = f"{literal(beginning)}*{literal(end)}"
+        return [id for (id,) in self._read(query, (pattern, len(beginning) + 1, *(namespaces or ())))]
 
     async def load(self, runs: Sequence[RunId]) -> list[StoredRun]:
         stored = []

@@ -30,6 +30,17 @@ class EnclosingFlow(msgspec.Struct, frozen=True):
     outer: "EnclosingFlow | None" = None
 
 
+_OF_THE_STEP = "Write it beside 'call', as a member of the Step: \"middleware\": [{…}]."
+_ELSEWHERE = {
+    ("a call", "middleware"): _OF_THE_STEP,
+    ("a call", "middlewares"): _OF_THE_STEP,
+    ("a call", "next"): "Write it beside 'call', as a member of the Step.",
+    ("a call", "catch"): "Write it beside 'call', as a member of the Step.",
+    ("a middleware entry", "with"): 'Arguments belong to a phase: "onEntry": {"with": {…}}.',
+}
+"""Members that authors write in the wrong place, and where they belong."""
+
+
 class Cursor(documents.Cursor[Report], frozen=True):
     enclosing: EnclosingFlow | None = None
     level: str = "step"
@@ -74,7 +85,7 @@ class Cursor(documents.Cursor[Report], frozen=True):
             else:
                 allowed = tuple(members)
                 message = f"{subject} has no member {name!r}{self.guess(name, allowed)}"
-                hint = f"Allowed are: {', '.join(allowed)}."
+                hint = _ELSEWHERE.get((subject, name)) or f"Allowed are: {', '.join(allowed)}."
                 self.problem((foreign or {}).get(name, "MWL-022"), message, name, hint=hint)
         return True
 
