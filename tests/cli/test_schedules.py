@@ -38,6 +38,14 @@ PING = {
 }
 
 
+LONG = 4 * PATIENCE  # servers that start runs one after the other, with pauses, on a busy machine
+
+
+@pytest.fixture(autouse=True)
+def patient(perdure: CommandLine) -> None:
+    perdure.patience = LONG
+
+
 def written(perdure: CommandLine, code: str = 'result = {"rows": 42}') -> list[str]:
     """The documents of the guide."""
     text = GUIDE.read_text(encoding="utf-8")
@@ -57,7 +65,7 @@ def minutely(perdure: CommandLine, *more: str, policy: str = "concurrencyPolicy:
 
 
 def until(perdure: CommandLine, is_done: Any, *more: str) -> list[dict[str, Any]]:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + LONG
     while True:
         rows: list[dict[str, Any]] = perdure.here("ps", "--all", "--json", *more).json
         if is_done(rows):

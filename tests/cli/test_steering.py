@@ -1,6 +1,7 @@
 """`redrive`, `fork --at-failure` and `wait` of Flows, Playbooks and Stories, and how runs are named."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from tests.cli.commandline import CommandLine
@@ -108,6 +109,54 @@ def test_a_newer_document_must_have_the_step_that_failed(perdure: CommandLine) -
     put(perdure, "book.yaml", PLAYBOOK)
     refused = perdure("fork", run, "--at-failure", "--document", "book.yaml", "--load", "work.py", code=9)
     assert "is a document of language 'playbook'" in refused.err
+
+
+BAD = {"provider": "mwl:provider.call/mwl/mock/v1", "with": {"failure": {"code": "Bad"}}}
+ENDS = {"done": {"action": "Return"}}
+
+
+def _outer(step: Mapping[str, object], **flows: object) -> str:
+    head = {"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "a"}
+    return json.dumps({**head, "steps": {"a": {**step, "next": "done"}, **ENDS}, "flows": flows})
+
+
+def _inner(name: str) -> dict[str, object]:
+    return {"entrypoint": name, "steps": {name: {"action": "Call", "call": BAD, "next": "done"}, **ENDS}}
+
+
+def _tasks(*labels: str, more: str = "") -> str:
+    tasks = {"one": "one: {kind: noop}", "two": 'two: {kind: noop, result: "{{ 1 // 0 }}"}'}
+    lines = "".join(f"      - {tasks[label]}\n" for label in labels)
+    head = "apiVersion: noetl.io/v10\nkind: Playbook\nmetadata: {name: p, path: p}\nworkflow:\n"
+    return f"{head}  - step: s\n{more}    tool:\n{lines}"
+
+
+NESTED = {"action": "Call", "call": {"flow": "Inner"}}
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "missing"),
+    [
+        (_outer(NESTED, Inner=_inner("x")), _outer(NESTED, Inner=_inner("y")), "the Step 'x' of the Flow /flows/Inner"),
+        (
+            _outer({"action": "Gather", "over": [1], "call": BAD}),
+            _outer({"action": "Call", "call": BAD}),
+            "a Gather as Step 'a'",
+        ),
+        (_tasks("one", "two"), _tasks("two", "one"), "the task 'two' at position 2 of step 's'"),
+        (_tasks("two", more="    loop: {in: [1], iterator: i}\n"), _tasks("two"), "the step 's' with its loop"),
+    ],
+    ids=["a Step of an inner Flow", "a Gather", "a task elsewhere in its pipeline", "a loop"],
+)
+def test_a_fork_is_refused_if_a_place_of_the_run_is_not_in_the_newer_document(
+    perdure: CommandLine, older: str, newer: str, missing: str
+) -> None:
+    perdure.here("run", put(perdure, "older.txt", older), code=3)
+    before = perdure.here("ps", "--json").json
+    refused = perdure.here("fork", "@latest", "--at-failure", "--document", put(perdure, "newer.txt", newer), code=9)
+
+    assert f"newer.txt does not have {missing}" in refused.err and "Keep the names" in refused.err
+    assert [row["id"] for row in perdure.here("ps", "--json").json] == [row["id"] for row in before]
 
 
 @pytest.mark.parametrize("language", ["flow", "playbook"])

@@ -280,7 +280,7 @@ class Store(AccessStore, Protocol):
         """The run that has this name, or keeps it for a child to come."""
 
     async def find_by_prefix(self, prefix: str, namespaces: Sequence[str] | None = None) -> list[RunId]:
-        """Up to three ids of these namespaces that begin so, or of `BEGINNING…END` also end so; no children of those."""
+        """Up to three ids of these namespaces that begin so, for `BEGINNING…END` also end so; no children of them."""
 
     async def load(self, runs: Sequence[RunId]) -> list[StoredRun]:
         """Snapshot and tail of each run that exists."""

@@ -63,7 +63,9 @@ def _failure_text(event: e.TaskEnded, scheduled: e.TaskScheduled | None) -> str 
     name, where = "", []
     if scheduled is not None:
         name = scheduled.provider
-        where = [f"step {step_of_path(scheduled.path)!r}"]
+        step, _, task = step_of_path(scheduled.path).rpartition(" › ")
+        is_unnamed = task == f"{step.partition('[')[0]}_task"  # the task of a step that has only one
+        where = [f"step {(step if is_unnamed else step_of_path(scheduled.path))!r}"]
         if scheduled.attempt > 1:
             where.append(f"attempt {scheduled.attempt}")
     where += [f"at {frame}" for frame in frames_of(event.outcome.details)[-1:]]
