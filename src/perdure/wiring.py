@@ -22,17 +22,20 @@ if TYPE_CHECKING:
     from perdure.engine.catalog_changes import Change, Finding
     from perdure.engine.executor import Executor
     from perdure.engine.retention import RetentionRule
+    from perdure.kernel.task_sources import TaskSource
     from perdure.kernel.validation import AppliedDocument
     from perdure.services.flow.conformance import Suite, Verdict
     from perdure.services.schedules.administration import ScheduleAdministration
     from perdure.services.story.triggers.impulses import ImpulseEvents
     from perdure.stores.admin import StoreAdmin
     from perdure.stores.protocol import Store
-    from perdure.workers.worker import Limits
+    from perdure.workers.pool_worker import PoolWorker
+    from perdure.workers.unsealer import Documents
 
 PENDING_REQUESTS = "PendingStoryTrigger"  # where the catalog notes requests without an answer
 DEFAULT_STORE = "sqlite:///perdure.db"
 SQLITE_PATIENCE = 10.0  # seconds
+STEP_RUNS = {"playbook": ("PERDURE_PLAYBOOK_STEP_RUNS", 8)}  # at a time in one worker (PBK-197)
 
 _added_languages: list[Callable[[], Dialect]] = []
 
@@ -117,26 +120,6 @@ def open_store(
     return store
 
 
-def worker_limits() -> "Limits":
-    """What a worker of this process allows itself; an operator may say otherwise (PBK-197)."""
-    from perdure.providers.registry import DATABASE
-    from perdure.workers.worker import Limits
-
-    return Limits(
-        groups={DATABASE: _count("PERDURE_DATABASE_TASKS", 4)},
-        languages={"playbook": _count("PERDURE_PLAYBOOK_STEP_RUNS", 8)},
-    )
-
-
-def _count(variable: str, default: int) -> int:
-    text = os.environ.get(variable, "").strip()
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise PerdureError(f"{variable} is {text!r}", hint="It is a whole number, 1 or more.")
-    return int(text)
-
-
 def open_admin(url: str, clock: Clock) -> "StoreAdmin":
     """Whoever looks after the store at this address; nothing is opened before something is asked."""
     scheme = url.partition(":")[0]
@@ -200,16 +183,25 @@ def _open_postgres(url: str, clock: Clock, *, must_exist: bool, lease: float | N
     return store
 
 
-def local_executor(clock: Clock, store: "Store", spoken: Mapping[str, Dialect]) -> "Executor":
+def local_executor(clock: Clock, documents: "Documents", spoken: Mapping[str, Dialect]) -> "Executor":
+    """What performs tasks in this process; `documents` has those that opening a task asks for."""
     from perdure.services.playbook.keychain import HostKeychain, HostSecrets
+    from perdure.workers.concurrency_limits import limits_from_environment
     from perdure.workers.secrets import from_environment
     from perdure.workers.unsealer import Unsealer
     from perdure.workers.worker import Worker
 
     keychain = HostKeychain(HostSecrets(from_environment))
     openers = {name: language for name, language in spoken.items() if language.opens_envelopes}
-    unsealer = Unsealer(openers, store.program, clock.now, keychain)
-    return Worker(now=clock.now, keychain=keychain, unsealer=unsealer, limits=worker_limits())
+    unsealer = Unsealer(openers, documents, clock.now, keychain)
+    return Worker(now=clock.now, keychain=keychain, unsealer=unsealer, limits=limits_from_environment(STEP_RUNS))
+
+
+def pool_worker(source: "TaskSource", executor: "Executor", clock: Clock, name: str, slots: int) -> "PoolWorker":
+    """What gets tasks from a server and has them performed here."""
+    from perdure.workers.pool_worker import PoolWorker
+
+    return PoolWorker(source, executor, clock.now, name=name, slots=slots)
 
 
 def load_sources(sources: Iterable[str]) -> None:
@@ -282,7 +274,9 @@ class Engine(Client):
         clock = clock or SystemClock()
         spoken = languages() if spoken is None else spoken
         opened = open_store(store, clock) if isinstance(store, str) else store
-        runtime = Runtime(opened, spoken, hands or local_executor(clock, opened, spoken), clock, settings or Settings())
+        runtime = Runtime(
+            opened, spoken, hands or local_executor(clock, opened.program, spoken), clock, settings or Settings()
+        )
         super().__init__(opened, spoken, clock, runtime)
         self.runtime: Runtime = runtime
 

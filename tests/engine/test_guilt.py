@@ -13,6 +13,7 @@ from perdure.testing import World
 from perdure.testing.world import RunInWorld
 from perdure.workers.pool_worker import PoolWorker
 from tests.engine.documents import drill
+from tests.pools import pool_worker
 
 DEADLY = drill({"call": "deadly", "deliveries": 3}, {"return": "lived"})
 GOOD = drill({"call": "good", "deliveries": 3, "save": "x"}, {"return": "$x"})
@@ -322,8 +323,7 @@ class Workers:
     async def come(self) -> PoolWorker:
         self._count += 1
         assert self.world.engine is not None
-        store, clock = self.world.engine.store, self.world.clock
-        worker = PoolWorker(store, self.world.hands, clock, pool="gpu", name=f"w{self._count}", lease=30 * SECOND)
+        worker = pool_worker(self.world, f"w{self._count}", lease=30 * SECOND)
         await worker.take()
         return worker
 

@@ -11,6 +11,7 @@ from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import SECOND
 from perdure.stores.commit_types import Message
+from perdure.stores.pool_tasks import LeaseRequest
 from perdure.testing import World
 from perdure.wiring import languages
 from tests.engine.documents import DRAW, SLEEPER, drill
@@ -104,7 +105,7 @@ async def test_a_result_acknowledged_before_a_deadline_wins_however_late_it_is_r
     async with World(tmp_path) as world:
         run = await world.start(document)
         assert world.engine is not None
-        (leased,) = await world.engine.store.lease("gpu", None, "w1", 1, world.clock.now() + 60 * SECOND)
+        (leased,) = await world.engine.store.lease(LeaseRequest(["gpu"], "w1", 1, world.clock.now() + 60 * SECOND))
         world.clock.move_to(world.clock.now() + 9 * SECOND)
         await world.crash()
         result = i.TaskResult(leased.task, 1, leased.delivery, Succeeded(b'"done"'))
@@ -121,11 +122,11 @@ async def test_a_result_acknowledged_elsewhere_wins_before_the_engine_has_heard_
     async with World(tmp_path) as world:
         run = await world.start(document)
         assert world.engine is not None
-        (leased,) = await world.engine.store.lease("gpu", None, "w1", 1, world.clock.now() + 60 * SECOND)
+        (leased,) = await world.engine.store.lease(LeaseRequest(["gpu"], "w1", 1, world.clock.now() + 60 * SECOND))
         world.clock.move_to(world.clock.now() + 9 * SECOND)
         result = Message(leased.run, world.clock.now(), i.encode(i.TaskResult(leased.task, 1, 1, Succeeded(b'"done"'))))
         world.engine.store.changed = lambda: False  # type: ignore[method-assign]  # it does not look by itself
-        assert await world.engine.store.report("w1", leased, result)
+        assert await world.engine.store.report(leased.lease, result)
         world.clock.move_to(world.clock.now() + 60 * SECOND)
         await world.settle()
 
@@ -147,7 +148,7 @@ async def test_what_came_after_a_deadline_waits_for_what_came_before_it(tmp_path
 
 async def _report_while_nobody_runs(world: World, leased: Any, result: i.TaskResult) -> None:
     store = world.open_store()
-    assert await store.report("w1", leased, Message(leased.run, world.clock.now(), i.encode(result)))
+    assert await store.report(leased.lease, Message(leased.run, world.clock.now(), i.encode(result)))
     await store.close()
 
 

@@ -10,9 +10,10 @@ from perdure.engine.settings import Settings
 from perdure.kernel import inputs as i
 from perdure.kernel.outcomes import Failed, Succeeded
 from perdure.kernel.values import SECOND
+from perdure.stores.pool_tasks import LeaseRequest
 from perdure.testing import World
-from perdure.workers.pool_worker import PoolWorker
 from tests.engine.documents import drill
+from tests.pools import pool_worker
 
 pytestmark = pytest.mark.every_store
 
@@ -244,7 +245,7 @@ async def test_a_leased_task_is_done_by_a_worker_elsewhere(tmp_path: Path) -> No
         run = await world.start(drill({"call": "echo", "input": [1, 2], "pool": "gpu", "save": "x"}, {"return": "$x"}))
         assert world.engine is not None
         assert await run.status() == "running"
-        worker = PoolWorker(world.engine.store, world.hands, world.clock, pool="gpu", name="w1")
+        worker = pool_worker(world)
         assert await worker.take() == 1
         await worker.finish()
         await world.engine.runtime.read_inbox()
@@ -259,20 +260,20 @@ async def test_a_lease_that_ends_without_a_result_is_handed_on_as_the_next_deliv
         run = await world.start(drill({"call": "slow", "pool": "gpu", "save": "x"}, {"return": "$x"}))
         assert world.engine is not None
         store = world.engine.store
-        (first,) = await store.lease("gpu", None, "w1", 5, world.clock.now() + 30 * SECOND)
-        assert await store.lease("gpu", None, "w2", 5, world.clock.now() + 30 * SECOND) == []
+        (first,) = await store.lease(LeaseRequest(["gpu"], "w1", 5, world.clock.now() + 30 * SECOND))
+        assert await store.lease(LeaseRequest(["gpu"], "w2", 5, world.clock.now() + 30 * SECOND)) == []
         world.clock.move_to(world.clock.now() + 31 * SECOND)
         await world.engine.runtime.expire_leases()
         await world.settle()
-        (second,) = await store.lease("gpu", None, "w2", 5, world.clock.now() + 30 * SECOND)
+        (second,) = await store.lease(LeaseRequest(["gpu"], "w2", 5, world.clock.now() + 30 * SECOND))
         from perdure.stores.commit_types import Message
 
         def letter(lease: Any, value: bytes) -> Message:
             result = i.TaskResult(lease.task, 1, lease.delivery, Succeeded(value))
             return Message(run.id, world.clock.now(), i.encode(result))
 
-        assert not await store.report("w1", first, letter(first, b'"late"'))
-        assert await store.report("w2", second, letter(second, b'"good"'))
+        assert not await store.report(first.lease, letter(first, b'"late"'))
+        assert await store.report(second.lease, letter(second, b'"good"'))
         await world.engine.runtime.read_inbox()
         await world.settle()
 
@@ -285,7 +286,7 @@ async def test_cancelling_a_leased_task_reaches_its_worker_with_the_heartbeat(tm
     async with World(tmp_path, held={"slow"}) as world:
         run = await world.start(drill({"call": "slow", "pool": "gpu"}))
         assert world.engine is not None
-        worker = PoolWorker(world.engine.store, world.hands, world.clock, pool="gpu", name="w1")
+        worker = pool_worker(world)
         await worker.take()
         await run.cancel("stop")
         await worker.beat()

@@ -15,6 +15,7 @@ from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import SECOND, RunId
 from perdure.stores.commit_types import Message
+from perdure.stores.pool_tasks import LeaseRequest
 from perdure.stores.protocol import RunFilter
 from perdure.testing import RunInWorld, World
 from perdure.wiring import languages
@@ -245,7 +246,7 @@ async def test_a_result_between_two_words_parts_them(tmp_path: Path) -> None:
         run = await world.start(document)
         await run.signal("go", 1)
         assert world.engine is not None
-        (leased,) = await world.engine.store.lease("gpu", None, "w1", 1, world.clock.now() + 60 * SECOND)
+        (leased,) = await world.engine.store.lease(LeaseRequest(["gpu"], "w1", 1, world.clock.now() + 60 * SECOND))
         await world.crash()
         result = i.TaskResult(leased.task, 1, leased.delivery, Succeeded(b"2"))
         await send(world, run.id, i.Signal("x", b"1", "before"), result, i.Signal("x", b"2", "behind"))
@@ -484,7 +485,7 @@ async def test_results_that_wait_before_a_word_are_decided_with_it(tmp_path: Pat
     async with World(tmp_path) as world:
         run = await world.start(document)
         assert world.engine is not None
-        (leased,) = await world.engine.store.lease("gpu", None, "w1", 1, world.clock.now() + 60 * SECOND)
+        (leased,) = await world.engine.store.lease(LeaseRequest(["gpu"], "w1", 1, world.clock.now() + 60 * SECOND))
         await world.crash()
         await send(world, run.id, i.TaskResult(leased.task, 1, leased.delivery, Succeeded(b"2")))
         async with elsewhere(world) as observer:

@@ -10,6 +10,7 @@ from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import RunId
 from perdure.services.story.triggers.requests import Requests
 from perdure.stores.commit_types import Message
+from perdure.stores.pool_tasks import LeaseRequest
 from perdure.stores.protocol import RunFilter
 from perdure.testing.world import World
 from perdure.wiring import Engine, languages
@@ -165,9 +166,9 @@ async def finish(world: World, cast: Cast) -> None:
     await engine.steer(cast.runs["playbook"], "patch", {"ctx": {"go": "now"}})
     for token in ("one", "two", "three"):
         await engine.steer(cast.runs[f"story {token}"], "gate", {"step": "ask", "state": "Approved"}, by="me")
-    for lease in await engine.store.lease("far", None, "worker", 10, world.clock.now() + 10**9):
+    for lease in await engine.store.lease(LeaseRequest(["far"], "worker", 10, world.clock.now() + 10**9)):
         result = i.TaskResult(lease.task, 1, lease.delivery, Succeeded(b'"from afar"'))
-        assert await engine.store.report("worker", lease, Message(lease.run, world.clock.now(), i.encode(result)))
+        assert await engine.store.report(lease.lease, Message(lease.run, world.clock.now(), i.encode(result)))
     await engine.runtime.read_inbox()
     await world.settle()
     while world.hands.waiting:

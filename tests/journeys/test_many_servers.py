@@ -12,6 +12,8 @@ import os
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from tests.postgres import OLDEST_SHARE
 from tests.sampling import PERIOD, seed
 
@@ -38,6 +40,23 @@ def test_three_servers_on_postgresql_end_every_run_as_if_nothing_had_happened(tm
     assert report.wrong == [], report.explain()
     assert report.injected
     assert report.verdict.redelivered > 0 or SECONDS < ALL_KINDS, "no task was hit"
+
+
+@pytest.mark.sampled(4)
+def test_workers_elsewhere_and_their_servers_fail_and_every_task_ends_once(tmp_path: Path) -> None:
+    """SRV-033, promises 2 to 4: three servers, four workers, all tasks leave the servers; the same checks.
+
+    Workers are killed, also by a task, stopped beyond their leases and drained; servers are killed, stopped and
+    terminated; connections to the database are cut.
+    """
+    from tests.journeys.chaos.scenario import ChaosSettings, with_faults, without_faults
+
+    told = ChaosSettings(runs=int(SECONDS * 3), seconds=SECONDS, seed=SEED, version=VERSION, workers=4, patience=240)
+    calm = asyncio.run(without_faults(tmp_path))
+    report = asyncio.run(with_faults(tmp_path, calm, told))
+
+    assert report.wrong == [], report.explain()
+    assert report.injected
 
 
 def test_servers_on_one_file_are_killed_and_stopped_and_everything_gets_done(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ def _request(method: str, path: str, *bodies: Any) -> Attack:
     return lambda scene, api: [api(method, path, body) for body in bodies or (None,)]
 
 
+POOLED = {"drill": 1, "name": "pooled", "steps": [{"call": "far-away", "pool": "far", "save": "x"}, {"return": "$x"}]}
 BLUE_STORY = {**STORY, "metadata": {"name": "other", "namespace": "blue"}}
 RESOURCE = "/api/v1/resources/story/blue"
 HIDDEN: dict[tuple[str, str], Attack] = {
@@ -172,6 +173,17 @@ def test_a_route_shows_and_changes_nothing_of_another_namespace(scene: Scene, me
         attack, is_hidden = _on_runs(method, path), True
     elif (method, path) in HIDDEN:
         attack, is_hidden = HIDDEN[method, path], True
+    elif path.startswith("/api/v1/worker/"):
+        _attack_leases(scene, admin, method, path)
+        return
+    elif path.startswith("/api/v1/pools"):
+        scene.admin.start({**POOLED, "steps": [{"call": "far-away", "pool": PLANTED}]}, namespace="blue")
+        assert PLANTED.encode() not in admin("GET", "/api/v1/pools").text
+        assert admin("GET", f"/api/v1/pools/{PLANTED}").status == 404
+        return
+    elif path == "/api/v1/workers":
+        assert admin("GET", path).status == 403
+        return
     elif path == "/metrics":  # figures over all namespaces
         assert {api("GET", path).status for api in scene.red.values()} == {403}
         return
@@ -193,6 +205,33 @@ def test_a_route_shows_and_changes_nothing_of_another_namespace(scene: Scene, me
         assert all(reply.status == 200 for reply in replies), [reply.text for reply in replies]
         assert not any(PLANTED.encode() in reply.text or b"blue" in reply.text for reply in replies)
     assert _seen(scene) == before
+
+
+def _attack_leases(scene: Scene, admin: Api, method: str, path: str) -> None:
+    """A task of the other namespace is not leased to a token of this one, and its lease opens nothing for it."""
+    run = scene.admin.start(POOLED, namespace="blue")
+    asked = {"worker": "w", "pools": ["far"]}
+    assert admin("POST", "/api/v1/worker/lease", asked).json == {"tasks": []}
+    (task,) = scene.admin("POST", "/api/v1/worker/lease", asked).json["tasks"]
+    assert (task["run"], task["namespace"]) == (run, "blue")
+    bodies: dict[str, Any] = {
+        "/api/v1/worker/lease": asked,
+        "/api/v1/worker/heartbeat": {"worker": "w", "leases": [{"lease": task["lease"]}]},
+        "/api/v1/worker/answers": {"answers": [{"lease": task["lease"], "output": 1}]},
+        "/api/v1/worker/leave": asked,
+        "/api/v1/worker/tasks/{lease}/fail": {"code": "No"},
+        "/api/v1/worker/tasks/{lease}/log": {"message": "x"},
+    }
+    place = path.replace("{lease}", task["lease"]).replace("{key}", "k").replace("{name}", "go")
+    reply = admin(method, place.replace("{digest}", "00" * 32), None if method == "GET" else bodies.get(path, {}))
+    if "{lease}" in path and not path.endswith("/begin"):
+        assert reply.problem == (410, "LEASE-GONE")
+    elif path.endswith("/heartbeat"):
+        assert reply.json["lost"] == [task["lease"]]
+    elif path.endswith("/answers"):
+        assert reply.json["results"][0]["status"] == 410
+    done = scene.admin("POST", f"/api/v1/worker/tasks/{task['lease']}/complete", {"output": 1})
+    assert done.status == 200 and scene.admin.result(run)["value"] == 1
 
 
 def _seen(scene: Scene) -> Any:

@@ -22,6 +22,7 @@ from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.clocks import ClockSources, format_instant, sources
 from perdure.stores.commit_types import Committed, Message, TaskOffer
 from perdure.stores.errors import StoreClockBehind
+from perdure.stores.pool_tasks import LeaseRequest
 from perdure.stores.postgres.clock_offset import DatabaseClock
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.store import PostgresStore
@@ -417,11 +418,11 @@ async def test_messages_are_stamped_by_the_store_and_not_by_what_a_sender_has_co
     home = await store.claim()
     offers = [TaskOffer(1, 1, "gpu", "render", b"body")]
     assert isinstance(await store.commit([created("a", home, offers=offers)]), Committed)
-    (lease,) = await store.lease("gpu", None, "w1", 1, store.clock.now() + HOUR)
+    (lease,) = await store.lease(LeaseRequest(["gpu"], "w1", 1, store.clock.now() + HOUR))
     before = store.clock.now()
     sent = await store.send(Message(RunId("a"), 5, b"word", is_control=True))
     (together,) = await store.send_together([Message(RunId("a"), 2 * before, b"more")])
-    assert await store.report("w1", lease, Message(RunId("a"), 6, b"result"))
+    assert await store.report(lease.lease, Message(RunId("a"), 6, b"result"))
     found = [one.message for one in await store.inbox([home], 10)]
 
     assert sent is not None and [sent.message.at, together.message.at] == [one.at for one in found[:2]]

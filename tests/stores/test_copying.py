@@ -30,6 +30,7 @@ from perdure.stores.commit_types import (
     Transition,
 )
 from perdure.stores.errors import CopyDiffers, StoreInUse, StoreLocked, StoreMissing, StoreNotEmpty
+from perdure.stores.pool_tasks import LeaseRequest, WorkerRow
 from perdure.stores.postgres import record_import as postgres_pouring
 from perdure.stores.protocol import ResourceWrite, RunFilter, Store
 from perdure.stores.sqlite import record_import as sqlite_pouring
@@ -98,11 +99,12 @@ async def fill(store: Store) -> int:
     await store.commit([Transition(RunId("a"), home, 3, row=b"second", snapshot=b"a cache", disowned=[RunId("a.1")])])
     for n in range(5):
         await store.send(Message(RunId("late"), 50 - n, i.encode(i.Signal(f"s{n}"))))
-    assert len(await store.lease("far", None, "w1", 1, 99)) == 1
+    assert len(await store.lease(LeaseRequest(["far"], "w1", 1, 99))) == 1
     assert await store.add_token(AccessTokenRow("ada", b"digest", "viewer", ("ns",), (), 5, "store", 99))
     await store.add_audit_rows([AuditRow("1", 5, "a", b"{}"), AuditRow("2", 6, None, b"{}")])
     await store.seal_audit(lambda rows, last: AuditSeal.over(rows, last, "here", 7))
     await store.claim_request_key("ada", "k", RequestKeyRow(b"d", 5, 200, b"{}"), expired=0)
+    await store.note_workers([WorkerRow("far", "w1", "ada", "null", "[]", 4, 8)], 0)
     await store.write_task_logs([TaskLogRow(RunId("a"), 7, 2, 1, "step", 1, 2, b"[1,2]")])
     return home
 
@@ -120,6 +122,8 @@ async def contents(store: Store) -> dict[str, object]:
         "editions": await store.editions(ResourceKey("Thing", "ns", "one")),
         "memories": await store.memories(["k"]),
         "tokens": await store.tokens(),
+        "workers": await store.workers(),
+        "backlogs": await store.backlogs(),
         "audit rows": await store.audit_rows(),
         "audit seals": await store.audit_seals(),
         "names": [await store.run_named("drill", "ns", name) for name in ("x", "y", "z")],
@@ -155,6 +159,7 @@ async def test_everything_arrives_as_it_was(way: tuple[Place, Place]) -> None:
         "letters": 6,
         "permits": 2,
         "tasks": 1,
+        "workers": 1,
     }
     moved = target.open()
     assert await contents(moved) == before

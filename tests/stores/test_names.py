@@ -75,7 +75,10 @@ async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
     await open_store(url, SystemClock()).close()
     with psycopg.connect(postgres_url) as store:  # as it was before runs had names
         store.execute("SET search_path = perdure")
-        store.execute("ALTER TABLE tasks DROP COLUMN place, DROP COLUMN machine, DROP COLUMN namespace")
+        newer = "namespace opener turn offered_at lease request holder touched releases answer lost_lease lost_delivery"
+        dropped = ", ".join(f"DROP COLUMN {name}" for name in ["place", "machine", *newer.split()])
+        store.execute(f"ALTER TABLE tasks {dropped}")
+        store.execute("DROP TABLE workers")
         store.execute("ALTER TABLE runs DROP COLUMN namespace")
         store.execute("DROP INDEX runs_called, runs_label_values")
         store.execute("ALTER TABLE servers DROP COLUMN machine")

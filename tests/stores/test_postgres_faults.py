@@ -25,10 +25,11 @@ from perdure.stores.commit_types import (
     Transition,
 )
 from perdure.stores.errors import StoreUnreachable
+from perdure.stores.pool_tasks import LeaseRequest
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.protocol import LeasedTask, ResourceWrite
+from perdure.stores.protocol import ResourceWrite
 from perdure.testing.transitions import created
 from tests.postgres import Server, own_server
 from tests.stores.cutting import Proxy, proxy
@@ -319,11 +320,11 @@ async def day(store: PostgresStore, name: str, begin: Callable[[], None]) -> Non
     await do(insist(store, Transition(child, home, 2, row=b"waits", permits_asked=asks)))
     offers = [TaskOffer(1, 1, name, "p", b"do")]
     await do(insist(store, Transition(child, home, 3, row=b"offers", offers=offers)))
-    leased = await do(store.lease(name, None, "worker", 5, 2_000))
-    assert leased == [LeasedTask(child, 1, 1, b"do")]
-    assert (await do(store.renew("worker", leased, 3_000))).lost == frozenset()
+    leased = await do(store.lease(LeaseRequest([name], "worker", 5, 2_000)))
+    assert [(one.run, one.task, one.delivery, one.body) for one in leased] == [(child, 1, 1, b"do")]
+    assert (await do(store.renew([one.lease for one in leased], 3_000))).lost == frozenset()
     result = Message(child, 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
-    assert await do(store.report("worker", leased[0], result))
+    assert await do(store.report(leased[0].lease, result))
     assert await do(store.send(Message(run, 7, b"signal"))) is not None
     entry = ResourceWrite(ResourceKey("Kind", "default", name), name, 1, b"{}", b"", {}, None, 0)
     assert await do(store.write_catalog([entry])) is None

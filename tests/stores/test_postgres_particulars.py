@@ -419,7 +419,8 @@ async def test_every_claim_goes_by_an_index_that_gives_its_order(url: str) -> No
     session = store._write_thread.session
     assert session is not None
     claims = {
-        task_leases._LEASE_ANY: (("w", 1, "pool", 1), 0),
+        task_leases._OF_ANY: (("pool", None, None, None, None, 1), 0),
+        task_leases._OF_SOME: ((["http"], "pool", None, None, None, None, 1), 0),
         permits._FOREMOST: ((["scope"], 1), 1),  # where waiting counts, the order is a matter of the moment
         reads._INBOX: (([1], 1, 1), 1),  # what comes from several partitions is put in order in the end
         reads._DUE: (([1], 1, 1, 1), 1),
@@ -427,7 +428,7 @@ async def test_every_claim_goes_by_an_index_that_gives_its_order(url: str) -> No
     for statement, (values, sorts) in claims.items():
         text = statement.sql.decode()
         for place, value in reversed(list(enumerate(values, start=1))):
-            literal = f"'{{{value[0]}}}'" if isinstance(value, list) else f"'{value}'"
+            literal = "NULL" if value is None else f"'{{{value[0]}}}'" if isinstance(value, list) else f"'{value}'"
             text = text.replace(f"${place}", literal)
         plan = "\n".join(line for (line,) in session.execute(f"EXPLAIN {text}"))
         assert "Seq Scan" not in plan, plan

@@ -215,6 +215,13 @@ def _read_port(text: str) -> int:
     return int(text)
 
 
+def _read_route(text: str) -> tuple[str, str]:
+    provider, _, pool = text.rpartition("=")
+    if not provider or not pool:
+        raise ValueError(f"{text!r} is not a route (expected PROVIDER=POOL)")
+    return provider, pool
+
+
 def _read_address(text: str) -> tuple[str, int]:
     host, separator, number = text.rpartition(":")
     if text == "off":
@@ -236,6 +243,7 @@ pairs = _checked(_read_pairs)
 namespace = _checked(_read_namespace)
 duration = _checked(read_span)
 port = _checked(_read_port)
+route = _checked(_read_route)
 address = _checked(_read_address)
 lease = _checked(_read_lease)
 instant = _checked(_read_past)

@@ -20,7 +20,7 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.large_values import extract_large_values
 from perdure.kernel.lookups import Fetch
 from perdure.kernel.values import SECOND, Instant, RunId
-from perdure.stores.commit_types import NewRun
+from perdure.stores.commit_types import NewRun, TaskAnswer
 from perdure.stores.protocol import Store
 
 if TYPE_CHECKING:
@@ -142,6 +142,11 @@ class Runtime:
         return self.stopped is not None or self.scheduler.is_idle
 
     @property
+    def routes(self) -> Mapping[str, str]:
+        """Provider → the pool of workers elsewhere that does its tasks."""
+        return self._settings.routes
+
+    @property
     def tasks_in_flight(self) -> int:
         return self.scheduler.dispatcher.in_flight
 
@@ -204,9 +209,9 @@ class Runtime:
     def offer(self, run: RunId, mail: Mail) -> None:
         self.scheduler.offer(run, mail)
 
-    async def ask(self, run: RunId, input: i.Input) -> i.InputAnswer:
-        """Offer an input and wait until what follows from it is durable."""
-        return await self.scheduler.ask(run, input)
+    async def ask(self, run: RunId, input: i.Input, answer: TaskAnswer | None = None) -> i.InputAnswer:
+        """Offer an input and wait until what follows from it is durable. `answer`: it is that of a worker elsewhere."""
+        return await self.scheduler.ask(run, input, answer)
 
     # What others have done is looked for again and again.
 

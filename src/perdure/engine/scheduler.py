@@ -45,7 +45,7 @@ from perdure.kernel.lookups import Fetch, Lookup, LookupAnswers
 from perdure.kernel.turn import MissingValues, Turn
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive, current
 from perdure.kernel.values import Instant, Payload, RunId
-from perdure.stores.commit_types import Committed, Transition
+from perdure.stores.commit_types import Committed, TaskAnswer, Transition
 from perdure.stores.protocol import Store
 
 if TYPE_CHECKING:
@@ -161,14 +161,13 @@ class Scheduler:
     def offer_now(self, run: RunId, input: i.Input) -> None:
         self.offer(run, Mail(self._clock.now(), 0, input))
 
-    async def ask(self, run: RunId, input: i.Input) -> i.InputAnswer:
+    async def ask(self, run: RunId, input: i.Input, answer: TaskAnswer | None = None) -> i.InputAnswer:
         """Offer an input and wait until what follows from it is durable."""
         self.must_run()
         future: asyncio.Future[i.InputAnswer] = asyncio.get_running_loop().create_future()
-        input, values = extract_large_values(input, "value", "body", "result")
-        self.offer(run, Mail(self._clock.now(), 0, input, reply=answer_into(future), values=values))
-        decided = await future
-        if isinstance(decided, i.Refused):
+        input, values = extract_large_values(input, "value", "body", "result", "outcome")
+        self.offer(run, Mail(self._clock.now(), 0, input, None, 0, answer_into(future), values, (), answer))
+        if isinstance(decided := await future, i.Refused):
             self.must_run()  # refused because the engine stopped: that is no answer of the run's
         return decided
 
@@ -257,6 +256,7 @@ class Scheduler:
                 decided_at = self._clock.now() if now is None else now
                 turn = Turn(execution, mail.input, mail.at, decided_at, record_version, slot.ahead)
                 turn.is_acknowledged = mail.position is not None
+                turn.routes = self._settings.routes
                 turn.name_holders = slot.rivals
                 if mail.values:
                     turn.texts.update(mail.values)

@@ -33,7 +33,7 @@ from perdure.kernel.inputs import (
 from perdure.kernel.state import OpenTimer
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.commit_types import NewRun, RunSummary
+from perdure.stores.commit_types import NewRun, RunSummary, TaskAnswer
 
 
 class SlotPhase(IntEnum):
@@ -72,6 +72,7 @@ class Mail(msgspec.Struct, gc=False):
     reply: Callable[[InputAnswer], None] | None = None
     values: tuple[tuple[bytes, bytes], ...] = ()  # large values that came with it
     borrowed: tuple[tuple[RunId, bytes | None], ...] = ()  # and those that lie with another run
+    lease_answer: TaskAnswer | None = None  # it is the answer of a worker elsewhere
 
     def answer(self, answer: InputAnswer) -> None:
         if self.reply is not None:

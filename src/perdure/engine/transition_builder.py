@@ -6,7 +6,7 @@ from typing import Any
 from perdure.engine.slot import Slot
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.assignments import Assignment, AssignmentMessage, encode_assignment
+from perdure.kernel.assignments import Assignment, AssignmentMessage, encode_assignment, short_name
 from perdure.kernel.codec import encode_snapshot, encode_turns
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
@@ -58,6 +58,10 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
                     asks(change, slot, execution, event)
     if brings_more:
         _add_more(change, slot)
+    if consumes:
+        _withdraw_ended(change, slot, execution)
+    if change.withdrawn:
+        _keep_answers(change, slot)
     if slot.creation is not None:
         change.create = slot.creation
         change.programs = append_to(change.programs, slot.programs)
@@ -85,6 +89,20 @@ def _add_more(change: Transition, slot: Slot) -> None:
             change.values = append_to(change.values, mail.values)
         if mail.borrowed:
             change.borrowed_values = append_to(change.borrowed_values, mail.borrowed)
+
+
+def _withdraw_ended(change: Transition, slot: Slot, execution: Execution) -> None:
+    """A lease ended while the answer of its worker was on its way, and that counted: nobody needs its row any more."""
+    for mail in slot.taken:
+        input = mail.input
+        if type(input) is i.TaskLost and mail.position is not None and input.task not in execution.state.tasks:
+            change.withdrawn = append_to(change.withdrawn, [input.task])
+
+
+def _keep_answers(change: Transition, slot: Slot) -> None:
+    for turn, mail in zip(slot.turns, slot.taken, strict=True):
+        if mail.lease_answer is not None and not isinstance(turn.answer, i.Refused):
+            change.answers = append_to(change.answers, [mail.lease_answer])
 
 
 def _summary(slot: Slot, execution: Execution) -> RunSummary | None:
@@ -176,13 +194,21 @@ def _offer(change: Transition, slot: Slot, execution: Execution, number: int) ->
         return
     slot.pooled.add(number)
     body = encode_assignment(AssignmentMessage(assignment(execution, number, b"", b""), task.arguments, task.input))
-    offer = TaskOffer(number, task.delivery, task.pool, task.provider, body, execution.namespace)
-    change.offers = append_to(change.offers, [offer])
+    language = execution.dialect.name
+    opener = language if task.sealed else ""
+    about = (task.delivery, task.pool, short_name(task.provider, language), body, execution.namespace)
+    change.offers = append_to(change.offers, [TaskOffer(number, *about, execution.state.at, opener)])
 
 
 def _task_redelivered(change: Transition, slot: Slot, execution: Execution, event: e.TaskRedelivered) -> None:
     if event.task in slot.pooled:
         _offer(change, slot, execution, event.task)
+
+
+def _task_held(change: Transition, slot: Slot, execution: Execution, event: e.TaskHeld) -> None:
+    if event.task in slot.pooled:
+        slot.pooled.discard(event.task)
+        change.withdrawn = append_to(change.withdrawn, [event.task])
 
 
 def _tasks_taken_up(change: Transition, slot: Slot, execution: Execution, event: e.TasksTakenUp) -> None:
@@ -274,6 +300,7 @@ _ASKS: dict[type[e.Event], Callable[[Transition, Slot, Execution, Any], None]] =
     e.TaskRedelivered: _task_redelivered,
     e.TasksTakenUp: _tasks_taken_up,
     e.TaskEnded: _task_ended,
+    e.TaskHeld: _task_held,
     e.TaskCancelRequested: _task_cancel_requested,
     e.TimerSet: _timer_set,
     e.ChildStarted: _child_started,

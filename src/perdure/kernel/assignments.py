@@ -32,6 +32,11 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     document_namespace: str = ""  # of the run's document, where it says so; the policy of both counts
 
 
+def short_name(provider: str, language: str) -> str:
+    """The name of a provider in routes and for workers elsewhere: without the prefix of the language that calls it."""
+    return provider.removeprefix(f"{language}.")
+
+
 NOT_IMPORTED = "Platform.NotImported"
 """The outcome of an assignment that had to run in isolation and could not be started there. It is never recorded."""
 

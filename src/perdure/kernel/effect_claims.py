@@ -20,7 +20,8 @@ def claim(turn: Turn, input: i.EffectClaim, task: OpenTask) -> None:
     elif effect.is_completed:
         turn.answer = i.EffectClaimAnswer(completed=True, result=effect.result, unfit=effect.unfit)
     elif (effect.task, effect.delivery) == (input.task, input.delivery) and not effect.left:
-        turn.answer = i.EffectClaimAnswer(completed=False)  # repeated after a commit of unknown outcome
+        # Repeated, because the answer was lost: that is no doubt, and what was in doubt still is.
+        turn.answer = i.EffectClaimAnswer(completed=False, in_doubt=effect.takeovers > 0)
     else:
         # The earlier holder is gone without a report: the effect may or may not have happened.
         # If the step wants such a task held, the claim stays unchanged for an operator.
@@ -52,7 +53,7 @@ def effect_to_hold(turn: Turn, task: OpenTask, failure: Failed) -> str:
     """The effect in doubt for which the task has to wait instead of ending; empty when it has ended."""
     if failure.code != Code.EFFECT_IN_DOUBT or failure.details is None:
         return ""
-    if not task.hold_effects_in_doubt or task.cancelling or task.pool or turn.record_version < HELD_SINCE:
+    if not task.hold_effects_in_doubt or task.cancelling or turn.record_version < HELD_SINCE:
         return ""
     details = jsontext.decode(failure.details)
     key = effect_key(task.path, str(details.get("effect"))) if isinstance(details, dict) else ""

@@ -100,7 +100,8 @@ def _task_held(state: "State", event: e.TaskHeld) -> None:
     task = state.tasks[event.task]
     task.held = event.effect
     task.laid_down = True
-    state.local_tasks -= 1
+    if not task.pool:
+        state.local_tasks -= 1
     state.held_tasks += 1
     for effect in state.effects.values():
         if effect.task == event.task and effect.is_open:

@@ -40,7 +40,7 @@ def extract_large_values(message: T, *fields: str) -> tuple[T, LargeValues]:
     for field in fields:
         payload = getattr(message, field, None)
         if payload is not None:
-            changed[field], aside = _extract(payload)
+            changed[field], aside = extract_from_outcome(payload) if field == "outcome" else _extract(payload)
             taken += aside
     return (replace(message, **changed), taken) if taken else (message, ())  # type: ignore[type-var]
 

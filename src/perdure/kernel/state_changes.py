@@ -234,7 +234,8 @@ def _take_up(state: State, task: OpenTask) -> None:
     if task.held:
         task.held = ""
         state.held_tasks -= 1
-        state.local_tasks += 1
+        if not task.pool:
+            state.local_tasks += 1
 
 
 def _run_paused(state: State, event: e.RunPaused) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from perdure.kernel import events as e
+from perdure.kernel.assignments import short_name
 from perdure.kernel.ids import RunName
 from perdure.kernel.inputs import ACCEPTED, Input, InputAnswer, Refused
 from perdure.kernel.large_values import INLINE_BYTES
@@ -104,6 +105,7 @@ class Turn(msgspec.Struct, eq=False, gc=False):
     answer: InputAnswer = ACCEPTED
     changes_nothing: bool = False
     is_acknowledged: bool = False  # its sender was told that it is recorded, before it was decided
+    routes: Mapping[str, str] = _NONE  # provider → the pool that an operator sends its tasks to
     moves: int = 0
     is_cut: bool = False  # other runs get their turn before it has made all its moves
     enumerated: int = 0  # elements of Gathers, loops, maps: each allows the run further moves
@@ -286,6 +288,9 @@ class Turn(msgspec.Struct, eq=False, gc=False):
         sealed: bool = False,
         key: str = "",
     ) -> int:
+        """The pool is decided here, once: the document's, else the operator's for the provider, else this process."""
+        if not pool and self.routes:
+            pool = self.routes.get(short_name(provider, self.execution.dialect.name), "")
         number = self.state.issued + 1
         self.emit(
             e.TaskScheduled(

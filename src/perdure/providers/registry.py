@@ -52,6 +52,9 @@ def language_of(name: str) -> str | None:
 EXTRAS: Mapping[str, tuple[str, str]] = {"duckdb": ("duckdb", "duckdb"), "postgres": ("psycopg", "postgres")}
 """Name → the library that it needs, and Perdure's extra that installs it."""
 
+ANYTHING: Mapping[str, Any] = {"type": "object", "additionalProperties": True}
+"""The schema of arguments of which nothing is known here."""
+
 DATABASE = "database"
 """The group of providers that use databases; a worker limits how many tasks of a group it runs."""
 
@@ -128,9 +131,25 @@ class Registry:
     _providers: dict[str, Provider] = field(default_factory=dict)
     _entry_points: dict[str, Any] | None = None
     _listeners: tuple[Callable[[], object], ...] = ()
+    _elsewhere: set[str] = field(default_factory=set)
+
+    def declare(self, name: str, parameters: Mapping[str, Any] | None = None) -> None:
+        """Workers elsewhere have it: documents may call it although no code is here. Loaded code is not replaced."""
+        if not self.knows(name):
+            self._providers[name] = Provider.of(name, _done_elsewhere, declared=parameters or ANYTHING)
+            self._elsewhere.add(name)
+
+    def has_code(self, name: str) -> bool:
+        """Whether it can be done in this process."""
+        if name in self._elsewhere:
+            return False
+        return name in self._providers or name in SHIPPED or name in self._installed()  # every task asks: as `knows`
 
     def add(self, provider: Provider) -> Provider:
         registered = self._providers.get(provider.name)
+        if provider.name in self._elsewhere:
+            self._elsewhere.discard(provider.name)
+            registered = None
         ours, gives_way = SHIPPED.get(provider.name), provider.name in REPLACEABLE
         if registered is not None and registered.source == ours and gives_way:
             registered = None
@@ -263,6 +282,11 @@ class Registry:
 
             self._entry_points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
         return self._entry_points
+
+
+def _done_elsewhere(**arguments: Any) -> None:
+    """It is done by workers elsewhere."""
+    raise RuntimeError("this provider is done by workers elsewhere")
 
 
 def _origin(function: Callable[..., Any]) -> str:

@@ -15,6 +15,7 @@ import perdure
 from perdure.engine.catalog import Catalog
 from perdure.engine.document_validation import DocumentValidator
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.values import SECOND
 from perdure.providers.policy import refusal_for_api
 from perdure.server.application import ApiServer, listened_hosts
 from perdure.server.authentication import Authentication, is_loopback
@@ -30,6 +31,8 @@ from perdure.views.live_events import LiveEvents
 from perdure.views.server_metrics import ServerMetrics
 from perdure.wiring import Engine, languages, metric_aliases
 
+NOTE_EVERY = 2.0  # seconds after which it is written down which workers were seen
+
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
@@ -44,6 +47,7 @@ class ApiOptions:
     data: str | None = None
     is_open: bool = False  # may listen beyond this machine without TLS
     limits: RequestLimits = field(default_factory=RequestLimits)
+    worker_lease: float = 60.0  # seconds
 
 
 class Address:
@@ -106,7 +110,9 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         is_tls=context is not None,
         metrics=ServerMetrics(engine.runtime, metric_aliases()),
         store_url=options.store,
+        routes_to_pools=engine.runtime.routes,
     )
+    server.tasks.lease_for = int(options.worker_lease * SECOND)
     await _tell_first_token(engine, options, say)
     if (head := await audit_head(engine)) != NO_SEAL:
         say(f"the audit log ends with {head} (keep it to notice a cut end: perdure audit verify --help)")
@@ -114,11 +120,13 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         say(f"requests from this machine need no token: they have the role {options.anonymous.value}")
     await server.authentication.tokens.read()
     server.live.open()
-    background = [asyncio.ensure_future(server.authentication.tokens.keep()), asyncio.ensure_future(_sealing(server))]
+    work = (server.authentication.tokens.keep(), _sealing(server), _noting_workers(server))
+    background = [asyncio.ensure_future(coroutine) for coroutine in work]
     try:
         async with listening(server, address.socket, options.grace, context):
             yield server
     finally:
+        await server.presence.write()
         server.live.close()
         if server.metrics is not None:
             server.metrics.stop()
@@ -129,6 +137,12 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
             await server.audit.seal(at_end=True)
         except PerdureError:
             say("the last refusals could not be written to the audit log")
+
+
+async def _noting_workers(server: ApiServer) -> None:
+    while True:
+        await asyncio.sleep(NOTE_EVERY)
+        await server.presence.write()
 
 
 async def _sealing(server: ApiServer) -> None:

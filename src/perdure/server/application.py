@@ -8,7 +8,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from perdure.engine.decision_threads import SMALL, done_aside
+from perdure.engine.leased_tasks import LeasedTasks
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.values import SECOND
@@ -43,6 +44,7 @@ from perdure.views.audit_log import AuditEntry, AuditLog
 from perdure.views.errors import BadRequest
 from perdure.views.live_events import LiveEvents
 from perdure.views.server_metrics import ServerMetrics
+from perdure.views.worker_pools import WorkerPresence
 from perdure.wiring import Engine
 
 _log = logging.getLogger("perdure.server")
@@ -73,11 +75,17 @@ class ApiServer:
     is_tls: bool = False
     metrics: ServerMetrics | None = None
     store_url: str = ""
+    routes_to_pools: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tasks = LeasedTasks(self.engine)
+        self.presence = WorkerPresence(self.engine)
 
     def stop(self) -> None:
         """No new work; whoever waits is answered with what there is."""
         self.is_stopping = True
         self.stopping.set()
+        self.tasks.stop_waiting()
 
 
 class Application:
@@ -153,7 +161,8 @@ class Application:
         else:
             host = _host_of(request.headers.get("host", ""))
             caller = seen.caller = await server.authentication.caller(request.headers, seen.address, host)
-            self._rates.take(f"{caller.via} {caller.name}")
+            if route is None or not route.is_refused_last:
+                self._rates.take(f"{caller.via} {caller.name}")
         if missing is not None:
             raise missing
         assert route is not None
@@ -161,14 +170,16 @@ class Application:
         call = ApiCall(
             server.engine, server.documents, caller, values, request.headers, request_id=request_id, source=seen.address
         )
-        call.live, call.server = server.live, server
+        call.live, call.server, call.is_gone = server.live, server, request.is_disconnected
         if route.names_run:
             call.row = await visible_run(server.engine, caller, values["id"])
             call.audit(f"run/{call.row.id}", run=call.row.id, namespace=call.row.namespace)
         if route.judge is not None:
             route.judge(call)
         value: Any = None
-        if route.role is not None and not caller.role.includes(route.role):
+        is_allowed = route.is_for_every_role or route.role is None or caller.role.includes(route.role)
+        if not is_allowed:
+            assert route.role is not None
             if route.body is not None and caller.namespaces is not None:
                 text = await read_body(request, server.limits)
                 with suppress(BadRequest, ApiError):
@@ -187,7 +198,7 @@ class Application:
     ) -> Response:
         caller = call.caller
         call.query = read_query(route.query, request.scope.get("query_string", b""))
-        text = await read_body(request, limits)
+        text = await read_body(request, limits, is_value=route.takes_value)
         value: Any = None
         if route.is_raw:
             call.raw_body, value = text, sha256(text).hexdigest()

@@ -1,6 +1,6 @@
 """A request as handlers see it, who sent it, and what they answer."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,10 @@ class Caller:
         return namespace
 
 
+async def _stays() -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class ApiCall:
     """One request, read and checked against its route."""
@@ -86,6 +90,7 @@ class ApiCall:
     is_secret: bool = False  # the answer is told once, and not kept
     live: "LiveEvents" = field(init=False)
     server: Any = None  # `ApiServer`: facts about the process
+    is_gone: Callable[[], Awaitable[bool]] = _stays  # whether the caller has hung up
     audited_object: str = ""
     audited_run: str | None = None
     audited_namespace: str = ""

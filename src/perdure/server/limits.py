@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ class RequestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Counted per server, not for all servers together."""
 
     body: int = 16 << 20  # bytes
+    value: int = 64 << 20  # of a large output of a worker
     discarded: int = 64 << 20  # bytes of a body that is too large that are read on, before the connection is cut
     header: int = 32 << 10
     rate: float = 5_000  # requests a second and token
@@ -91,13 +92,27 @@ class ServerTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hosts: list[str] = []  # further names that requests may call it by
 
 
+class PoolRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tasks of a provider go to a pool of workers elsewhere."""
+
+    provider: str
+    pool: str
+    schema: dict[str, Any] | None = None  # of its arguments; none: any
+
+
+class WorkersTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    lease: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0  # seconds that a worker has a task without a word
+
+
 class ServerSettings(msgspec.Struct, frozen=True):
     server: ServerTable = ServerTable()
     limits: RequestLimits = RequestLimits()
+    route: list[PoolRoute] = []
+    workers: WorkersTable = WorkersTable()
 
 
 def read_server_settings(environment: Mapping[str, str]) -> ServerSettings:
-    """Of the settings file the tables `[server]` and `[limits]`."""
+    """Of the settings file the tables `[server]`, `[limits]`, `[[route]]` and `[workers]`."""
     name = environment.get(CONFIG, "").strip()
     if not name:
         return ServerSettings()

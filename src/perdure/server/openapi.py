@@ -62,7 +62,9 @@ def _operation(route: "Route") -> dict[str, Any]:
         operation["security"] = []
     else:
         operation["x-role"] = route.role.value
-    if route.body is not None:
+    if route.takes_value:
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": {}}}}
+    elif route.body is not None:
         operation["requestBody"] = {
             "required": not route.body_is_optional,
             "content": {JSON: {"schema": _schema(route.body)}},

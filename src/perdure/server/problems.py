@@ -3,6 +3,7 @@
 from typing import Any
 
 from perdure.engine.catalog_changes import VersionConflict
+from perdure.engine.leased_tasks import LeaseAnswered, LeaseGone, OwnerSilent
 from perdure.kernel import jsontext
 from perdure.kernel.errors import (
     EngineStopped,
@@ -36,6 +37,7 @@ TITLES = {
     406: "Not acceptable",
     408: "Request timeout",
     409: "Conflict",
+    410: "Gone",
     412: "Precondition failed",
     413: "Too large",
     415: "Unsupported media type",
@@ -63,9 +65,11 @@ def status_of(error: PerdureError) -> int:
             return 422
         case VersionConflict():
             return 412
-        case StoreInUse() | StoreNotEmpty():
+        case StoreInUse() | StoreNotEmpty() | LeaseAnswered():
             return 409
-        case StoreError() | NewerRecord() | EngineStopped():
+        case LeaseGone():
+            return 410
+        case OwnerSilent() | StoreError() | NewerRecord() | EngineStopped():
             return 503
         case ServerFault():
             return 500

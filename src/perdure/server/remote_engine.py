@@ -26,7 +26,7 @@ POLL = 30  # seconds that one request waits for a result
 T = TypeVar("T")
 
 
-def _error_of(status: int, body: Any) -> PerdureError:
+def error_of(status: int, body: Any) -> PerdureError:
     """The error that the embedded engine would have raised, by its code."""
     problem = body if isinstance(body, dict) else {}
     message = str(problem.get("detail") or f"the server answered {status}")
@@ -76,7 +76,7 @@ class RemoteEngine:
             ) from None
         value = jsontext.decode(reply.content) if reply.content else None
         if reply.status_code >= 400:
-            raise _error_of(reply.status_code, value)
+            raise error_of(reply.status_code, value)
         return value
 
     # Starting.
@@ -139,7 +139,7 @@ class RemoteEngine:
                     if reply.status_code == 204:
                         return
                     if reply.status_code >= 400:
-                        raise _error_of(reply.status_code, jsontext.decode(await reply.aread()))
+                        raise error_of(reply.status_code, jsontext.decode(await reply.aread()))
                     async for line in reply.aiter_lines():
                         if line.startswith("data: "):
                             event = jsontext.decode(line.removeprefix("data: "))

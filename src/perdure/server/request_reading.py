@@ -40,19 +40,20 @@ def _media_type(text: str) -> str:
     return text.partition(";")[0].strip().lower()
 
 
-async def read_body(request: Request, limits: "RequestLimits") -> bytes:
+async def read_body(request: Request, limits: "RequestLimits", *, is_value: bool = False) -> bytes:
     """The whole body, within its limits of size and time."""
+    most = limits.value if is_value else limits.body
     declared = request.headers.get("content-length", "")
-    is_too_large = declared.isdigit() and int(declared) > limits.body
+    is_too_large = declared.isdigit() and int(declared) > most
     parts: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(limits.read_seconds):
             async for part in request.stream():
                 size += len(part)
-                if size > limits.body:
+                if size > most:
                     is_too_large, parts = True, []
-                if size > limits.discarded:
+                if size > max(most, limits.discarded):
                     break
                 if not is_too_large:
                     parts.append(part)
@@ -61,7 +62,7 @@ async def read_body(request: Request, limits: "RequestLimits") -> bytes:
     except ClientDisconnect:
         raise BadRequest("the connection ended before the body did") from None
     if is_too_large:
-        raise BodyTooLarge(f"the body has more than {limits.body} bytes")
+        raise BodyTooLarge(f"the body has more than {most} bytes")
     return b"".join(parts)
 
 

@@ -9,11 +9,12 @@ from perdure.server.calls import Answer, ApiCall, Result, visible_run
 from perdure.server.openapi import describe
 from perdure.server.problems import error_page
 from perdure.views.access_tokens import AccessRole, check_namespace, create_token, list_tokens, revoke_token
-from perdure.views.api_errors import AccessDenied, RouteNotFound
+from perdure.views.api_errors import AccessDenied, PoolNotFound, RouteNotFound
 from perdure.views.audit_log import audit_json, list_audit
 from perdure.views.provider_list import list_providers
 from perdure.views.server_presence import health_json
 from perdure.views.times import iso
+from perdure.views.worker_pools import list_pools, list_workers
 from perdure.wiring import open_admin
 
 if TYPE_CHECKING:
@@ -70,6 +71,24 @@ async def list_servers(call: ApiCall) -> Result:
     return Answer({"items": items})
 
 
+async def list_all_workers(call: ApiCall) -> Result:
+    call.caller.need_all_namespaces()
+    return Answer({"items": await list_workers(call.engine)})
+
+
+async def list_all_pools(call: ApiCall) -> Result:
+    pools = await list_pools(call.engine, call.server.routes_to_pools, call.caller.namespaces)
+    return Answer({"items": pools})
+
+
+async def get_pool(call: ApiCall) -> Result:
+    pools = await list_pools(call.engine, call.server.routes_to_pools, call.caller.namespaces)
+    found = next((pool for pool in pools if pool["name"] == call.path["pool"]), None)
+    if found is None:
+        raise PoolNotFound(f"there is no pool {call.path['pool']!r}")
+    return Answer(found)
+
+
 async def whoami(call: ApiCall) -> Result:
     caller = call.caller
     return Answer(
@@ -121,6 +140,7 @@ async def create_access_token(call: ApiCall) -> Result:
 async def revoke_access_token(call: ApiCall) -> Result:
     call.audit(f"token/{call.path['name']}")
     revoked = await revoke_token(call.engine, call.path["name"], call.caller.namespaces)
+    await call.engine.store.end_leases(call.path["name"], call.engine.clock.now())
     await call.server.authentication.tokens.read()
     return Answer(revoked)
 

@@ -69,6 +69,17 @@ class TaskOffer(msgspec.Struct, gc=False, frozen=True):
     provider: str
     body: bytes
     namespace: str = DEFAULT_NAMESPACE  # of its run
+    at: Instant = 0
+    opener: str = ""  # the language that its worker must be able to open; empty: the task is not sealed
+
+
+class TaskAnswer(msgspec.Struct, gc=False, frozen=True):
+    """The answer of a worker elsewhere that counts with this commit: its digest is kept for a while."""
+
+    task: int
+    lease: str
+    digest: bytes
+    until: Instant
 
 
 def append_to(items_before: Sequence[T], items: Iterable[T]) -> Sequence[T]:
@@ -100,6 +111,7 @@ class Transition(msgspec.Struct, gc=False):
     permits_released: Sequence[int] = ()
     offers: Sequence[TaskOffer] = ()
     withdrawn: Sequence[int] = ()  # leased tasks that ended
+    answers: Sequence[TaskAnswer] = ()  # those among them whose worker's answer ended them
     recalled: Sequence[int] = ()  # leased tasks that were asked to stop
     disowned: Sequence[RunId] = ()  # children that are to be removed: names there wait for the run's next children
     name_claims: Sequence[

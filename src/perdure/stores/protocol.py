@@ -8,13 +8,14 @@ from typing import Protocol
 
 import msgspec
 
-from perdure.kernel.crash_attribution import LossKind, StartPlace
+from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.lookups import CachedValue, PermitQueue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.access import AccessStore
 from perdure.stores.commit_types import CommitAnswer, DeliveredMessage, Message, TaskLogRow, Transition
+from perdure.stores.pool_tasks import TaskLeaseStore
 
 # What a store knows.
 
@@ -110,20 +111,6 @@ class CatalogConflict(msgspec.Struct, gc=False, frozen=True):
     keys: Sequence[ResourceKey]
 
 
-class LeasedTask(msgspec.Struct, gc=False, frozen=True):
-    run: RunId
-    task: int
-    delivery: int
-    body: bytes
-
-
-class LeaseRenewal(msgspec.Struct, gc=False, frozen=True):
-    """What became of the leases a worker asked to keep: `lost` ones belong to others now."""
-
-    lost: frozenset[tuple[RunId, int]]
-    recalled: frozenset[tuple[RunId, int]]
-
-
 # Who owns what.
 
 
@@ -159,7 +146,7 @@ class PollIntervals(msgspec.Struct, frozen=True):
     sweep: float  # leases of workers that ended without a result
 
 
-class Store(AccessStore, Protocol):
+class Store(AccessStore, TaskLeaseStore, Protocol):
     poll_intervals: PollIntervals
 
     # Ownership. A process either serves: `share`, again and again; or it keeps to itself: `claim`, once.
@@ -361,28 +348,8 @@ class Store(AccessStore, Protocol):
     async def memories(self, keys: Sequence[str]) -> dict[str, CachedValue]:
         """What was remembered under these keys and has not expired."""
 
-    # Leased tasks, for workers in other processes.
-
-    async def lease(
-        self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
-    ) -> list[LeasedTask]: ...
-
     async def line(self, scope: str, run: RunId) -> PermitQueue:
         """How many permits of the scope are held, and how high the foremost of other runs stands by now."""
-
-    async def is_offered(self, run: RunId, task: int) -> bool:
-        """Whether the task waits for a worker; False once one has it, and for a task of no pool."""
-
-    async def renew(self, worker: str, leases: Sequence[LeasedTask], until: Instant) -> LeaseRenewal: ...
-
-    async def begin(self, worker: str, lease: LeasedTask, place: StartPlace, message: Message | None = None) -> bool:
-        """Write on the row where its worker begins the task, and send the message; False: it is not its any more."""
-
-    async def report(self, worker: str, lease: LeasedTask, message: Message) -> bool:
-        """Turn a result in; False when the lease is not this worker's any more."""
-
-    async def expire(self, now: Instant) -> int:
-        """Tell the runs of leases that ended without a result, and what their rows say about that."""
 
     # Care.
 

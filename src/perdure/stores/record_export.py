@@ -19,7 +19,10 @@ _RUN = (
     " namespace"
 )
 _ENTRY = "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
-_TASK = "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine, namespace"
+_TASK = (
+    "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine, namespace, opener,"
+    " turn, offered_at, lease, request, holder, touched, releases, answer, lost_lease, lost_delivery"
+)
 _TASK_LOG = "task, attempt, delivery, path, first_line, lines, body"
 _PERMIT = "scope, run, permit, priority, capacity, asked_at, granted, ageing"
 
@@ -62,6 +65,9 @@ class RecordExport(ABC):
         yield from r.batches(map(_message, self.select("SELECT run, at, body, is_word FROM inbox ORDER BY position")))
         yield from r.batches(map(_permit, self.select(f"SELECT {_PERMIT} FROM permits")))
         yield from r.batches(map(_task, self.select(f"SELECT {_TASK} FROM tasks")))
+        yield from self._all(
+            r.WorkerRecord, "SELECT pool, name, holder, providers, opens, slots, seen_at, left_at FROM workers"
+        )
 
     def _all(self, kind: type[r.R], query: str) -> Iterator[Sequence[r.R]]:
         return r.batches(kind(*row) for row in self.select(query))
@@ -122,9 +128,9 @@ class RecordExport(ABC):
         doubles = "SELECT run, name FROM names WHERE namespace IS NULL ORDER BY run"
         for run, name in self.select(doubles):
             yield OrphanRow("runs", run, f"its name {name!r} belongs to another run, which was there before")
-        for table, noun in (("permits", "permit"), ("tasks", "task")):
+        for table, noun, which in (("permits", "permit", ""), ("tasks", "task", " AND state <> 'answered'")):
             for condition, why in ((_NOBODYS, "is not there"), (_OVER, "has ended")):
-                query = f"SELECT run, {noun} FROM {table} WHERE {condition.format(table=table)}"
+                query = f"SELECT run, {noun} FROM {table} WHERE {condition.format(table=table)}{which}"
                 for run, number in self.select(query):
                     yield OrphanRow(table, run, f"{noun} {number} of a run that {why}")
         yield from self._strayed_messages()
@@ -182,5 +188,5 @@ def _permit(row: tuple[Any, ...]) -> r.PermitRecord:
 
 
 def _task(row: tuple[Any, ...]) -> r.TaskRecord:
-    run, task, delivery, pool, provider, state, recalled, *rest = row
-    return r.TaskRecord(run, task, delivery, pool, provider, state, bool(recalled), *rest)
+    recalled, touched = row[6], row[19]
+    return r.TaskRecord(*(*row[:6], bool(recalled), *row[7:19], bool(touched), *row[20:]))

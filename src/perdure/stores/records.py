@@ -219,6 +219,30 @@ class TaskRecord(Record, frozen=True):
     place: int = 0
     machine: str = ""
     namespace: str = DEFAULT_NAMESPACE
+    opener: str = ""
+    turn: int = 0
+    offered_at: Instant = 0
+    lease: str | None = None
+    request: str | None = None
+    holder: str = ""
+    touched: bool = False
+    releases: int = 0
+    answer: bytes | None = None
+    lost_lease: str | None = None
+    lost_delivery: int = 0
+
+
+class WorkerRecord(Record, frozen=True):
+    """A worker elsewhere as it was last seen."""
+
+    pool: str
+    name: str
+    holder: str
+    providers: str
+    opens: str
+    slots: int
+    seen_at: Instant
+    left_at: Instant | None
 
 
 KINDS: dict[type[Record], str] = {
@@ -241,6 +265,7 @@ KINDS: dict[type[Record], str] = {
     MessageRecord: "letters",
     PermitRecord: "permits",
     TaskRecord: "tasks",
+    WorkerRecord: "workers",
 }
 """In the order in which they come, and what people call them."""
 

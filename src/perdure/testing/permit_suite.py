@@ -9,6 +9,7 @@ from perdure.kernel.lookups import PermitQueue
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Committed, Message, RequestedPermit, TaskOffer, Transition
+from perdure.stores.pool_tasks import LeaseRequest
 from perdure.stores.protocol import Store
 from perdure.testing.transitions import created, granted
 
@@ -94,25 +95,26 @@ class PermitSuite(ABC):
         home = await store.claim()
         offers = [TaskOffer(number, 1, "gpu", "render", b"body") for number in (1, 2, 3)]
         await self.commit(store, created("a", home, offers=offers))
-        assert await store.lease("cpu", None, "w1", 5, 2_000) == []
-        assert await store.lease("gpu", ["other"], "w1", 5, 2_000) == []
+        assert await store.lease(LeaseRequest(["cpu"], "w1", 5, 2_000)) == []
+        assert await store.lease(LeaseRequest(["gpu"], "w1", 5, 2_000, ["other"])) == []
         assert await store.is_offered(RunId("a"), 1)
-        mine = await store.lease("gpu", ["render"], "w1", 2, 2_000)
+        mine = await store.lease(LeaseRequest(["gpu"], "w1", 2, 2_000, ["render"]))
         assert not await store.is_offered(RunId("a"), 1) and await store.is_offered(RunId("a"), 3)
         assert not await store.is_offered(RunId("a"), 4), "there is no such task"
-        theirs = await store.lease("gpu", None, "w2", 5, 9_000)
+        theirs = await store.lease(LeaseRequest(["gpu"], "w2", 5, 9_000))
         assert ([one.task for one in mine], [one.task for one in theirs]) == ([1, 2], [3])
 
         await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[1]))
-        renewal = await store.renew("w1", mine, 3_000)
+        renewal = await store.renew([one.lease for one in mine], 3_000)
         assert renewal.lost == frozenset()
-        assert renewal.recalled == {("a", 1)}
+        assert renewal.recalled == {mine[0].lease}
         result = Message(RunId("a"), 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
-        assert not await store.report("w2", mine[0], result), "not the holder"
-        assert await store.report("w1", mine[0], result)
-        assert not await store.report("w1", mine[0], result), "turned in already"
+        assert not await store.report("f" * 32, result), "no lease"
+        assert await store.report(mine[0].lease, result, b"digest", 9_000)
+        assert (await store.find_leases([mine[0].lease]))[mine[0].lease].answer == b"digest"
+        assert not await store.report(mine[0].lease, result), "turned in already"
         assert await store.expire(4_000) == 1, "w1 fell silent with task 2"
-        assert (await store.renew("w1", mine[1:], 9_000)).lost == {("a", 2)}
+        assert (await store.renew([mine[1].lease], 9_000)).lost == {mine[1].lease}
         await store.close()
 
     async def test_the_row_of_a_lease_says_what_was_begun(self, tmp_path: Path) -> None:
@@ -122,15 +124,15 @@ class PermitSuite(ABC):
         places = [StartPlace.UNKNOWN, StartPlace.BESIDE_OTHERS, StartPlace.ALONE, StartPlace.APART, StartPlace.ALONE]
         offers = [TaskOffer(number, 1, "gpu", "render", b"body") for number in range(len(places))]
         await self.commit(store, created("a", home, offers=offers))
-        leases = await store.lease("gpu", None, "w1", 9, 2_000)
+        leases = await store.lease(LeaseRequest(["gpu"], "w1", 9, 2_000))
         for lease, place in zip(leases, places, strict=True):
             if place:
-                assert await store.begin("w1", lease, place)
-        assert not await store.begin("w2", leases[0], StartPlace.ALONE), "not the holder"
+                assert await store.begin(lease.lease, place)
+        assert not await store.begin("f" * 32, StartPlace.ALONE), "no lease"
         word = Message(RunId("a"), 5, i.encode(i.Clear(4, 1, outlived=True)))
-        assert await store.begin("w1", leases[4], StartPlace.BESIDE_OTHERS, word)
+        assert await store.begin(leases[4].lease, StartPlace.BESIDE_OTHERS, word)
         assert await store.expire(3_000) == len(places)
-        assert not await store.begin("w1", leases[2], StartPlace.ALONE), "it is lost"
+        assert not await store.begin(leases[2].lease, StartPlace.ALONE), "it is lost"
         said = [i.decode(one.message.body) for one in await store.inbox([home], 20)]
 
         assert [one for one in said if isinstance(one, i.Clear)] == [i.Clear(4, 1, outlived=True)]
@@ -144,7 +146,7 @@ class PermitSuite(ABC):
         }
         again = [TaskOffer(2, 2, "gpu", "render", b"body")]
         await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", offers=again))
-        assert len(await store.lease("gpu", None, "w1", 9, 4_000)) == 1
+        assert len(await store.lease(LeaseRequest(["gpu"], "w1", 9, 4_000))) == 1
         assert await store.expire(5_000) == 1
         last = i.decode((await store.inbox([home], 20))[-1].message.body)
         assert isinstance(last, i.TaskLost) and (last.delivery, last.loss) == (2, LossKind.PROCESS)
@@ -158,5 +160,5 @@ class PermitSuite(ABC):
         (message,) = await store.inbox([home], 10)
 
         assert isinstance(i.decode(message.message.body), i.TaskLost)
-        assert await store.lease("gpu", None, "w1", 5, 2_000) == []
+        assert await store.lease(LeaseRequest(["gpu"], "w1", 5, 2_000)) == []
         await store.close()

@@ -91,7 +91,7 @@ class World:
         if self._wrap is not None:
             store = self._wrap(store)
         if isinstance(self.hands, WorldHands):
-            self.hands.worker = local_executor(self.clock, store, self._languages)
+            self.hands.worker = local_executor(self.clock, store.program, self._languages)
         self.engine = Engine(store, settings=self._settings, clock=self.clock, hands=self.hands, spoken=self._languages)
         await self.engine.runtime.open()
         await self.engine.resume()

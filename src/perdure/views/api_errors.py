@@ -61,6 +61,22 @@ class RouteNotFound(ApiError):
     status = 404
 
 
+class LargeValueNotFound(ApiError):
+    """The run, or the task of the lease, has no such value or document."""
+
+    code = "VALUE-NOT-FOUND"
+    hint = "Ask for a digest that the lease's answer has named."
+    status = 404
+
+
+class PoolNotFound(ApiError):
+    """No route, task or worker names this pool."""
+
+    code = "POOL-NOT-FOUND"
+    hint = "List the pools: GET /api/v1/pools."
+    status = 404
+
+
 class TokenNotFound(ApiError):
     """There is no token of that name."""
 

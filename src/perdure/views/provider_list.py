@@ -63,6 +63,17 @@ class Parameter:
     description: str
 
 
+def declare_providers(schemas: Mapping[str, Mapping[str, Any] | None]) -> None:
+    """Providers that workers elsewhere have, with schemas of their arguments if they are known."""
+    for name, schema in schemas.items():
+        shared.declare(name, schema)
+
+
+def known_providers() -> list[str]:
+    """Names of all providers that tasks can call in this process, those that only a language calls included."""
+    return shared.names()
+
+
 def list_parameters(schema: Mapping[str, Any]) -> list[Parameter]:
     required = schema.get("required", ())
     return [

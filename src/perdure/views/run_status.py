@@ -10,6 +10,7 @@ from enum import Enum
 
 from perdure.engine import run_views
 from perdure.engine.client import Client
+from perdure.kernel.assignments import short_name
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.execution import Execution
 from perdure.kernel.instants import format_instant
@@ -18,6 +19,7 @@ from perdure.kernel.permits import resource_of
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunRow
 from perdure.views.times import span
+from perdure.views.worker_pools import why_nobody_works
 
 MAX_CHILDREN_LISTED = 20
 ENGRAM_CODE = "EngramCode"
@@ -105,8 +107,7 @@ async def _waits(client: Client, execution: Execution) -> list[Wait]:
     waits = _missing_providers(client, execution)
     if state.pause is not None:
         waits.append(_pause(execution))
-    pools = Counter(task.pool for task in state.tasks.values() if task.pool)
-    waits += [Wait(WaitReason.WORKER, f"a worker of pool {pool!r} ({count} tasks)") for pool, count in pools.items()]
+    waits += await _workers(client, execution)
     held = Counter(task.held for task in state.tasks.values() if task.held)
     waits += [Wait(WaitReason.SETTLEMENT, f"somebody to settle the effect {key!r}", comes=False) for key in held]
     scopes = Counter(permit.scope for permit in state.permits.values() if not permit.granted)
@@ -115,6 +116,18 @@ async def _waits(client: Client, execution: Execution) -> list[Wait]:
     if state.activity is Status.WAITING:
         waits += [Wait(WaitReason.SIGNAL, awaited, comes=False) for awaited in execution.dialect.awaits(execution)]
     return waits + _timers(client, execution, waits)
+
+
+async def _workers(client: Client, execution: Execution) -> list[Wait]:
+    language = execution.dialect.name
+    tasks = [task for task in execution.state.tasks.values() if task.pool and not task.held]
+    pools = Counter(task.pool for task in tasks)
+    if not pools:
+        return []
+    nobody = await why_nobody_works(client, list(pools), {short_name(task.provider, language) for task in tasks})
+    waits = [Wait(WaitReason.WORKER, f"a worker: {why}", comes=False) for why in nobody]
+    more = [Wait(WaitReason.WORKER, f"a worker of pool {pool!r} ({count} tasks)") for pool, count in pools.items()]
+    return waits + more
 
 
 def _timers(client: Client, execution: Execution, waits: list[Wait]) -> list[Wait]:

@@ -9,12 +9,18 @@ task takes the next one at once: short functions would otherwise cost a turn of 
 """
 
 import asyncio
+import os
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
+from perdure.kernel.errors import PerdureError
 from perdure.providers.registry import Mode
 from perdure.workers.task_execution import TaskExecution
+
+if TYPE_CHECKING:
+    from perdure.workers.worker import Limits
 
 LONG = 30.0
 """Seconds that others wait before a task that had its place all that time continues without one."""
@@ -185,3 +191,23 @@ class TaskSemaphore:
         with self._lock:
             self._places.make_room(placed)
         self._fill()
+
+
+def limits_from_environment(languages: Mapping[str, tuple[str, int]]) -> "Limits":
+    """What a worker allows itself. `languages`: by which variable an operator says otherwise, and the usual number."""
+    from perdure.providers.registry import DATABASE
+    from perdure.workers.worker import Limits
+
+    return Limits(
+        groups={DATABASE: _count("PERDURE_DATABASE_TASKS", 4)},
+        languages={name: _count(variable, usual) for name, (variable, usual) in languages.items()},
+    )
+
+
+def _count(variable: str, default: int) -> int:
+    text = os.environ.get(variable, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise PerdureError(f"{variable} is {text!r}", hint="It is a whole number, 1 or more.")
+    return int(text)

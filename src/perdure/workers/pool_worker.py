@@ -1,31 +1,27 @@
-"""The worker of a pool: leases tasks from the store's task table, renews the leases and reports results.
+"""The worker of a pool: leases tasks, keeps the leases, answers each task once.
 
-It may run in any process that reaches the store; it knows no runs and decides nothing. Before it starts a suspect it
-records in the row of the lease where it does: whoever finds the lease expired decides by the row. A suspect that must
-not run beside other tasks has a process of its own, or this one to itself (invariant 27).
+It runs in any process that reaches a server; it knows no runs and decides nothing. Before it starts a suspect it has it
+recorded where it does: whoever finds the lease lost decides by that. A suspect that must not run beside other tasks has
+a process of its own, or this one to itself (invariant 27). A lease that could not be kept is over by the worker's own
+clock: its task is stopped.
 """
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from perdure.kernel import inputs
-from perdure.kernel.assignments import NOT_IMPORTED, Assignment, EffectClaimResult, RunPort, decode_assignment
-from perdure.kernel.crash_attribution import ALONE_FROM, LossKind, StartPlace, time_alone
-from perdure.kernel.errors import Conflict
+from perdure.kernel.assignments import NOT_IMPORTED, Assignment, RunPort
+from perdure.kernel.crash_attribution import ALONE_FROM, StartPlace, time_alone
 from perdure.kernel.outcomes import Code, Failed, Outcome
-from perdure.kernel.values import SECOND, Instant, Payload, RunId
-from perdure.stores.commit_types import Message
-from perdure.stores.protocol import LeasedTask, Store
+from perdure.kernel.task_sources import TaskGrant, TaskSource
+from perdure.kernel.values import Instant
 
-LEASE: Instant = 60 * SECOND
-
-
-class StoreClockReader(Protocol):
-    def now(self) -> Instant: ...
+LONG_POLL = 30.0  # seconds that one request for work waits
 
 
 class TaskRunner(Protocol):
@@ -36,197 +32,253 @@ class TaskRunner(Protocol):
     def cancel(self, assignment: Assignment) -> object: ...
 
 
+class HeldTask:
+    """A task in hand."""
+
+    __slots__ = ("assignment", "grant", "has_begun", "kept_at")
+
+    def __init__(self, grant: TaskGrant) -> None:
+        self.grant = grant
+        self.assignment = grant.assignment
+        self.has_begun = False
+        self.kept_at = grant.asked_at  # when the lease was last asked to last
+
+
 class PoolWorker:
     def __init__(
-        self,
-        store: Store,
-        runner: TaskRunner,
-        clock: StoreClockReader,
-        *,
-        pool: str,
-        name: str,
-        providers: Sequence[str] | None = None,
-        lease: Instant = LEASE,
+        self, source: TaskSource, runner: TaskRunner, now: Callable[[], Instant], *, name: str, slots: int = 10
     ) -> None:
-        self._store = store
+        self._source = source
         self._runner = runner
-        self._clock = clock
-        self._pool = pool
+        self._now = now
         self._name = name
-        self._providers = providers
-        self._lease = lease
-        self._executing: dict[tuple[RunId, int], tuple[LeasedTask, Assignment]] = {}
-        self._reports: set[asyncio.Task[None]] = set()
-        self._not_begun: deque[tuple[LeasedTask, Assignment]] = deque()  # until nothing else works here
-        self._alone: tuple[Assignment, Instant] | None = None  # the one that is, and until when
+        self._slots = slots
+        self._held: dict[str, HeldTask] = {}  # by lease
+        self._answers: set[asyncio.Task[None]] = set()
+        self._not_begun: deque[str] = deque()  # leases of tasks that wait until nothing else works here
+        self._alone: tuple[str, Instant] | None = None  # the one that is, and until when
+        self._has_place = asyncio.Event()
 
-    async def take(self, count: int = 10) -> int:
+    @property
+    def in_hand(self) -> int:
+        return len(self._held)
+
+    # The life of the process.
+
+    async def run(self, stopping: asyncio.Event, grace: float) -> int:
+        """Work until told to stop; then finish what is in hand, within the grace. How many tasks did not end in it."""
+        beating = asyncio.ensure_future(self._keep_beating())
+        try:
+            while not stopping.is_set():
+                leasing = asyncio.ensure_future(self._take_when_free())
+                stopped = asyncio.ensure_future(stopping.wait())
+                await asyncio.wait({leasing, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                stopped.cancel()
+                if leasing.done():
+                    leasing.result()
+                else:
+                    leasing.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await leasing
+                    await self._source.give_back_unheard()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    await self._give_back_not_begun()
+                    while self._held or self._answers:
+                        self._has_place.clear()
+                        await self._has_place.wait()
+            left = len(self._held)
+            await self.close()
+            return left
+        finally:
+            beating.cancel()
+
+    async def _take_when_free(self) -> None:
+        is_full = len(self._held) >= self._slots
+        if is_full or (not await self.take(self._slots - len(self._held), LONG_POLL) and self._not_begun):
+            self._has_place.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0 if self._alone or self._not_begun else LONG_POLL):
+                    await self._has_place.wait()
+
+    async def _keep_beating(self) -> None:
+        while True:
+            await asyncio.sleep(self._source.beat_every)
+            with suppress(ConnectionError):
+                await self.beat()
+
+    # Taking and beginning.
+
+    async def take(self, count: int = 10, wait: float = 0.0) -> int:
         """Lease what is ready and begin it; how many. Nothing is leased while a task is, or waits to be, alone here."""
         await self._begin_alone()
         if self._alone is not None or self._not_begun:
             return 0
-        until = self._clock.now() + self._lease
-        leases = await self._store.lease(self._pool, self._providers, self._name, count, until)
-        for leased in leases:
-            parcel = decode_assignment(leased.body)
-            assignment = _filled(
-                parcel.assignment,
-                leased.delivery,
-                await self._text(leased.run, parcel.arguments),
-                await self._text(leased.run, parcel.input),
-            )
-            if assignment.suspicion:
-                await self._begin_suspect(leased, assignment)
+        grants = await self._source.lease(count, wait)
+        for grant in grants:
+            held = self._held[grant.lease] = HeldTask(grant)
+            if held.assignment.suspicion:
+                await self._begin_suspect(held)
             else:
-                self._begin(leased, assignment)
+                self._begin(held)
         await self._begin_alone()
-        return len(leases)
+        return len(grants)
 
-    def _begin(self, leased: LeasedTask, assignment: Assignment) -> None:
-        self._executing[(leased.run, leased.task)] = (leased, assignment)
-        self._runner.perform(assignment, _LeasedPort(), self._ending(leased, assignment))
+    def _begin(self, held: HeldTask) -> None:
+        held.has_begun = True
+        self._runner.perform(held.assignment, self._source.port_for(held.grant), self._ending(held))
 
-    async def _begin_suspect(self, leased: LeasedTask, assignment: Assignment) -> None:
+    async def _begin_suspect(self, held: HeldTask) -> None:
+        assignment = held.assignment
         if self._runner.keeps_apart(assignment):
             place = StartPlace.APART
         elif assignment.suspicion < ALONE_FROM:
             place = StartPlace.BESIDE_OTHERS
         elif self._runner.can_keep_apart(assignment):
-            place, assignment = StartPlace.APART, replace(assignment, apart=True)
+            place, held.assignment = StartPlace.APART, replace(assignment, apart=True)
         else:
-            self._set_aside(leased, assignment)
+            self._not_begun.append(held.grant.lease)
             return
-        if await self._store.begin(self._name, leased, place):  # else it is another's by now
-            self._begin(leased, assignment)
-
-    def _set_aside(self, leased: LeasedTask, assignment: Assignment) -> None:
-        self._executing[(leased.run, leased.task)] = (leased, assignment)  # its lease is kept
-        self._not_begun.append((leased, assignment))
+        if await self._source.begin(held.grant.lease, place):  # else it is another's by now
+            self._begin(held)
+        else:
+            self._held.pop(held.grant.lease, None)
 
     async def _begin_alone(self) -> None:
         if self._alone is not None or not self._not_begun:
             return
-        waiting = {id(assignment) for _, assignment in self._not_begun}
-        at_work = [other for _, other in self._executing.values() if id(other) not in waiting]
-        if not all(running.apart or self._runner.keeps_apart(running) for running in at_work):
+        running = [held.assignment for held in self._held.values() if held.has_begun]
+        if not all(assignment.apart or self._runner.keeps_apart(assignment) for assignment in running):
             return
-        leased, assignment = self._not_begun.popleft()
-        self._alone = (assignment, self._clock.now() + time_alone(assignment.losses))
-        if await self._store.begin(self._name, leased, StartPlace.ALONE):
-            self._begin(leased, assignment)
+        lease = self._not_begun.popleft()
+        held = self._held[lease]
+        self._alone = (lease, self._now() + time_alone(held.assignment.losses))
+        if await self._source.begin(lease, StartPlace.ALONE):
+            self._begin(held)
         else:
-            self._executing.pop((leased.run, leased.task), None)
+            self._held.pop(lease, None)
             self._alone = None
             await self._begin_alone()
 
-    def _clear(self, leased: LeasedTask, outlived: bool) -> Message:
-        cleared = inputs.Clear(leased.task, leased.delivery, outlived)
-        return Message(leased.run, self._clock.now(), inputs.encode(cleared))
+    # Ending.
 
-    async def _text(self, run: RunId, payload: Payload) -> bytes:
-        if isinstance(payload, bytes):
-            return payload
-        return (await self._store.values(run, [payload.digest]))[payload.digest]
-
-    def _ending(self, leased: LeasedTask, assignment: Assignment) -> Callable[[Outcome], None]:
+    def _ending(self, held: HeldTask) -> Callable[[Outcome], None]:
         def done(outcome: Outcome) -> None:
-            if self._executing.pop((leased.run, leased.task), None) is not None:
-                if _is(outcome, NOT_IMPORTED) and assignment.apart:
-                    self._set_aside(leased, replace(assignment, apart=False))
-                    return
-                report = asyncio.get_running_loop().create_task(self._report(leased, assignment, outcome))
-                self._reports.add(report)
-                report.add_done_callback(self._reports.discard)
+            if self._held.get(held.grant.lease) is not held:
+                return  # it is another's by now
+            if _is(outcome, NOT_IMPORTED) and held.assignment.apart:
+                held.assignment, held.has_begun = replace(held.assignment, apart=False), False
+                self._not_begun.append(held.grant.lease)
+                return
+            self._spawn(self._answer(held, outcome))
 
         return done
 
-    async def _report(self, leased: LeasedTask, assignment: Assignment, outcome: Outcome) -> None:
-        result: inputs.Input = inputs.TaskResult(leased.task, assignment.attempt, leased.delivery, outcome)
-        if assignment.apart and isinstance(outcome, Failed) and _is(outcome, Code.WORKER_DIED):
-            result = inputs.TaskLost(leased.task, leased.delivery, outcome.message, LossKind.ALONE)
-        # A lease that is not ours any more answers False: the task belongs to the next delivery.
-        await self._store.report(self._name, leased, Message(leased.run, self._clock.now(), inputs.encode(result)))
-        if self._alone is not None and self._alone[0] is assignment:  # its end is known: others may begin
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._answers.add(task)
+        task.add_done_callback(self._answered)
+
+    def _answered(self, task: "asyncio.Task[None]") -> None:
+        self._answers.discard(task)
+        self._has_place.set()
+
+    async def _answer(self, held: HeldTask, outcome: Outcome) -> None:
+        """The lease is kept until the answer was heard."""
+        lease = held.grant.lease
+        try:
+            await self._source.end(lease, outcome, was_alone=held.assignment.apart and _is(outcome, Code.WORKER_DIED))
+        finally:
+            if self._held.get(lease) is held:
+                del self._held[lease]
+        if self._alone is not None and self._alone[0] == lease:  # its end is known: others may begin
             self._alone = None
             await self._begin_alone()
 
     async def beat(self) -> None:
         """Keep the leases; stop what was recalled, drop what was lost. Who has outlived its time alone is cleared."""
         await self._look_at_alone()
-        leases = [leased for leased, _ in self._executing.values()]
-        if not leases:
+        asked = time.monotonic()
+        leases = list(self._held)
+        try:
+            kept = await self._source.renew(leases) if leases else None
+        except ConnectionError:
+            await self._drop_expired()
+            raise
+        if kept is None:
             return
-        answer = await self._store.renew(self._name, leases, self._clock.now() + self._lease)
-        for key in answer.lost | answer.recalled:
-            execution = self._executing.get(key)
-            if execution is not None:
-                if key in answer.lost:
-                    await self._drop(key)
-                self._runner.cancel(execution[1])
+        for lease in leases:
+            held = self._held.get(lease)
+            if held is None:
+                continue
+            if lease in kept.lost:
+                await self._drop(lease)
+                self._runner.cancel(held.assignment)
+                continue
+            held.kept_at = asked
+            if lease in kept.recalled:
+                self._recall(held)
+
+    def _recall(self, held: HeldTask) -> None:
+        if held.has_begun:
+            self._runner.cancel(held.assignment)
+        else:
+            lease = held.grant.lease
+            self._not_begun = deque(waiting for waiting in self._not_begun if waiting != lease)
+            self._held.pop(lease, None)
+            self._spawn(self._source.release(lease, has_begun=False))
+
+    async def _drop_expired(self) -> None:
+        """Nobody renews them: by now they may belong to others."""
+        over = time.monotonic() - self._source.lease_for
+        for lease, held in list(self._held.items()):
+            if held.kept_at < over:
+                self._held.pop(lease, None)
+                self._not_begun = deque(waiting for waiting in self._not_begun if waiting != lease)
+                if self._alone is not None and self._alone[0] == lease:
+                    self._alone = None
+                self._runner.cancel(held.assignment)
+                self._has_place.set()
 
     async def _look_at_alone(self) -> None:
-        if self._alone is not None and self._clock.now() >= self._alone[1]:
-            assignment, self._alone = self._alone[0], None
-            leased, _ = self._executing[(assignment.run, assignment.task)]
-            await self._store.begin(self._name, leased, StartPlace.BESIDE_OTHERS, self._clear(leased, outlived=True))
+        if self._alone is not None and self._now() >= self._alone[1]:
+            lease, self._alone = self._alone[0], None
+            await self._source.begin(lease, StartPlace.BESIDE_OTHERS, cleared=True)
         await self._begin_alone()
 
-    async def _drop(self, key: tuple[RunId, int]) -> None:
+    async def _drop(self, lease: str) -> None:
         """It is another's now, although we live: whoever was alone here is not to be charged with that."""
-        leased, assignment = self._executing.pop(key)
-        self._not_begun = deque(waiting for waiting in self._not_begun if waiting[1] is not assignment)
-        if self._alone is not None and self._alone[0] is assignment:
+        del self._held[lease]
+        self._not_begun = deque(waiting for waiting in self._not_begun if waiting != lease)
+        self._has_place.set()
+        if self._alone is not None and self._alone[0] == lease:
             self._alone = None
-            await self._store.send(self._clear(leased, outlived=False))
+            await self._source.begin(lease, StartPlace.LET_GO, cleared=False)
+
+    # Stopping.
 
     async def finish(self) -> None:
-        """Until everything that has ended is turned in."""
-        while self._reports:
-            await asyncio.gather(*self._reports)
+        """Until everything that has ended is answered."""
+        while self._answers:
+            await asyncio.gather(*self._answers)
+
+    async def _give_back_not_begun(self) -> None:
+        while self._not_begun:
+            lease = self._not_begun.popleft()
+            if self._held.pop(lease, None) is not None:
+                await self._source.release(lease, has_begun=False)
 
     async def close(self) -> None:
         """An orderly stop: what is in hand is stopped and given back at once, and charged to nobody."""
-        executing, self._executing = self._executing, {}
+        held, self._held = self._held, {}
         self._not_begun.clear()
         self._alone = None
-        for leased, assignment in executing.values():
-            self._runner.cancel(assignment)
-            lost = inputs.TaskLost(leased.task, leased.delivery, f"worker {self._name} was stopped", LossKind.STOPPED)
-            await self._store.report(self._name, leased, Message(leased.run, self._clock.now(), inputs.encode(lost)))
+        for lease, task in held.items():
+            self._runner.cancel(task.assignment)
+            with suppress(ConnectionError):
+                await self._source.release(lease, has_begun=task.has_begun)
         await self.finish()
-
-
-def _filled(assignment: Assignment, delivery: int, arguments: bytes, input: bytes) -> Assignment:
-    return replace(assignment, delivery=delivery, arguments=arguments, input=input)
 
 
 def _is(outcome: Outcome, code: str) -> bool:
     return isinstance(outcome, Failed) and outcome.code == code
-
-
-class _LeasedPort:
-    """A worker elsewhere reaches its run through the server's protocol, which does not exist yet."""
-
-    async def claim_effect(self, key: str) -> EffectClaimResult:
-        raise Conflict("effects need a connection to the engine, which a leased task does not have yet")
-
-    async def complete_effect(self, key: str, result: bytes) -> None:
-        await self.claim_effect(key)
-
-    async def complete_effect_unfit(self, key: str, reason: str) -> None:
-        await self.claim_effect(key)
-
-    async def release_effect(self, key: str) -> None:
-        await self.claim_effect(key)
-
-    async def emit_signal(self, name: str, value: bytes) -> None:
-        raise Conflict("signals need a connection to the engine, which a leased task does not have yet")
-
-    async def report(self, body: bytes) -> bytes | None:
-        raise Conflict("reports need a connection to the engine, which a leased task does not have yet")
-
-    def heartbeat(self, detail: bytes | None) -> None:
-        """`beat` does it for all leases together."""
-
-    def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        """The worker's own process logs."""

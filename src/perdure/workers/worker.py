@@ -97,7 +97,7 @@ class Worker:
         self._is_closed = False
 
     def can_perform(self, provider: str) -> bool:
-        return self._registry.knows(provider)  # a task whose provider is not loaded waits
+        return self._registry.has_code(provider)  # a task whose provider is not loaded waits
 
     def keeps_apart(self, assignment: Assignment) -> bool:
         """Whether it is done in a subprocess by nature. Sealed arguments that might say so say nothing here."""

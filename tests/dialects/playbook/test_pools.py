@@ -7,11 +7,12 @@ import pytest
 
 from perdure.dialects.playbook import Playbook
 from perdure.kernel.events import TaskScheduled
+from perdure.stores.pool_tasks import LeaseRequest
 from perdure.testing import World as EngineWorld
-from perdure.workers.pool_worker import PoolWorker
 from tests.cli.commandline import CommandLine
 from tests.dialects.playbook.test_documents import problems_of
 from tests.dialects.playbook.world import World, playbook
+from tests.pools import pool_worker
 
 TWO = """
 executor: {spec: {%s}}
@@ -62,7 +63,7 @@ async def test_work_of_a_pool_is_done_by_its_workers(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         assert world.engine is not None
         run = await world.engine.start(text.encode())
-        worker = PoolWorker(world.engine.store, world.hands, world.clock, pool="gpu", name="w1")
+        worker = pool_worker(world)
         await world.settle()
         assert await worker.take() == 1
         await worker.finish()
@@ -91,7 +92,7 @@ async def test_a_pool_without_workers_is_waited_for_and_then_given_up(tmp_path: 
 
         assert view["status"] == "failed" and view["code"] == "NO_CAPABLE_WORKER"
         assert "'gpu'" in view["failures"][0]["error"]["message"]
-        assert await world.engine.store.lease("gpu", None, "late", 5, world.clock.now() + 10**8) == []
+        assert await world.engine.store.lease(LeaseRequest(["gpu"], "late", 5, world.clock.now() + 10**8)) == []
 
 
 async def test_a_task_that_a_worker_has_is_not_given_up(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ async def test_a_task_that_a_worker_has_is_not_given_up(tmp_path: Path) -> None:
         assert world.engine is not None
         run = await world.engine.start(text.encode())
         await world.settle()
-        (lease,) = await world.engine.store.lease("gpu", None, "w1", 5, world.clock.now() + 10**10)
+        (lease,) = await world.engine.store.lease(LeaseRequest(["gpu"], "w1", 5, world.clock.now() + 10**10))
         await world.advance(600)
 
         assert lease.task and (await run.show())["status"] == "running"
@@ -116,7 +117,7 @@ def test_a_pool_that_nobody_works_for_is_visible(tmp_path: Path) -> None:
 
     run = perdure.here("run", "book.yaml", "--wait-timeout", "300ms", "--json", code=6).json["execution_id"]
 
-    assert "a worker of pool 'gpu' (1 tasks)" in perdure.here("show", run).out
+    assert "no worker of pool gpu offers echo; none was seen in the last day" in perdure.here("show", run).out
     assert "gpu" in perdure.here("status", run, "--json").json["waits_for"][0]
 
 

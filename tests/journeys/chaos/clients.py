@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
 from perdure.engine.clock import SystemClock
 from perdure.engine.executor import NullExecutor
+from perdure.engine.settings import Settings
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
@@ -30,6 +31,9 @@ class Clients:
     url: str
     observer: Observer  # through which runs are spoken to and looked at
     chance: Random
+    routes: Mapping[str, str] = field(
+        default_factory=dict
+    )  # as the servers have them: the first task is scheduled here
     runs: dict[Order, RunId] = field(default_factory=dict)
     words: list[tuple[RunId, Word]] = field(default_factory=list)
     asked_again: int = 0
@@ -52,7 +56,8 @@ class Clients:
         from tests.journeys.chaos import tasks  # noqa: F401  (known from now on, as to whoever loads it)
 
         clock = SystemClock()
-        async with Engine(open_store(self.url, clock), clock=clock, hands=NullExecutor()) as engine:
+        store, settings = open_store(self.url, clock), Settings(routes=self.routes)
+        async with Engine(store, clock=clock, hands=NullExecutor(), settings=settings) as engine:
             for order in group:
                 self.runs[order] = await order.start(engine)
 

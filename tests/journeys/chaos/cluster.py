@@ -57,21 +57,9 @@ class Cluster:
 
     def start(self, number: int) -> Life:
         assert self.engines[number] is None, "it lives"
-        command = [
-            sys.executable,
-            "-m",
-            "perdure",
-            "serve",
-            "--listen",
-            "off",
-            "--db",
-            self._addresses[number],
-            "--load",
-            str(TASKS),
-        ]
         with self.said(number).open("ab") as said:
             process = subprocess.Popen(
-                command,
+                self._command(number),
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
@@ -81,6 +69,10 @@ class Cluster:
         life = self.engines[number] = Life(process, time.time())
         self.lives.append(life)
         return life
+
+    def _command(self, number: int) -> list[str]:
+        words = ["serve", "--listen", "off", "--db", self._addresses[number], "--load", str(TASKS)]
+        return [sys.executable, "-m", "perdure", *words]
 
     def said(self, number: int) -> Path:
         return self._folder / f"engine-{number}.log"

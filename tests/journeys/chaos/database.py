@@ -149,7 +149,7 @@ _HELD = {
     "partitions with an owner": "SELECT count(*) FROM perdure.partitions WHERE owner IS NOT NULL",
     "private partitions": "SELECT count(*) FROM perdure.partitions WHERE NOT is_shared",
     "permits": "SELECT count(*) FROM perdure.permits",
-    "leased tasks": "SELECT count(*) FROM perdure.tasks",
+    "leased tasks": "SELECT count(*) FROM perdure.tasks WHERE state <> 'answered'",
     "messages": "SELECT count(*) FROM perdure.inbox",
     "runs with work": "SELECT count(*) FROM perdure.runs WHERE has_work OR due IS NOT NULL OR ended_at IS NULL",
     "advisory locks": "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",

@@ -3,6 +3,7 @@
 Every fault ends well: whatever was stopped goes on, whoever was killed is started anew, before the next one begins.
 """
 
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from perdure.kernel.values import SECOND
 from tests.journeys.chaos.cluster import Cluster
 from tests.journeys.chaos.database import ChaosDatabase
 from tests.journeys.chaos.receiver import Receiver
+from tests.journeys.chaos.workers import LEASE as WORKER_LEASE
+from tests.journeys.chaos.workers import ClusterWithWorkers, pick
 
 
 @dataclass
@@ -157,6 +160,27 @@ def database_clock_set(scene: Scene) -> None:
     scene.receiver.store_clock = count
 
 
+def worker_killed(scene: Scene) -> None:
+    """kill -9 of a worker elsewhere, and a new one."""
+    cluster, victim = pick(scene.cluster, scene.chance)
+    cluster.end_worker(victim, signal.SIGKILL)
+    scene.wait(0, 1)
+    cluster.start_worker(victim)
+
+
+def worker_stopped(scene: Scene) -> None:
+    """SIGSTOP of a worker for longer than its leases last: it wakes up, and its tasks are others'."""
+    cluster, victim = pick(scene.cluster, scene.chance)
+    cluster.pause_worker(victim, WORKER_LEASE * scene.chance.uniform(1.2, 2.0))
+
+
+def worker_drained(scene: Scene) -> None:
+    """SIGTERM of a worker: it finishes what it has, and gives the rest back."""
+    cluster, victim = pick(scene.cluster, scene.chance)
+    cluster.end_worker(victim, signal.SIGTERM)
+    cluster.start_worker(victim)
+
+
 Fault = Callable[[Scene], None]
 
 OF_PROCESSES: tuple[Fault, ...] = (
@@ -177,8 +201,12 @@ OF_DATABASES: tuple[Fault, ...] = (
     database_clock_set,
 )
 
+OF_WORKERS: tuple[Fault, ...] = (worker_killed, worker_stopped, worker_drained, killed, stopped, terminated)
+
 
 def kinds(scene: Scene) -> tuple[Fault, ...]:
+    if isinstance(scene.cluster, ClusterWithWorkers):
+        return (*OF_WORKERS, killed_by_task, connections_cut)
     return OF_PROCESSES + (OF_DATABASES if scene.database is not None else ())
 
 

@@ -23,6 +23,7 @@ from tests.journeys.chaos.cluster import Cluster, Life
 from tests.journeys.chaos.database import ChaosDatabase, chaos_database
 from tests.journeys.chaos.faults import Scene, inject
 from tests.journeys.chaos.receiver import Receiver
+from tests.journeys.chaos.workers import ROUTES, ClusterWithWorkers
 from tests.journeys.chaos.workload import Order, Word
 
 EXAMPLE = "calm"
@@ -39,6 +40,7 @@ class ChaosSettings:
     seed: int
     version: int | None = 18
     engines: int = 3
+    workers: int = 0  # elsewhere, which do all tasks; 0: servers do them
     lease: float = 2.0
     pause: tuple[float, float] = (0.5, 2.5)  # seconds between faults
     patience: float = 120.0  # seconds after the last fault in which everything must end
@@ -138,12 +140,14 @@ async def with_faults(folder: Path, calm: Calm, told: ChaosSettings, watching: W
         receiver = stack.enter_context(Receiver())
         database = None if told.version is None else stack.enter_context(chaos_database(told.version))
         url, addresses = _addresses(folder, database, told)
-        cluster = stack.enter_context(Cluster(folder, addresses, receiver.address, {LEASE: str(told.lease)}))
+        about = (folder, addresses, receiver.address, {LEASE: str(told.lease)})
+        fleet = ClusterWithWorkers(*about, workers=told.workers) if told.workers else Cluster(*about)
+        cluster = stack.enter_context(fleet)
         await _until_served(folder, database, told)
         scene = Scene(cluster, receiver, database, chance, told.lease)
         async with Observer(url) as observer:
             receiver.store_clock = observer.clock.now if database is None else database.clock()
-            clients = Clients(url, observer, Random(told.seed + 1))
+            clients = Clients(url, observer, Random(told.seed + 1), ROUTES if told.workers else {})
             begun = time.monotonic()
             with watching(cluster, database):
                 injecting = asyncio.create_task(asyncio.to_thread(inject, scene, told.seconds, told.pause, told.seed))

@@ -24,6 +24,7 @@ from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import SECOND
+from perdure.views.provider_list import declare_providers
 from perdure.views.resource_changes import apply_documents
 from perdure.views.server_presence import others_serve
 from perdure.views.times import span
@@ -93,6 +94,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="requests from this machine need no token and have this role; on a loopback address only",
     )
     parser.add_argument(
+        "--route",
+        metavar="PROVIDER=POOL",
+        action="append",
+        default=[],
+        type=a.route,
+        help="workers of this pool do the tasks of this provider; repeatable (see docs/guide/workers.md)",
+    )
+    parser.add_argument(
         "--grace",
         metavar="DURATION",
         type=a.duration,
@@ -123,19 +132,24 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 async def _serve(asked: argparse.Namespace, talk: Console) -> int:
     log_to(talk, asked.verbose)
     load_sources(asked.load)
+    routes = read_routes(asked.route)
     applied = read_applied(asked.apply)
     address = _address(asked, talk)
     try:
-        return await _serve_at(address, applied, asked, talk)
+        return await _serve_at(address, applied, routes, asked, talk)
     finally:
         if address is not None:
             address.socket.close()
 
 
 async def _serve_at(
-    address: "Address | None", applied: "Sequence[AppliedDocument]", asked: argparse.Namespace, talk: Console
+    address: "Address | None",
+    applied: "Sequence[AppliedDocument]",
+    routes: dict[str, str],
+    asked: argparse.Namespace,
+    talk: Console,
 ) -> int:
-    settings = Settings(serves=True, commit_tries=20, grace=asked.grace / SECOND)
+    settings = Settings(serves=True, commit_tries=20, grace=asked.grace / SECOND, routes=routes)
     lease = None if asked.lease is None else asked.lease / SECOND
     most = None if asked.wait is None else asked.wait / SECOND
     clock = SystemClock()
@@ -165,6 +179,15 @@ async def _serve_at(
             talk.always(f"stopped; the runs are durable. {goes_on}")
             raise
     return Exit.OK
+
+
+def read_routes(given: list[tuple[str, str]]) -> dict[str, str]:
+    """Provider → pool: those of the settings file, and these. What only a pool knows is declared."""
+    from perdure.server.limits import read_server_settings
+
+    written = read_server_settings(os.environ).route
+    declare_providers({one.provider: one.schema for one in written} | {provider: None for provider, _ in given})
+    return {one.provider: one.pool for one in written} | dict(given)
 
 
 def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
@@ -201,6 +224,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         data=asked.data,
         is_open=asked.insecure_listen,
         limits=settings.limits,
+        worker_lease=settings.workers.lease,
     )
     try:
         return Address(options)

@@ -117,20 +117,35 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
         " LEFT JOIN runs r ON n.known = 0 AND r.id = n.run{live} RETURNING position, partition",
         (INTS, TEXTS, INTS, BLOBS, INTS, INTS),
     ),
-    "offered": (
-        "INSERT INTO tasks (run, task, delivery, pool, provider, state, body, namespace)"
-        " SELECT n.run, n.task, n.delivery, n.pool, n.provider, 'ready', n.body, n.namespace"
-        " FROM go, unnest({}, {}, {}, {}, {}, {}, {}{fresh})"
-        " AS n (run, task, delivery, pool, provider, body, namespace{named}){live}"
+    "offered": (  # behind what its run has waiting in the pool, and not before what is next there: runs take turns
+        "INSERT INTO tasks (run, task, delivery, pool, provider, state, body, offered_at, namespace, opener, turn)"
+        " SELECT n.run, n.task, n.delivery, n.pool, n.provider, 'ready', n.body, n.at, n.namespace, n.opener, greatest("
+        "coalesce((SELECT min(turn) FROM tasks t WHERE t.state = 'ready' AND t.pool = n.pool), 0),"
+        " coalesce((SELECT max(turn) + 1 FROM tasks t WHERE t.state = 'ready' AND t.run = n.run), 0))"
+        " + row_number() OVER (PARTITION BY n.run ORDER BY n.task) - 1"
+        " FROM go, unnest({}, {}, {}, {}, {}, {}, {}, {}, {}{fresh})"
+        " AS n (run, task, delivery, pool, provider, body, namespace, at, opener{named}){live}"
         " ON CONFLICT (run, task) DO UPDATE SET delivery = excluded.delivery, state = 'ready', worker = NULL,"
-        " until = NULL, body = excluded.body, place = 0, machine = ''",
-        (TEXTS, INTS, INTS, TEXTS, TEXTS, BLOBS, TEXTS),
+        " until = NULL, body = excluded.body, place = 0, machine = '', recalled = false, turn = excluded.turn,"
+        " lease = NULL, offered_at = excluded.offered_at, request = NULL, holder = '', touched = false, answer = NULL",
+        (TEXTS, INTS, INTS, TEXTS, TEXTS, BLOBS, TEXTS, INTS, TEXTS),
+    ),
+    "answered": (
+        "UPDATE tasks SET state = 'answered', answer = n.answer, until = n.until, body = ''"
+        " FROM go, unnest({}, {}, {}, {}, {}) AS n (run, task, lease, answer, until)"
+        " WHERE tasks.run = n.run AND tasks.task = n.task AND tasks.lease = n.lease AND tasks.state = 'leased'",
+        (TEXTS, INTS, TEXTS, BLOBS, INTS),
     ),
     "withdrawn": (
-        "DELETE FROM tasks USING go, unnest({}, {}) AS n (run, task) WHERE tasks.run = n.run AND tasks.task = n.task",
+        "DELETE FROM tasks USING go, unnest({}, {}) AS n (run, task) WHERE tasks.run = n.run AND tasks.task = n.task"
+        " AND tasks.state <> 'answered'",
         (TEXTS, INTS),
     ),
-    "finished": ("DELETE FROM tasks USING go WHERE tasks.run = ANY({})", (TEXTS,)),
+    "finished": (
+        "DELETE FROM tasks USING go WHERE tasks.run = ANY({}) AND tasks.state <> 'answered'"
+        " AND (tasks.lease IS NULL OR tasks.lease <> ALL({}))",
+        (TEXTS, TEXTS),
+    ),
     "forgotten": (
         "DELETE FROM memories USING go WHERE key IN (SELECT key FROM memories WHERE expires_at <= {}"
         " AND key <> ALL ({}) LIMIT 100 FOR UPDATE SKIP LOCKED)",

@@ -42,6 +42,7 @@ class CommitStatement:
         self._homes = {change.run: change.partition for change in batch}
         self.born: dict[int, RunId] = {}
         self.ended: list[RunId] = []
+        self._answered: list[str] = []  # leases
         self.programs: dict[bytes, tuple[str, bytes]] = {}
         self._bases: list[tuple[int, int]] = []  # run and last event of the logs that are added to
         for change in batch:
@@ -87,7 +88,7 @@ class CommitStatement:
             self._add("borrowed", number, source, value_digest, fresh)
         for message in change.messages:
             self._take_message(message, change.partition, fresh)
-        if change.offers or change.withdrawn:
+        if change.offers or change.withdrawn or change.answers:
             self._take_tasks(change, fresh)
         if change.ended and new is None:
             self.ended.append(run)
@@ -140,10 +141,16 @@ class CommitStatement:
                     offer.provider,
                     offer.body,
                     offer.namespace,
+                    offer.at,
+                    offer.opener,
                     fresh,
                 )
         if not fresh:
-            for task in change.withdrawn:
+            answered = {answer.task for answer in change.answers}
+            for answer in change.answers:
+                self._answered.append(answer.lease)
+                self._add("answered", change.run, answer.task, answer.lease, answer.digest, answer.until)
+            for task in sorted(withdrawn - answered):
                 self._add("withdrawn", change.run, task)
 
     def _take_programs(self) -> None:
@@ -174,7 +181,7 @@ class CommitStatement:
             if name == "used" and "kept" in self._rows:
                 values.append([row[0] for row in self._rows["kept"]])
             elif name == "finished" and self.ended:
-                values.append(self.ended)
+                values += [self.ended, self._answered]
             elif name == "forgotten" and "remembered" in self._rows:
                 values.extend(self._forgotten)
             elif name in self._rows:

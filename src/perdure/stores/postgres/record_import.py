@@ -185,8 +185,15 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
         "tasks",
         _typed(
             "run text, task int8, delivery int8, pool text, provider text, state text, recalled bool, worker text,"
-            " until int8, body bytea, place int2, machine text, namespace text"
+            " until int8, body bytea, place int2, machine text, namespace text, opener text, turn int8,"
+            " offered_at int8, lease text, request text, holder text, touched bool, releases int8, answer bytea,"
+            " lost_lease text, lost_delivery int8"
         ),
+        RecordImport._plain,
+    ),
+    r.WorkerRecord: (
+        "workers",
+        _typed("pool text, name text, holder text, providers text, opens text, slots int8, seen_at int8, left_at int8"),
         RecordImport._plain,
     ),
 }

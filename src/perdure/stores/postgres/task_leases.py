@@ -1,5 +1,6 @@
 """Tasks for workers in other processes: leased, kept alive by heartbeats, turned in once."""
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -9,52 +10,105 @@ from perdure.kernel.crash_attribution import LossKind, StartPlace, loss_of_lease
 from perdure.kernel.values import Instant, RunId
 from perdure.stores import clocks
 from perdure.stores.commit_types import DeliveredMessage, Message
+from perdure.stores.pool_tasks import (
+    LEASE_COLUMNS,
+    LeaseRenewal,
+    LeaseRequest,
+    PoolBacklog,
+    TaskLease,
+    WorkerRow,
+    lease_row,
+)
 from perdure.stores.postgres.messages import send, send_all
-from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import BLOB, INT, INTS, TEXT, TEXTS, Statement
-from perdure.stores.protocol import LeasedTask, LeaseRenewal
 
 T = TypeVar("T")
 
-_ANY_READY = Statement("SELECT 1 FROM tasks WHERE state = 'ready' AND pool = {} LIMIT 1", TEXT)
-_LEASE = (
-    "UPDATE tasks SET state = 'leased', worker = {}, until = {}, place = 0"
-    " FROM (SELECT run, task FROM tasks WHERE state = 'ready' AND pool = {} %s"
-    " ORDER BY run, task LIMIT {} FOR UPDATE SKIP LOCKED) AS free"
-    " WHERE tasks.run = free.run AND tasks.task = free.task RETURNING tasks.run, tasks.task, tasks.delivery, tasks.body"
+_MATCHES = " AND ({} IS NULL OR namespace = ANY({})) AND ({} IS NULL OR opener = '' OR opener = ANY({}))"
+_FOREMOST = " ORDER BY turn, offered_at, run, task LIMIT {} FOR UPDATE SKIP LOCKED"
+_READY = "SELECT run, task, turn, offered_at FROM tasks WHERE state = 'ready' AND pool = "
+_ANY_READY = Statement(
+    "SELECT 1 FROM tasks WHERE state = 'ready' AND pool = ANY({}) AND ({} IS NULL OR provider = ANY({}))"
+    f"{_MATCHES} LIMIT 1",
+    *(TEXTS,) * 7,
 )
-_LEASE_ANY = Statement(_LEASE % "", TEXT, INT, TEXT, INT)
-_LEASE_SOME = Statement(_LEASE % "AND provider = ANY({})", TEXT, INT, TEXT, TEXTS, INT)
-_LEASED_BEFORE = Statement(
-    "SELECT run, task, delivery, body FROM tasks WHERE state = 'leased' AND until = {} AND worker = {}", INT, TEXT
+_OF_ANY = Statement(f"{_READY}{{}}{_MATCHES}{_FOREMOST}", TEXT, *(TEXTS,) * 4, INT)
+_OF_SOME = Statement(
+    "SELECT t.* FROM unnest({}) AS p (provider) CROSS JOIN LATERAL"
+    f" ({_READY}{{}} AND provider = p.provider{_MATCHES}{_FOREMOST}) AS t",
+    TEXTS,
+    TEXT,
+    *(TEXTS,) * 4,
+    INT,
+)
+_OF_TASKS = ", ".join(f"tasks.{name}" for name in LEASE_COLUMNS.split(", "))
+_GRANT = Statement(
+    "UPDATE tasks SET state = 'leased', lease = n.lease, worker = {}, until = {}, request = {}, holder = {}, place = 0,"
+    " touched = false FROM unnest({}, {}, {}) AS n (lease, run, task)"
+    f" WHERE tasks.run = n.run AND tasks.task = n.task RETURNING {_OF_TASKS}",
+    TEXT,
+    INT,
+    TEXT,
+    TEXT,
+    TEXTS,
+    TEXTS,
+    INTS,
+)
+_LEASED_UNDER = Statement(
+    f"SELECT {LEASE_COLUMNS} FROM tasks WHERE request = {{}} AND state = 'leased' ORDER BY turn, run, task", TEXT
+)
+_LOST = Statement("SELECT run, task, lost_delivery FROM tasks WHERE lost_lease = {}", TEXT)
+_FIND = Statement(
+    f"SELECT {LEASE_COLUMNS} FROM tasks WHERE lease = ANY({{}}) AND state IN ('leased', 'answered')", TEXTS
 )
 _IS_OFFERED = Statement("SELECT 1 FROM tasks WHERE run = {} AND task = {} AND state = 'ready'", TEXT, INT)
 _RENEW = Statement(
-    "UPDATE tasks SET until = {} FROM unnest({}, {}, {}) AS n (run, task, delivery) WHERE tasks.run = n.run"
-    " AND tasks.task = n.task AND tasks.delivery = n.delivery AND worker = {} AND state = 'leased'"
-    " RETURNING tasks.run, tasks.task, tasks.recalled",
-    INT,
-    TEXTS,
-    INTS,
-    INTS,
-    TEXT,
-)
-_TURN_IN = Statement(
-    "DELETE FROM tasks WHERE run = {} AND task = {} AND delivery = {} AND worker = {} AND state = 'leased' RETURNING 1",
-    TEXT,
-    INT,
-    INT,
-    TEXT,
+    "UPDATE tasks SET until = {} WHERE lease = ANY({}) AND state = 'leased' RETURNING lease, recalled", INT, TEXTS
 )
 _BEGIN = Statement(
-    "UPDATE tasks SET place = {}, machine = {} WHERE run = {} AND task = {} AND delivery = {} AND worker = {}"
-    " AND state = 'leased' RETURNING 1",
+    "UPDATE tasks SET place = {}, machine = {} WHERE lease = {} AND state = 'leased' RETURNING 1", INT, TEXT, TEXT
+)
+_TOUCH = Statement("UPDATE tasks SET touched = true WHERE lease = {} AND state = 'leased' RETURNING 1", TEXT)
+_TURN_IN = Statement(
+    "UPDATE tasks SET state = 'answered', answer = {}, until = {}, body = '' WHERE lease = {} AND state = 'leased'"
+    " RETURNING 1",
+    BLOB,
     INT,
     TEXT,
+)
+_RELEASE = Statement(
+    "UPDATE tasks SET state = CASE WHEN recalled THEN 'lost' ELSE 'ready' END, lease = NULL, request = NULL,"
+    " worker = NULL, until = NULL, holder = '', releases = releases + 1"
+    " WHERE lease = {} AND state = 'leased' AND NOT touched RETURNING run, task, delivery, recalled",
     TEXT,
-    INT,
-    INT,
+)
+_END_LEASES = Statement("UPDATE tasks SET until = {} WHERE state = 'leased' AND holder = {}", INT, TEXT)
+_PUT_VALUE = Statement(
+    "INSERT INTO large_values (run, digest, text) SELECT number, {}, {} FROM runs WHERE id = {} ON CONFLICT DO NOTHING",
+    BLOB,
+    BLOB,
     TEXT,
+)
+_NOTE_WORKERS = Statement(
+    "INSERT INTO workers (pool, name, holder, providers, opens, slots, seen_at, left_at)"
+    " SELECT * FROM unnest({}, {}, {}, {}, {}, {}, {}, {}) ON CONFLICT (pool, name) DO UPDATE SET"
+    " holder = excluded.holder, providers = excluded.providers, opens = excluded.opens, slots = excluded.slots,"
+    " seen_at = excluded.seen_at, left_at = excluded.left_at WHERE workers.seen_at <= excluded.seen_at",
+    *(TEXTS,) * 5,
+    *(INTS,) * 3,
+)
+_FORGET_WORKERS = Statement("DELETE FROM workers WHERE seen_at < {}", INT)
+_WORKERS = Statement(
+    "SELECT pool, name, holder, providers, opens, slots, seen_at, left_at FROM workers ORDER BY pool, name"
+)
+_BACKLOGS = Statement(
+    "SELECT pool, provider, opener, namespace, count(*) FILTER (WHERE state = 'ready'),"
+    " count(*) FILTER (WHERE state = 'leased'), min(offered_at) FILTER (WHERE state = 'ready'), max(releases)"
+    " FROM tasks WHERE state IN ('ready', 'leased') AND ({} IS NULL OR pool = ANY({}))"
+    " GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4",
+    TEXTS,
+    TEXTS,
 )
 _WAS_SENT = Statement(
     "SELECT 1 FROM runs JOIN inbox ON inbox.partition = runs.partition AND inbox.run = runs.id"
@@ -62,9 +116,15 @@ _WAS_SENT = Statement(
     TEXT,
     BLOB,
 )
-_ANY_OVER = Statement("SELECT 1 FROM tasks WHERE state = 'leased' AND until <= {} LIMIT 1", INT)
+_ANY_OVER = Statement("SELECT 1 FROM tasks WHERE state IN ('leased', 'answered') AND until <= {} LIMIT 1", INT)
+_FORGET_ANSWERS = Statement(
+    "DELETE FROM tasks WHERE (run, task) IN (SELECT run, task FROM tasks WHERE state = 'answered' AND until <= {}"
+    " LIMIT 10000 FOR UPDATE SKIP LOCKED)",
+    INT,
+)
 _EXPIRE = Statement(
-    "UPDATE tasks SET state = 'lost' FROM (SELECT run, task FROM tasks WHERE state = 'leased' AND until <= {}"
+    "UPDATE tasks SET state = 'lost', lost_lease = lease, lost_delivery = delivery, lease = NULL"
+    " FROM (SELECT run, task FROM tasks WHERE state = 'leased' AND until <= {}"
     " ORDER BY until FOR UPDATE SKIP LOCKED) AS over WHERE tasks.run = over.run AND tasks.task = over.task"
     " RETURNING tasks.run, tasks.task, tasks.delivery, tasks.worker, tasks.place, tasks.machine",
     INT,
@@ -75,6 +135,7 @@ class TaskLeases(ABC):
     """The leasing verbs of a store that can read and run a transaction."""
 
     _stamps: bool
+    _now: Callable[[], Instant]
 
     @abstractmethod
     async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
@@ -92,48 +153,75 @@ class TaskLeases(ABC):
     async def _tell(self, delivered: Sequence[DeliveredMessage]) -> None:
         """Hint to the owners that messages have come."""
 
-    async def lease(
-        self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
-    ) -> list[LeasedTask]:
-        def work(session: Session, again: bool) -> list[LeasedTask]:
-            rows = session.run(_LEASED_BEFORE, until, worker) if again else []
-            if not rows:
-                rows = (
-                    session.run(_LEASE_ANY, worker, until, pool, count)
-                    if providers is None
-                    else session.run(_LEASE_SOME, worker, until, pool, providers, count)
-                )
-            return [LeasedTask(*row) for row in sorted(rows)]
+    async def lease(self, request: LeaseRequest) -> list[TaskLease]:
+        key = request.key or secrets.token_hex(16)  # by which it is known whether it was written before
+        matches = (request.namespaces, request.namespaces, request.opens, request.opens)
+
+        def work(session: Session, again: bool) -> list[TaskLease]:
+            if (again or request.key) and (before := session.run(_LEASED_UNDER, key)):
+                return [lease_row(row) for row in before]
+            with session.transaction():
+                ready = []
+                for pool in request.pools:
+                    if request.providers is None:
+                        ready += session.run(_OF_ANY, pool, *matches, request.count)
+                    else:
+                        ready += session.run(_OF_SOME, request.providers, pool, *matches, request.count)
+                ready = sorted(ready, key=lambda row: (row[2], row[3], row[0], row[1]))[: request.count]
+                if not ready:
+                    return []
+                runs, tasks, *_ = zip(*ready, strict=True)
+                leases = [secrets.token_hex(16) for _ in ready]
+                about = (request.worker, request.until, key, request.holder)
+                rows = session.run(_GRANT, *about, leases, runs, tasks)
+                order = {lease: place for place, lease in enumerate(leases)}
+                return sorted(map(lease_row, rows), key=lambda one: order[one.lease])
 
         # Looking first costs an idle worker no write transaction.
-        if not await self._read(_ANY_READY, pool):
+        some = (request.providers, request.providers)
+        is_ready = bool(await self._read(_ANY_READY, request.pools, *some, *matches))
+        if not is_ready and not (request.key and await self._read(_LEASED_UNDER, key)):
             return []
         return await self._write(work)
+
+    async def find_leases(self, leases: Sequence[str]) -> dict[str, TaskLease]:
+        return {row[0]: lease_row(row) for row in await self._read(_FIND, leases)}
 
     async def is_offered(self, run: RunId, task: int) -> bool:
         return bool(await self._read(_IS_OFFERED, run, task))
 
-    async def renew(self, worker: str, leases: Sequence[LeasedTask], until: Instant) -> LeaseRenewal:
-        def work(session: Session, again: bool) -> LeaseRenewal:
-            runs, tasks, deliveries = zip(
-                *[(leased.run, leased.task, leased.delivery) for leased in leases], strict=True
-            )
-            renewed = {
-                (run, task): recalled
-                for run, task, recalled in session.run(_RENEW, until, runs, tasks, deliveries, worker)
-            }
-            lost = {(lease.run, lease.task) for lease in leases if (lease.run, lease.task) not in renewed}
-            return LeaseRenewal(frozenset(lost), frozenset(key for key, recalled in renewed.items() if recalled))
+    async def renew(self, leases: Sequence[str], until: Instant) -> LeaseRenewal:
+        renewed = dict(await self._write(lambda session, again: session.run(_RENEW, until, leases)))
+        recalled = frozenset(lease for lease, is_recalled in renewed.items() if is_recalled)
+        return LeaseRenewal(frozenset(leases) - frozenset(renewed), recalled)
 
-        return await self._write(work) if leases else LeaseRenewal(frozenset(), frozenset())
+    async def begin(self, lease: str, place: StartPlace, message: Message | None = None) -> bool:
+        return await self._change_one((_BEGIN, (place, clocks.machine(), lease)), message)
 
-    async def begin(self, worker: str, lease: LeasedTask, place: StartPlace, message: Message | None = None) -> bool:
+    async def clear_lost(self, lease: str, now: Instant) -> None:
+        def work(session: Session, again: bool) -> list[DeliveredMessage]:
+            delivered = []
+            for run, task, delivery in session.run(_LOST, lease):
+                clear = inputs.Clear(task, delivery, outlived=False)
+                delivered += self._sent(session, Message(run, now, inputs.encode(clear)))
+            return delivered
+
+        await self._tell(await self._write(work))
+
+    async def touch(self, lease: str) -> bool:
+        return await self._change_one((_TOUCH, (lease,)))
+
+    async def report(self, lease: str, message: Message, answer: bytes = b"", kept_until: Instant = 0) -> bool:
+        return await self._change_one((_TURN_IN, (answer, kept_until, lease)), message)
+
+    async def _change_one(self, change: Step, message: Message | None = None) -> bool:
+        """Whether the row was changed; then the message was sent with it."""
+
         def work(session: Session, again: bool) -> list[DeliveredMessage] | None:
             if again and message is not None and session.run(_WAS_SENT, message.to, message.body):
                 return []
             with session.transaction():
-                rows = session.run(_BEGIN, place, clocks.machine(), lease.run, lease.task, lease.delivery, worker)
-                if not rows:
+                if not session.run(change[0], *change[1]):
                     return None
                 return [] if message is None else self._sent(session, message)
 
@@ -141,18 +229,42 @@ class TaskLeases(ABC):
         await self._tell(delivered or ())
         return delivered is not None
 
-    async def report(self, worker: str, lease: LeasedTask, message: Message) -> bool:
-        def work(session: Session, again: bool) -> list[DeliveredMessage] | None:
-            if again and session.run(_WAS_SENT, message.to, message.body):
-                return []
+    async def release(self, lease: str) -> bool:
+        def work(session: Session, again: bool) -> tuple[bool, list[DeliveredMessage]]:
             with session.transaction():
-                if not session.run(_TURN_IN, lease.run, lease.task, lease.delivery, worker):
-                    return None
-                return self._sent(session, message)
+                rows = session.run(_RELEASE, lease)
+                delivered = []
+                for run, task, delivery, is_recalled in rows:
+                    if is_recalled:
+                        lost = inputs.TaskLost(task, delivery, "recalled before it was begun", LossKind.STOPPED)
+                        delivered += self._sent(session, Message(run, self._now(), inputs.encode(lost)))
+                return bool(rows), delivered
 
-        delivered = await self._write(work)
-        await self._tell(delivered or ())
-        return delivered is not None
+        is_released, delivered = await self._write(work)
+        await self._tell(delivered)
+        return is_released
+
+    async def end_leases(self, holder: str, now: Instant) -> None:
+        await self._write(lambda session, again: session.run(_END_LEASES, now, holder))
+
+    async def put_value(self, run: RunId, digest: bytes, text: bytes) -> None:
+        await self._write(lambda session, again: session.run(_PUT_VALUE, digest, text, run))
+
+    async def note_workers(self, rows: Sequence[WorkerRow], forgotten: Instant) -> None:
+        values = [(r.pool, r.name, r.holder, r.providers, r.opens, r.slots, r.seen_at, r.left_at) for r in rows]
+
+        def work(session: Session, again: bool) -> None:
+            if values:
+                session.run(_NOTE_WORKERS, *zip(*sorted(values), strict=True))
+            session.run(_FORGET_WORKERS, forgotten)
+
+        await self._write(work)
+
+    async def workers(self) -> list[WorkerRow]:
+        return [WorkerRow(*row) for row in await self._read(_WORKERS)]
+
+    async def backlogs(self, pools: Sequence[str] | None = None) -> list[PoolBacklog]:
+        return [PoolBacklog(*row) for row in await self._read(_BACKLOGS, pools, pools)]
 
     def _sent(self, session: Session, message: Message) -> list[DeliveredMessage]:
         delivered = send(session, message, stamps=self._stamps)
@@ -172,6 +284,7 @@ class TaskLeases(ABC):
                     reason = f"the lease of worker {worker} ended without a result"
                     lost = inputs.TaskLost(task, delivery, reason, loss_of_lease(place, self.loss_on(machine)))
                     messages.append((Message(run, now, inputs.encode(lost)), 0))
+                session.run(_FORGET_ANSWERS, now)
                 return send_all(session, messages)
 
         delivered = await self._write(work)

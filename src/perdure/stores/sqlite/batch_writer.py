@@ -32,6 +32,21 @@ _LOG = (  # only behind the row that it was decided after: without a number a ro
 )
 
 
+_OFFER = (  # behind what its run has waiting in the pool, and not before what is next there: runs take turns
+    "INSERT INTO tasks (run, task, delivery, pool, provider, state, body, offered_at, namespace, opener, turn)"
+    " VALUES (?1, ?2, ?3, ?4, ?5, 'ready', ?6, ?7, ?8, ?9, max("
+    "coalesce((SELECT min(turn) FROM tasks WHERE state = 'ready' AND pool = ?4), 0),"
+    " coalesce((SELECT max(turn) + 1 FROM tasks WHERE state = 'ready' AND run = ?1), 0)))"
+    " ON CONFLICT DO UPDATE SET delivery = excluded.delivery, state = 'ready', worker = NULL, until = NULL,"
+    " body = excluded.body, place = 0, machine = '', recalled = 0, turn = excluded.turn, lease = NULL,"
+    " offered_at = excluded.offered_at, request = NULL, holder = '', touched = 0, answer = NULL"
+)
+_ANSWER = (
+    "UPDATE tasks SET state = 'answered', answer = ?, until = ?, body = x''"
+    " WHERE run = ? AND task = ? AND lease = ? AND state = 'leased'"
+)
+
+
 class NotTheEnd(LookupError):
     """A transition was decided after an event that is not the last one of its log."""
 
@@ -319,23 +334,17 @@ class BatchWriter:
 
     def _tasks(self, change: Transition, delivered: list[DeliveredMessage], now: Instant) -> None:
         for offer in change.offers:
-            self._execute(
-                "INSERT INTO tasks (run, task, delivery, pool, provider, state, body, namespace)"
-                " VALUES (?, ?, ?, ?, ?, 'ready', ?, ?)"
-                " ON CONFLICT DO UPDATE SET delivery = excluded.delivery, state = 'ready', worker = NULL,"
-                " until = NULL, body = excluded.body, place = 0, machine = ''",
-                (
-                    change.run,
-                    offer.task,
-                    offer.delivery,
-                    offer.pool,
-                    offer.provider,
-                    offer.body,
-                    offer.namespace,
-                ),
-            )
+            about = (change.run, offer.task, offer.delivery, offer.pool, offer.provider)
+            self._execute(_OFFER, (*about, offer.body, offer.at, offer.namespace, offer.opener))
+        answered = set()
+        for answer in change.answers:
+            self._execute(_ANSWER, (answer.digest, answer.until, change.run, answer.task, answer.lease))
+            if self._connection.changes():
+                answered.add(answer.task)
         for task in change.withdrawn:
-            self._execute("DELETE FROM tasks WHERE run = ? AND task = ?", (change.run, task))
+            if task not in answered:
+                query = "DELETE FROM tasks WHERE run = ? AND task = ? AND state <> 'answered'"
+                self._execute(query, (change.run, task))
         for task in change.recalled:
             # One that nobody has taken yet is simply lost; one that is leased hears of it with its next heartbeat.
             row = self._execute(
@@ -347,4 +356,4 @@ class BatchWriter:
                 body = inputs.encode(inputs.TaskLost(task, row[1], "recalled before anyone had taken it"))
                 delivered.append(self.send(Message(change.run, now, body), change.partition))
         if change.ended:
-            self._execute("DELETE FROM tasks WHERE run = ?", (change.run,))
+            self._execute("DELETE FROM tasks WHERE run = ? AND state <> 'answered'", (change.run,))

@@ -106,8 +106,13 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
     r.TaskRecord: (
         _insert(
             "tasks",
-            "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine, namespace",
+            "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine, namespace,"
+            " opener, turn, offered_at, lease, request, holder, touched, releases, answer, lost_lease, lost_delivery",
         ),
+        RecordImport._plain,
+    ),
+    r.WorkerRecord: (
+        _insert("workers", "pool, name, holder, providers, opens, slots, seen_at, left_at"),
         RecordImport._plain,
     ),
 }

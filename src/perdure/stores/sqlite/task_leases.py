@@ -1,6 +1,7 @@
 """Tasks for workers in other processes: leased, kept alive by heartbeats, turned in once. And what tasks print."""
 
 import asyncio
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -12,11 +13,27 @@ from perdure.kernel.crash_attribution import LossKind, StartPlace, loss_of_lease
 from perdure.kernel.values import Instant, RunId
 from perdure.stores import clocks
 from perdure.stores.commit_types import LOG_BYTES_PER_ATTEMPT, LOG_BYTES_PER_RUN, Message, TaskLogRow
-from perdure.stores.protocol import LeasedTask, LeaseRenewal
+from perdure.stores.pool_tasks import (
+    LEASE_COLUMNS,
+    LeaseRenewal,
+    LeaseRequest,
+    PoolBacklog,
+    TaskLease,
+    WorkerRow,
+    lease_row,
+)
 from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sync_thread import SyncThread
 
 T = TypeVar("T")
+
+_FIND = f"SELECT {LEASE_COLUMNS} FROM tasks WHERE lease = ? AND state IN ('leased', 'answered')"
+_LOST = "SELECT run, task, lost_delivery FROM tasks WHERE lost_lease = ?"
+_LEASED_UNDER = f"SELECT {LEASE_COLUMNS} FROM tasks WHERE request = ? AND state = 'leased' ORDER BY turn, run, task"
+_GRANT = (
+    "UPDATE tasks SET state = 'leased', lease = ?, worker = ?, until = ?, request = ?, holder = ?, place = 0,"
+    f" touched = 0 WHERE run = ? AND task = ? RETURNING {LEASE_COLUMNS}"
+)
 
 
 class TaskLeases(ABC):
@@ -33,64 +50,80 @@ class TaskLeases(ABC):
     @abstractmethod
     def loss_on(self, machine: str) -> LossKind: ...
 
+    _now: Callable[[], Instant]
+
     @abstractmethod
     def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
 
     @abstractmethod
     async def _explained_transaction(self, work: Callable[[], T]) -> T: ...
 
-    async def lease(
-        self, pool: str, providers: Sequence[str] | None, worker: str, count: int, until: Instant
-    ) -> list[LeasedTask]:
-        condition = "" if providers is None else f" AND provider IN ({', '.join('?' * len(providers))})"
+    async def lease(self, request: LeaseRequest) -> list[TaskLease]:
+        filters, values = "", list[Any]()
+        if request.namespaces is not None:
+            filters += f" AND namespace IN ({', '.join('?' * len(request.namespaces))})"
+            values += request.namespaces
+        if request.opens is not None:
+            filters += f" AND opener IN ({', '.join('?' * (1 + len(request.opens)))})"
+            values += ["", *request.opens]
+        query = f"FROM tasks WHERE state = 'ready' AND pool = ?{filters}"
+        looks: list[tuple[str, list[Any]]] = []  # one for each provider: the index has its tasks in their order
+        for pool in request.pools:
+            if request.providers is None:
+                looks.append((query, [pool, *values]))
+            else:
+                looks += [(query + " AND provider = ?", [pool, *values, name]) for name in request.providers]
 
-        def work() -> list[LeasedTask]:
-            rows = list(
-                self._connection.execute(
-                    f"SELECT run, task, delivery, body FROM tasks WHERE state = 'ready' AND pool = ?{condition}"
-                    " ORDER BY run, task LIMIT ?",
-                    (pool, *(providers or ()), count),
-                )
-            )
-            for run, task, _, _ in rows:
-                self._connection.execute(
-                    "UPDATE tasks SET state = 'leased', worker = ?, until = ?, place = 0 WHERE run = ? AND task = ?",
-                    (worker, until, run, task),
-                )
-            return [LeasedTask(*row) for row in rows]
+        def work() -> list[TaskLease]:
+            execute = self._connection.execute
+            before: list[Any] = execute(_LEASED_UNDER, (request.key,)).fetchall() if request.key else []
+            if before:
+                return [lease_row(row) for row in before]
+            ready: list[Any] = []
+            for look, bindings in looks:
+                order = "ORDER BY turn, offered_at, run, task LIMIT ?"
+                ready += execute(f"SELECT run, task, turn, offered_at {look} {order}", (*bindings, request.count))
+            ready.sort(key=lambda row: (row[2], row[3], row[0], row[1]))
+            holder = (request.worker, request.until, request.key or None, request.holder)
+            granted = []
+            for run, task, _, _ in ready[: request.count]:
+                (row,) = execute(_GRANT, (secrets.token_hex(16), *holder, run, task))
+                granted.append(lease_row(row))
+            return granted
 
         # Looking first costs an idle worker no write transaction.
-        if not self._read("SELECT 1 FROM tasks WHERE state = 'ready' AND pool = ? LIMIT 1", (pool,)):
+        is_ready = any(self._read(f"SELECT 1 {look} LIMIT 1", tuple(bindings)) for look, bindings in looks)
+        if not is_ready and not (request.key and self._read(_LEASED_UNDER, (request.key,))):
             return []
         return await self._explained_transaction(work)
+
+    async def find_leases(self, leases: Sequence[str]) -> dict[str, TaskLease]:
+        found = {}
+        for lease in leases:
+            for row in self._read(_FIND, (lease,)):
+                found[lease] = lease_row(row)
+        return found
 
     async def is_offered(self, run: RunId, task: int) -> bool:
         return bool(self._read("SELECT 1 FROM tasks WHERE run = ? AND task = ? AND state = 'ready'", (run, task)))
 
-    async def renew(self, worker: str, leases: Sequence[LeasedTask], until: Instant) -> LeaseRenewal:
+    async def renew(self, leases: Sequence[str], until: Instant) -> LeaseRenewal:
         def work() -> LeaseRenewal:
             lost, recalled = set(), set()
             for lease in leases:
-                row = self._connection.execute(
-                    "UPDATE tasks SET until = ? WHERE run = ? AND task = ? AND delivery = ? AND worker = ?"
-                    " AND state = 'leased' RETURNING recalled",
-                    (until, lease.run, lease.task, lease.delivery, worker),
-                ).get
+                query = "UPDATE tasks SET until = ? WHERE lease = ? AND state = 'leased' RETURNING recalled"
+                row = self._connection.execute(query, (until, lease)).get
                 if row is None:
-                    lost.add((lease.run, lease.task))
+                    lost.add(lease)
                 elif row:
-                    recalled.add((lease.run, lease.task))
+                    recalled.add(lease)
             return LeaseRenewal(frozenset(lost), frozenset(recalled))
 
         return await self._explained_transaction(work)
 
-    async def begin(self, worker: str, lease: LeasedTask, place: StartPlace, message: Message | None = None) -> bool:
+    async def _change_one(self, query: str, values: Sequence[Any], message: Message | None = None) -> bool:
         def work() -> bool:
-            self._connection.execute(
-                "UPDATE tasks SET place = ?, machine = ? WHERE run = ? AND task = ? AND delivery = ? AND worker = ?"
-                " AND state = 'leased'",
-                (place, clocks.machine(), lease.run, lease.task, lease.delivery, worker),
-            )
+            self._connection.execute(query, tuple(values))
             if not self._connection.changes():
                 return False
             if message is not None:
@@ -99,27 +132,59 @@ class TaskLeases(ABC):
 
         return await self._explained_transaction(work)
 
-    async def report(self, worker: str, lease: LeasedTask, message: Message) -> bool:
+    async def begin(self, lease: str, place: StartPlace, message: Message | None = None) -> bool:
+        query = "UPDATE tasks SET place = ?, machine = ? WHERE lease = ? AND state = 'leased'"
+        return await self._change_one(query, (place, clocks.machine(), lease), message)
+
+    async def clear_lost(self, lease: str, now: Instant) -> None:
+        def work() -> None:
+            for run, task, delivery in self._read(_LOST, (lease,)):
+                self._writer.send(Message(run, now, inputs.encode(inputs.Clear(task, delivery, outlived=False))), 0)
+
+        await self._explained_transaction(work)
+
+    async def touch(self, lease: str) -> bool:
+        return await self._change_one("UPDATE tasks SET touched = 1 WHERE lease = ? AND state = 'leased'", (lease,))
+
+    async def report(self, lease: str, message: Message, answer: bytes = b"", kept_until: Instant = 0) -> bool:
+        return await self._change_one(
+            "UPDATE tasks SET state = 'answered', answer = ?, until = ?, body = x''"
+            " WHERE lease = ? AND state = 'leased'",
+            (answer, kept_until, lease),
+            message,
+        )
+
+    async def release(self, lease: str) -> bool:
         def work() -> bool:
-            self._connection.execute(
-                "DELETE FROM tasks WHERE run = ? AND task = ? AND delivery = ? AND worker = ? AND state = 'leased'",
-                (lease.run, lease.task, lease.delivery, worker),
+            query = (
+                "UPDATE tasks SET state = 'ready', lease = NULL, request = NULL, worker = NULL, until = NULL,"
+                " holder = '', releases = releases + 1 WHERE lease = ? AND state = 'leased' AND touched = 0"
+                " RETURNING run, task, delivery, recalled"
             )
-            if not self._connection.changes():
-                return False
-            self._writer.send(message, 0)
-            return True
+            rows: list[Any] = self._connection.execute(query, (lease,)).fetchall()
+            for run, task, delivery, recalled in rows:
+                if recalled:
+                    execute = self._connection.execute
+                    execute("UPDATE tasks SET state = 'lost' WHERE run = ? AND task = ?", (run, task))
+                    lost = inputs.TaskLost(task, delivery, "recalled before it was begun", LossKind.STOPPED)
+                    self._writer.send(Message(run, self._now(), inputs.encode(lost)), 0)
+            return bool(rows)
 
         return await self._explained_transaction(work)
 
+    async def end_leases(self, holder: str, now: Instant) -> None:
+        query = "UPDATE tasks SET until = ? WHERE state = 'leased' AND holder = ?"
+        await self._explained_transaction(lambda: self._connection.execute(query, (now, holder)))
+
     async def expire(self, now: Instant) -> int:
-        if not self._read("SELECT 1 FROM tasks WHERE state = 'leased' AND until <= ? LIMIT 1", (now,)):
+        if not self._read("SELECT 1 FROM tasks WHERE state IN ('leased', 'answered') AND until <= ? LIMIT 1", (now,)):
             return 0
 
         def work() -> int:
             expired = list(
                 self._connection.execute(
-                    "UPDATE tasks SET state = 'lost' WHERE state = 'leased' AND until <= ?"
+                    "UPDATE tasks SET state = 'lost', lost_lease = lease, lost_delivery = delivery, lease = NULL"
+                    " WHERE state = 'leased' AND until <= ?"
                     " RETURNING run, task, delivery, worker, place, machine",
                     (now,),
                 )
@@ -128,9 +193,44 @@ class TaskLeases(ABC):
                 reason = f"the lease of worker {worker} ended without a result"
                 lost = inputs.TaskLost(task, delivery, reason, loss_of_lease(place, self.loss_on(machine)))
                 self._writer.send(Message(run, now, inputs.encode(lost)), 0)
+            self._connection.execute(
+                "DELETE FROM tasks WHERE (run, task) IN"
+                " (SELECT run, task FROM tasks WHERE state = 'answered' AND until <= ? LIMIT 10000)",
+                (now,),
+            )
             return len(expired)
 
         return await self._explained_transaction(work)
+
+    async def put_value(self, run: RunId, digest: bytes, text: bytes) -> None:
+        query = (
+            "INSERT INTO large_values (run, digest, text) SELECT number, ?, ? FROM runs WHERE id = ?"
+            " ON CONFLICT DO NOTHING"
+        )
+        await self._explained_transaction(lambda: self._connection.execute(query, (digest, text, run)))
+
+    async def note_workers(self, rows: Sequence[WorkerRow], forgotten: Instant) -> None:
+        values = [(r.pool, r.name, r.holder, r.providers, r.opens, r.slots, r.seen_at, r.left_at) for r in rows]
+
+        def work() -> None:
+            query = "INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+            self._connection.executemany(query, values)
+            self._connection.execute("DELETE FROM workers WHERE seen_at < ?", (forgotten,))
+
+        await self._explained_transaction(work)
+
+    async def workers(self) -> list[WorkerRow]:
+        columns = "pool, name, holder, providers, opens, slots, seen_at, left_at"
+        return [WorkerRow(*row) for row in self._read(f"SELECT {columns} FROM workers ORDER BY pool, name")]
+
+    async def backlogs(self, pools: Sequence[str] | None = None) -> list[PoolBacklog]:
+        condition = "" if pools is None else f" AND pool IN ({', '.join('?' * len(pools))})"
+        query = (
+            "SELECT pool, provider, opener, namespace, sum(state = 'ready'), sum(state = 'leased'),"
+            " min(iif(state = 'ready', offered_at, NULL)), max(releases) FROM tasks"
+            f" WHERE state IN ('ready', 'leased'){condition} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+        )
+        return [PoolBacklog(*row) for row in self._read(query, tuple(pools or ()))]
 
 
 # What tasks print and log: written without waiting for the disk, bounded for each attempt and each run.

@@ -57,7 +57,12 @@ def compile_program(
         ),
         literal_texts=frozenset(_literal_texts(document)),
         secret_names=_secret_names(keychain, steps),
+        pool=_pool(system or spec.get("pool")),
     )
+
+
+def _pool(named: str | None) -> str:
+    return "" if named in NO_POOL else str(named)
 
 
 def _secret_names(keychain: Mapping[str, g.KeychainEntry], steps: Mapping[str, g.Step]) -> tuple[str, ...]:
@@ -147,8 +152,7 @@ class _Step:
         self.executor = executor
         self.workbook = workbook
         self.spec: Mapping[str, Any] = document.get("spec") or {}
-        named = pool or self.spec.get("pool", executor.get("pool"))
-        self.pool: str = "" if named in NO_POOL else str(named)
+        self.pool = _pool(pool or self.spec.get("pool", executor.get("pool")))
         self.policy: Mapping[str, Any] = self.spec.get("policy") or {}
 
     def compile(self) -> g.Step:

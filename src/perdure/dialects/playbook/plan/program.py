@@ -267,3 +267,4 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     reads_references: bool = False  # some task may need the body of an earlier result
     literal_texts: frozenset[str] = frozenset()  # texts of the document, which may be names of secrets
     secret_names: tuple[str, ...] = ()  # secrets of the host that the document names
+    pool: str = ""  # of the executor: the keychain is resolved where its secrets are

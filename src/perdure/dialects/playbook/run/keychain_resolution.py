@@ -26,7 +26,7 @@ def resolve(turn: Turn, workload: Payload) -> int:
     """Let a worker resolve every entry; returns the number of the task."""
     body: dict[str, Any] = {"resolve": True, **envelope_keychain(turn, None, workload=workload)}
     envelope = jsontext.encode(Envelope("playbook", body))
-    return turn.schedule_task(PROVIDER, PATH, envelope, max_deliveries=3, sealed=True)
+    return turn.schedule_task(PROVIDER, PATH, envelope, max_deliveries=3, sealed=True, pool=turn.program.pool)
 
 
 def is_awaited(turn: Turn, task: int) -> bool:

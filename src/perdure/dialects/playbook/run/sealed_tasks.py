@@ -83,6 +83,7 @@ def start(call: ToolCall, left: frozenset[str], makers: Makers) -> None:
         path,
         text,
         attempt=thread.attempt,
+        pool=task.pool,
         deadline=deadline,
         max_deliveries=thread.charges_left,
         hold_effects_in_doubt=task.holds_effects,
@@ -90,7 +91,7 @@ def start(call: ToolCall, left: frozenset[str], makers: Makers) -> None:
         key=task_key(thread),
     )
     recipe = turn.keep(jsontext.encode(body)) if kind.is_sensitive else None
-    call.started(number, recipe=recipe)
+    call.started(number, call.limit_queue(number), recipe=recipe)
 
 
 def envelope(call: ToolCall, body: dict[str, Any]) -> bytes | None:

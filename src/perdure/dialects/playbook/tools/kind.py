@@ -109,19 +109,23 @@ class ToolCall:
         text = self._encoded(arguments)
         if text is None:
             return
-        pool, ttl = self.task.pool, self.task.queue_ttl
         task = turn.schedule_task(
             provider,
             path,
             text,
             attempt=thread.attempt,
-            pool=pool,
+            pool=self.task.pool,
             deadline=deadline,
             max_deliveries=most,
             hold_effects_in_doubt=self.task.holds_effects,
             key=key,
         )
-        self.started(task, turn.set_timer(turn.now + ttl, BOUND_RANK) if pool and ttl else 0)
+        self.started(task, self.limit_queue(task))
+
+    def limit_queue(self, number: int) -> int:
+        """The timer that limits how long a task of a pool waits for a worker (PBK-101); 0: there is none."""
+        ttl, turn = self.task.queue_ttl, self.turn
+        return turn.set_timer(turn.now + ttl, BOUND_RANK) if ttl and turn.state.tasks[number].pool else 0
 
     def _encoded(self, arguments: Mapping[str, Any]) -> bytes | None:
         try:

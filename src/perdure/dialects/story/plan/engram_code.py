@@ -23,6 +23,9 @@ CODE = "EngramCode"
 template.
 """
 
+POOL = "perdure.dev/pool"
+"""The annotation of an Engram, or of its template, that names the pool of workers elsewhere for its steps."""
+
 PREFIX = "perdure/"
 _MEMBERS = {
     COMMAND: ("command", "cwd", "env"),
@@ -35,6 +38,12 @@ WAYS = (
     "Load a function with --load, or annotate the template with perdure/command, perdure/url or "
     'perdure/container: "true" (which runs spec.image).'
 )
+
+
+def pool_of(engram: Mapping[str, Any], template: Mapping[str, Any]) -> str:
+    """The pool that does its steps; an Engram takes precedence over its template. Empty: none is named."""
+    named = (annotations_of(resource).get(POOL) for resource in (engram, template))
+    return next((pool.strip() for pool in named if isinstance(pool, str) and pool.strip()), "")
 
 
 def provider_for(template: Mapping[str, Any], name: str, version: str) -> str:

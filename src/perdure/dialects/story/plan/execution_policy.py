@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.dialects.story.plan.engram_code import pool_of
 from perdure.dialects.story.plan.program import Data, Program, Step, object_at
 from perdure.dialects.story.resources.durations import BadDuration, read_duration, read_positive
 from perdure.kernel.retry import Backoff, delay
@@ -55,6 +56,11 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, dict=True):
             object_at(spec, "overrides"),
             object_at(spec, "executionPolicy"),
         )
+
+    @cached_property
+    def pool(self) -> str:
+        """The pool of workers elsewhere that does the step; empty: none is named."""
+        return pool_of(self.engram, self.template)
 
     def retry(self) -> Retry:
         step_retry = object_at(self.step.execution, "retry")

@@ -69,6 +69,7 @@ def _schedule(
         step,
         arguments,
         attempt=attempt,
+        pool=execution.pool,
         deadline=deadline,
         max_deliveries=max_restarts + 1 if max_restarts > 0 else 0,
         grace=grace(program),

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.plan.engram_code import CODE, WAYS, place_of, provider_for, run_of
+from perdure.dialects.story.plan.engram_code import CODE, WAYS, place_of, pool_of, provider_for, run_of
 from perdure.dialects.story.plan.execution_policy import ExecutionPolicy
 from perdure.dialects.story.plan.inline_stories import inline_stories, without_stories
 from perdure.dialects.story.plan.program import Program, Step, object_at
@@ -60,7 +60,8 @@ class EngramAndTemplate:
         generation = (template.get("metadata") or {}).get("generation")
         self.template_generation = generation if isinstance(generation, int) else 1
         self.version = reference.version or version_of(engram)  # the pin, or the Engram's version (STY-225), or empty
-        self.has_code = place_of(template) is not None  # otherwise loaded code is searched
+        is_elsewhere = bool(pool_of(engram, template))  # then its code is there too
+        self.has_code = is_elsewhere or place_of(template) is not None  # otherwise loaded code is searched
         self.provider = provider_for(template, name, self.template_version)
         self.run = run_of(template)
         spec = spec_of(template)

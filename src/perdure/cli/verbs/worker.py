@@ -1,0 +1,126 @@
+"""`worker`: does tasks of pools for a server elsewhere, until Ctrl-C or SIGTERM."""
+
+import argparse
+import asyncio
+import os
+import socket
+from importlib import import_module
+from pathlib import Path
+
+from perdure.cli import arguments as a
+from perdure.cli.console import Console
+from perdure.cli.errors import BadUsage
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.log_output import log_to
+from perdure.cli.open_engine import OUTPUT_CAPTURE
+from perdure.cli.stdout import give_json
+from perdure.engine.clock import SystemClock
+from perdure.kernel.values import SECOND
+from perdure.views.provider_list import known_providers
+from perdure.wiring import languages, load_sources, local_executor, pool_worker, serving_policy
+
+EXAMPLES = """\
+examples:
+  perdure token create --name gpu-1 --role worker --pool gpu > token     on the server
+  perdure worker --server http://127.0.0.1:8420 --token @token
+  perdure worker --server https://perdure.example.org --token @token --pool gpu --load ./train.py --slots 4
+
+The worker asks a server for tasks that were sent to its pools (`serve --route`, or what documents say), does them in
+this process, and answers each one once. Secrets of tasks come from this machine. The policy of a server applies: code
+in documents is not run, unless [policy] allows it. When the server is away it is tried again.
+
+Ctrl-C and SIGTERM: nothing more is taken, what is in hand may end (see --grace), the rest is given back.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    a.add_load(parser)
+    parser.add_argument(
+        "--server", metavar="URL", default=os.environ.get("PERDURE_SERVER"), help="the server's address"
+    )
+    parser.add_argument("--token", metavar="T|@FILE", help="an access token with the role worker (or $PERDURE_TOKEN)")
+    parser.add_argument(
+        "--pool", metavar="P", action="append", default=[], help="a pool; may be repeated (default: those of the token)"
+    )
+    parser.add_argument("--slots", metavar="N", type=int, default=8, help="tasks at a time (default: 8)")
+    parser.add_argument("--name", metavar="NAME", help="what the worker is called (default: host and process)")
+    parser.add_argument("--ca", metavar="FILE", help="the authority of the server's certificate (see `perdure ca`)")
+    parser.add_argument("--config", metavar="FILE", help="the settings file (default: $PERDURE_CONFIG)")
+    parser.add_argument(
+        "--grace",
+        metavar="DURATION",
+        type=a.duration,
+        default=10 * SECOND,
+        help="how long tasks in hand may take to end when the process is stopped (default: 10s)",
+    )
+
+
+def perform(asked: argparse.Namespace, talk: Console) -> int:
+    if asked.config:
+        os.environ["PERDURE_CONFIG"] = asked.config
+    asked.server = asked.server or os.environ.get("PERDURE_SERVER")
+    if not asked.server:
+        raise BadUsage("a worker needs the address of a server", hint="perdure worker --server URL --token @FILE")
+    if asked.slots < 1:
+        raise BadUsage("--slots must be 1 or more")
+    token = _token(asked.token or os.environ.get("PERDURE_TOKEN", ""))
+    with serving_policy():
+        return complete(_work(asked, token, talk), stopped=Exit.OK)
+
+
+def _token(text: str) -> str:
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadUsage(f"the token cannot be read: {error}") from None
+    if not text.strip():
+        raise BadUsage("a worker needs an access token", hint="perdure token create --role worker --pool P --name N")
+    return text.strip()
+
+
+async def _work(asked: argparse.Namespace, token: str, talk: Console) -> int:
+    log_to(talk, asked.verbose)
+    load_sources(asked.load)
+    import_module(OUTPUT_CAPTURE).install_capture(None)
+
+    from perdure.server.worker_client import ServerSource
+
+    clock, spoken = SystemClock(), languages()
+    source = ServerSource(
+        asked.server,
+        token,
+        worker=asked.name or f"{socket.gethostname()}-{os.getpid()}",
+        pools=asked.pool,
+        slots=asked.slots,
+        known=known_providers(),
+        languages=list(spoken),
+        now=clock.now,
+        ca=asked.ca,
+        say=talk.say,
+    )
+    await source.open()
+    if not source.pools:
+        raise BadUsage("the token names no pool", hint="Name one with --pool.")
+    executor = local_executor(clock, source.document, spoken)
+    talk.always(f"working for {', '.join(source.pools)} of {asked.server}; stop with Ctrl-C")
+    if asked.json:
+        give_json({"server": asked.server, "pools": source.pools, "pid": os.getpid()})
+    worker = pool_worker(source, executor, clock, source.worker, asked.slots)
+    stopping = asyncio.Event()
+    working = asyncio.ensure_future(worker.run(stopping, asked.grace / SECOND))
+    try:
+        await asyncio.shield(working)
+    except asyncio.CancelledError:
+        stopping.set()
+        if worker.in_hand:
+            talk.always(f"stopping; {worker.in_hand} tasks in hand may end")
+        left = await working
+        talk.always(f"stopped{f'; {left} tasks were given back' if left else ''}")
+        raise
+    finally:
+        await source.close()
+        await executor.close()
+    return Exit.OK

@@ -1,0 +1,358 @@
+"""Tasks from a server, for `perdure worker`: the worker protocol over HTTP, with retries that double nothing.
+
+Answers wait for each other while a request is under way, and go together in the next one.
+"""
+
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from perdure.kernel import jsontext
+from perdure.kernel.assignments import Assignment, EffectClaimResult, RunPort
+from perdure.kernel.crash_attribution import StartPlace
+from perdure.kernel.errors import Conflict
+from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome, Succeeded
+from perdure.kernel.task_sources import KeptLeases, TaskGrant
+from perdure.kernel.values import SECOND, Instant, Ref, RunId
+from perdure.server.remote_engine import API, error_of
+from perdure.server.worker_handlers import CANCELLED, PLACES
+
+ANSWERS_AT_ONCE = 200
+PUT_FROM = 1 << 20  # bytes of an output that is sent by itself
+LOG_EVERY = 0.5  # seconds
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 10.0  # seconds between tries
+TOO_LARGE = 413
+
+
+class ServerSource:
+    """Where a worker gets its tasks. Raises `ConnectionError` where a caller has to know that nobody was reached."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        worker: str,
+        pools: Sequence[str],
+        slots: int,
+        known: Collection[str],
+        languages: Sequence[str],
+        now: Callable[[], Instant],
+        ca: str | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            headers={"Authorization": f"Bearer {token}"},
+            verify=True if ca is None else ca,
+            timeout=httpx.Timeout(90, connect=10),
+            limits=httpx.Limits(max_connections=100, max_keepalive_connections=20),
+            trust_env=False,
+        )
+        self.pools = list(pools)
+        self.lease_for, self.beat_every = 60.0, 20.0
+        self.worker, self._slots, self._now, self._say = worker, slots, now, say
+        self._known, self._languages = frozenset(known), list(languages)
+        self._lease_key = ""
+        self._answers: list[tuple[dict[str, Any], asyncio.Future[bool]]] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._lines: dict[str, list[dict[str, Any]]] = {}
+        self._sealed: dict[str, TaskGrant] = {}  # in hand
+        self._is_away = False
+
+    async def open(self) -> None:
+        """Ask who we are: a wrong token is told at once. Without pools, those of the token."""
+        who = await self._retried(lambda: self._once("GET", "/whoami"))
+        self.pools = self.pools or list(who["pools"])
+
+    async def close(self) -> None:
+        if self.pools:
+            with_errors = self._once("POST", "/worker/leave", {"worker": self.worker, "pools": self.pools})
+            await asyncio.gather(with_errors, return_exceptions=True)
+        await self._http.aclose()
+
+    # Requests.
+
+    async def _once(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        content = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
+        sent = headers | ({} if content is None else {"Content-Type": "application/json"})
+        try:
+            reply = await self._http.request(method, f"{API}{path}", content=content, headers=sent)
+        except httpx.TransportError as error:
+            raise ConnectionError(str(error) or type(error).__name__) from None
+        if reply.status_code in (429, 500, 502, 503, 504):
+            raise ConnectionError(f"the server answered {reply.status_code}")
+        if reply.status_code >= 400:
+            raise error_of(reply.status_code, jsontext.decode(reply.content) if reply.content else None)
+        return reply.content if path.find("/values/") > 0 and method == "GET" else jsontext.decode(reply.content)
+
+    async def _retried(self, request: Callable[[], Awaitable[Any]], within: float = float("inf")) -> Any:
+        """Until it was heard; what is sent again is the same."""
+        pause, end = FIRST_PAUSE, time.monotonic() + within
+        while True:
+            try:
+                answer = await request()
+            except ConnectionError as error:
+                if not self._is_away:
+                    self._say(f"the server cannot be reached, will retry: {error}")
+                self._is_away = True
+                if time.monotonic() > end:
+                    raise
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, LONGEST_PAUSE)
+            else:
+                if self._is_away:
+                    self._say("the server is there again")
+                self._is_away = False
+                return answer
+
+    # Work.
+
+    async def lease(self, count: int, wait: float) -> list[TaskGrant]:
+        """Under one key until it was answered: a lost answer costs no delivery."""
+        self._lease_key = secrets.token_hex(16)
+        offered = sorted({self._short(name) for name in self._known})
+        body = {
+            "worker": self.worker,
+            "pools": self.pools,
+            "providers": offered,
+            "opens": self._languages,
+            "max": count,
+            "wait": wait,
+            "slots": self._slots,
+        }
+        asked = time.monotonic()
+        answer = await self._retried(lambda: self._ask_for_tasks(body))
+        self._lease_key = ""
+        return [await self._grant(task, asked) for task in answer["tasks"]]
+
+    async def _ask_for_tasks(self, body: dict[str, Any]) -> Any:
+        return await self._once("POST", "/worker/lease", body, **{"Idempotency-Key": self._lease_key})
+
+    async def give_back_unheard(self) -> None:
+        if not self._lease_key:
+            return
+        body = {"worker": self.worker, "pools": self.pools, "max": 1, "wait": 0, "providers": ["-"]}
+        answer = await self._retried(lambda: self._ask_for_tasks(body), 5.0)
+        self._lease_key = ""
+        for task in answer["tasks"]:
+            await self.release(task["lease"], has_begun=False)
+
+    def _short(self, provider: str) -> str:
+        language, _, name = provider.partition(".")
+        return name if language in self._languages and name else provider
+
+    async def _grant(self, task: dict[str, Any], asked: float) -> TaskGrant:
+        self.lease_for, self.beat_every = task["lease_for"], task["beat_every"]
+        texts = {}
+        for name in ("arguments", "input"):
+            value = task[name]
+            if name in task["large"]:
+                path = f"/worker/tasks/{task['lease']}/values/{value['$large']}"
+                texts[name] = await self._retried(partial(self._once, "GET", path))
+            else:
+                texts[name] = jsontext.encode(value)
+        provider, language = task["provider"], task["language"]
+        if f"{language}.{provider}" in self._known:
+            provider = f"{language}.{provider}"
+        deadline = task["deadline_in"]
+        assignment = Assignment(
+            RunId(task["run"]),
+            task["task"],
+            task["path"],
+            provider,
+            texts["arguments"],
+            texts["input"],
+            task["attempt"],
+            task["delivery"],
+            task["idempotency_key"],
+            None if deadline is None else self._now() + int(deadline * SECOND),
+            task["holds_effects"],
+            task["sealed"],
+            language,
+            task["suspicion"],
+            task["losses"],
+            secrets=tuple(task["secrets"]),
+            namespace=task["namespace"],
+        )
+        grant = TaskGrant(task["lease"], assignment, asked)
+        if assignment.sealed:
+            self._sealed[grant.lease] = grant
+        return grant
+
+    async def document(self, digest: bytes) -> tuple[str, bytes] | None:
+        """A pinned document, under the lease of a task in hand that asks for it."""
+        for lease in list(self._sealed):
+            try:
+                found = await self._once("GET", _path(lease, f"documents/{digest.hex()}"))
+            except Exception:
+                continue
+            return found["language"], found["text"].encode()
+        return None
+
+    async def renew(self, leases: Sequence[str]) -> KeptLeases:
+        kept = [{"lease": lease} for lease in leases]
+        answer = await self._once("POST", "/worker/heartbeat", {"worker": self.worker, "leases": kept})
+        return KeptLeases(frozenset(answer["lost"]), frozenset(answer["recalled"]))
+
+    async def begin(self, lease: str, place: StartPlace, cleared: bool | None = None) -> bool:
+        named = next((name for name, one in PLACES.items() if one is place), "beside")
+        return await self._is_done(lease, "begin", {"place": named, "cleared": cleared})
+
+    async def release(self, lease: str, *, has_begun: bool) -> None:
+        self._sealed.pop(lease, None)
+        await self._is_done(lease, "release", {"begun": has_begun}, within=5.0)
+
+    async def _is_done(self, lease: str, verb: str, body: Any, within: float = float("inf")) -> bool:
+        try:
+            await self._retried(lambda: self._once("POST", _path(lease, verb), body), within)
+        except ConnectionError:
+            raise
+        except Exception:  # refused: it is not ours any more
+            return False
+        return True
+
+    # Answers.
+
+    async def end(self, lease: str, outcome: Outcome, *, was_alone: bool = False) -> bool:
+        self._sealed.pop(lease, None)
+        answer = await self._written(lease, outcome)
+        if was_alone:
+            answer["failure"]["alone"] = True
+        heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._answers.append((answer, heard))
+        if self._sending is None:
+            self._sending = asyncio.ensure_future(self._send_answers())
+        return await heard
+
+    async def _written(self, lease: str, outcome: Outcome) -> dict[str, Any]:
+        match outcome:
+            case Succeeded(value):
+                assert not isinstance(value, Ref)
+                if len(value) <= PUT_FROM:
+                    return {"lease": lease, "output": msgspec.Raw(value)}
+                name = (await asyncio.to_thread(sha256, value)).hexdigest()
+                try:
+                    put = await self._retried(lambda: self._once("PUT", _path(lease, f"values/{name}"), value))
+                except ConnectionError:
+                    raise
+                except Exception as refusal:
+                    if getattr(refusal, "status", 0) != TOO_LARGE:
+                        return {"lease": lease, "output": None}  # the lease is not ours any more, as will be told
+                    message = f"the result has {len(value)} bytes, which is more than the server takes"
+                    return {"lease": lease, "failure": {"code": Code.RESULT_TOO_LARGE, "message": message}}
+                return {"lease": lease, "output": put}
+            case Failed(code, message, retryable, details):
+                failure: dict[str, Any] = {"code": code, "message": message, "retryable": retryable}
+                if details is not None:
+                    failure["details"] = msgspec.Raw(details)
+                return {"lease": lease, "failure": failure}
+            case Cancelled(reason):
+                return {"lease": lease, "failure": {"code": CANCELLED, "message": reason}}
+
+    async def _send_answers(self) -> None:
+        try:
+            while self._answers:
+                await self._send_lines()
+                batch, self._answers = self._answers[:ANSWERS_AT_ONCE], self._answers[ANSWERS_AT_ONCE:]
+                body = {"answers": [answer for answer, _ in batch]}
+                try:
+                    told = await self._retried(partial(self._once, "POST", "/worker/answers", body))
+                except Exception as error:
+                    for _, heard in batch:
+                        heard.set_exception(error)
+                    continue
+                for (answer, heard), result in zip(batch, told["results"], strict=True):
+                    if result["status"] == 503:
+                        self._answers.append((answer, heard))
+                    elif not heard.done():
+                        heard.set_result(result["status"] == 200)
+        finally:
+            self._sending = None
+
+    # What running tasks say.
+
+    def port_for(self, grant: TaskGrant) -> RunPort:
+        return ServerPort(self, grant.lease)
+
+    async def ask(self, lease: str, path: str, body: Any, **headers: str) -> Any:
+        """A call under a lease: repeated until it was heard, for as long as the lease may last."""
+        request = self._once
+        return await self._retried(lambda: request("POST", _path(lease, path), body, **headers), self.lease_for)
+
+    def add_line(self, lease: str, line: dict[str, Any]) -> None:
+        lines = self._lines.setdefault(lease, [])
+        lines.append(line)
+        if len(lines) == 1:
+            asyncio.get_running_loop().call_later(LOG_EVERY, self._send_lines_soon)
+
+    def _send_lines_soon(self) -> None:
+        if self._lines:
+            self._flushing = asyncio.ensure_future(self._send_lines())
+
+    async def _send_lines(self) -> None:
+        """Nothing waits for them: what cannot be sent is lost."""
+        lines, self._lines = self._lines, {}
+        for lease, some in lines.items():
+            for at in range(0, len(some), 1_000):
+                sent = self._once("POST", _path(lease, "log"), {"lines": some[at : at + 1_000]})
+                await asyncio.gather(sent, return_exceptions=True)
+
+
+def _path(lease: str, rest: str) -> str:
+    return f"/worker/tasks/{lease}/{rest}"
+
+
+class ServerPort:
+    """How a running task reaches its run. What a lost answer leaves open is asked again, and answered the same."""
+
+    def __init__(self, source: ServerSource, lease: str) -> None:
+        self._source = source
+        self._lease = lease
+        self._lines = 0
+
+    async def _ask(self, path: str, body: Any, **headers: str) -> Any:
+        try:
+            return await self._source.ask(self._lease, path, body, **headers)
+        except ConnectionError as error:
+            raise Conflict(f"the server cannot be reached: {error}") from None
+
+    async def claim_effect(self, key: str) -> EffectClaimResult:
+        answer = await self._ask(f"effects/{quote(key, safe='')}/claim", {})
+        state = answer["state"]
+        result = jsontext.encode(answer["result"]) if "result" in answer else None
+        return EffectClaimResult(state == "completed", state in ("in_doubt", "held"), result, answer.get("unfit"))
+
+    async def complete_effect(self, key: str, result: bytes) -> None:
+        await self._ask(f"effects/{quote(key, safe='')}/complete", {"result": msgspec.Raw(result)})
+
+    async def complete_effect_unfit(self, key: str, reason: str) -> None:
+        await self._ask(f"effects/{quote(key, safe='')}/complete", {"unfit": reason})
+
+    async def release_effect(self, key: str) -> None:
+        await self._ask(f"effects/{quote(key, safe='')}/release", {})
+
+    async def emit_signal(self, name: str, value: bytes) -> None:
+        headers = {"Idempotency-Key": secrets.token_hex(16)}
+        await self._ask(f"signals/{quote(name, safe='')}", {"value": msgspec.Raw(value)}, **headers)
+
+    async def report(self, body: bytes) -> bytes | None:
+        answer = await self._ask("report", {"body": msgspec.Raw(body)})
+        return jsontext.encode(answer["answer"])
+
+    def heartbeat(self, detail: bytes | None) -> None:
+        """The worker keeps all leases together."""
+
+    def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
+        self._lines += 1
+        line = {"message": message, "level": level, "fields": fields, "number": self._lines}
+        self._source.add_line(self._lease, line)

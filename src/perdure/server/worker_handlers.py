@@ -1,0 +1,317 @@
+"""The worker protocol: tasks leave the server under a lease, and are answered once. See docs/guide/workers.md."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.engine.leased_tasks import LeasedTasks, LeaseGone, parcel_of
+from perdure.kernel import jsontext
+from perdure.kernel.crash_attribution import StartPlace
+from perdure.kernel.errors import PerdureError
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+from perdure.kernel.values import SECOND, Payload, Ref, digest
+from perdure.server import worker_types as w
+from perdure.server.calls import Answer, ApiCall, Result
+from perdure.server.problems import status_of
+from perdure.server.request_reading import idempotency_key
+from perdure.stores.pool_tasks import LeaseRequest, TaskLease
+from perdure.views.access_tokens import AccessRole
+from perdure.views.api_errors import AccessDenied, LargeValueNotFound
+from perdure.views.errors import BadRequest
+from perdure.views.times import iso
+from perdure.views.worker_pools import SYSTEM
+
+LONGEST_WAIT = 60.0  # seconds
+SLICE = 1.0  # seconds after which it is asked again whether the token is valid
+CANCELLED = "Cancelled"
+PLACES = {"beside": StartPlace.BESIDE_OTHERS, "alone": StartPlace.ALONE, "apart": StartPlace.APART}
+
+
+def _tasks(call: ApiCall) -> LeasedTasks:
+    tasks: LeasedTasks = call.server.tasks
+    return tasks
+
+
+def _may_work(call: ApiCall, pool: str) -> bool:
+    """A token for its pools; an admin for all but the system's, for which a token of that pool is needed."""
+    if pool in call.caller.pools:
+        return True
+    return call.caller.role is AccessRole.ADMIN and pool != SYSTEM
+
+
+def _sees(call: ApiCall, lease: TaskLease) -> bool:
+    return _may_work(call, lease.pool) and call.caller.sees(lease.namespace)
+
+
+async def _lease(call: ApiCall, *, is_open: bool = True) -> TaskLease:
+    """The lease of the path; it opens its task only together with a token for its pool and namespace."""
+    tasks = _tasks(call)
+    lease = await (tasks.find_open if is_open else tasks.find)(call.path["lease"])
+    if not _sees(call, lease):
+        raise LeaseGone("this lease is not known, or not yours any more")
+    return lease
+
+
+async def lease_tasks(call: ApiCall) -> Result:
+    body: w.LeaseBody = call.body
+    for pool in body.pools:
+        if not _may_work(call, pool):
+            raise AccessDenied(f"this token is not for the pool {pool!r}", hint="Use a token with --pool.")
+    call.server.presence.note(body, call.caller.name)
+    key = idempotency_key(call.headers)
+    if key is not None:
+        key = digest(f"{call.caller.via}\0{call.caller.name}\0{body.worker}\0{key}".encode()).hex()
+    pools, most = list(dict.fromkeys(body.pools)), min(body.max, w.MOST_TASKS)
+    filters = (body.providers, body.opens, call.caller.namespaces)
+    request = LeaseRequest(pools, body.worker, most, 0, *filters, call.caller.name, key or "")
+    leases = await _wait_for_tasks(call, request, min(body.wait, LONGEST_WAIT))
+    return Answer(msgspec.json.encode({"tasks": await _describe(call, leases)}))
+
+
+async def _wait_for_tasks(call: ApiCall, request: LeaseRequest, wait: float) -> list[TaskLease]:
+    tasks, tokens = _tasks(call), call.server.authentication.tokens
+    loop = asyncio.get_running_loop()
+    end = loop.time() + wait
+    while True:
+        with call.server.presence.waiting(request):
+            leases = await tasks.lease(request, min(SLICE, end - loop.time()), call.is_gone)
+        if leases and await call.is_gone():  # nobody hears of them
+            for lease in leases:
+                await tasks.release(lease)
+            return []
+        if leases or loop.time() >= end or call.server.is_stopping or not tokens.is_valid(call.caller):
+            return leases
+        if await call.is_gone():
+            return []
+
+
+async def _describe(call: ApiCall, leases: Sequence[TaskLease]) -> list[dict[str, Any]]:
+    left = call.server.limits.body  # bytes of the answer; what does not fit is fetched by its digest
+    described = []
+    for lease in leases:
+        parcel, lease_for = parcel_of(lease), _tasks(call).lease_for / SECOND
+        assignment = parcel.assignment
+        arguments, left = await _value(call, lease, parcel.arguments, left)
+        given, left = await _value(call, lease, parcel.input, left)
+        deadline, now = assignment.deadline, call.engine.clock.now()
+        described.append(
+            {
+                "lease": lease.lease,
+                "run": lease.run,
+                "task": lease.task,
+                "kind": "task",
+                "pool": lease.pool,
+                "provider": assignment.provider.removeprefix(f"{assignment.language}."),
+                "language": assignment.language,
+                "namespace": lease.namespace,
+                "path": assignment.path,
+                "attempt": assignment.attempt,
+                "delivery": lease.delivery,
+                "arguments": arguments,
+                "input": given,
+                "sealed": assignment.sealed,
+                "idempotency_key": assignment.idempotency_key,
+                "large": [
+                    name for name, value in (("arguments", arguments), ("input", given)) if isinstance(value, dict)
+                ],
+                "deadline": iso(deadline),
+                "deadline_in": None if deadline is None else (deadline - now) / SECOND,
+                "lease_until": iso(lease.until),
+                "lease_for": lease_for,
+                "beat_every": lease_for / 3,
+                "holds_effects": assignment.hold_effects_in_doubt,
+                "suspicion": assignment.suspicion,
+                "losses": assignment.losses,
+                "secrets": assignment.secrets,
+            }
+        )
+    return described
+
+
+async def _value(call: ApiCall, lease: TaskLease, payload: Payload, left: int) -> tuple[Any, int]:
+    size = payload.size if isinstance(payload, Ref) else len(payload)
+    if isinstance(payload, Ref) and size > left:
+        return {"$large": payload.digest.hex(), "bytes": size}, left
+    return msgspec.Raw(await _tasks(call).text(lease.run, payload) or b"null"), left - size
+
+
+async def heartbeat(call: ApiCall) -> Result:
+    body: w.HeartbeatBody = call.body
+    tasks = _tasks(call)
+    asked = list(dict.fromkeys(one.lease for one in body.leases))
+    found = await tasks.find_many(asked)
+    own = [lease for lease in asked if lease in found and found[lease].answer is None and _sees(call, found[lease])]
+    call.server.presence.seen(body.worker, {found[lease].pool for lease in own})
+    until, renewal = await tasks.renew(own)
+    lost = sorted(renewal.lost | (set(asked) - set(own)))
+    return Answer({"lease_until": iso(until), "recalled": sorted(renewal.recalled), "lost": lost})
+
+
+async def complete_task(call: ApiCall) -> Result:
+    lease = await _lease(call, is_open=False)
+    await _tasks(call).end(lease, await _output(call, lease, call.body.output))
+    return Answer({"lease": lease.lease})
+
+
+async def _output(call: ApiCall, lease: TaskLease, output: Any) -> Outcome:
+    """The value; one that was put before is named by its digest."""
+    if isinstance(output, dict) and output.keys() == {"$large", "bytes"}:
+        name = _digest(output["$large"])
+        if name is not None and name in await call.engine.store.values(lease.run, [name]):
+            return Succeeded(Ref(name, int(output["bytes"])))
+    return Succeeded(jsontext.encode(output))
+
+
+def _digest(text: Any) -> bytes | None:
+    try:
+        name = bytes.fromhex(text) if isinstance(text, str) else b""
+    except ValueError:
+        return None
+    return name if len(name) == 32 else None
+
+
+def _failure(body: w.FailBody) -> Outcome:
+    if body.code == CANCELLED:
+        return Cancelled(body.message)
+    details = None if body.details is None else jsontext.encode(body.details)
+    return Failed(body.code, body.message, body.retryable, details)
+
+
+async def fail_task(call: ApiCall) -> Result:
+    lease = await _lease(call, is_open=False)
+    await _tasks(call).end(lease, _failure(call.body), was_alone=call.body.alone)
+    return Answer({"lease": lease.lease})
+
+
+async def answer_tasks(call: ApiCall) -> Result:
+    """Many answers at once; each has the status that it would have had alone."""
+    body: w.AnswersBody = call.body
+    tasks = _tasks(call)
+    found = await tasks.find_many([one.lease for one in body.answers])
+
+    async def end(one: w.AnsweredTask) -> w.AnswerResult:
+        try:
+            lease = found.get(one.lease)
+            if (one.output is msgspec.UNSET) == (one.failure is None):
+                raise BadRequest("an answer has either `output` or `failure`")
+            if lease is None or not _sees(call, lease):
+                raise LeaseGone("this lease is not known, or not yours any more")
+            if one.failure is not None:
+                await tasks.end(lease, _failure(one.failure), was_alone=one.failure.alone)
+            else:
+                await tasks.end(lease, await _output(call, lease, one.output))
+        except PerdureError as error:
+            return w.AnswerResult(one.lease, status_of(error), error.code)
+        return w.AnswerResult(one.lease, 200)
+
+    results = await asyncio.gather(*map(end, body.answers))
+    return Answer(msgspec.json.encode(w.AnswersAnswer(results)))
+
+
+async def release_task(call: ApiCall) -> Result:
+    lease = await _lease(call)
+    await _tasks(call).release(lease, has_begun=call.body.begun)
+    return Answer({"lease": lease.lease})
+
+
+async def begin_task(call: ApiCall) -> Result:
+    """Where a task begins that was lost before; a worker that does not say so is charged with nothing."""
+    body: w.BeginBody = call.body
+    if body.cleared is False:
+        await _tasks(call).clear_lost(call.path["lease"])
+    else:
+        await _tasks(call).begin(await _lease(call), PLACES[body.place], is_cleared=bool(body.cleared))
+    return Answer({"lease": call.path["lease"]})
+
+
+async def claim_task_effect(call: ApiCall) -> Result:
+    lease = await _lease(call)
+    claim = await _tasks(call).claim_effect(lease, call.path["key"])
+    if claim.completed:
+        unfit = {} if claim.unfit is None else {"unfit": claim.unfit}
+        result = {} if claim.result is None else {"result": msgspec.Raw(claim.result)}
+        return Answer(msgspec.json.encode({"state": "completed", **result, **unfit}))
+    if claim.in_doubt:
+        return Answer({"state": "held" if parcel_of(lease).assignment.hold_effects_in_doubt else "in_doubt"})
+    return Answer({"state": "claimed"})
+
+
+async def complete_task_effect(call: ApiCall) -> Result:
+    body: w.EffectResultBody = call.body
+    lease = await _lease(call)
+    if body.unfit is not None:
+        await _tasks(call).complete_effect_unfit(lease, call.path["key"], body.unfit)
+    else:
+        await _tasks(call).complete_effect(lease, call.path["key"], jsontext.encode(body.result))
+    return Answer({"state": "completed"})
+
+
+async def release_task_effect(call: ApiCall) -> Result:
+    await _tasks(call).release_effect(await _lease(call), call.path["key"])
+    return Answer({"state": "released"})
+
+
+async def signal_from_task(call: ApiCall) -> Result:
+    lease = await _lease(call)
+    key = idempotency_key(call.headers)
+    own = "" if key is None else digest(f"{lease.run}\0{lease.task}\0{lease.delivery}\0{key}".encode()).hex()[:32]
+    await _tasks(call).signal(lease, call.path["name"], jsontext.encode(call.body.value), own)
+    return Answer({"lease": lease.lease})
+
+
+async def log_from_task(call: ApiCall) -> Result:
+    body: w.LogBody = call.body
+    lease = await _lease(call)
+    alone = [] if body.message is None else [w.LogLineBody(message=body.message, level=body.level, fields=body.fields)]
+    for line in [*alone, *body.lines]:
+        _tasks(call).log(lease, line.level, line.message, line.fields, line.number)
+    return Answer({"lease": lease.lease})
+
+
+async def report_from_task(call: ApiCall) -> Result:
+    answer = await _tasks(call).report(await _lease(call), jsontext.encode(call.body.body))
+    return Answer(msgspec.json.encode({"answer": msgspec.Raw(answer or b"null")}))
+
+
+async def get_task_value(call: ApiCall) -> Result:
+    """A large value of the run; no other run's."""
+    lease, name = await _lease(call), _digest(call.path["digest"])
+    found = {} if name is None else await call.engine.store.values(lease.run, [name])
+    if name is None or name not in found:
+        raise LargeValueNotFound(f"the run of this lease has no value {call.path['digest'][:64]!r}")
+    return Answer(found[name])
+
+
+async def put_task_value(call: ApiCall) -> Result:
+    """A large output is put first, and named by its digest in the answer."""
+    lease, name = await _lease(call), _digest(call.path["digest"])
+    text = call.raw_body
+    if name is None or await asyncio.to_thread(digest, text) != name:
+        raise BadRequest("the body does not have this digest", hint="The name is the SHA-256 of the body, in hex.")
+    try:
+        await asyncio.to_thread(jsontext.read_strict, text)
+    except jsontext.NotJson as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    await call.engine.store.put_value(lease.run, name, text)
+    return Answer({"$large": name.hex(), "bytes": len(text)}, 201)
+
+
+async def get_task_document(call: ApiCall) -> Result:
+    """A pinned document that opening the task's arguments asks for."""
+    lease, name = await _lease(call), _digest(call.path["digest"])
+    row = await call.engine.store.find(lease.run)
+    arguments = await _tasks(call).text(lease.run, parcel_of(lease).arguments)
+    is_named = name is not None and ((row is not None and row.program == name) or name.hex().encode() in arguments)
+    pinned = await call.engine.store.program(name) if is_named and name is not None else None
+    if pinned is None or not parcel_of(lease).assignment.sealed:
+        raise LargeValueNotFound(f"the task of this lease asks for no document {call.path['digest'][:64]!r}")
+    return Answer({"language": pinned[0], "text": pinned[1].decode()})
+
+
+async def leave_pools(call: ApiCall) -> Result:
+    """A worker that stops in order says so, for whoever looks."""
+    body: w.LeaveBody = call.body
+    call.server.presence.left(body.worker, [pool for pool in body.pools if _may_work(call, pool)])
+    return Answer({})

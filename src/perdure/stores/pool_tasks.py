@@ -1,0 +1,134 @@
+"""Work that leaves the process: tasks of pools, leased by workers elsewhere, answered once.
+
+ready ──lease──▶ leased ──answer──▶ answered, for an hour, so that the same answer twice is the same
+  ▲ ▲              │ └──release──▶ ready                 un-begun: costs no delivery
+  │ └──────────────┘
+  └── next delivery ◀── lost: the lease ended without an answer, and its run is told
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from perdure.kernel.crash_attribution import StartPlace
+from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.stores.commit_types import Message
+
+ANSWERS_KEPT: Instant = 3_600 * SECOND
+
+
+class LeaseRequest(msgspec.Struct, gc=False, frozen=True):
+    """What a worker asks for. Tasks are given in order of turns: the oldest offer first, and runs take turns."""
+
+    pools: Sequence[str]
+    worker: str  # a name, which proves nothing
+    count: int
+    until: Instant
+    providers: Sequence[str] | None = None  # None: any
+    opens: Sequence[str] | None = None  # languages whose sealed tasks it can open; None: any
+    namespaces: Sequence[str] | None = None  # None: all
+    holder: str = ""  # the access token that it came with
+    key: str = ""  # the same request again gets the same tasks, while their leases last
+
+
+class TaskLease(msgspec.Struct, gc=False, frozen=True):
+    """A grant of one delivery to one worker. Whoever knows `lease`, 128 random bits, may answer."""
+
+    lease: str
+    run: RunId
+    task: int
+    delivery: int
+    pool: str
+    namespace: str
+    worker: str
+    until: Instant
+    body: bytes  # `AssignmentMessage`; empty once it is answered
+    is_recalled: bool = False
+    is_touched: bool = False  # it has claimed, reported or signalled something: it cannot be given back un-begun
+    answer: bytes | None = None  # the digest of the answer that counted
+
+
+LEASE_COLUMNS = "lease, run, task, delivery, pool, namespace, worker, until, body, recalled, touched, answer"
+
+
+def lease_row(row: Sequence[Any]) -> TaskLease:
+    return TaskLease(*(*row[:9], bool(row[9]), bool(row[10]), row[11]))
+
+
+class LeaseRenewal(msgspec.Struct, gc=False, frozen=True):
+    """What became of the leases a worker asked to keep: `lost` ones belong to others now."""
+
+    lost: frozenset[str]
+    recalled: frozenset[str]
+
+
+class PoolBacklog(msgspec.Struct, gc=False, frozen=True):
+    """What one pool has for one provider."""
+
+    pool: str
+    provider: str
+    opener: str  # the language that its worker must be able to open; empty: the tasks are not sealed
+    namespace: str
+    ready: int
+    leased: int
+    oldest: Instant | None  # of those that are ready
+    releases: int = 0  # the most that one of them was given back without having begun
+
+
+class WorkerRow(msgspec.Struct, gc=False, frozen=True):
+    """A worker elsewhere as it was last seen at a server, for one of its pools."""
+
+    pool: str
+    name: str
+    holder: str
+    providers: str  # JSON: a list, or null for any
+    opens: str  # JSON
+    slots: int
+    seen_at: Instant
+    left_at: Instant | None = None
+
+
+class TaskLeaseStore(Protocol):
+    async def lease(self, request: LeaseRequest) -> list[TaskLease]: ...
+
+    async def find_leases(self, leases: Sequence[str]) -> dict[str, TaskLease]:
+        """Those that last, and those that were answered and are remembered."""
+
+    async def is_offered(self, run: RunId, task: int) -> bool:
+        """Whether the task waits for a worker; False once one has it, and for a task of no pool."""
+
+    async def renew(self, leases: Sequence[str], until: Instant) -> LeaseRenewal: ...
+
+    async def begin(self, lease: str, place: StartPlace, message: Message | None = None) -> bool:
+        """Write on the row where its worker begins the task, and send the message; False: it is not its any more."""
+
+    async def clear_lost(self, lease: str, now: Instant) -> None:
+        """Tell the run that the worker of a lease that was lost last is alive, and was only late."""
+
+    async def touch(self, lease: str) -> bool:
+        """From here on it cannot be released; False: it is not its any more."""
+
+    async def report(self, lease: str, message: Message, answer: bytes = b"", kept_until: Instant = 0) -> bool:
+        """Turn a result in, for whoever owns the run; False: it is not its any more."""
+
+    async def release(self, lease: str) -> bool:
+        """Offer the task again, as if nobody had had it; False: it was touched, or is not its any more."""
+
+    async def end_leases(self, holder: str, now: Instant) -> None:
+        """The leases that this access token got are over."""
+
+    async def expire(self, now: Instant) -> int:
+        """Tell the runs of leases that ended without a result, and what their rows say about that; forget answers."""
+
+    async def put_value(self, run: RunId, digest: bytes, text: bytes) -> None:
+        """Keep a large value of a run before the answer that refers to it comes."""
+
+    async def note_workers(self, rows: Sequence[WorkerRow], forgotten: Instant) -> None:
+        """Who was seen; rows that were not seen since `forgotten` are removed."""
+
+    async def workers(self) -> list[WorkerRow]:
+        """By pool and name."""
+
+    async def backlogs(self, pools: Sequence[str] | None = None) -> list[PoolBacklog]:
+        """What waits, by pool, provider and namespace; None: of all pools."""
