@@ -53,6 +53,7 @@ UNKNOWN = "unknown"  # what is asked for under a path that does not exist
 KEYS_LAST = 86_400 * SECOND
 SIGNATURE = "signature"  # how somebody is known whose signature is not checked yet: the body is read first
 SLOWEST_READER = 30.0  # seconds that a follower may leave its stream unread
+SLICE = 0.002  # seconds that a follower is sent events, before other work has its turn
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 
 
@@ -95,6 +96,7 @@ class Application:
         self._rates = Rates(server.limits)
         self._streams = CallerPlaces(server.limits.streams, "live streams")
         self._expensive = CallerPlaces(server.limits.expensive, "reads of whole runs")
+        self._turn = asyncio.Lock()
         self._strangers = CallerPlaces(server.limits.signed, "requests without a token")
         self._strangers_limits = server.limits.of_strangers()
 
@@ -284,7 +286,9 @@ class Application:
             return await _response(result)
         assert isinstance(result, EventStream)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Content-Type": "text/event-stream"}
-        return FollowedStream(self._kept(call, result), headers=headers)
+        stream = FollowedStream(self._kept(call, result), headers=headers)
+        stream.turn = self._turn
+        return stream
 
     async def _kept(self, call: ApiCall, stream: EventStream) -> AsyncIterator[bytes]:
         try:
@@ -297,14 +301,25 @@ class Application:
 
 
 class FollowedStream(StreamingResponse):
-    """Cuts off a follower that leaves its stream unread: nobody waits for it, and it continues by id."""
+    """Cuts off a follower that leaves its stream unread: nobody waits for it, and it continues by id.
+
+    Long histories are sent in short slices, by one follower at a time: other work of the process goes on in between.
+    """
+
+    turn: asyncio.Lock
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        clock = asyncio.get_running_loop().time
+        begun = clock()
         try:
             async for part in self.body_iterator:
                 async with asyncio.timeout(SLOWEST_READER):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
+                if clock() - begun > SLICE:
+                    async with self.turn:
+                        await asyncio.sleep(0)
+                    begun = clock()
         except TimeoutError:
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})

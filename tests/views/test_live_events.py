@@ -1,0 +1,75 @@
+"""Many who follow a run cost little more than one (SRV-014, invariant 33)."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from tests.workers.scene import on_loop
+
+import perdure
+from perdure.kernel.values import RunId
+from perdure.views.live_events import LiveEvents
+
+PLAYBOOK = {
+    "apiVersion": "noetl.io/v10",
+    "kind": "Playbook",
+    "metadata": {"name": "many", "path": "many"},
+    "workload": {"xs": list(range(50))},
+    "workflow": [{"step": "start", "loop": {"in": "{{ workload.xs }}", "iterator": "x"}, "tool": {"kind": "noop"}}],
+}
+
+
+class _CountingClient:
+    """Counts how often a whole history is read."""
+
+    def __init__(self, engine: perdure.Engine) -> None:
+        self._engine = engine
+        self.reads = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def history(self, *given: Any, **more: Any) -> Any:
+        self.reads += 1
+        return await self._engine.history(*given, **more)
+
+
+async def _followed(live: LiveEvents, run: RunId, after: int = 0) -> list[int]:
+    told = []
+    async for event in live.follow(run, after):
+        if event is not None:
+            told.append(event["seq"])
+        await asyncio.sleep(0)  # as when it is sent
+    return told
+
+
+@on_loop
+async def test_a_history_is_read_once_for_all_who_follow_it(tmp_path: Path) -> None:
+    """Forty followers of a run of a few thousand events stopped every other run of the server."""
+    async with perdure.Engine(f"sqlite:///{tmp_path}/perdure.db") as engine:
+        handle = await engine.start(PLAYBOOK)
+        await handle.result()
+        whole = [event["seq"] for event in await engine.history(handle.id)]
+        client = _CountingClient(engine)
+        live = LiveEvents(client)  # type: ignore[arg-type]
+        told = await asyncio.gather(*(_followed(live, handle.id) for _ in range(30)))
+        assert told == [whole] * 30 and len(whole) > 50
+        assert client.reads <= 2
+
+        client.reads = 0
+        places = [10, 40, 25, 0, len(whole)]
+        told = await asyncio.gather(*(_followed(live, handle.id, after) for after in places))
+        assert told == [whole[after:] for after in places]
+
+
+@on_loop
+async def test_all_events_are_told_while_a_run_goes_on(tmp_path: Path) -> None:
+    async with perdure.Engine(f"sqlite:///{tmp_path}/perdure.db") as engine:
+        live = LiveEvents(engine)
+        live.open()
+        try:
+            handle = await engine.start(PLAYBOOK)
+            told = await asyncio.gather(*(_followed(live, handle.id) for _ in range(5)))
+        finally:
+            live.close()
+        assert told == [[event["seq"] for event in await engine.history(handle.id)]] * 5
