@@ -1,11 +1,12 @@
 """Tests written as coroutines run on an event loop of their own; databases are real."""
 
 import asyncio
+import gc
 import inspect
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +64,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Of this process, its workers and what they started and waited for; the gate's whole budget is 14 minutes."""
     spent = sum(os.times()[:4])
     terminalreporter.write_line(f"processor time: {spent / 60:.1f} minutes; sampled cases: {sampling.described()}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end: the garbage collector would go through it again and again, for nothing."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    commandline = sys.modules.get("tests.cli.commandline")
+    if commandline is not None:
+        commandline.end_fork_server()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

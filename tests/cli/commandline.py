@@ -11,18 +11,22 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Mapping
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from tempfile import TemporaryFile
+from typing import IO, Any, NoReturn
+
+from tests.cli.fork_server import Forked, ForkServer, is_suited
 
 from perdure.cli.main import main
 
 PERDURE = [sys.executable, str(Path(__file__).with_name("perdure_with_drill.py"))]
 """The words that call `perdure`. Tests write small documents in its test language."""
 
-PATIENCE = 30.0  # seconds; only a bound, nothing waits so long when it works
+PATIENCE = 120.0  # seconds; only a bound, nothing waits so long when it works
 
 
 def strict_json(text: str) -> Any:
@@ -59,7 +63,7 @@ class Done:
 class Running:
     """A command that was started and goes on."""
 
-    def __init__(self, process: "subprocess.Popen[str]", patience: float = PATIENCE) -> None:
+    def __init__(self, process: "subprocess.Popen[str] | Forked", patience: float = PATIENCE) -> None:
         self.process = process
         self.heard: list[str] = []
         self._watchdog = threading.Timer(patience, process.kill)
@@ -107,19 +111,22 @@ class CommandLine:
 
     def __call__(self, *words: str, code: int | None = 0, stdin: str | None = None, **env: str) -> Done:
         """Run a command to its end; `code` is the exit code it must have."""
-        done = subprocess.run(
-            self._command(words),
-            cwd=self.folder,
-            env=self._environment(env),
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        assert code is None or code == done.returncode, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr, done.stderr
-        return Done(done.returncode, done.stdout, done.stderr)
+        with ExitStack() as stack:
+            streams = [stack.enter_context(TemporaryFile("w+")) for _ in range(3)]
+            streams[0].write(stdin or "")
+            streams[0].seek(0)
+            process = self._start(words, env, streams)
+            try:
+                ended = process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+            for stream in streams:
+                stream.seek(0)
+            done = Done(ended, streams[1].read(), streams[2].read())
+        assert code is None or code == done.code, f"{words}: exit {done.code}\n{done.out}\n{done.err}"
+        assert "Traceback" not in done.err, done.err
+        return done
 
     def here(self, *words: str, code: int | None = 0) -> Done:
         """The same in this process, which is quicker: for what a test prepares and looks at, not for what it tries."""
@@ -130,17 +137,30 @@ class CommandLine:
         return Done(ended, out.getvalue(), err.getvalue())
 
     def start(self, *words: str, **env: str) -> Running:
-        process = subprocess.Popen(
-            self._command(words),
-            cwd=self.folder,
-            env=self._environment(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        out, theirs_out = os.pipe()
+        err, theirs_err = os.pipe()
+        with (
+            Path(os.devnull).open() as nothing,
+            os.fdopen(theirs_out, "w") as stdout,
+            os.fdopen(theirs_err, "w") as stderr,
+        ):
+            process = self._start(words, env, [nothing, stdout, stderr])
+        process.stdout, process.stderr = os.fdopen(out), os.fdopen(err)
         self.started.append(Running(process, self.patience))
         return self.started[-1]
+
+    def _start(
+        self, words: tuple[str, ...], more: dict[str, str], streams: Sequence[IO[str]]
+    ) -> "subprocess.Popen[str] | Forked":
+        """Servers of tests answer no requests unless they are told where: the default address is one for all."""
+        apart = ("--listen", "off") if words[:1] == ("serve",) and "--listen" not in words else ()
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE", "NO_COLOR"))}
+        env = {**kept, **more}
+        if is_suited(words, env):
+            return fork_server().start((*words, *apart), self.folder, env, [stream.fileno() for stream in streams])
+        stdin, stdout, stderr = streams
+        command = [*PERDURE, *words, *apart]
+        return subprocess.Popen(command, cwd=self.folder, env=env, stdin=stdin, stdout=stdout, stderr=stderr, text=True)
 
     def drill(self, *steps: dict[str, Any], name: str = "drill") -> str:
         """Write a document; the name of its file."""
@@ -158,14 +178,18 @@ class CommandLine:
                 one.process.kill()
                 one.end()
 
-    def _command(self, words: tuple[str, ...]) -> list[str]:
-        """Servers of tests answer no requests unless they are told where: the default address is one for all."""
-        apart = ("--listen", "off") if words[:1] == ("serve",) and "--listen" not in words else ()
-        return [*PERDURE, *words, *apart]
 
-    def _environment(self, more: dict[str, str]) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE", "NO_COLOR"))}
-        return {**kept, **more}
+@cache
+def fork_server() -> ForkServer:
+    """The one of this test process."""
+    return ForkServer()
+
+
+def end_fork_server() -> None:
+    """Waited for, so that its processes are among what the tests have cost."""
+    if fork_server.cache_info().currsize:
+        fork_server().close()
+        fork_server.cache_clear()
 
 
 ROWS = 24

@@ -1,7 +1,5 @@
 """`signal`, `cancel`, `redrive`: durable when they return, heard at once by a live owner."""
 
-import time
-
 import pytest
 from tests.cli.commandline import CommandLine
 
@@ -13,10 +11,8 @@ def test_a_signal_from_another_process_reaches_a_live_run_quickly(perdure: Comma
     run = live.run
     live.hear("waits for signal 'go'")
     sent = perdure("signal", run, "go", '{"by": "Ada"}')
-    began = time.monotonic()
     done = live.end()
 
-    assert time.monotonic() - began < 5  # mostly the end of a process, on a busy machine
     assert "resume" not in sent.err
     assert done.code == 0
     assert done.json == {"by": "Ada"}

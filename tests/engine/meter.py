@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.engine.clock import SystemClock
+from perdure.engine.settings import Settings
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import ScriptedHands
 from perdure.wiring import Engine
@@ -55,14 +56,14 @@ _numbers = count()
 
 @asynccontextmanager
 async def metered(
-    folder: Path, functions: dict[str, Callable[[Any, Any], Any]] | None = None
+    folder: Path, functions: dict[str, Callable[[Any, Any], Any]] | None = None, settings: Settings | None = None
 ) -> AsyncIterator[tuple[Engine, Meter, ForgetfulVFS]]:
     """An engine whose tasks end at once; its start and its end count nowhere."""
     name = f"metered-{next(_numbers)}"
     vfs = ForgetfulVFS(name, only_counts=True)
     clock = SystemClock()
     meter = Meter(SqliteStore(folder / "runs.db", clock.now, name))
-    engine = Engine(meter, clock=clock, hands=ScriptedHands(functions))
+    engine = Engine(meter, clock=clock, hands=ScriptedHands(functions), settings=settings or Settings())
     await engine.runtime.open()
     vfs.syncs = 0
     try:

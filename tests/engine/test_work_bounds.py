@@ -18,6 +18,7 @@ from bench.registry import LANGUAGES
 
 from perdure.engine import scheduler, task_queues
 from perdure.engine.handle import RunFailed
+from perdure.engine.settings import Settings
 from perdure.kernel import jsontext
 from tests.dialects.flow.documents import call, flow, middleware, mock, returns
 from tests.engine.meter import metered
@@ -86,6 +87,7 @@ CALLS = {"drill": 115, "flow": 164, "playbook": 211, "story": 240}
 async def test_a_step_makes_only_so_many_calls(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """W1, Invariant 25: what is looked at for every step is paid by every step of every run."""
     monkeypatch.setattr(scheduler, "LONGEST_AT_ONCE", 60.0)  # a profile is slow: the pump would give way at every turn
+    monkeypatch.setattr(task_queues, "SLICE", 60.0)
     language: Language = import_module(f"bench.languages.{name}").LANGUAGE
     document, given = language.sequence(10, "echo"), language.given({"i": 1, "n": ""})
     calls = 0
@@ -94,7 +96,7 @@ async def test_a_step_makes_only_so_many_calls(tmp_path: Path, name: str, monkey
         nonlocal calls
         calls += event == "call"
 
-    async with metered(tmp_path, FUNCTIONS) as (engine, _, _):
+    async with metered(tmp_path, FUNCTIONS, Settings(poll=60.0)) as (engine, _, _):  # no looks, which time would add
         await (await engine.start(document, given)).result()  # what is made once is made
         sys.setprofile(count)
         try:

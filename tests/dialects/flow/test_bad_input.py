@@ -19,10 +19,10 @@ TAIL = b"}}}"
 
 
 def refused(text: bytes) -> str:
-    began = time.perf_counter()
+    began = time.process_time()
     validated = Flow().parse(text)
     program, problems = validated.program, validated.problems
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
     assert program is None
     (problem,) = problems
     assert (problem.code, problem.severity) == ("MWL-020", Severity.ERROR)
@@ -44,11 +44,11 @@ def test_fifty_megabytes_are_refused_at_once() -> None:
 
 def test_many_problems_are_listed_in_bounded_time() -> None:
     steps = {f"s{at}": {"action": "Pass", "next": f"nope{at}"} for at in range(2_000)}
-    began = time.perf_counter()
+    began = time.process_time()
     problems = Flow().parse(flow_text(flow({**steps, "r": returns()}))).problems
 
     assert len(problems) == 2_000
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
 
 
 def flow_text(document: dict[str, Any]) -> bytes:
@@ -79,11 +79,11 @@ HOSTILE = [
 @pytest.mark.parametrize("expression", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_expression_is_a_failure_to_evaluate(expression: str) -> None:
     """MWL-710: a limit on the cost of one expression is System.ExpressionEvaluationError."""
-    began = time.perf_counter()
+    began = time.process_time()
     result = World(flow({"r": returns(expression)})).run()
 
     assert (result["type"], result["code"]) == ("error", "System.ExpressionEvaluationError")
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
 
 
 def test_a_variable_that_doubles_for_ever_ends_in_a_failure() -> None:
