@@ -67,6 +67,7 @@ def test_every_verb_works_on_a_database(perdure: CommandLine, url: str) -> None:
     waits = on("run", perdure.drill({"signal": "go", "save": "w"}, {"return": "$w"}), "--detach").out.strip()
     assert {row["status"] for row in on("ps", "--json").json} == {"succeeded", "waiting"}
     assert waits in on("show", waits).out
+    assert "go" in on("why", waits).out
     assert on("status", waits, "--json").json["execution_id"] == waits
     fork = on("fork", waits, "--detach").out.strip()
     assert fork != waits

@@ -289,7 +289,10 @@ class TaskExecution(msgspec.Struct, eq=False):
             return asyncio.run_coroutine_threadsafe(self.answer(verb, arguments), loop).result()
 
         def tell(verb: str, *arguments: Any) -> None:
-            loop.call_soon_threadsafe(self.hear, verb, arguments)
+            if verb == "log":
+                self._say(*arguments)  # with what the function prints: lines have the order in which they were said
+            else:
+                loop.call_soon_threadsafe(self.hear, verb, arguments)
 
         return BlockingContext(self.assignment, CallPort(ask, tell), self.secrets, cancellation, effects, core)
 
