@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 IN_MEMORY = Path("/dev/shm")
 ROOM = 4 << 30  # bytes
-LONGEST = 120  # seconds; where a test takes all of its cases, thirty times as long
+LONGEST = 300  # seconds; where a test takes all of its cases, thirty times as long
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,7 +15,7 @@ from tests.cli.commandline import PERDURE, CommandLine, in_terminal
 from tests.cli.test_terminal import ESCAPE
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
-PATIENCE = 30.0
+PATIENCE = 100.0
 
 
 def _waiting(perdure: CommandLine) -> str:

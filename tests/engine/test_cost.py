@@ -28,6 +28,7 @@ from tests.engine.documents import drill
 from tests.engine.meter import Meter, metered
 
 
+@pytest.mark.sampled(4)
 async def test_a_run_that_only_waits_is_not_in_memory(tmp_path: Path) -> None:
     """W7: 10,000 parked runs add under 0.5 KB each."""
     document = drill({"signal": "go"})

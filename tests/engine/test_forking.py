@@ -19,7 +19,7 @@ from tests.engine.documents import drill
 from tests.engine.meter import metered
 from tests.engine.test_work_bounds import FUNCTIONS
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @pytest.mark.parametrize("spoken", LANGUAGES)

@@ -61,7 +61,7 @@ async def test_crash_at_every_commit_boundary_ends_the_same(
     calm.mkdir()
     expected = await _undisturbed(calm, ALL[name], settings)
 
-    for commit in sample.take(range(1, MOST_COMMITS), 1 if world_store == SQLITE else 5):
+    for commit in sample.take(range(1, MOST_COMMITS), 3 if world_store == SQLITE else 5):
         folder = tmp_path / str(commit)
         folder.mkdir()
         crashed, shown = await _with_crash(folder, ALL[name], settings, commit, after)

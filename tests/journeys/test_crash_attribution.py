@@ -122,7 +122,7 @@ class Place:
             server.end()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=[pytest.param(store, marks=pytest.mark.sampled(2)) for store in ("sqlite", "postgres")])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     store = f"sqlite:///{tmp_path / 'runs.db'}"
     if request.param == "postgres":

@@ -393,7 +393,7 @@ class StoreSuite(AccessSuite, CatalogSuite, NameSuite, PartitionSuite, PermitSui
         raise AssertionError("there is news without end")
 
     async def heard(self, changed: Callable[[], bool]) -> None:
-        for _ in range(500):
+        for _ in range(6_000):
             if changed():
                 return
             await asyncio.sleep(0.01)

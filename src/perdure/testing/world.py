@@ -29,7 +29,7 @@ from perdure.testing.hands import ScriptedHands, WorldHands
 from perdure.testing.opening import open_store, sqlite_path
 from perdure.wiring import Engine, languages, local_executor
 
-PATIENCE = 10.0  # seconds of real time before a world that does not settle is called stuck
+PATIENCE = 60.0  # seconds of real time before a world that does not settle is called stuck
 
 
 class World:

@@ -72,6 +72,7 @@ def price(implementation: Callable[..., Any], args: tuple[Any, ...]) -> int | No
     return int(2 * RICH.steps - frame[STEPS] - frame[BYTES])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("types", "implementation"), list(cases()))
 def test_a_function_pays_in_proportion_to_its_argument(types: tuple[type, ...], implementation: Any) -> None:
     """Invariant 29."""
@@ -86,6 +87,7 @@ def test_a_function_pays_in_proportion_to_its_argument(types: tuple[type, ...], 
     assert compared or int in types or types[0] is bytes
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("types", "implementation"), list(cases()))
 def test_a_function_that_cannot_pay_makes_next_to_nothing(types: tuple[type, ...], implementation: Any) -> None:
     """Invariant 29: what is refused is refused before the work; what is done fits into the budget."""

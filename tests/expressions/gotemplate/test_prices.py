@@ -33,6 +33,7 @@ def peak_of(text: str) -> int:
     return peak
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(DETERMINISTIC.functions))
 def test_a_function_makes_no_more_than_its_steps_stand_for(name: str) -> None:
     """Invariant 29."""

@@ -79,6 +79,7 @@ GREEDY = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("text", GREEDY, ids=lambda text: text[:60])
 def test_greed_is_refused(text: str) -> None:
     with pytest.raises(LimitExceeded) as raised:
