@@ -73,7 +73,7 @@ def test_a_failed_run_exits_3_and_says_why(perdure: CommandLine) -> None:
 
     assert done.out == ""
     assert "failed: Order.Empty: there is nothing to ship" in done.err
-    assert "perdure history" in done.err
+    assert "hint: perdure show " in done.err and "history" in done.err
     assert perdure.here("run", file, "--json", code=3).json["outcome"]["type"] == "failure"
 
 
