@@ -107,7 +107,7 @@ class Running:
 class CommandLine:
     folder: Path
     started: list[Running] = field(default_factory=list)
-    patience: float = PATIENCE  # for commands that go on
+    patience: float = PATIENCE  # for each command
 
     def __call__(self, *words: str, code: int | None = 0, stdin: str | None = None, **env: str) -> Done:
         """Run a command to its end; `code` is the exit code it must have."""
@@ -117,7 +117,7 @@ class CommandLine:
             streams[0].seek(0)
             process = self._start(words, env, streams)
             try:
-                ended = process.wait(PATIENCE)
+                ended = process.wait(self.patience)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise
