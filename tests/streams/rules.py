@@ -42,7 +42,7 @@ UNTESTED = {
     "078": "not yet",
     "088": "`maxInFlight` is not used; blue_green stops the old worker first: one task carries a topology",
     "112": "not yet: `StreamSession` is the interface that it will serve",
-    "113": "not measured beside JetStream and Redis yet",
+    "113": "`python -m bench.streams` measures it; docs/performance.md has the figures",
 }
 
 

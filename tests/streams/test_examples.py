@@ -83,8 +83,9 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.parametrize("driver", ["local", "nats"])
 @pytest.mark.parametrize("fails", [False, True])
-async def test_the_published_story_with_cleanup_runs_as_written(tmp_path: Path, fails: bool) -> None:
+async def test_the_published_story_with_cleanup_runs_as_written(tmp_path: Path, fails: bool, driver: str) -> None:
     """The sixth and seventh thing: release-session runs only on failure, log-metrics after every end."""
     add_workers()
     SEEN.clear()
@@ -108,7 +109,8 @@ async def test_the_published_story_with_cleanup_runs_as_written(tmp_path: Path, 
 
     if fails:
         SEEN["fails"].append(True)
-    async with played(tmp_path, story(PUBLISHED["streaming-with-cleanup"], name="streaming-with-cleanup")) as run:
+    text = story(PUBLISHED["streaming-with-cleanup"], name="streaming-with-cleanup")
+    async with played(tmp_path, text, driver=driver) as run:
         shown = await run.end()
 
     assert states(shown)["log-metrics"] == "Succeeded"

@@ -38,7 +38,7 @@ async def step_runs(run: Played) -> list[Any]:
     return [step_run for row in rows for step_run in (await run.engine.show(row.id))["stepRuns"].values()]
 
 
-@pytest.mark.parametrize("replay", ["none", "durable"])
+@pytest.mark.parametrize("replay", ["none", "durable", "nats"])
 async def test_a_job_has_a_step_run_for_each_packet(tmp_path: Path, replay: str) -> None:
     """STR-020 STR-067 STR-140: its output is the step's payload, it is retried as in batch, and a failure is an error
     message. What packets bring is data, not a template.

@@ -150,6 +150,22 @@ async def test_a_server_that_is_lost_and_returns_loses_nothing(tmp_path: Path, f
     assert told[0] == "TransportLost" and "TransportReturned" in told and len(told) <= 6
 
 
+async def test_a_run_can_be_cancelled_while_the_server_is_away(tmp_path: Path) -> None:
+    """STR-034 STR-110: what it cannot keep any more does not hold it back; its finally runs."""
+    steps = LINE.replace("count: 60", "count: 60, stays: true")
+    extra = transport("nats", "lifecycle: {drainTimeoutSeconds: 1}") + "\n  finally: [{name: tidy, ref: {name: echo}}]"
+    with own_server() as server:
+        async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
+            run = await started(engine, story(steps, extra), server.address)
+            let_through(5)
+            await run.until(lambda shown: len(SEEN["sink"]) == 5)
+            server.kill()
+            await engine.cancel(run.id)
+            shown = await run.end(60)
+
+    assert (shown["status"]["phase"], states(shown)["tidy"]) == ("Finished", "Succeeded")
+
+
 async def test_a_former_owner_writes_nothing_any_more(tmp_path: Path) -> None:
     """STR-026 STR-089 STR-110: the stream takes nothing from it once another owner has begun."""
     store = f"sqlite:///{tmp_path}/runs.db"

@@ -245,11 +245,13 @@ class Hub:
     def acknowledge(self, step: str, position: int, now: int) -> bool:
         """The step is done with a packet. False: it was before."""
         inlet = self.inlets[step]
+        was_held = not inlet.may_take
         packet = inlet.acknowledge(position, now)
         if packet is None:
             return False
-        self._forget(self.graph.steps[step], packet)
-        if inlet.waiting:
+        if inlet.is_kept or self.journeys.is_counted:
+            self._forget(self.graph.steps[step], packet)
+        if was_held and inlet.waiting:
             self.woken.add(step)
         return True
 

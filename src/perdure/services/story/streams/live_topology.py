@@ -54,6 +54,7 @@ class LiveTopology:
         self._workers: dict[str, WorkerTask] = {}
         self._recorder = PacketRecorder(task.get("recording") or {}, self.run, self.redact)
         self._ids = 0
+        self._generation = f"{task['life']}.{context.delivery}"  # part of every id that is made up here
         self._waiters: list[asyncio.Future[None]] = []  # for a flush
         self._held: list[asyncio.Future[None]] = []  # publishers
         self._flush_wanted = asyncio.Event()
@@ -77,7 +78,7 @@ class LiveTopology:
 
     def new_id(self, step: str) -> str:
         self._ids += 1
-        return f"{step}-{self.task['life']}.{self._context.delivery}-{self._ids}"
+        return f"{step}-{self._generation}-{self._ids}"
 
     def context_of(self, step: str) -> StreamContext:
         return self._contexts[step]

@@ -70,7 +70,8 @@ class NatsLog:
         self._log = MessageLog(0, 1)
         self._sequence = 0  # of the last message that the stream has taken
         self._head = 0  # and of the last head
-        self._tokens: dict[tuple[str, int], list[str]] = {}  # subjects to acknowledge a packet with
+        # By packet: the subjects to acknowledge its messages with, by their place; delivered again, they get new ones.
+        self._tokens: dict[tuple[str, int], dict[int, str]] = {}
         self._received: asyncio.Queue[Any] | None = None  # while a hub takes over
         self._is_lost = False
         self._pause = PAUSE
@@ -118,9 +119,7 @@ class NatsLog:
                 return
             position = PacketName.read(message.headers["Nats-Msg-Id"]).position
             if self._log.keeps(step, position):
-                tokens = self._tokens.setdefault((step, position), [])
-                if message.reply not in tokens:
-                    tokens.append(message.reply)
+                self._tokens.setdefault((step, position), {})[message.metadata.sequence.stream] = message.reply
             else:
                 await self._stream.acknowledge(message.reply)
 
@@ -176,7 +175,7 @@ class NatsLog:
                 packets.append(found)
                 position = PacketName.read(found.id).position
                 if head.counts(step, position):
-                    self._tokens.setdefault((step, position), []).append(message.reply)
+                    self._tokens.setdefault((step, position), {})[found.place] = message.reply
                 elif found.place <= head.through:
                     await self._stream.acknowledge(message.reply)
         return packets
@@ -258,7 +257,7 @@ class NatsLog:
                 self._note_ids(message.id, base + number + 1)
         try:
             for key in changes.removed:
-                for reply in self._tokens.pop(key, ()):
+                for reply in self._tokens.pop(key, {}).values():
                     await self._stream.acknowledge(reply)
             for place in self._log.take_old_ids(changes.ids_removed):
                 await self._stream.delete_message(place)

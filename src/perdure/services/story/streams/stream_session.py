@@ -85,7 +85,7 @@ class StreamSession:
         self._settle_last()
         while True:
             self._hub.must_be_current(self.step, self.generation)
-            packet = None if self.is_stopping else self._hub.take(self.step, self._topology.now())
+            packet = None if self._stopping.is_set() else self._hub.take(self.step, self._topology.now())
             if packet is not None:
                 if self._hub.released:
                     self._topology.wake()
@@ -181,11 +181,16 @@ class StreamSession:
         topology.wake()
         if self._waits:
             await topology.flushed()
-        elif hub.gates.work > WORK_BETWEEN_RESTS or any(
-            len(inlet.waiting) >= CHANNEL and inlet.is_connected for inlet in self._targets
-        ):
+        elif hub.gates.work > WORK_BETWEEN_RESTS or self._is_full():
             hub.gates.work = 0
             await asyncio.sleep(0)
+
+    def _is_full(self) -> bool:
+        """Whether a worker that is here has so much to do that its publishers let it work."""
+        for inlet in self._targets:  # a loop, because this is asked for every packet
+            if len(inlet.waiting) >= CHANNEL and inlet.is_connected:
+                return True
+        return False
 
     def complete(self, inbound: InboundMessage) -> Awaitable[None]:
         """The message is done. Its staged publications become real in the same transaction (STR-069, 122)."""
@@ -197,9 +202,11 @@ class StreamSession:
         return DONE
 
     def _acknowledge(self, inbound: InboundMessage) -> None:
-        if self._hub.inlets[self.step].generation == self.generation:  # else it was given to another session
-            self._hub.acknowledge(self.step, inbound.packet.position, self._topology.now())
-            self._topology.wake()
+        hub = self._hub
+        if self._inlet.generation == self.generation:  # else it was given to another session
+            hub.acknowledge(self.step, inbound.packet.position, self._topology.now())
+            if hub.woken or hub.released or hub.rows:
+                self._topology.wake()
 
     async def _complete_with_answers(self, inbound: InboundMessage) -> None:
         topology, hub = self._topology, self._hub
