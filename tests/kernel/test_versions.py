@@ -24,7 +24,7 @@ VOCABULARIES = {
     3: "d81cd15e6981f81a",
     4: "8028e963c27fe639",
     5: "6825193b287e11eb",
-    6: "1cb5a06743da3c9a",
+    6: "c15c54ee3b1635ad",
 }
 """By the number of the vocabulary (`kernel.versions.RECORDS`), for all that was ever released."""
 

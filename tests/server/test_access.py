@@ -184,12 +184,33 @@ def test_documents_through_the_api_may_not_bring_code(server: Server) -> None:
     assert not (server.commands.folder / "pwned").exists()
 
 
-def test_a_policy_can_allow_code(tmp_path: Path) -> None:
-    """SRV-023."""
+def test_a_policy_can_allow_code_and_is_asked_again_when_a_task_begins(tmp_path: Path) -> None:
+    """SRV-023: what came through the API is bound by the policy of the moment, what the operator applied is not."""
     (tmp_path / "settings.toml").write_text('[policy]\ncode = "allow"\n')
     server = Server.start(tmp_path, "--config", "settings.toml")
     checked = server.admin("POST", "/api/v1/check", {"document": shell_playbook()}).json
     assert [problem for problem in checked["problems"] if problem["code"] == "POLICY"] == []
+    assert server.admin("POST", "/api/v1/resources:apply", {"documents": [shell_playbook()]}).status == 200
+    calls = shell_playbook().replace("path: p", "path: calls").partition("workflow")[0]
+    own = {"own": shell_playbook().replace("path: p", "path: own").replace("> pwned", "> own")}
+    own["calls"] = f"{calls}workflow:\n- step: start\n  tool: {{kind: playbook, path: p}}\n"
+    for name, text in own.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+        server.commands("apply", "-f", f"{name}.yaml")
+    server.stop()
+
+    server = Server.start(tmp_path)
+    for name in ("p", "calls"):  # itself, and called by a document of the operator
+        run = server.admin("POST", "/api/v1/runs", {"name": name}).json["id"]
+        ended = server.admin.result(run)
+        assert ended["status"] == "failed" and "does not allow" in str(ended), ended
+    assert (
+        server.admin.result(server.admin("POST", "/api/v1/runs", {"name": "own"}).json["id"])["status"] == "succeeded"
+    )
+    assert (tmp_path / "own").exists() and not (tmp_path / "pwned").exists()
+    (tmp_path / "p.yaml").write_text(shell_playbook())
+    assert "configured" in server.commands("apply", "-f", "p.yaml").out, "now it is the operator's"
+    assert server.admin.result(server.admin("POST", "/api/v1/runs", {"name": "p"}).json["id"])["status"] == "succeeded"
     server.stop()
 
 

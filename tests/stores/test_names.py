@@ -81,6 +81,7 @@ async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
         store.execute("DROP TABLE workers")
         store.execute("ALTER TABLE runs DROP COLUMN namespace")
         store.execute("DROP INDEX runs_called, runs_label_values")
+        store.execute("ALTER TABLE resources DROP COLUMN from_api")
         store.execute("ALTER TABLE servers DROP COLUMN machine")
         store.execute("DROP TABLE names")
         store.execute("DROP TABLE task_logs, stream_rows, access_tokens, audit, audit_seals, request_keys")

@@ -66,6 +66,7 @@ class Runnable(msgspec.Struct, frozen=True):
     key: ResourceKey
     generation: int
     text: bytes
+    from_api: bool = False  # the entry was written through the API of a server
 
     @property
     def origin(self) -> str:
@@ -73,7 +74,11 @@ class Runnable(msgspec.Struct, frozen=True):
 
 
 class Catalog:
-    def __init__(self, store: Store, languages: Mapping[str, Dialect], validator: DocumentValidator) -> None:
+    def __init__(
+        self, store: Store, languages: Mapping[str, Dialect], validator: DocumentValidator, *, from_api: bool = False
+    ) -> None:
+        """`from_api`: what it writes comes through the API of a server."""
+        self._from_api = from_api
         self._store = store
         self._languages = languages
         self._validator = validator
@@ -157,7 +162,7 @@ class Catalog:
             raise Conflict(f"{reference!r} is ambiguous: {titles}", hint="Name one of them.")
         for key, kind in matches.items():
             text = await self.text(kind, key.name, key.namespace, generation)
-            return Runnable(kind, key, generation or rows[key].generation, text)
+            return Runnable(kind, key, generation or rows[key].generation, text, rows[key].from_api)
         return None
 
     async def callee(self, lookup: CalleeLookup) -> Callee | None:
@@ -171,7 +176,8 @@ class Catalog:
             return None
         language = self.language_of(runnable.kind)
         validated = await self._validator.validate(language, runnable.text, namespace=lookup.namespace)
-        return Callee(language.name, validated.pinned, calls_others(language, runnable.text))
+        calls = calls_others(language, runnable.text)
+        return Callee(language.name, validated.pinned, calls, runnable.from_api)
 
     # Writing.
 
@@ -197,7 +203,7 @@ class Catalog:
                 row, expected = rows.get(entry.key), (versions or {}).get(entry.key)
                 if expected is not None and expected != (0 if row is None else row.version):
                     raise version_conflict(entry.kind, entry.key)
-            steps = [compare(entry, rows.get(entry.key)) for entry in entries]
+            steps = [compare(entry, rows.get(entry.key), from_api=self._from_api) for entry in entries]
             unchanged = (
                 {entry.file for entry in entries} - {step.entry.file for step in steps if step.write} - run_files
             )

@@ -153,19 +153,21 @@ def refusal(entry: Entry, namespace: str, earlier: Entry | None) -> Problem | No
     return None
 
 
-def compare(entry: Entry, row: ResourceRow | None) -> Step:
-    """What an entry changes of what is there."""
+def compare(entry: Entry, row: ResourceRow | None, *, from_api: bool = False) -> Step:
+    """What an entry changes of what is there. `from_api`: it is written through the API of a server."""
     if row is None:
         status = with_status(entry.status, entry.kind.new_status.encode() or None)
-        new = ResourceWrite(entry.key, new_uid(), 1, entry.body, entry.source, entry.labels, status, 0)
+        new = ResourceWrite(entry.key, new_uid(), 1, entry.body, entry.source, entry.labels, status, 0, from_api)
         return Step(entry, Outcome.CREATED, 1, new)
-    if entry.source == row.source and _canonical(entry) == _canonical(row):
+    is_same = entry.source == row.source and _canonical(entry) == _canonical(row)
+    if is_same and (from_api or not row.from_api):  # what an operator applies himself is his from then on
         return Step(entry, Outcome.UNCHANGED, row.generation)
     if entry.seen not in (None, row.version):
         raise version_conflict(entry.kind, entry.key)
     generation = row.generation + (_content(entry) != _content(row))
     status = with_status(entry.status, row.status)
-    write = ResourceWrite(entry.key, row.uid, generation, entry.body, entry.source, entry.labels, status, row.version)
+    head = (entry.key, row.uid, generation, entry.body, entry.source, entry.labels, status, row.version)
+    write = ResourceWrite(*head, from_api)
     return Step(entry, Outcome.CONFIGURED, generation, write)
 
 

@@ -48,6 +48,8 @@ LOOK_EVERY = 0.05  # seconds between looks at a run that another process owns
 class Client(AbstractAsyncContextManager["Client"]):
     """An engine together with its store. Without a runtime it can look and send messages, but runs nothing."""
 
+    from_api = False  # its documents come through the API of a server, whose policy binds them
+
     def __init__(self, store: Store, languages: Mapping[str, Dialect], clock: Clock, runtime: Runtime | None) -> None:
         self.store = store
         self.languages = languages
@@ -109,6 +111,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         seed: int | None = None,
         namespace: str | None = None,
         started_by: tuple[str, str] = STARTED_ON_STORE,
+        from_api: bool | None = None,
         request: StartRequest | None = None,
     ) -> Handle:
         """Start a document; answers once the start is on disk. The same token starts the same run only once.
@@ -117,7 +120,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         the document may refer to; they are recorded with the run. `chosen` says which document of several is run.
         `namespace` is where the run belongs for its whole life, with all runs that it starts (default: where the
         document says, or `default`). `started_by`: a name, and how it is known. `system_labels` are those that no
-        caller may give.
+        caller may give. `from_api`: of a document of the catalog, whether it came through the API of a server.
         """
         run = await start_run(
             self,
@@ -133,6 +136,7 @@ class Client(AbstractAsyncContextManager["Client"]):
             seed=seed,
             namespace=namespace,
             started_by=started_by,
+            from_api=self.from_api if from_api is None else from_api,
             request=request,
         )
         return Handle(self, run)

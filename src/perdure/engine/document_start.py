@@ -53,6 +53,7 @@ async def start_run(
     seed: int | None,
     namespace: str | None,
     started_by: tuple[str, str] | None,
+    from_api: bool,
     request: "StartRequest | None" = None,
 ) -> RunId:
     """The id of the run, which is on disk; see `Client.start`."""
@@ -115,6 +116,7 @@ async def start_run(
         key=key,
         namespace=home,
         started_by=started_by,
+        from_api=from_api,
     )
     while isinstance(answer := await _create(client, run, start, validated), i.Refused):
         if runtime.stopped is not None:

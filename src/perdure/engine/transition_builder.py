@@ -156,6 +156,7 @@ def assignment(execution: Execution, number: int, arguments: bytes, input: bytes
         secrets=execution.secret_names,
         namespace=execution.state.namespace or execution.namespace,
         document_namespace=execution.document_namespace,
+        from_api=execution.state.from_api,
     )
 
 
@@ -170,6 +171,7 @@ def child_start(execution: Execution, event: e.ChildStarted) -> Message:
         (execution.id, event.child) if event.awaited else (execution.id, 0),
         event.labels,
         namespace=execution.namespace,
+        from_api=execution.state.from_api or event.from_api,
     )
     return Message(execution.child_id(event.child), execution.state.at, i.encode(start))
 

@@ -30,6 +30,7 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     secrets: tuple[str, ...] = ()  # secret names in the run's document: masked in whatever any task of the run reports
     namespace: str = "default"  # of the run; the operator's policy may depend on it
     document_namespace: str = ""  # of the run's document, where it says so; the policy of both counts
+    from_api: bool = False  # the run's document came through the API of a server
 
 
 def short_name(provider: str, language: str) -> str:

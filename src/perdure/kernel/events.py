@@ -29,6 +29,7 @@ class RunStarted(Event, frozen=True, tag=1):
     key: bytes = b""  # digest of the request, to tell a repeated start from a different one
     namespace: str = ""  # empty: recorded before runs had one
     started_by: tuple[str, str] | None = None  # name, and how it is known: token, store, impulse …; None: another run
+    from_api: bool = False  # the document came through the API of a server
 
 
 class TaskScheduled(Event, frozen=True, tag=2):
@@ -98,6 +99,7 @@ class ChildStarted(Event, frozen=True, tag=10):
     options: bytes
     labels: dict[str, str] = {}
     awaited: bool = True
+    from_api: bool = False  # its own document came through the API; that of a run above may have, too
 
 
 class ChildEnded(Event, frozen=True, tag=11):

@@ -81,6 +81,7 @@ def _start(turn: Turn, input: i.Start) -> None:
             input.key,
             input.namespace,
             input.started_by,
+            input.from_api,
         )
     )
 

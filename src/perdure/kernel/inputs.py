@@ -27,6 +27,7 @@ class Start(Input, frozen=True, tag=1):
     key: bytes = b""
     namespace: str = ""  # empty: of before runs had one
     started_by: tuple[str, str] | None = None  # name, and how it is known; None: another run
+    from_api: bool = False  # the document came through the API of a server: the policy for such documents binds it
 
 
 class TaskResult(Input, frozen=True, tag=2):

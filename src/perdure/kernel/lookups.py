@@ -46,6 +46,7 @@ class Callee(msgspec.Struct, gc=False, frozen=True):
     language: str
     text: bytes
     calls: bool = True  # it may start other documents itself
+    from_api: bool = False  # it came through the API of a server
 
 
 class QueuedTaskLookup(msgspec.Struct, gc=False, frozen=True):

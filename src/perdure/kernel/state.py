@@ -125,6 +125,7 @@ class State(msgspec.Struct, gc=False, array_like=True):
     """By site: the life in which an effect was claimed whose end is not known; it is only repeated under its key."""
     namespace: str = ""  # see `Execution.namespace`
     started_by: tuple[str, str] | None = None
+    from_api: bool = False
 
     @property
     def is_held(self) -> bool:

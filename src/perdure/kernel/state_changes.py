@@ -26,6 +26,7 @@ def _run_started(state: State, event: e.RunStarted) -> None:
     state.key = event.key
     state.namespace = event.namespace
     state.started_by = event.started_by
+    state.from_api = event.from_api
     state.started_at = state.at
 
 

@@ -334,12 +334,14 @@ class Turn(msgspec.Struct, eq=False, gc=False):
         options: bytes = b"{}",
         labels: dict[str, str] | None = None,
         awaited: bool = True,
+        from_api: bool = False,
     ) -> int:
         number = self.state.issued + 1
         pinned = digest(document)
         self.brings_more = True
         self.programs = _with(self.programs, pinned, (language, document))
-        self.emit(e.ChildStarted(number, language, pinned, name, self.keep(input), options, labels or {}, awaited))
+        kept = self.keep(input)
+        self.emit(e.ChildStarted(number, language, pinned, name, kept, options, labels or {}, awaited, from_api))
         return number
 
     def claim_name(self, name: RunName) -> RunId | None:

@@ -245,10 +245,15 @@ def policy_in_force() -> Policy:
 
 
 @lru_cache(maxsize=4096)
-def refusal_in_force(provider: str, namespace: str, of_document: str = "") -> str | None:
-    """`refusal` of the policy in force; called for every task. The namespaces of run and document both count."""
-    policy = policy_in_force()
-    return policy.refusal(provider, namespace) or (policy.refusal(provider, of_document) if of_document else None)
+def refusal_in_force(provider: str, namespace: str, of_document: str = "", from_api: bool = False) -> str | None:
+    """Why a task may not begin, by the policy of this moment. The namespaces of run and document both count.
+
+    `from_api`: the document came through the API of a server; then the policy for such documents counts too.
+    """
+    judges = [policy_in_force().refusal, *([refusal_for_api] if from_api else [])]
+    namespaces = [namespace, *([of_document] if of_document not in ("", namespace) else [])]
+    refusals = (judge(provider, place) for judge in judges for place in namespaces)
+    return next((refusal for refusal in refusals if refusal is not None), None)
 
 
 def use_policy(policy: Policy | None, for_api: Policy | None = None) -> None:

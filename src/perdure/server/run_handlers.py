@@ -47,7 +47,7 @@ async def start_run(call: ApiCall) -> Result:
     _check_labels(body.labels)
     if body.document is None and body.name is None:
         raise BadRequest("a start needs a document, or the name of one in the catalog")
-    engine, name = call.documents, None
+    engine, name, from_api = call.documents, None, True
     if body.document is not None:
         text, origin, chosen = await m.text_of(body.document), "document", body.name or ""
     else:
@@ -58,7 +58,8 @@ async def start_run(call: ApiCall) -> Result:
             raise ResourceNotFound(f"there is nothing {place} that can be run under the name {body.name!r}")
         asked, name = runnable.key.namespace, runnable.key.name
         text, origin, chosen = runnable.text, runnable.origin, ""
-        engine = call.documents if applied else call.engine
+        if not applied:
+            engine, from_api = call.engine, runnable.from_api
     checked = await validate(
         origin, text, engine.validator, applied, chosen=chosen, namespace=asked or DEFAULT_NAMESPACE
     )
@@ -80,6 +81,7 @@ async def start_run(call: ApiCall) -> Result:
         labels=body.labels,
         namespace=namespace,
         started_by=(call.caller.name, call.caller.via),
+        from_api=from_api,
         request=_request(call, namespace) if body.token is None else None,
     )
     call.audit(f"run/{handle.id}", run=handle.id, namespace=namespace)

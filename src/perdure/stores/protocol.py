@@ -76,6 +76,7 @@ class ResourceRow(msgspec.Struct, gc=False, frozen=True):
     status: bytes | None  # JSON
     created_at: Instant
     updated_at: Instant
+    from_api: bool = False  # it was written through the API of a server
 
 
 class ResourceWrite(msgspec.Struct, gc=False, frozen=True):
@@ -89,6 +90,7 @@ class ResourceWrite(msgspec.Struct, gc=False, frozen=True):
     labels: dict[str, str]
     status: bytes | None
     seen: int
+    from_api: bool | None = None  # None: as it was; a new one was not
 
 
 class ResourceRemoval(msgspec.Struct, gc=False, frozen=True):
@@ -225,10 +227,7 @@ class Store(AccessStore, TaskLeaseStore, Protocol):
         """Write all of `batch` durably or none of it."""
 
     def commit_at_once(self, batch: Sequence[Transition]) -> CommitAnswer | Awaitable[CommitAnswer] | None:
-        """The same without leaving the event loop, where that is quick; None when it is not, and nothing happened.
-
-        When it takes longer than it should the answer is something to wait for.
-        """
+        """The same on the event loop, where that is quick, else None; the answer may be something to wait for."""
 
     async def send(self, message: Message) -> DeliveredMessage | None:
         """Put an input into a run's inbox, durably; None when there is no such run.

@@ -18,7 +18,9 @@ _RUN = (
     "id, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck, on_wall,"
     " namespace"
 )
-_ENTRY = "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
+_ENTRY = (
+    "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at, from_api"
+)
 _TASK = (
     "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine, namespace, opener,"
     " turn, offered_at, lease, request, holder, touched, releases, answer, lost_lease, lost_delivery"
@@ -168,8 +170,23 @@ def _run(row: tuple[Any, ...]) -> r.RunRecord:
 
 
 def _entry(row: tuple[Any, ...]) -> r.EntryRecord:
-    kind, namespace, name, uid, generation, version, body, source, labels, *rest = row
-    return r.EntryRecord(kind, namespace, name, uid, generation, version, body, source, _labels(labels), *rest)
+    *head, labels, status, created_at, updated_at, from_api = row
+    kind, namespace, name, uid, generation, version, body, source = head
+    return r.EntryRecord(
+        kind,
+        namespace,
+        name,
+        uid,
+        generation,
+        version,
+        body,
+        source,
+        _labels(labels),
+        status,
+        created_at,
+        updated_at,
+        bool(from_api),
+    )
 
 
 def _memory(row: tuple[Any, ...]) -> r.MemoryRecord:

@@ -34,6 +34,7 @@ class EntryRecord(Record, frozen=True):
     status: bytes | None
     created_at: Instant
     updated_at: Instant
+    from_api: bool = False
 
 
 class EditionRecord(Record, frozen=True):

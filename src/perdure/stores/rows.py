@@ -19,7 +19,7 @@ RUN_COLUMNS = (
     " namespace"
 )
 RESOURCE_COLUMNS = (
-    "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at"
+    "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at, from_api"
 )
 TOKEN_COLUMNS = "name, digest, role, namespaces, pools, created_at, created_by, expires_at, revoked_at"
 
@@ -70,7 +70,7 @@ def merge_pages(pages: Iterable[Sequence[RunRow]], limit: int | None) -> list[Ru
 
 
 def resource_row(row: tuple[Any, ...]) -> ResourceRow:
-    kind, namespace, name, uid, generation, version, body, source, labels, status, created, updated = row
+    kind, namespace, name, uid, generation, version, body, source, labels, status, created, updated, from_api = row
     return ResourceRow(
         ResourceKey(kind, namespace, name),
         uid,
@@ -82,6 +82,7 @@ def resource_row(row: tuple[Any, ...]) -> ResourceRow:
         status,
         created,
         updated,
+        bool(from_api),
     )
 
 

@@ -33,6 +33,7 @@ class CatalogSuite(ABC):
             more.pop("labels", {}),
             more.pop("status", None),
             seen,
+            more.pop("from_api", None),
         )
 
     async def written(self, store: Store, change: ResourceWrite) -> ResourceRow:
@@ -52,6 +53,17 @@ class CatalogSuite(ABC):
         assert (third.generation, third.status, third.labels) == (2, b"{}", {})
         assert (third.created_at, third.updated_at) == (first.created_at, self.now)
         assert [(one.generation, one.body) for one in await store.editions(first.key)] == [(1, b"1"), (2, b"2")]
+        await store.close()
+
+    async def test_an_entry_stays_from_the_api_until_somebody_says_otherwise(self, tmp_path: Path) -> None:
+        """A change of its status does not make it the operator's."""
+        store = self.open(tmp_path)
+        own = await self.written(store, self.entry("own"))
+        first = await self.written(store, self.entry("a", from_api=True))
+        second = await self.written(store, self.entry("a", first.version, status=b"{}"))
+        third = await self.written(store, self.entry("a", second.version, from_api=False))
+
+        assert [row.from_api for row in (own, first, second, third)] == [False, True, True, False]
         await store.close()
 
     async def test_an_entry_is_written_only_over_the_version_its_writer_has_seen(self, tmp_path: Path) -> None:

@@ -133,8 +133,8 @@ class Worker:
             done(Failed(Code.PROVIDER_FAULT, f"no provider is named {assignment.provider!r}", False))
             return
         name = assignment.provider
-        namespaces = assignment.namespace, assignment.document_namespace
-        refusal = not_open(name, assignment.language) or refusal_in_force(name, *namespaces)
+        where = assignment.namespace, assignment.document_namespace, assignment.from_api
+        refusal = not_open(name, assignment.language) or refusal_in_force(name, *where)
         if refusal is not None:  # what the document was validated against may have changed since
             done(Failed(Code.NOT_ALLOWED, refusal, False))
             return

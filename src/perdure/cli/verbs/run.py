@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,12 @@ async def _run(asked: argparse.Namespace, talk: Console, run_input: Any) -> int:
     if reason := document.language.why_unfit(document.program, run_input):
         raise UnfitInput(f"{document.origin}: {reason}; nothing was started")
     name = entry.key.name if entry is not None else None if asked.file == "-" else Path(asked.file).stem
-    return await begin_and_follow(asked, talk, lambda engine: _start(engine, asked, document, applied, run_input, name))
+    from_api = entry is not None and entry.from_api
+
+    def begin(engine: Client) -> Awaitable[Handle]:
+        return _start(engine, asked, document, applied, run_input, name, from_api=from_api)
+
+    return await begin_and_follow(asked, talk, begin)
 
 
 def _check_target(document: CheckedDocument, step: str) -> None:
@@ -179,6 +184,8 @@ async def _start(
     applied: Sequence[AppliedDocument],
     run_input: Any,
     name: str | None,
+    *,
+    from_api: bool,
 ) -> Handle:
     options: dict[str, Any] = {} if asked.args is None else {"args": asked.args}
     if asked.target is not None:
@@ -198,4 +205,5 @@ async def _start(
         token=asked.token,
         labels=dict(asked.label),
         namespace=asked.namespace,
+        from_api=from_api,
     )

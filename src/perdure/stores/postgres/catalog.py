@@ -32,10 +32,11 @@ _SOME = Statement(
 )
 _PUT = Statement(
     "INSERT INTO resources (kind, namespace, name, uid, generation, version, body, source, labels, status, created_at,"
-    " updated_at) VALUES ({0}, {1}, {2}, {3}, {4}, nextval('resource_versions'), {5}, {6}, {7}::jsonb, {8}, {9}, {9})"
+    " updated_at, from_api) VALUES ({0}, {1}, {2}, {3}, {4}, nextval('resource_versions'), {5}, {6}, {7}::jsonb, {8},"
+    " {9}, {9}, coalesce({10} = 1, false))"
     " ON CONFLICT (kind, namespace, name) DO UPDATE SET uid = excluded.uid, generation = excluded.generation,"
     " version = excluded.version, body = excluded.body, source = excluded.source, labels = excluded.labels,"
-    " status = excluded.status, updated_at = excluded.updated_at",
+    " status = excluded.status, updated_at = excluded.updated_at, from_api = coalesce({10} = 1, resources.from_api)",
     TEXT,
     TEXT,
     TEXT,
@@ -45,6 +46,7 @@ _PUT = Statement(
     BLOB,
     TEXT,
     BLOB,
+    INT,
     INT,
 )
 _EDITION = Statement(
@@ -172,6 +174,7 @@ def _put(session: Session, change: ResourceWrite, now: Instant) -> list[tuple[Me
         labels,
         change.status,
         now,
+        None if change.from_api is None else int(change.from_api),
     )
     session.run(_EDITION, change.uid, change.generation, change.body, change.source, now)
     return [] if change.seen else _open_scope(session, change.key, now)

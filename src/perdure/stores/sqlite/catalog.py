@@ -61,9 +61,9 @@ class StoredCatalog(ABC):
         execute = self._connection.execute
         version = execute("UPDATE catalog_version SET last = last + 1 RETURNING last").get
         execute(
-            "INSERT INTO resources VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11) ON CONFLICT DO UPDATE SET"
-            " uid = ?4, generation = ?5, version = ?6, body = ?7, source = ?8, labels = ?9, status = ?10,"
-            " updated_at = ?11",
+            "INSERT INTO resources VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, coalesce(?12, 0))"
+            " ON CONFLICT DO UPDATE SET uid = ?4, generation = ?5, version = ?6, body = ?7, source = ?8, labels = ?9,"
+            " status = ?10, updated_at = ?11, from_api = coalesce(?12, from_api)",
             (
                 *_bound(change.key),
                 change.uid,
@@ -74,6 +74,7 @@ class StoredCatalog(ABC):
                 encode_labels(change.labels),
                 change.status,
                 now,
+                change.from_api,
             ),
         )
         execute(

@@ -28,8 +28,8 @@ class RecordImport:
 
     def _entries(self, batch: Sequence[r.EntryRecord]) -> Iterator[tuple[Any, ...]]:
         for record in batch:
-            *head, labels, status, created_at, updated_at = astuple(record)
-            yield (*head, _labels(labels), status, created_at, updated_at)
+            *head, labels, status, created_at, updated_at, from_api = astuple(record)
+            yield (*head, _labels(labels), status, created_at, updated_at, from_api)
 
     def _runs(self, batch: Sequence[r.RunRecord]) -> Iterator[tuple[Any, ...]]:
         self._numbers = {run.id: number for number, run in enumerate(batch, start=self._last + 1)}
@@ -63,7 +63,8 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
     r.EntryRecord: (
         _insert(
             "resources",
-            "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at",
+            "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at,"
+            " from_api",
         ),
         RecordImport._entries,
     ),

@@ -144,7 +144,7 @@ class _Dispatch:
             return
         name = arguments.get("name") or arguments.get("path") or self.call.site.rsplit("/", 2)[-2]
         options = subruns.options_for(turn, callee, {"args": arguments.get("arguments", {})})
-        child = turn.start_child(callee.language, callee.text, name, self._payload(), options)
+        child = turn.start_child(callee.language, callee.text, name, self._payload(), options, from_api=callee.from_api)
         self._entered(Kind.CHILD, child)
 
     def _payload(self) -> Payload:

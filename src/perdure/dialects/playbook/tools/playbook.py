@@ -46,7 +46,13 @@ def _start(call: ToolCall) -> None:
         workload = _with_bodies(call, workload, callee_options)
     options = subruns.options_for(turn, callee, callee_options)
     child = turn.start_child(
-        callee.language, callee.text, path, jsontext.encode(workload), options, awaited=not detached
+        callee.language,
+        callee.text,
+        path,
+        jsontext.encode(workload),
+        options,
+        awaited=not detached,
+        from_api=callee.from_api,
     )
     if detached:
         call.succeed(jsontext.encode({"execution_id": turn.execution.child_id(child), "status": "started"}))

@@ -138,7 +138,10 @@ def launch_document(
     options = subruns.options_for(turn, callee, {"args": arguments} if arguments else None)
     inherited = {CORRELATION: turn.state.labels[CORRELATION]} if CORRELATION in turn.state.labels else {}
     labels = {PARENT_RUN: body.name, PARENT_STEP: step.name, **inherited}
-    return turn.start_child(callee.language, callee.text, name, jsontext.encode(input), options, labels, awaited)
+    given = jsontext.encode(input)
+    return turn.start_child(
+        callee.language, callee.text, name, given, options, labels, awaited, from_api=callee.from_api
+    )
 
 
 def read_document_end(turn: Turn, end: e.ChildEnded, language: str) -> "ChildEnd":

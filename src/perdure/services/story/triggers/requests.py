@@ -234,6 +234,7 @@ class Requests:
         try:
             version = int(document.version) if document.version else None
             text = await client.catalog.text(kind, document.name, namespace, version)
+            entry_row = await client.catalog.row(kind, document.name, namespace)
         except ResourceNotFound as absent:
             return reject(TriggerReason.NO_DOCUMENT, str(absent))
         _, identity = identity_of(trigger)
@@ -246,6 +247,7 @@ class Requests:
                 system_labels={**run_labels(trigger), REQUEST_ENTRY: entry},
                 namespace=namespace,
                 started_by=requester(trigger),
+                from_api=entry_row.from_api,
             )
         except Conflict as conflict:
             return reject(TriggerReason.DOCUMENT_RUN_CONFLICT, str(conflict))
@@ -307,9 +309,9 @@ class Requests:
     async def start(self, start: RunStart, started_by: tuple[str, str] = STARTED_ON_STORE) -> Handle:
         """Start the Story of a StoryRun, as it is in the catalog now."""
         client = self._client
-        text = await client.catalog.text(RESOURCE_KINDS["Story"], start.story.name, start.story.namespace)
+        row = await client.catalog.row(RESOURCE_KINDS["Story"], start.story.name, start.story.namespace)
         return await client.start(
-            text,
+            row.source or row.body,
             start.inputs,
             token=start.token,
             labels=start.labels,
@@ -318,6 +320,7 @@ class Requests:
             name=start.story.name,
             namespace=start.namespace,
             started_by=started_by,
+            from_api=row.from_api,
         )
 
     async def find_run(self, run: Resource) -> Resource | None:
