@@ -105,7 +105,7 @@ class Turn(msgspec.Struct, eq=False, gc=False):
     answer: InputAnswer = ACCEPTED
     changes_nothing: bool = False
     is_acknowledged: bool = False  # its sender was told that it is recorded, before it was decided
-    routes: Mapping[str, str] = _NONE  # provider → the pool that an operator sends its tasks to
+    routes: Mapping[str, str] = _NONE  # provider → its pool, as an operator says; the document's own comes first
     moves: int = 0
     is_cut: bool = False  # other runs get their turn before it has made all its moves
     enumerated: int = 0  # elements of Gathers, loops, maps: each allows the run further moves
@@ -288,7 +288,6 @@ class Turn(msgspec.Struct, eq=False, gc=False):
         sealed: bool = False,
         key: str = "",
     ) -> int:
-        """The pool is decided here, once: the document's, else the operator's for the provider, else this process."""
         if not pool and self.routes:
             pool = self.routes.get(short_name(provider, self.execution.dialect.name), "")
         number = self.state.issued + 1
@@ -336,8 +335,7 @@ class Turn(msgspec.Struct, eq=False, gc=False):
         awaited: bool = True,
         from_api: bool = False,
     ) -> int:
-        number = self.state.issued + 1
-        pinned = digest(document)
+        number, pinned = self.state.issued + 1, digest(document)
         self.brings_more = True
         self.programs = _with(self.programs, pinned, (language, document))
         kept = self.keep(input)
