@@ -34,7 +34,7 @@ def test_the_lock_is_within_the_bounds(requirement: str) -> None:
 
 
 def test_lower_bounds_are_exact_versions() -> None:
-    assert "duckdb==1.2" in lowest.lower_bounds() and "psycopg[binary]==3.2.4" in lowest.lower_bounds()
+    assert "duckdb==1.4" in lowest.lower_bounds() and "psycopg[binary]==3.2.4" in lowest.lower_bounds()
     assert len(lowest.lower_bounds()) == len(DECLARED)
 
 
