@@ -19,7 +19,6 @@ from perdure.kernel.permits import resource_of
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunRow
 from perdure.views.times import span
-from perdure.views.worker_pools import why_nobody_works
 
 MAX_CHILDREN_LISTED = 20
 ENGRAM_CODE = "EngramCode"
@@ -124,6 +123,8 @@ async def _workers(client: Client, execution: Execution) -> list[Wait]:
     pools = Counter(task.pool for task in tasks)
     if not pools:
         return []
+    from perdure.views.worker_pools import why_nobody_works  # most runs have no pool
+
     nobody = await why_nobody_works(client, list(pools), {short_name(task.provider, language) for task in tasks})
     waits = [Wait(WaitReason.WORKER, f"a worker: {why}", comes=False) for why in nobody]
     more = [Wait(WaitReason.WORKER, f"a worker of pool {pool!r} ({count} tasks)") for pool, count in pools.items()]

@@ -31,7 +31,7 @@ from perdure.stores.sqlite.file_permissions import make_private, refuse_planted_
 
 FRAME_BYTES = 4_096 + 24
 PIECE_BYTES = 65_536  # what SQLite's own file system layer takes at once
-FIRST_PAGES = 64  # a short session makes its log longer as it goes, and pays for no room
+FIRST_PAGES = 96  # a short session makes its log longer as it goes, and pays for no room
 GROWTH = 4
 MOST_PAGES = 4_096  # longer than a log gets before it is folded into the file
 FOLDED_AT = 4_000  # pages, 16 MB of log, before it is folded into the file: fewer syncs, little space
