@@ -247,12 +247,13 @@ def test_a_batch_steers_only_what_its_token_sees(scene: Scene) -> None:
     planned = scene.red["operator"](
         "POST", "/api/v1/runs:batch", {"verb": "cancel", "filter": {"all": True}, "dry_run": True}
     ).json
-    assert set(planned["ids"]) == {scene.runs["red"], scene.runs["red story"]}
+    red, blue = ({run for name, run in scene.runs.items() if name.startswith(space)} for space in ("red", "blue"))
+    assert {scene.runs["red"], scene.runs["red story"]} <= set(planned["ids"]) and not blue & set(planned["ids"])
     named = {"verb": "cancel", "filter": {"namespace": "red", "name": "scarlet-flow"}, "dry_run": True}
     assert scene.red["operator"]("POST", "/api/v1/runs:batch", named).json["ids"] == [scene.runs["red"]]
     everywhere = {"verb": "cancel", "filter": {"namespace": "blue"}, "dry_run": True}
     planned = scene.admin("POST", "/api/v1/runs:batch", everywhere).json
-    assert set(planned["ids"]) == {scene.runs["blue"], scene.runs["blue story"]}
+    assert {scene.runs["blue"], scene.runs["blue story"]} <= set(planned["ids"]) and not red & set(planned["ids"])
 
 
 def test_a_start_without_namespace_gets_the_token_s_only_one(scene: Scene) -> None:

@@ -61,7 +61,7 @@ async def test_a_plain_function_and_a_coroutine_get_inputs_and_context() -> None
 
 
 def test_an_engram_stands_in_the_catalog(engrams: tuple[Engrams, Registry]) -> None:
-    """STY-009: code has a template of its name, and an Engram in `default`."""
+    """STY-009: code has a template of its name, and an Engram in every namespace."""
     known, _ = engrams
 
     @known.engram("greeter", version="1.2.0", input_schema={"type": "object"}, retry={"recommendedMaxRetries": 2})
@@ -76,7 +76,8 @@ def test_an_engram_stands_in_the_catalog(engrams: tuple[Engrams, Registry]) -> N
     engram = known.find("Engram", "default", "greeter")
     assert engram is not None
     assert engram["spec"]["templateRef"] == {"name": "greeter", "version": "1.2.0"}
-    assert known.find("Engram", "elsewhere", "greeter") is None
+    elsewhere = known.find("Engram", "elsewhere", "greeter")
+    assert elsewhere is not None and elsewhere["metadata"]["namespace"] == "elsewhere"
     assert known.find("Engram", "default", "unknown") is None
     assert known.find("EngramTemplate", "", "http-request") is not None
 

@@ -187,12 +187,16 @@ class Session:
     def receive(self, until: float | None = None) -> PGresult:
         """The end of what was sent. Past `until` (monotonic) the connection counts as lost."""
         self.round_trips += 1
-        if not self.is_answered(self.until if until is None else until):
-            self.close()
-            raise ConnectionLost("the database did not answer in time")
         last: PGresult | None = None
         try:
-            while (result := self._pgconn.get_result()) is not None:
+            while True:
+                # Before each result of a script: libpq waits without letting other threads of this process run.
+                if not self.is_answered(self.until if until is None else until):
+                    self.close()
+                    raise ConnectionLost("the database did not answer in time")
+                result = self._pgconn.get_result()
+                if result is None:
+                    break
                 if last is None or last.status != pq.ExecStatus.FATAL_ERROR:
                     last = result
         except psycopg.OperationalError as error:
