@@ -170,6 +170,7 @@ class _Server(uvicorn.Server):
 def bind(host: str, port: int) -> CountingSocket:
     """The socket; whoever connects waits until the server answers."""
     name = host.strip("[]")
+    listening: CountingSocket | None = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
         listening = CountingSocket(family, kind, protocol)
@@ -178,6 +179,8 @@ def bind(host: str, port: int) -> CountingSocket:
         listening.bind(address)
         listening.listen(BACKLOG)  # now: until somebody listens, others can bind to the same address
     except OSError as error:
+        if listening is not None:
+            listening.close()
         reason = error.strerror or str(error)
         raise AddressUnusable(f"cannot listen on {host}:{port}: {reason}") from None
     listening.setblocking(False)
