@@ -8,6 +8,7 @@ from perdure.dialects.story.document import validate_resource
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.resources.names import claim_name, input_hash, run_name, trigger_name
 from perdure.dialects.story.resources.resource import KnownResources, Resource
+from perdure.dialects.story.triggers.decisions import refuse_request
 from tests.dialects.story.document.resource_texts import engram, resource, shelf, template
 
 INVALID = "ValidationFailed"
@@ -50,6 +51,12 @@ def run(spec: dict[str, Any], name: str = "r", **metadata: Any) -> Resource:
             "spec.storyRef",
             "cross-namespace StoryRef references are not allowed",
             "StoryReferenceInvalid",
+        ),
+        (
+            {"impulseRef": {"name": "hook", "namespace": "far"}},
+            "spec.impulseRef",
+            "cross-namespace ImpulseRef references are not allowed",
+            INVALID,
         ),
         ({"inputs": [1]}, "spec.inputs", "spec.inputs must be a JSON object", INVALID),
         (
@@ -350,6 +357,11 @@ KEYED = {"mode": "key", "key": "k", "submissionId": "s", "inputHash": input_hash
             "referenced story 'default/tale' has version 'v1', expected 'v2'",
         ),
         (
+            trigger(KEYED, impulseRef={"name": "hook", "namespace": "far"}),
+            "spec.impulseRef",
+            "cross-namespace ImpulseRef references are not allowed",
+        ),
+        (
             trigger({**KEYED, "key": "k" * 257}),
             "spec.deliveryIdentity.key",
             "must have at most 256 characters, not 257",
@@ -365,6 +377,25 @@ def test_story_triggers_in_order() -> None:
     """STY-051: without a key the submission gives the name."""
     assert said(trigger(KEYED)) == []
     assert said(trigger({"mode": "none", "submissionId": "s"}, inputs={"n": 1})) == []
+
+
+def test_a_request_may_not_use_an_impulse_of_another_namespace() -> None:
+    """STY-250: not even one that was stored when that was not checked."""
+    request = trigger(KEYED, impulseRef={"name": "hook", "namespace": "far"})
+    refused = refuse_request(request, KNOWN, DEFAULTS)
+    assert refused is not None and refused.message == "cross-namespace ImpulseRef references are not allowed"
+    granted = Settings.read({"references.cross-namespace-policy": "grant"})
+    opening = resource(
+        "ReferenceGrant",
+        "open",
+        {
+            "from": [{"group": "runs.bubustack.io", "kind": "StoryTrigger", "namespace": "default"}],
+            "to": [{"group": "bubustack.io", "kind": "Impulse"}],
+        },
+        namespace="far",
+    )
+    assert refuse_request(request, KNOWN, granted) is not None
+    assert refuse_request(request, shelf(TALE, opening), granted) is None
 
 
 def test_a_story_that_a_trigger_names_must_exist() -> None:

@@ -98,6 +98,7 @@ def validate_story_run(case: ResourceCase) -> None:
         return
     _token(case, target)
     check_beside(case)
+    check_impulse(case)
     check_inputs(spec.at("inputs"), case, case.context.settings.max_inline_inputs_size)
     story = find_pinned(case, "Story", spec.at("storyRef"), target, STORY_REFERENCE)
     if story is not None:
@@ -195,6 +196,17 @@ def find_pinned(case: ResourceCase, kind: str, cursor: Cursor, target: Reference
     elif (misfit := target.misfit(f"referenced {word}", resource)) is not None:
         cursor.problem(INVALID, misfit)
     return resource
+
+
+def check_impulse(case: ResourceCase) -> None:
+    """Check that the Impulse that a run or a request names is in its namespace, or may be named from there: its
+    counters and places are used, and what it starts after a failure is started.
+    """
+    cursor = case.spec.at("impulseRef")
+    target = read_reference(cursor.value, case.namespace)
+    if target is not None:
+        referrer = str(case.resource.get("kind"))
+        case.context.may_name(cursor, referrer, case.namespace, "Impulse", target, INVALID)
 
 
 def _fits(cursor: Cursor, story: Resource) -> None:

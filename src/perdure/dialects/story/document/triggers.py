@@ -3,7 +3,7 @@
 from perdure.dialects.story.document.context import ResourceCase
 from perdure.dialects.story.document.cursor import INVALID, STORY_REFERENCE
 from perdure.dialects.story.document.document_references import DOCUMENT_REFERENCE, check_document
-from perdure.dialects.story.document.runs import check_beside, find_pinned
+from perdure.dialects.story.document.runs import check_beside, check_impulse, find_pinned
 from perdure.dialects.story.document.sameness import same
 from perdure.dialects.story.document.shapes import (
     ChoiceShape,
@@ -71,6 +71,8 @@ def validate_story_trigger(case: ResourceCase) -> None:
     ):
         return
     check_beside(case)
+    if case.stored is None:
+        check_impulse(case)
     identity = spec.at("deliveryIdentity")
     mode, key, recorded_hash = (identity.at(field).value or "" for field in ("mode", "key", "inputHash"))
     submission = identity.at("submissionId").value

@@ -84,6 +84,8 @@ def refuse_request(trigger: Resource, known: KnownResources, settings: Settings)
     refusal = refuse("StoryTrigger", namespace, "Story", target, known, settings)
     if refusal is not None:
         return reject(TriggerReason.INVALID, refusal)
+    if (refused := _refuse_impulse(trigger, known, settings)) is not None:
+        return refused
     story = known.find("Story", target.namespace, target.name)
     if story is None:
         return reject(TriggerReason.NO_STORY, f"referenced story '{target.key}' not found")
@@ -94,12 +96,21 @@ def refuse_request(trigger: Resource, known: KnownResources, settings: Settings)
     return _refuse_hash(spec, key)
 
 
-def refuse_document_request(trigger: Resource) -> TriggerDecision | None:
+def _refuse_impulse(trigger: Resource, known: KnownResources, settings: Settings) -> TriggerDecision | None:
+    """An Impulse of another namespace is not counted, and starts nothing, for a request that may not name it."""
+    impulse = read_reference(spec_of(trigger).get("impulseRef"), namespace_of(trigger))
+    if impulse is None:
+        return None
+    refusal = refuse("StoryTrigger", namespace_of(trigger), "Impulse", impulse, known, settings)
+    return None if refusal is None else reject(TriggerReason.INVALID, refusal)
+
+
+def refuse_document_request(trigger: Resource, known: KnownResources, settings: Settings) -> TriggerDecision | None:
     """The same for a document of another language, as far as the request itself tells (SRV-041)."""
     key, identity = identity_of(trigger)
     if not identity or name_of(trigger) != name_of_request(spec_of(trigger), namespace_of(trigger), identity):
         return reject(TriggerReason.INVALID, "name and deliveryIdentity of the request do not match")
-    return _refuse_hash(spec_of(trigger), key)
+    return _refuse_impulse(trigger, known, settings) or _refuse_hash(spec_of(trigger), key)
 
 
 def _refuse_hash(spec: Mapping[str, Any], key: str) -> TriggerDecision | None:

@@ -192,14 +192,14 @@ class Requests:
         return await retry_on_conflict(attempt, failure)
 
     async def _decide(self, trigger: Resource) -> TriggerDecision:
-        document = document_of(trigger)
-        if document is not None:
-            return await self._decide_document(trigger, document)
-        resources = await self._referenced_resources(trigger)
+        document, resources = document_of(trigger), await self._referenced_resources(trigger)
         settings = self._language.settings
-        refused = refuse_request(trigger, resources, settings)
+        refusal = refuse_request if document is None else refuse_document_request
+        refused = refusal(trigger, resources, settings)
         if refused is not None:
             return refused
+        if document is not None:
+            return await self._decide_document(trigger, document)
         run = compose_run(trigger)
         existing = await self.find_run(run)
         if existing is not None:
@@ -222,9 +222,6 @@ class Requests:
     async def _decide_document(self, trigger: Resource, document: DocumentReference) -> TriggerDecision:
         """Start a document of another language, as it is in the catalog now."""
         client, namespace = self._client, namespace_of(trigger)
-        refused = refuse_document_request(trigger)
-        if refused is not None:
-            return refused
         entry = "/".join((TRIGGER.name, namespace, name_of(trigger)))
         for row in await client.search(RunFilter(labels={REQUEST_ENTRY: entry}, limit=1)):
             return decide_document_run(row.id, row.language, row.name, is_ours=True)  # decided after a crash
@@ -332,16 +329,15 @@ class Requests:
         return self._language.resources(await self._client.show(run))[0]
 
     async def _referenced_resources(self, trigger: Resource) -> ResourceIndex:
-        target = read_reference(spec_of(trigger).get("storyRef"), namespace_of(trigger))
-        if target is None:
-            return ResourceIndex()
-        lookups: list[Lookup] = [
-            ResourceKey("Story", target.namespace, target.name),
-            ResourcesInNamespace("ReferenceGrant", target.namespace),
-        ]
-        results = await self._client.validator.fetch(lookups)
-        story, grants = (results[lookup] for lookup in lookups)
-        return ResourceIndex([*([story] if story else []), *grants])
+        """The Story, and the grants of its namespace and of the Impulse's."""
+        own = namespace_of(trigger)
+        references = [read_reference(spec_of(trigger).get(name), own) for name in ("storyRef", "impulseRef")]
+        namespaces = {one.namespace for one in references if one is not None} - {own}
+        lookups: list[Lookup] = [ResourcesInNamespace("ReferenceGrant", namespace) for namespace in sorted(namespaces)]
+        stories = [] if references[0] is None else [ResourceKey("Story", references[0].namespace, references[0].name)]
+        found = await self._client.validator.fetch([*stories, *lookups])
+        grants = [grant for lookup in lookups for grant in found[lookup]]
+        return ResourceIndex([*(story for key in stories if (story := found[key])), *grants])
 
     async def _row(self, key: ResourceKey) -> ResourceRow | None:
         return (await self._client.store.resources([key])).get(key)
