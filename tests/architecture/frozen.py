@@ -62,7 +62,7 @@ def _tagged(kinds: Any) -> list[str]:
 
 
 def _tables() -> list[str]:
-    migrations = (Path(perdure.__path__[0]) / "stores").rglob("*.sql")
+    migrations = (Path(perdure.__path__[0]) / "stores").rglob("migrations/*.sql")
     return [
         f"{path.parent.parent.name} {table}"
         for path in migrations

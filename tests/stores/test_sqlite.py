@@ -1,6 +1,8 @@
 """The SQLite store passes the suite of all stores, and what is particular to one file on one disk."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -8,11 +10,20 @@ import pytest
 
 from perdure.stores.errors import BadStoreUrl, StoreCorrupt, StoreMissing
 from perdure.stores.protocol import RunFilter, Store
-from perdure.stores.sqlite.database import FIRST_PAGES, WalPreallocation, migration_names, open_for_reading, path_of
+from perdure.stores.sqlite import database
+from perdure.stores.sqlite.database import (
+    FIRST_PAGES,
+    WalPreallocation,
+    migration_names,
+    open_for_reading,
+    open_for_writing,
+    path_of,
+)
 from perdure.stores.sqlite.partition_locks import is_locked, lock_path, try_lock
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.store_suite import StoreSuite
 from perdure.testing.transitions import created
+from tests.stores import sqlite_schema
 
 
 class TestSqliteStore(StoreSuite):
@@ -171,17 +182,59 @@ async def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
             damaged.abandon()
 
 
-async def test_a_fresh_schema_is_what_the_migrations_give(tmp_path: Path) -> None:
-    """Every step of the way is versioned; opening twice changes nothing."""
+def test_a_fresh_schema_is_what_the_migrations_give(tmp_path: Path) -> None:
+    """A new file gets the finished schema at once, and nothing tells it from one that was brought up to date."""
+    assert database._schema() == sqlite_schema.current(), "run `python -m tests.stores.sqlite_schema`"
+    with closing(open_for_writing(tmp_path / "fresh.db")) as fresh, closing(sqlite_schema.migrated()) as migrated:
+        assert fresh.pragma("user_version") == len(migration_names())
+        assert fresh.pragma("freelist_count") == 0
+        for name in ("user_version", "encoding", "auto_vacuum", "page_size", "page_count", "secure_delete"):
+            assert fresh.pragma(name) == migrated.pragma(name), name
+        made = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY rowid"
+        assert fresh.execute(made).fetchall() == migrated.execute(made).fetchall()
+        assert sqlite_schema.rows_of(fresh) == sqlite_schema.rows_of(migrated)
+
+
+def test_an_old_file_has_every_step_of_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each schema that was ever current is brought to the one of today, also where the finished one is behind."""
+    for number, script in enumerate(database._migrations(), start=1):
+        path = tmp_path / f"{number}.db"
+        with closing(apsw.Connection(str(path))) as older:
+            for earlier in (*database._migrations()[: number - 1], script):
+                older.execute(earlier)
+            older.pragma("user_version", number)
+            older.pragma("application_id", database.APPLICATION_ID)
+        with closing(open_for_writing(path)) as connection:
+            made = set(connection.execute("SELECT name, sql FROM sqlite_schema"))
+            assert made == set(sqlite_schema.migrated().execute("SELECT name, sql FROM sqlite_schema"))
+
+    scripts = (*database._migrations(), "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;")
+    monkeypatch.setattr(database, "migration_names", lambda: (*migration_names(), "9999_later.sql"))
+    monkeypatch.setattr(database, "_migrations", lambda: scripts)
+    with closing(open_for_writing(tmp_path / "behind.db")) as connection:
+        assert connection.pragma("user_version") == len(migration_names()) + 1
+        assert connection.execute("SELECT count(*) FROM later").get == 0
+
+
+async def test_opening_twice_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     await SqliteStore(path, lambda: 1).close()
     before = path.read_bytes()
     await SqliteStore(path, lambda: 1).close()
-    connection = apsw.Connection(str(path))
 
-    assert connection.pragma("user_version") == len(migration_names())
     assert before == path.read_bytes()
-    connection.close()
+
+
+def test_many_who_open_a_new_file_at_once_have_the_same_store(tmp_path: Path) -> None:
+    for attempt in range(10):
+        path = tmp_path / f"{attempt}.db"
+        with ThreadPoolExecutor(8) as pool:
+            connections = list(pool.map(open_for_writing, [path] * 8))
+        versions = {connection.pragma("user_version") for connection in connections}
+        modes = {connection.pragma("journal_mode") for connection in connections}
+        for connection in connections:
+            connection.close()
+        assert (versions, modes) == ({len(migration_names())}, {"wal"})
 
 
 async def test_a_busy_log_has_room_before_it_needs_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import ctypes
 import math
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -31,7 +32,7 @@ from perdure.stores.sqlite.file_permissions import make_private, refuse_planted_
 
 FRAME_BYTES = 4_096 + 24
 PIECE_BYTES = 65_536  # what SQLite's own file system layer takes at once
-FIRST_PAGES = 96  # a short session makes its log longer as it goes, and pays for no room
+FIRST_PAGES = 64  # a short session makes its log longer as it goes, and pays for no room
 GROWTH = 4
 MOST_PAGES = 4_096  # longer than a log gets before it is folded into the file
 FOLDED_AT = 4_000  # pages, 16 MB of log, before it is folded into the file: fewer syncs, little space
@@ -131,16 +132,11 @@ def set_count(count: BootClock, connection: apsw.Connection, path: Path, *, writ
     refuse_behind(str(path), sources.wall(), last)
     drawn = _drawn(connection)
     if drawn is None and writes:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with _written(connection):
             drawn = _drawn(connection)
             if drawn is None:
                 drawn = _offset(last_recorded(connection))
                 connection.execute("INSERT INTO clock VALUES (?, ?)", (sources.machine(), drawn))
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
     count.offset = _offset(last) if drawn is None else drawn
 
 
@@ -191,10 +187,10 @@ def open_for_writing(path: Path, vfs: str | None = None) -> apsw.Connection:
         connection = apsw.Connection(str(path), vfs=vfs)
         connection.set_busy_timeout(BUSY_MILLISECONDS)
         _refuse_foreign(connection, path)
-        _mark(connection)
-        connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
         connection.pragma("fullfsync", True)  # on macOS a plain fsync does not reach the disk
+        _create(connection, path)
+        _begin_log(connection)
         connection.pragma("wal_autocheckpoint", 0)  # the store does it, off the event loop
         _migrate(connection, path)
         refuse_planted_store(path)  # the log is there only now
@@ -227,6 +223,7 @@ def _refuse_folder(path: Path) -> None:
 
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_SCHEMA = Path(__file__).parent / "schema.sql"
 
 
 @cache
@@ -241,9 +238,9 @@ def needs_migration(connection: apsw.Connection) -> bool:
 
 
 def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
+    is_empty = _is_empty(connection)  # asked first: another process may be making the store
     version = connection.pragma("user_version")
     is_store = connection.pragma("application_id") == APPLICATION_ID
-    is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
     if not is_store and not is_empty:
         raise StoreCorrupt(f"{path} is a SQLite file, but not a Perdure store")
     newest = len(migration_names())
@@ -251,10 +248,36 @@ def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
         raise StoreNewer(f"{path} has schema {version}; this Perdure knows schemas up to {newest}")
 
 
-def _mark(connection: apsw.Connection) -> None:
-    """Before the log exists: whoever looks at the file, and not at its log, must see at once that it is ours."""
-    if connection.pragma("application_id") != APPLICATION_ID:
-        connection.pragma("application_id", APPLICATION_ID)
+def _is_empty(connection: apsw.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get is None
+
+
+def _create(connection: apsw.Connection, path: Path) -> None:
+    """Give a new file the schema in one step; two processes may try at once.
+
+    Before the log exists: whoever looks at the file, and not at its log, must see at once that it is ours. And the
+    log begins empty, rather than with every page of the schema.
+    """
+    if not _is_empty(connection):
+        return
+    with _written(connection):
+        _refuse_foreign(connection, path)
+        if _is_empty(connection):
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.execute(_schema())
+
+
+def _begin_log(connection: apsw.Connection) -> None:
+    """Of two who begin the log of one file at once, SQLite refuses one rather than let it wait."""
+    until = time.monotonic() + BUSY_MILLISECONDS / 1_000
+    while True:
+        try:
+            connection.pragma("journal_mode", "wal")
+            return
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.001)
 
 
 def foreign_triggers(connection: apsw.Connection) -> list[str]:
@@ -265,26 +288,40 @@ def foreign_triggers(connection: apsw.Connection) -> list[str]:
 
 
 def _migrate(connection: apsw.Connection, path: Path) -> None:
-    """Apply the migrations that are missing, each in a transaction; two processes may try at once."""
+    """Apply the migrations that are missing, in one transaction; two processes may try at once."""
     newest = len(migration_names())
     if connection.pragma("user_version") == newest:
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with _written(connection):
         _refuse_foreign(connection, path)
         for number, script in enumerate(_migrations(), start=1):
             if number > connection.pragma("user_version"):
                 connection.execute(script)
                 connection.pragma("user_version", number)
+
+
+@contextmanager
+def _written(connection: apsw.Connection) -> Iterator[None]:
+    """One transaction that nobody else writes beside."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # a full disk has ended it already
+            connection.execute("ROLLBACK")
         raise
 
 
 @cache
 def _migrations() -> tuple[str, ...]:
     return tuple((_MIGRATIONS / name).read_text(encoding="utf-8") for name in migration_names())
+
+
+@cache
+def _schema() -> str:
+    """What the migrations leave behind in an empty file; made by `python -m tests.stores.sqlite_schema`."""
+    return _SCHEMA.read_text(encoding="utf-8")
 
 
 @contextmanager
