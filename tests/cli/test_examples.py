@@ -35,7 +35,7 @@ def test_fan_out(perdure_with_examples: CommandLine) -> None:
 def test_survive(perdure_with_examples: CommandLine) -> None:
     live = perdure_with_examples.start("run", "examples/survive.json")
     run = live.run
-    live.hear("waits for a timer")
+    live.hear("waits for the time set in step 'sleep'")
     live.send(signal.SIGINT)
     live.end()
 

@@ -61,7 +61,7 @@ def test_killed_on_a_file_finished_by_two_servers_on_a_database(
         going = perdure.start("run", name)
         runs[name] = going.run
         if name == "playbook.yaml":
-            going.hear("waits for a timer")  # before its second attempt
+            going.hear("tries again in")  # before its second attempt
         going.kill()
     with ExitStack() as stack:
         url = place(str(version), "", Path(), postgres_server, stack).address

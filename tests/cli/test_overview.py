@@ -126,10 +126,10 @@ def test_a_flow_that_waits_for_its_next_try_says_when_and_why(perdure: CommandLi
     perdure("run", file, "--load", "app.py", "--wait-timeout", "1s", code=6)
     shown = perdure("show", _latest(perdure)).out
 
-    assert "It waits for the next try of step 'charge', due in 59 m" in shown
+    assert "Step 'charge' tries again in 59 m" in shown and "(attempt 2 of 3)" in shown
     assert re.search(r"error +step 'charge', attempt 1: .*bank refused 5", shown)
     assert "next try in 59 m" in shown
-    assert re.search(r"↻ charge .*waits for its next try", shown)
+    assert re.search(r"↻ charge .*tries again in 59 m", shown)
 
 
 def test_a_step_at_work_does_not_wait_for_a_timer(perdure: CommandLine) -> None:

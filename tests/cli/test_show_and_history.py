@@ -91,7 +91,7 @@ def test_a_timer_on_the_last_day_there_is_can_be_looked_at_everywhere(perdure: C
     (perdure.folder / "flow.json").write_text(json.dumps({"$schema": "https://mwl.dev/v0.1/flow/schema.json", **flow}))
     waiting = perdure.start("run", "flow.json")
     run = waiting.run
-    waiting.hear("waits for a timer")
+    waiting.hear("waits for the time set in step 'a'")
     waiting.kill()
 
     for verb in ("show", "history"):

@@ -56,7 +56,7 @@ class LiveProgress:
 
 def _block_lines(status: RunStatus, now: Instant) -> list[BlockLine]:
     head = f"{status.row.name} {status.row.id}  {span(now - status.started_at)}  {tasks_text(status)}"
-    lines = [f"  waits for {wait.text(now)}" for wait in status.awaited[:WAITS_DRAWN]]
+    lines = [f"  {wait.sentence(now)}" for wait in status.awaited[:WAITS_DRAWN]]
     if len(status.awaited) > WAITS_DRAWN:
         lines.append(f"  and {len(status.awaited) - WAITS_DRAWN} more")
     return [BlockLine(head, "cyan", has_spinner=True), *(BlockLine(line, "dim") for line in lines)]
@@ -91,9 +91,7 @@ class LineProgress:
             about = tuple(wait.about for wait in status.awaited if wait.due is None or wait.due - now > SHORT)
             if about and about != self._said.get(status.row.id):
                 self._said[status.row.id] = about
-                self.happened(
-                    status.row.id, "waits for " + "; ".join(wait.text(now) for wait in status.awaited[:WAITS_DRAWN])
-                )
+                self.happened(status.row.id, "; ".join(wait.sentence(now) for wait in status.awaited[:WAITS_DRAWN]))
 
     def done(self) -> None:
         if self._swallowed:

@@ -66,10 +66,12 @@ def _lasted(step: StepOverview, now: Instant) -> str:
 
 def _words(step: StepOverview, now: Instant) -> str:
     words = []
-    if step.state not in (StepStatus.DONE, StepStatus.FAILED):
+    if step.due is not None and step.state is StepStatus.RETRIES:
+        words.append(f"tries again in {span(step.due - now)}")
+    elif step.state not in (StepStatus.DONE, StepStatus.FAILED):
         words.append(str(step.state))
-    if step.due is not None and step.state.is_open:
-        words.append(f"due in {span(step.due - now)}")
+        if step.due is not None and step.state.is_open:
+            words.append(f"due in {span(step.due - now)}")
     if step.items:
         words.append(_items(step))
     elif step.visits > 1:

@@ -12,7 +12,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EventNotFound, NewerRecord, ReferenceNotAvailable, RunNotFound
-from perdure.kernel.events import Event
+from perdure.kernel.events import Event, RunEnded
 from perdure.kernel.execution import Execution
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.turn import MissingValues
@@ -177,6 +177,16 @@ async def recorded_at(store: Store, dialect: Dialect, run: RunId, at: int) -> in
         return at
     numbers = [recorded for recorded, _ in tell(dialect, run, await turns(store, dialect, run))]
     return numbers[at - 1] if 0 < at <= len(numbers) else no_event(at, len(numbers))
+
+
+async def number_of_end(store: Store, execution: Execution) -> int:
+    """The number of the event with which a run has ended, in the history as its readers see it."""
+    dialect, all_turns = execution.dialect, await turns(store, execution.dialect, execution.id)
+    recorded = [event for _, events in all_turns for event in events]
+    end = max(number for number, event in enumerate(recorded, 1) if isinstance(event, RunEnded))
+    if not dialect.has_own_history:
+        return end
+    return max(int(shown["seq"]) for number, shown in tell(dialect, execution.id, all_turns) if number <= end)
 
 
 def no_event(at: int, total: int) -> NoReturn:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from perdure.kernel.inputs import Input
     from perdure.kernel.run_trace import Trace
     from perdure.kernel.sealed_arguments import SecretRequests
-    from perdure.kernel.step_overview import DocumentPath, StepOverview
+    from perdure.kernel.step_overview import DocumentPath, StepDelay, StepOverview
     from perdure.kernel.turn import Turn
 
 
@@ -211,6 +211,10 @@ class Dialect(ABC):
     def awaits(self, execution: "Execution") -> list[str]:
         """What the run waits for from people: a phrase each, such as `signal 'go'`."""
         return []
+
+    def delays(self, execution: "Execution") -> dict[int, "StepDelay"]:
+        """Whose delays the run's timers are: retries, sleeps. By timer, from the state alone; bounds are not listed."""
+        return {}
 
     def steps(self, execution: "Execution", turns: Iterable[tuple[Instant, list["Event"]]]) -> list["StepOverview"]:
         """The run's steps as people look at them, from its state and its recorded events; empty: it has none."""

@@ -45,19 +45,34 @@ class StepFailure(msgspec.Struct, gc=False, frozen=True):
     item: int = -1  # of a loop or a Gather
     frames: tuple[str, ...] = ()  # `file:line in function` of the user's code, the innermost last
     details: str = ""  # JSON text, where there are no such places
+    seq: int = 0  # the number of its event in the history
 
     @property
     def text(self) -> str:
         return f"{self.code}: {self.message}" if self.message and self.code else self.message or self.code
 
     @classmethod
-    def of(cls, failed: Failed, at: Instant, attempt: int, label: str = "", item: int = -1) -> "StepFailure":
+    def of(cls, failed: Failed, at: Instant, attempt: int, seq: int, item: int = -1) -> "StepFailure":
         frames = frames_of(failed.details)
         details = "" if frames or failed.details is None else failed.details.decode("utf-8", "replace")
-        return cls(failed.code, failed.message, at, attempt, label, item, frames, details)
+        return cls(failed.code, failed.message, at, attempt, "", item, frames, details, seq)
+
+
+class StepDelay(msgspec.Struct, gc=False, frozen=True):
+    """A step that does nothing until its timer is due: before its next attempt, or because its document says so."""
+
+    step: str
+    attempt: int = 0  # the one that begins then; 0: it is no retry
+    attempts: int = 0  # as many at most; 0: that cannot be told
+
+    @property
+    def count(self) -> str:
+        return f"attempt {self.attempt}" + (f" of {self.attempts}" if self.attempts else "")
 
 
 class StepOverview(msgspec.Struct, gc=False):
+    """`…_seq` are the numbers of events in the history as its readers see it; 0: there is none."""
+
     name: str
     kind: str = ""
     place: DocumentPath = ()  # in the document
@@ -77,17 +92,22 @@ class StepOverview(msgspec.Struct, gc=False):
     note: str = ""
     child: RunId = RunId("")
     steps: dict[str, "StepOverview"] = msgspec.field(default_factory=dict)
+    began_seq: int = 0
+    ended_seq: int = 0
+    child_seq: int = 0
 
-    def enter(self, at: Instant) -> None:
+    def enter(self, at: Instant, seq: int) -> None:
         self.visits += 1
         self.open_visits += 1
         self.state = StepStatus.AT_WORK
         self.began_at, self.ended_at, self.due = at, None, None
+        self.began_seq, self.ended_seq = seq, 0
 
-    def leave(self, state: StepStatus, at: Instant) -> None:
+    def leave(self, state: StepStatus, at: Instant, seq: int) -> None:
         self.open_visits = max(0, self.open_visits - 1)
         self.failed_visits += state in (StepStatus.FAILED, StepStatus.CAUGHT)
         self.ended_at, self.due = at, None
+        self.ended_seq = seq
         self.state = StepStatus.AT_WORK if self.open_visits else state
 
     def fail(self, failure: StepFailure) -> None:

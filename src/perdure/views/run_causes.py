@@ -8,24 +8,16 @@ from typing import Any
 
 from perdure.engine import run_views
 from perdure.engine.client import Client
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.step_overview import StepOverview, StepStatus, flattened
-from perdure.kernel.values import SECOND, Instant, RunId
-from perdure.views.history_events import event_name
+from perdure.kernel.values import Instant, RunId
 from perdure.views.progress_events import outcome_text, status_words
 from perdure.views.run_overview import explain, failure_of, find_step, steps_of
 from perdure.views.run_status import status_of_execution
 from perdure.views.server_presence import is_served
 from perdure.views.times import iso, read_instant
 
-MILLISECOND = SECOND // 1_000
 STEPS_EXPLAINED = 20  # of those that are open; `GET …/steps` has all
-
-# Words by which the languages call such events, or phases that they tell of.
-BEGINNINGS = ("stepentered", "stepleft", "stepanswered", "created", "started", "enter")
-ENDS_OF_STEPS = ("stepended", "stepfailed", "done", "failed", "skipped", "Failed", "Succeeded", "Finished", "exit")
-FAILURES = ("taskended", "failed", "faulted", "Failed", "error")
 
 
 async def explain_run(client: Client, run: RunId, step: str | None = None) -> dict[str, Any]:
@@ -45,59 +37,31 @@ async def explain_run(client: Client, run: RunId, step: str | None = None) -> di
         explanation = explain(stand, execution, steps, pending, client.clock.now(), is_served=served)
         assert explanation is not None, "an open run can be explained"
         commands = list(explanation.commands)
-        chain = [_link(history.last, explanation.sentence)]
+        chain = [history.link(history.last, explanation.sentence)]
         open_steps = [item for item in flattened(steps) if item[1].state.is_open and not item[1].steps]
         for path, overview in open_steps[:STEPS_EXPLAINED]:
             chain += _step_chain(path, overview, history)
-    chain.append(_link(history.first, "the run started"))
+    chain.append(history.link(history.first, "the run started"))
     facts = {"run": run, **({"step": step} if step is not None else {}), "chain": chain, "commands": commands}
     hidden: dict[str, Any] = (await run_views.mask_of(client.store, execution)).data(facts)
     return hidden
 
 
 class _History:
-    """The events of a run by time, to find the one that a fact was recorded with."""
+    """The events of a run by number."""
 
     def __init__(self, events: Sequence[dict[str, Any]]) -> None:
-        self._events = [(event["seq"], _time_of(event), event) for event in events]
+        self._times = {event["seq"]: _time_of(event) for event in events}
+        self.first, self.last = min(self._times), max(self._times)
 
-    @property
-    def first(self) -> tuple[int, Instant]:
-        return self._events[0][:2]
-
-    @property
-    def last(self) -> tuple[int, Instant]:
-        return self._events[-1][:2]
-
-    def end_of(self, moment: Instant) -> tuple[int, Instant]:
-        """The last event until the end of that millisecond."""
-        until = [item for item in self._events if item[1] // MILLISECOND <= moment // MILLISECOND]
-        return (until or self._events)[-1][:2]
-
-    def at(self, moment: Instant, step: str, words: tuple[str, ...], text: str = "") -> tuple[int, Instant]:
-        """The event of that instant which fits best: it names the step, tells such a thing, and contains the text."""
-        millisecond = moment // MILLISECOND  # a language may tell its times no finer
-        together = [item for item in self._events if item[1] // MILLISECOND == millisecond]
-        if not together:
-            together = [item for item in self._events if item[1] <= moment][-1:] or self._events[:1]
-        return max(together, key=lambda item: (_fits(item[2], step, words, text), -item[0]))[:2]
+    def link(self, seq: int, text: str) -> dict[str, Any]:
+        """A fact without an event of its own belongs to the present."""
+        number = seq or self.last
+        return {"seq": number, "at": iso(self._times[number]), "text": text}
 
 
 def _time_of(event: dict[str, Any]) -> Instant:
     return read_instant(event["timestamp"], 0) if "timestamp" in event else event["at"]
-
-
-def _fits(event: dict[str, Any], step: str, words: tuple[str, ...], text: str) -> int:
-    told = jsontext.encode(event).decode()
-    name = event_name(event).lower()
-    names_step = bool(step) and (f'"{step}"' in told or f"/{step}/" in told or f':{step}"' in told)
-    return (
-        4 * names_step + 8 * (bool(text) and text in told) + any(word in name or f'"{word}"' in told for word in words)
-    )
-
-
-def _link(event: tuple[int, Instant], text: str) -> dict[str, Any]:
-    return {"seq": event[0], "at": iso(event[1]), "text": text}
 
 
 async def _end_chain(
@@ -107,7 +71,7 @@ async def _end_chain(
     assert outcome is not None
     reason = outcome_text(outcome)
     ended = f"the run {status_words(execution.state.status.value)}{f': {reason}' if reason else ''}"
-    chain = [_link(history.end_of(execution.state.ended_at or 0), ended)]
+    chain = [history.link(await run_views.number_of_end(client.store, execution), ended)]
     place = await failure_of(client, execution, steps)
     return [*chain, *_step_chain(place.path, place.step, history)] if place is not None else chain
 
@@ -117,21 +81,21 @@ def _step_chain(path: tuple[str, ...], step: StepOverview, history: _History) ->
     label = f"step {' › '.join(path)!r}"
     note = f": {step.note.rstrip('.')}" if step.note else ""
     if step.state is StepStatus.NOT_STARTED:
-        return [_link(history.last, f"{label} has not started{note}")]
+        return [history.link(history.last, f"{label} has not started{note}")]
     chain = []
     if step.state.is_open:
-        chain.append(_link(history.last, f"{label} {_standing(step)}{note}"))
+        chain.append(history.link(history.last, f"{label} {_standing(step)}{note}"))
     elif step.ended_at is not None and step.failure is None:
-        chain.append(_link(history.at(step.ended_at, path[-1], ENDS_OF_STEPS), f"{label} {_ended(step)}{note}"))
+        chain.append(history.link(step.ended_seq, f"{label} {_ended(step)}{note}"))
     for failure in dict.fromkeys(filter(None, (step.failure, step.first_failure))):
         task = f", task {failure.label!r}" if failure.label and failure.label != path[-1] else ""
         item = f", item {failure.item}" if failure.item >= 0 else ""
         text = f"{label}{task}{item}, attempt {failure.attempt} failed: {failure.text}"
-        chain.append(_link(history.at(failure.at or step.ended_at or 0, path[-1], FAILURES, failure.message), text))
+        chain.append(history.link(failure.seq, text))
     if step.child:
-        chain.append(_link(history.at(step.began_at or 0, path[-1], BEGINNINGS), f"{label} started run {step.child}"))
-    if step.began_at is not None:
-        chain.append(_link(history.at(step.began_at, path[-1], BEGINNINGS), f"{label} began"))
+        chain.append(history.link(step.child_seq, f"{label} started run {step.child}"))
+    if step.began_seq:
+        chain.append(history.link(step.began_seq, f"{label} began"))
     return chain
 
 

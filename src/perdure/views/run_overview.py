@@ -132,11 +132,9 @@ def _cause(stand: RunStatus, execution: Execution, steps: Sequence[StepOverview]
     at_work = [(path, step) for path, step in open_steps if step.state is StepStatus.AT_WORK and not step.child]
     if stand.tasks_open and (first is None or first.reason is not WaitReason.WORKER):
         return _work(stand, at_work, now), ""
-    retries = [(path, step) for path, step in open_steps if step.due is not None]
-    if first is not None and first.reason is WaitReason.TIMER and retries:
-        path, step = min(retries, key=lambda found: found[1].due or 0)
-        what = "the next try of" if step.state is StepStatus.RETRIES else "the time set in"
-        return f"It waits for {what} step {' › '.join(path)!r}, due in {span((step.due or now) - now)}", ""
+    if first is not None and first.retry is not None:
+        sentence = first.sentence(now)
+        return sentence[0].upper() + sentence[1:], ""
     if first is not None:
         return _phrase(first, execution, len(awaited), now)
     if stand.is_moving or execution.state.sliced:
@@ -275,7 +273,8 @@ async def brief_reason_of(client: Client, stand: RunStatus, execution: Execution
     if stand.row.stuck or execution.state.pause is not None:
         return ""
     text, _ = _cause(stand, execution, (), client.clock.now())
-    return mask.text(text.removeprefix("It ").removeprefix("waits for "))
+    text = text.removeprefix("It ").removeprefix("waits for ")
+    return mask.text(text[:1].lower() + text[1:])
 
 
 def _root_cause(outcome: Outcome) -> str:

@@ -5,7 +5,7 @@ patch, is the language's own to name.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from perdure.engine import run_views
@@ -16,6 +16,7 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.instants import format_instant
 from perdure.kernel.outcomes import Status
 from perdure.kernel.permits import resource_of
+from perdure.kernel.step_overview import StepDelay
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunRow
 from perdure.views.times import span
@@ -27,6 +28,7 @@ KINDS_PROVIDED_BY_CODE = ("Engram", "EngramTemplate")  # loaded code stands for 
 
 class WaitReason(Enum):
     TIMER = "timer"
+    RETRY = "retry"
     SIGNAL = "signal"
     CHILD = "child"
     PERMIT = "permit"
@@ -47,9 +49,17 @@ class Wait:
     comes: bool = True  # by itself; a signal and a missing provider need a person
     is_code: bool = False  # code that can be loaded would bring it
     is_limit: bool = False  # only says how long something else may take
+    retry: StepDelay | None = None
 
     def text(self, now: Instant) -> str:
+        """What it waits for: `a permit of 'db'`, `the next try of step 'pay' (attempt 2 of 3), due in 4 s`."""
         return self.about if self.due is None else f"{self.about}, due in {span(self.due - now)}"
+
+    def sentence(self, now: Instant) -> str:
+        """`waits for a permit of 'db'`, `step 'pay' tries again in 4 s (attempt 2 of 3)`."""
+        if self.retry is None or self.due is None:
+            return f"waits for {self.text(now)}"
+        return f"step {self.retry.step!r} tries again in {span(self.due - now)} ({self.retry.count})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +144,35 @@ async def _workers(client: Client, execution: Execution) -> list[Wait]:
 def _timers(client: Client, execution: Execution, waits: list[Wait]) -> list[Wait]:
     """Sleeps and delays are waits; a bound, and the timeout of a wait, only limit something else."""
     ahead = client.clock.wall() - client.clock.now()
-    timers = execution.state.timers.values()
-    delays = sorted(timer.due_with(ahead) for timer in timers if timer.rank <= 0)
-    limits = [timer.due_with(ahead) for timer in timers if timer.rank > 0]
+    timers = execution.state.timers
+    delays = {number: timer.due_with(ahead) for number, timer in timers.items() if timer.rank <= 0}
+    limits = [timer.due_with(ahead) for timer in timers.values() if timer.rank > 0]
     # Where code is missing, a bound around it does not make the run go on: it only says how long it may wait.
     lacks_code = any(wait.reason is WaitReason.PROVIDER or wait.is_code for wait in waits)
-    found = []
-    if delays:
-        more = f" (the first of {len(delays)})" if len(delays) > 1 else ""
-        found.append(Wait(WaitReason.TIMER, f"a timer{more}", delays[0]))
+    found = _delays(execution, delays) if delays else []
     if limits:
         found.append(Wait(WaitReason.TIMER, "a timeout", min(limits), comes=not lacks_code, is_limit=True))
     return found
+
+
+def _delays(execution: Execution, dues: dict[int, Instant]) -> list[Wait]:
+    """One per step, the next first: a step may have many, such as the items of a loop."""
+    steps = execution.dialect.delays(execution)
+    found: dict[tuple[str, bool], list[Wait]] = {}
+    for number, due in sorted(dues.items(), key=lambda item: item[1]):
+        delay = steps.get(number)
+        if delay is None:
+            wait = Wait(WaitReason.TIMER, "a timer", due)
+        elif delay.attempt:
+            about = f"the next try of step {delay.step!r} ({delay.count})"
+            wait = Wait(WaitReason.RETRY, about, due, retry=delay)
+        else:
+            wait = Wait(WaitReason.TIMER, f"the time set in step {delay.step!r}", due)
+        found.setdefault((wait.about if delay is None else delay.step, wait.retry is None), []).append(wait)
+    return [
+        replace(first, about=f"{first.about} (the first of {1 + len(more)})") if more else first
+        for first, *more in found.values()
+    ]
 
 
 def _pause(execution: Execution) -> Wait:

@@ -111,6 +111,7 @@ class Flow(Dialect):
     ended_steps = lazy(f"{_FLOW}.views.ended_steps:ended_steps")
     missing_places = lazy(f"{_FLOW}.run.redrive:missing_places")
     steps = lazy(f"{_FLOW}.views.steps:steps")
+    delays = lazy(f"{_FLOW}.views.steps:delays")
     line_of = lazy(f"{_FLOW}.views.steps:line_of")
 
     def refusal(self, execution: Execution, input: i.Signal | i.Steer | i.Reopen) -> str | None:

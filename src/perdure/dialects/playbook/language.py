@@ -125,6 +125,7 @@ class Playbook(Dialect):
     missing_places = lazy(f"{_PLAYBOOK}.run.redrive:missing_places")
     show = lazy(f"{_PLAYBOOK}.views.execution:show")
     steps = lazy(f"{_PLAYBOOK}.views.steps:steps")
+    delays = lazy(f"{_PLAYBOOK}.views.steps:delays")
     line_of = lazy(f"{_PLAYBOOK}.views.steps:line_of")
 
     def thaw(self, program: Any, frozen: bytes) -> Any:

@@ -219,6 +219,7 @@ class Story(Dialect):
     awaits = lazy(f"{_STORY}.views.story_run:awaited_gates")
     show = lazy(f"{_STORY}.views.story_run:show")
     steps = lazy(f"{_STORY}.views.steps:steps")
+    delays = lazy(f"{_STORY}.views.steps:delays")
     cause = lazy(f"{_STORY}.views.steps:cause")
     line_of = lazy(f"{_STORY}.views.steps:line_of")
     patched = lazy(f"{_STORY}.run.resource_patch:patched")

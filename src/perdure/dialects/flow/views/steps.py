@@ -5,15 +5,22 @@ from typing import Any
 
 from perdure.dialects.flow.plan.program import Program
 from perdure.dialects.flow.state import events as f
-from perdure.dialects.flow.state.body import Kind
-from perdure.dialects.flow.state.values import Carried
+from perdure.dialects.flow.state.body import GAP, Body, Frame, Kind, MiddlewareScope
+from perdure.dialects.flow.state.values import Carried, Cell
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import child_run
 from perdure.kernel.json_positions import place_of
 from perdure.kernel.outcomes import Failed
-from perdure.kernel.step_overview import DocumentPath, StepFailure, StepOverview, StepStatus, frames_of
+from perdure.kernel.step_overview import (
+    DocumentPath,
+    StepDelay,
+    StepFailure,
+    StepOverview,
+    StepStatus,
+    frames_of,
+)
 from perdure.kernel.values import Instant, RunId
 
 OUTSIDE = "(middleware of the Flow)"
@@ -22,9 +29,45 @@ OUTSIDE = "(middleware of the Flow)"
 def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) -> list[StepOverview]:
     overview = _Overview(execution.id, execution.program)
     for at, events in turns:
+        overview.turn_seq = overview.seq
         for event in events:
+            overview.seq += 1
             overview.take(event, at)
     return list(overview.top.values())
+
+
+def delays(execution: Execution) -> dict[int, StepDelay]:
+    body: Body = execution.body
+    found = {}
+    for timer, (number, index) in body.waits.items():
+        if timer in execution.state.timers:
+            step = _path(body, number)
+            found[timer] = _retry(body.frames[number], step, timer) if index == GAP else StepDelay(step)
+    return found
+
+
+def _path(body: Body, number: int) -> str:
+    """Of the Step that a frame is in, with the Steps that have called it."""
+    names: list[str] = []
+    while (frame := body.frames.get(number)) is not None:
+        names += [frame.step.name] if frame.step is not None else []
+        number = frame.owner
+    return " › ".join(reversed(names)) or OUTSIDE
+
+
+def _retry(frame: Frame, step: str, timer: int) -> StepDelay:
+    """How many attempts there are is certain if there is one policy: each has a budget of its own."""
+    scope = next((scope for scope in frame.stack if isinstance(scope, MiddlewareScope) and scope.timer == timer), None)
+    metadata = _inline(None if scope is None else scope.metadata)
+    policies = _inline(None if scope is None else scope.config)
+    attempt = metadata.get("attempt", 0) if isinstance(metadata, dict) else 0
+    is_one = isinstance(policies, list) and len(policies) == 1 and isinstance(policies[0], dict)
+    return StepDelay(step, attempt, policies[0].get("attempts", 0) if is_one else 0)
+
+
+def _inline(cell: Cell | None) -> Any:
+    """The value unless it is kept beside the log."""
+    return jsontext.decode(cell.payload) if cell is not None and isinstance(cell.payload, bytes) else None
 
 
 def line_of(text: bytes, place: DocumentPath) -> int | None:
@@ -50,6 +93,8 @@ class _Frame:
 class _Overview:
     def __init__(self, run: RunId, program: Program) -> None:
         self.top: dict[str, StepOverview] = {}
+        self.seq = 0  # of the event that is taken
+        self.turn_seq = 0  # of the last event before its turn
         self._run = run
         self._program = program
         self._frames: dict[int, _Frame] = {}
@@ -66,7 +111,7 @@ class _Overview:
                 self._task_ended(event, at)
             case e.ChildEnded(child, _, Failed() as failed) if child in self._tasks:
                 step, index, attempt = self._tasks.pop(child)
-                step.fail(StepFailure.of(failed, at, attempt, item=index))
+                step.fail(StepFailure.of(failed, at, attempt, self.seq, index))
             case f.FrameOpened():
                 owner = self._frames.get(event.owner)
                 siblings = self.top if owner is None or owner.current is None else owner.current.steps
@@ -127,7 +172,7 @@ class _Overview:
             step = frame.siblings[name] = self._described(frame.flow, name)
         frame.current = step
         frame.attempts = {}
-        step.enter(at)
+        step.enter(at, self.seq)
 
     def _described(self, flow: str, name: str) -> StepOverview:
         declared = self._program.flows.get(flow)
@@ -139,7 +184,7 @@ class _Overview:
 
     def _leave(self, frame: _Frame, state: StepStatus, at: Instant) -> None:
         if frame.current is not None:
-            frame.current.leave(state, at)
+            frame.current.leave(state, at, self.seq)
             frame.current = None
 
     def _wait(self, frame: _Frame, state: StepStatus, due: Instant | None) -> None:
@@ -157,24 +202,24 @@ class _Overview:
         item = event.index if event.index >= 0 else frame.index
         self._tasks[event.target] = (step, item, attempt)
         if event.kind == Kind.CHILD:
-            step.child = child_run(self._run, event.target)
+            step.child, step.child_seq = child_run(self._run, event.target), self.seq
 
     def _task_ended(self, event: e.TaskEnded, at: Instant) -> None:
         step, index, attempt = self._tasks.pop(event.task, (None, -1, 1))
         if step is not None and isinstance(event.outcome, Failed):
-            step.fail(StepFailure.of(event.outcome, at, attempt, item=index))
+            step.fail(StepFailure.of(event.outcome, at, attempt, self.seq, index))
 
     def _note_failure(self, frame: _Frame, carried: Carried, at: Instant) -> None:
         """A failure that no task has reported: an expression, a Raise, an unmet Gather."""
         step = frame.current
         envelope = _first_cause(carried)
-        if step is None or envelope is None or (step.failure is not None and step.failure.at == at):
+        if step is None or envelope is None or (step.failure is not None and step.failure.seq > self.turn_seq):
             return
         details = envelope.get("details")
         frames = frames_of(jsontext.encode(details)) if isinstance(details, dict) else ()
         attempt = max(frame.attempts.values(), default=1)
         message, code = str(envelope.get("message", "")), str(envelope.get("code", ""))
-        step.fail(StepFailure(code, message, at, attempt, item=frame.index, frames=frames))
+        step.fail(StepFailure(code, message, at, attempt, item=frame.index, frames=frames, seq=self.seq))
 
 
 def _first_cause(carried: Carried) -> dict[str, Any] | None:

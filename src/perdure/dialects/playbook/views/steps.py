@@ -1,16 +1,24 @@
 """The steps of a Playbook's run, from its history: steps with their tasks, loops with counts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from perdure.dialects.playbook.plan.program import Directive, Program, Task
 from perdure.dialects.playbook.state import body as b
 from perdure.documents.errors import UnreadableText
 from perdure.documents.reader import read_document
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
-from perdure.kernel.step_overview import DocumentPath, StepFailure, StepOverview, StepStatus, frames_of
+from perdure.kernel.step_overview import (
+    DocumentPath,
+    StepDelay,
+    StepFailure,
+    StepOverview,
+    StepStatus,
+    frames_of,
+)
 from perdure.kernel.values import Instant, RunId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -19,10 +27,38 @@ _STEP_ENDS = {"step.done": StepStatus.DONE, "step.failed": StepStatus.FAILED, "s
 
 def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) -> list[StepOverview]:
     overview = _Overview(execution)
-    for event in execution.dialect.history(execution.id, turns):
-        overview.take(event)
+    turn_number = 0
+
+    def counted() -> Iterator[tuple[Instant, list[e.Event]]]:
+        nonlocal turn_number
+        for turn in turns:
+            turn_number += 1
+            yield turn
+
+    for event in execution.dialect.history(execution.id, counted()):
+        overview.take(event, turn_number)
     overview.add_waits(execution)
     return list(overview.steps.values())
+
+
+def delays(execution: Execution) -> dict[int, StepDelay]:
+    body: b.Body = execution.body
+    program: Program = execution.program
+    found = {}
+    for thread in body.threads.values():
+        run = body.runs.get(thread.run)
+        if thread.phase is b.ThreadPhase.RESTING and run is not None and thread.number in execution.state.timers:
+            task = program.steps[run.step].tasks[thread.position]
+            name = run.step if len(program.steps[run.step].tasks) == 1 else f"{run.step} › {task.label}"
+            found[thread.number] = StepDelay(name, thread.attempt, _attempts(task))
+    return found
+
+
+def _attempts(task: Task) -> int:
+    """The limit of the task's retry rules, if it has one limit."""
+    rules = () if task.policy is None else task.policy.rules
+    limits = {rule.then.attempts for rule in rules if rule.then.do is Directive.RETRY}
+    return limits.pop() if len(limits) == 1 else 0
 
 
 def line_of(text: bytes, place: DocumentPath) -> int | None:
@@ -47,9 +83,10 @@ def line_of(text: bytes, place: DocumentPath) -> int | None:
 class _Overview:
     def __init__(self, execution: Execution) -> None:
         self.steps: dict[str, StepOverview] = {}
+        self._failed_in: dict[str, int] = {}  # the turn of each step's latest failure
         self._has_many_tasks = {name: len(step.tasks) > 1 for name, step in execution.program.steps.items()}
 
-    def take(self, event: dict[str, Any]) -> None:
+    def take(self, event: dict[str, Any], turn: int) -> None:
         name, kind = event.get("step"), event["event_type"]
         if not name:
             return
@@ -60,10 +97,10 @@ class _Overview:
         payload = event.get("payload") or {}
         match kind:
             case "step.started":
-                step.enter(at)
+                step.enter(at, event["seq"])
             case "step.done" | "step.failed" | "step.cancelled":
-                step.leave(_STEP_ENDS[kind], at)
-                if kind == "step.failed" and (step.failure is None or step.failure.at != at):
+                step.leave(_STEP_ENDS[kind], at, event["seq"])
+                if kind == "step.failed" and self._failed_in.get(name) != turn:  # no attempt of it did
                     self._fail(step, payload.get("error"), at, event)
             case "loop.started":
                 step.items += payload.get("total") or 0
@@ -72,6 +109,8 @@ class _Overview:
             case "loop.iteration.failed" | "loop.shard.failed":
                 step.items_failed += 1
             case _ if kind.startswith("task."):
+                if kind == "task.attempt.failed":
+                    self._failed_in[name] = turn
                 self._take_task(step, event, kind, payload, at)
             case _:
                 pass
@@ -85,18 +124,18 @@ class _Overview:
             case "task.started":
                 task.kind = task.kind or str(payload.get("kind") or "")
                 if task is not step:
-                    task.enter(at)
+                    task.enter(at, event["seq"])
             case "task.attempt.started":
                 for one in {id(task): task, id(step): step}.values():
                     one.attempts += 1
-                    one.child = RunId(payload.get("child_execution_id", ""))
+                    one.child, one.child_seq = RunId(payload.get("child_execution_id", "")), event["seq"]
                     one.state, one.due = StepStatus.AT_WORK, None
             case "task.attempt.failed":
                 error = (payload.get("outcome") or {}).get("error")
                 for one in {id(task): task, id(step): step}.values():
                     self._fail(one, error, at, event)
             case "task.done" | "task.failed" if task is not step:
-                task.leave(StepStatus.DONE if kind == "task.done" else StepStatus.FAILED, at)
+                task.leave(StepStatus.DONE if kind == "task.done" else StepStatus.FAILED, at, event["seq"])
             case _:
                 pass
 
@@ -125,6 +164,7 @@ class _Overview:
                 "" if label == f"{event['step']}_task" else label,  # the name of a task that has none
                 item if isinstance(item, int) else -1,
                 frames,
+                seq=event["seq"],
             )
         )
 

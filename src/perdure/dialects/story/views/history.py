@@ -22,20 +22,29 @@ ENGINE = "engine"
 
 
 def history(run: str, turns: Iterable[tuple[Instant, list[e.Event]]]) -> Iterator[dict[str, Any]]:
-    seq = 0
+    for at, _, first, entries in describe_events(turns):
+        for seq, (name, payload) in enumerate(entries, first):
+            step = payload.pop("step", None)
+            actor = payload.pop("actor", None) or ENGINE
+            item: dict[str, Any] = {"seq": seq, "event_type": name, "timestamp": timestamp(at), "actor": actor}
+            if step:
+                item["step"] = step
+            yield {**item, "payload": payload}
+
+
+def describe_events(
+    turns: Iterable[tuple[Instant, list[e.Event]]],
+) -> Iterator[tuple[Instant, e.Event, int, list[HistoryEntry]]]:
+    """Each recorded event with its entries in the history and the number of the first one."""
+    first = 1
     paths: dict[int, str] = {}  # the step of each task
     for at, recorded in turns:
         for event in recorded:
             if isinstance(event, e.TaskScheduled):
                 paths[event.task] = event.path
-            for name, payload in _describe(event, paths):
-                seq += 1
-                step = payload.pop("step", None)
-                actor = payload.pop("actor", None) or ENGINE
-                item: dict[str, Any] = {"seq": seq, "event_type": name, "timestamp": timestamp(at), "actor": actor}
-                if step:
-                    item["step"] = step
-                yield {**item, "payload": payload}
+            entries = list(_describe(event, paths))
+            yield at, event, first, entries
+            first += len(entries)
 
 
 def _describe(event: e.Event, paths: dict[int, str]) -> Iterator[HistoryEntry]:

@@ -3,16 +3,21 @@
 from collections.abc import Iterable
 from typing import Any
 
+from perdure.dialects.story.plan.execution_policy import ExecutionPolicy
 from perdure.dialects.story.plan.program import Program
 from perdure.dialects.story.resources.resource import key_of
-from perdure.dialects.story.state.body import Body
+from perdure.dialects.story.state import events as s
+from perdure.dialects.story.state.body import Body, StepRun
 from perdure.dialects.story.state.body import StepState as State
 from perdure.dialects.story.state.phases import Reason, StoryPhase
+from perdure.dialects.story.views.history import describe_events
+from perdure.dialects.story.views.step_runs import TextReader, resources_of
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Failed
-from perdure.kernel.step_overview import DocumentPath, StepFailure, StepOverview, StepStatus
+from perdure.kernel.step_overview import DocumentPath, StepDelay, StepFailure, StepOverview, StepStatus
+from perdure.kernel.turn import MissingValues
 from perdure.kernel.values import Instant
 
 _ENDS = {
@@ -30,7 +35,9 @@ def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) 
     program: Program = execution.program
     if not body.plan.order:
         return []
-    failures, attempts = _failures(turns)
+    events = _StepEvents()
+    for at, event, seq, _ in describe_events(turns):
+        events.take(event, at, seq)
     overview: dict[str, StepOverview] = {}
     top = []
     has_passed = True
@@ -46,12 +53,16 @@ def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) 
         step = overview[name] = StepOverview(name, program.steps[name].kind, _place(body, name, block, parent))
         if state is not None:
             _describe(execution, step, state)
-        step.attempts = max(step.attempts, attempts.get(name, 0))
-        for failure in failures.get(name, ()):
+            step.began_seq = events.began.get(name, 0)
+            step.ended_seq = events.ended.get(name, 0)
+            step.child_seq = events.children.get(state.child, 0)
+        step.attempts = max(step.attempts, events.attempts.get(name, 0))
+        for failure in events.failures.get(name, ()):
             step.fail(failure)
         if step.failure is None and state is not None and state.phase.is_failure:
             error = state.run.error if state.run is not None else None
-            step.fail(StepFailure("" if error else str(state.reason), state.message, state.finished_at or 0))
+            code = "" if error else str(state.reason)
+            step.fail(StepFailure(code, state.message, state.finished_at or 0, seq=step.ended_seq))
         if parent is not None and parent in overview:
             overview[parent].steps[name] = step
         else:
@@ -95,27 +106,72 @@ def _place(body: Body, name: str, block: str, parent: str | None) -> tuple[str |
     return ("spec", block, names.index(parent), "with", "steps", body.plan.branches[parent].index(name))
 
 
-def _failures(
-    turns: Iterable[tuple[Instant, list[e.Event]]],
-) -> tuple[dict[str, list[StepFailure]], dict[str, int]]:
-    """The first and the latest failure of each step's tasks, and how often each was tried."""
-    tasks: dict[int, tuple[str, int]] = {}
-    failures: dict[str, list[StepFailure]] = {}
-    attempts: dict[str, int] = {}
-    for at, events in turns:
-        for event in events:
-            if isinstance(event, e.RunReopened):
-                failures.clear()
-                attempts.clear()
-            elif isinstance(event, e.TaskScheduled):
+class _StepEvents:
+    """What only the events tell of the steps, by step."""
+
+    def __init__(self) -> None:
+        self.began: dict[str, int] = {}  # the number of the event, as for the next two
+        self.ended: dict[str, int] = {}
+        self.children: dict[int, int] = {}  # by child
+        self.failures: dict[str, list[StepFailure]] = {}  # of its tasks: the first and the latest
+        self.attempts: dict[str, int] = {}
+        self._tasks: dict[int, tuple[str, int]] = {}  # step and attempt
+
+    def take(self, event: e.Event, at: Instant, seq: int) -> None:
+        match event:
+            case s.StepQueued() | s.StepBlocked():
+                self.began.setdefault(event.step, seq)
+            case s.StepStarted() | s.StepRunCreated() | s.StepLaunched() | s.FanBegan():
+                self.began[event.step] = seq
+            case s.StepEnded():
+                self.ended[event.step] = seq
+            case s.StepsSkipped():
+                self.ended |= {step: number for number, step in enumerate(event.steps, seq)}
+            case s.Redriven():
+                for step in event.steps:
+                    self.began.pop(step, None)
+                    self.ended.pop(step, None)
+            case e.ChildStarted():
+                self.children[event.child] = seq
+            case e.RunReopened():
+                self.failures.clear()
+                self.attempts.clear()
+            case e.TaskScheduled():
                 name = event.path.rpartition("/")[2]
-                tasks[event.task] = (name, event.attempt)
-                attempts[name] = max(attempts.get(name, 0), event.attempt)
-            elif isinstance(event, e.TaskEnded):
-                name, attempt = tasks.pop(event.task, ("", 1))
+                self._tasks[event.task] = (name, event.attempt)
+                self.attempts[name] = max(self.attempts.get(name, 0), event.attempt)
+            case e.TaskEnded():
+                name, attempt = self._tasks.pop(event.task, ("", 1))
                 if isinstance(event.outcome, Failed):
-                    failures.setdefault(name, [])[1:] = [StepFailure.of(event.outcome, at, attempt)]
-    return failures, attempts
+                    self.failures.setdefault(name, [])[1:] = [StepFailure.of(event.outcome, at, attempt, seq)]
+            case _:
+                pass
+
+
+def delays(execution: Execution) -> dict[int, StepDelay]:
+    """Retries, sleeps, and the next look of a step at what it waits for."""
+    body: Body = execution.body
+    found = {}
+    for timer, name in body.timers.items():
+        state = body.steps.get(name)
+        if state is None or timer not in execution.state.timers:
+            continue
+        parent = body.plan.parents.get(name)
+        path = name if parent is None else f"{parent} › {name}"
+        run = state.run if timer == state.poll and state.reason == Reason.RETRY_SCHEDULED else None
+        found[timer] = (
+            StepDelay(path) if run is None else StepDelay(path, run.retries + 1, _attempts(execution, name, run))
+        )
+    return found
+
+
+def _attempts(execution: Execution, name: str, run: StepRun) -> int:
+    program: Program = execution.program
+    try:
+        engram, template = resources_of(program, execution.body, run, TextReader({}))
+    except MissingValues:  # kept beside the log
+        return 0
+    return ExecutionPolicy(program, program.step(name), engram, template).retry().most + 1
 
 
 def line_of(text: bytes, place: DocumentPath) -> int | None:
