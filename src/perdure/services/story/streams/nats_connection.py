@@ -7,7 +7,8 @@
 
 The secret has `token`, or `username` and `password`; `ca.crt` are the authorities that a TLS server is checked with. A
 document that names a server causes the connection, so its address is checked (SRV-024). A lost connection is made anew
-here and not by the library: it would also connect to servers that another server names.
+here and not by the library: it would also connect to servers that another server names. The library encrypts if the
+server says so, in clear; with `tls://` nothing is said to one that does not.
 """
 
 import asyncio
@@ -28,6 +29,8 @@ from perdure.services.story.engrams.secrets import secret
 
 PREFIX = "Transport.Nats"
 CONNECT_TIMEOUT = 5  # seconds
+LONGEST_LINE = 64 * 1024  # bytes of a line of the protocol
+LARGEST_MESSAGE = 128 * 1024 * 1024  # bytes: twice what a server can be set to
 DEFAULT_PORT = 4222
 
 
@@ -92,6 +95,9 @@ class NatsConnector:
         if isinstance(failure, PermissionError):
             hint = "its secret needs `token`, or `username` and `password`"
             raise NatsFailure("NotAuthorized", f"the NATS server {host}:{port} does not accept the login", hint)
+        if isinstance(failure, self._library.errors.SecureConnWantedError):
+            hint = "it must ask for TLS, or its address begins with nats:// if that is meant"
+            raise NatsFailure("TlsFailed", f"the NATS server {host}:{port} does not encrypt", hint)
         if isinstance(failure, ssl.SSLError):
             hint = "`ca.crt` of its secret must hold the authority that has signed its certificate"
             raise NatsFailure("TlsFailed", f"no secure connection to {host}:{port}: {failure.reason}", hint)
@@ -111,7 +117,7 @@ class NatsConnector:
             problems.append(error)
             del problems[:-1]
 
-        client = self._library.NATS()
+        client = _client(self._library, must_encrypt=url.startswith("tls:"))
         try:
             await asyncio.wait_for(
                 client.connect(
@@ -133,6 +139,30 @@ class NatsConnector:
                 raise problems[-1] from None  # why there is none
             raise
         return client
+
+
+def _client(library: Any, *, must_encrypt: bool) -> Any:
+    """A client that sends no login in clear where TLS is meant, and keeps no more of a message than one may have."""
+    parsing = importlib.import_module("nats.protocol.parser")
+
+    class BoundedParser(parsing.Parser):  # type: ignore[misc, name-defined]
+        async def parse(self, data: bytes = b"") -> None:
+            await super().parse(data)
+            is_line = self.state == parsing.AWAITING_CONTROL_LINE
+            if self.needed > LARGEST_MESSAGE or (is_line and len(self.buf) > LONGEST_LINE):
+                self.reset()
+                raise library.errors.ProtocolError("the server sends more than a message may have")
+
+    class Client(library.NATS):  # type: ignore[misc, name-defined]
+        def _connect_command(self) -> bytes:  # the first that is sent, and it contains the login
+            if must_encrypt and not self._server_info.get("tls_required"):
+                raise library.errors.SecureConnWantedError
+            command: bytes = super()._connect_command()
+            return command
+
+    client = Client()
+    client._ps = BoundedParser(client)
+    return client
 
 
 async def _addresses(host: str, port: int) -> Sequence[str]:
