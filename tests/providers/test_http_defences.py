@@ -18,6 +18,7 @@ from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop
 
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.values import RunId
+from perdure.providers import addresses
 from perdure.providers.addresses import is_allowed
 from perdure.providers.http_bodies import LARGEST_BODY, ResponseMemory
 from perdure.providers.policy import Policy, use_policy
@@ -282,6 +283,14 @@ def test_a_closed_network_forbids_addresses_that_are_not_public(address: str) ->
     """SRV-024."""
     assert not is_allowed(Policy(network="closed"), "name", address)
     assert is_allowed(Policy(), "name", address)
+
+
+def test_a_closed_network_forbids_the_server_s_own_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SRV-024: public ones, too. This machine has none for sure: those of loopback stand for them."""
+    monkeypatch.setattr(addresses, "_FORBIDDEN", ())
+    assert not is_allowed(Policy(network="closed"), "name", "127.0.0.1")
+    assert is_allowed(Policy(network="closed"), "name", "192.0.2.1")
+    assert is_allowed(Policy(network="closed", addresses=["127.0.0.1"]), "name", "127.0.0.1")
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "93.184.216.34", "172.32.0.1", "2606:4700:4700::1111"])

@@ -73,7 +73,18 @@ def is_allowed(policy: Policy, host: str, address: str) -> bool:
         return False
     if policy.network == "open" or any(_is_among(candidate, host, policy.addresses) for candidate in parsed):
         return True
-    return not any(_is_forbidden(address) for address in parsed)
+    return not any(_is_forbidden(address) or is_own(address) for address in parsed)
+
+
+def is_own(address: Address) -> bool:
+    """Whether it is an address of this machine: then a connection to it begins there as well. Nothing is sent."""
+    family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), 9))
+            return bool(ip_address(probe.getsockname()[0].partition("%")[0]) == address)
+    except OSError:
+        return False
 
 
 def check_host_name(policy: Policy, host: str, prefix: str = "Provider.Call.Http") -> None:
