@@ -1,5 +1,6 @@
 """Tokens, roles and who one is (SRV-020, SRV-021, SRV-022, SRV-023, SRV-026, SRV-076)."""
 
+import json
 import stat
 import time
 from pathlib import Path
@@ -163,7 +164,7 @@ def shell_playbook(kind: str = "shell") -> str:
     )
 
 
-TEMPLATE = {
+TEMPLATE: dict[str, Any] = {
     "apiVersion": "catalog.bubustack.io/v1alpha1",
     "kind": "EngramTemplate",
     "metadata": {"name": "evil", "annotations": {"perdure/command": '["touch", "pwned"]'}},
@@ -182,6 +183,24 @@ def test_documents_through_the_api_may_not_bring_code(server: Server) -> None:
         checked = caller("POST", "/api/v1/check", {"document": shell_playbook()}).json
         assert not checked["valid"] and checked["problems"][0]["code"] == "POLICY"
     assert not (server.commands.folder / "pwned").exists()
+
+
+def test_an_engram_through_the_api_may_not_choose_a_command_of_the_operator(server: Server) -> None:
+    """SRV-023: a Story of the operator would run it, with inputs that the author brings."""
+    commands = server.commands
+    (commands.folder / "tool.json").write_text(
+        json.dumps({**TEMPLATE, "metadata": {**TEMPLATE["metadata"], "name": "tool"}})
+    )
+    commands("apply", "-f", "tool.json")
+    engram = {
+        "apiVersion": "bubustack.io/v1alpha1",
+        "kind": "Engram",
+        "metadata": {"name": "tool"},
+        "spec": {"templateRef": {"name": "tool"}},
+    }
+    assert server.role("author")("POST", "/api/v1/resources:apply", {"documents": [engram]}).problem == (403, "POLICY")
+    (commands.folder / "engram.json").write_text(json.dumps(engram))
+    assert "created" in commands("apply", "-f", "engram.json").out, "the operator may"
 
 
 def test_a_policy_can_allow_code_and_is_asked_again_when_a_task_begins(tmp_path: Path) -> None:

@@ -76,18 +76,24 @@ def validate_template(case: ResourceCase) -> None:
     """Check the annotations that say where the template's code is (STY-009)."""
     for name, problem in engram_code.problems(case.resource):
         case.root.at("metadata", "annotations", f"{engram_code.PREFIX}{name}").problem(INVALID, problem)
-    place = engram_code.place_of(case.resource)
-    if place is not None and (refusal := case.context.known.refusal(place, "default")) is not None:
-        case.root.at("metadata", "annotations").problem(
-            REFUSED, refusal, hint="An operator can allow it; see docs/security.md."
-        )
-    if place == engram_code.CONTAINER:
+    _check_policy(case.root.at("metadata", "annotations"), case.resource, "default", case.context)
+    if engram_code.place_of(case.resource) == engram_code.CONTAINER:
         report = case.root.report
         report.ignored[:] = [path for path in report.ignored if path != ("spec", "image")]
 
 
+def _check_policy(cursor: Cursor, template: Resource, namespace: str, context: CheckContext) -> None:
+    """Whether the operator allows what the annotations of the template choose."""
+    place = engram_code.place_of(template)
+    if place is not None and (refusal := context.known.refusal(place, namespace)) is not None:
+        cursor.problem(REFUSED, refusal, hint="An operator can allow it; see docs/security.md.")
+
+
 def validate_engram(case: ResourceCase) -> None:
-    """Validate an Engram against its template (STY-044)."""
+    """Validate an Engram against its template (STY-044).
+
+    A Story that may use the template might already name the Engram: who may not use it does not bring its inputs.
+    """
     cursor, context = case.spec, case.context
     template = find_template(cursor, "EngramTemplate", context)
     templates.check(cursor.at("with"), template_roots.BATCH)
@@ -95,6 +101,7 @@ def validate_engram(case: ResourceCase) -> None:
     templates.check(cursor.at("executionPolicy", "cache", "key"), template_roots.CACHE_KEY)
     if template is None:
         return
+    _check_policy(cursor.at("templateRef"), template, case.namespace, context)
     mode = cursor.at("mode")
     check_mode(mode if mode.value else cursor, mode.value or "job", template)
     check_settings(cursor.at("with"), template, context)
