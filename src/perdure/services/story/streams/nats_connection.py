@@ -153,7 +153,7 @@ def _client(library: Any, *, must_encrypt: bool) -> Any:
                 self.reset()
                 raise library.errors.ProtocolError("the server sends more than a message may have")
 
-    class Client(library.NATS):  # type: ignore[misc, name-defined]
+    class Client(library.NATS):  # type: ignore[misc]
         def _connect_command(self) -> bytes:  # the first that is sent, and it contains the login
             if must_encrypt and not self._server_info.get("tls_required"):
                 raise library.errors.SecureConnWantedError
