@@ -23,7 +23,7 @@ from perdure.streams.log_messages import (
 from perdure.streams.stream_messages import make_message
 from perdure.streams.stream_rows import Changes
 from tests.sampling import Sample
-from tests.streams.test_simulation import RUN, SEEDS, NoExpressions, Simulation
+from tests.streams.test_simulation import RUN, SEEDS, NoExpressions, Simulation, check_done
 
 
 class Stored(NamedTuple):
@@ -147,11 +147,7 @@ def test_a_stream_of_messages_loses_nothing_wherever_its_writer_stops(sample: Sa
     for seed in sample.take(SEEDS, 2):
         simulation = run(seed)
 
-        for source in simulation.sources:
-            expected = {f"{source}-{number}" for number in range(simulation.total)}
-            for below in simulation.hub.graph.below(source):
-                missing = expected - set(simulation.done[below])
-                assert not missing, f"seed {seed}: {below} has never done {sorted(missing)[:5]}"
+        check_done(simulation)
         assert simulation.stream.head is not None
         head = read_head(simulation.stream.head.message.body)
         left = [PacketName.read(message.id) for message in simulation.stream.kept("packets")]

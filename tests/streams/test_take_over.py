@@ -113,6 +113,49 @@ async def test_another_owner_takes_the_topology_up(tmp_path: Path, replay: str) 
     assert stream_of(shown, "sink")["received"] == 6
 
 
+@pytest.mark.parametrize("replay", ["durable", "nats"])
+async def test_a_new_owner_knows_what_was_joined_and_what_is_open(tmp_path: Path, replay: str) -> None:
+    """STR-054 STR-066 STR-110: a late part of a complete join opens no other; parts of an open one are kept."""
+    add_workers()
+    SEEN.clear()
+    steps = """
+  steps:
+  - {name: left, ref: {name: add}}
+  - {name: right, ref: {name: add}}
+  - {name: third, ref: {name: add}}
+  - {name: sink, ref: {name: collect}, with: {into: sink}, needs: [left, right, third]}
+"""
+    store = f"sqlite:///{tmp_path}/runs.db"
+    first = perdure.Engine(store)
+    await first.__aenter__()
+    if replay == "nats":
+        await apply_nats(first)
+    handle = await first.start(story(steps, transport(replay, "fanIn: {mode: quorum, quorum: 2}")), None)
+    run = Played(first, RunId(handle.id))
+    await run.until(lambda shown: set(states(shown).values()) == {"Running"})
+
+    async def send(engine: perdure.Engine, step: str, key: str) -> None:
+        await engine.publish(run.id, step, {"n": 1}, metadata={"bubu.join.key": key}, message_id=f"{step}-{key}")
+
+    await send(first, "left", "a")
+    await send(first, "right", "a")
+    await send(first, "left", "b")
+    await run.until(lambda shown: stream_of(shown, "sink")["acked"] == 1 and stream_of(shown, "left")["published"] == 2)
+    await first.runtime.die()
+
+    async with perdure.Engine(store) as second:
+        run = Played(second, run.id)
+        await run.until(lambda shown: "runs.bubustack.io/restart-count" in str(shown["stepRuns"]["sink"]["metadata"]))
+        await send(second, "third", "a")
+        await send(second, "third", "b")
+        await run.until(lambda shown: len(SEEN["sink"]) == 2)
+        await second.cancel(run.id)
+        shown = await run.end()
+
+    assert [set(payload) for _, payload, *_ in SEEN["sink"]] == [{"left", "right"}, {"left", "third"}]
+    assert stream_of(shown, "sink")["received"] == 2, "the late part of the first join counts nowhere"
+
+
 async def test_durable_replay_works_on_postgresql(postgres_url: str) -> None:
     """STR-066 STR-111: rows of streams are written by the same fenced commits there."""
     add_workers()

@@ -171,19 +171,21 @@ async def test_two_sources_are_joined_by_their_key(tmp_path: Path, replay: str) 
     assert both["received"] == both["delivered"] + 2 == 6
 
 
+@pytest.mark.parametrize("replay", ["none", "durable", "nats"])
 @pytest.mark.parametrize(("join", "count"), [("mode: any", 6), ("mode: quorum, quorum: 2", 4)])
-async def test_a_join_may_need_only_some(tmp_path: Path, join: str, count: int) -> None:
-    """STR-054."""
+async def test_a_join_may_need_only_some(tmp_path: Path, join: str, count: int, replay: str) -> None:
+    """STR-054 STR-110."""
     steps = """
   steps:
   - {name: left, ref: {name: numbers}, with: {count: 6, joins: true}}
   - {name: right, ref: {name: numbers}, with: {count: 4, joins: true}}
   - {name: both, ref: {name: collect}, with: {into: both}, needs: [left, right]}
 """
-    async with played(tmp_path, story(steps, transport("none", f"fanIn: {{{join}}}"))) as run:
-        await run.end()
+    async with played(tmp_path, story(steps, transport(replay, f"fanIn: {{{join}}}"))) as run:
+        shown = await run.end()
 
     assert len(SEEN["both"]) == count
+    assert stream_of(shown, "both")["delivered"] == count
 
 
 async def test_packets_without_a_key_pass_a_join_by_themselves(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class Hub:
         self.rows = RowBuffer()
         self.gates = Gates(expressions, self.inlets, self.notices, identity)
         self._tracer = Tracer(identity)
-        self.fan_in = FanIn(self.graph, self.rows, self.journeys, self.notices)
+        self.fan_in = FanIn(self.graph, self.rows, self._ids, self.journeys, self.notices)
         self.outputs: dict[str, bytes] = {}  # the last payload of each step
         self.closed: set[str] = set()
         self.is_draining = False

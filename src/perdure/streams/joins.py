@@ -5,6 +5,7 @@ key for upstreams that cannot have it: such packets pass by themselves.
 """
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 from perdure.kernel import jsontext
 from perdure.streams.inlet import Inlet, Packet
@@ -12,9 +13,7 @@ from perdure.streams.journeys import Journeys
 from perdure.streams.notices import Notices
 from perdure.streams.stream_graph import Settings, StreamGraph, StreamStep
 from perdure.streams.stream_messages import JOIN_KEY, StreamMessage
-from perdure.streams.stream_rows import RowBuffer
-
-COMPLETED_KEPT = 4096
+from perdure.streams.stream_rows import IdWindow, RowBuffer
 
 
 class Part:
@@ -40,15 +39,20 @@ def key_of(message: StreamMessage) -> str:
     return message.metadata.get(JOIN_KEY) or message.id
 
 
-class Joins:
-    """The open joins of one step. `optional` upstreams may be missing once they are closed."""
+def _completed_id(key: str) -> str:
+    """How a completed join is remembered among the ids of its step, which are others."""
+    return f"\1{key}"
 
-    def __init__(self, needs: tuple[str, ...], settings: Settings) -> None:
+
+class Joins:
+    """The open joins of one step. `completed` remembers the keys of those that did not need every upstream."""
+
+    def __init__(self, needs: tuple[str, ...], settings: Settings, completed: IdWindow) -> None:
         self._needs = needs
         self._needed = {"all": len(needs), "any": 1}.get(settings.join, min(settings.quorum or 1, len(needs)))
         self._settings = settings
         self._open: OrderedDict[str, OpenJoin] = OrderedDict()
-        self._completed: OrderedDict[str, None] = OrderedDict()  # of joins that did not need every upstream
+        self._completed = completed
 
     def __len__(self) -> int:
         return len(self._open)
@@ -56,8 +60,6 @@ class Joins:
     def put(self, upstream: str, part: Part, now: int) -> OpenJoin | None:
         """Add a part; the join, if it is complete with it. A later part of the same upstream replaces the earlier."""
         key = key_of(part.message)
-        if key in self._completed:
-            return None
         join = self._open.get(key)
         if join is None:
             join = self._open[key] = OpenJoin(key, now)
@@ -66,9 +68,7 @@ class Joins:
             return None
         del self._open[key]
         if self._needed < len(self._needs):
-            self._completed[key] = None
-            while len(self._completed) > COMPLETED_KEPT:
-                self._completed.popitem(last=False)
+            self._completed.add(_completed_id(key))
         return join
 
     def is_repeated(self, upstream: str, message: StreamMessage) -> Part | None:
@@ -78,7 +78,7 @@ class Joins:
 
     def is_late(self, message: StreamMessage) -> bool:
         """Whether its join was completed without it."""
-        return key_of(message) in self._completed
+        return _completed_id(key_of(message)) in self._completed
 
     def need_only(self, count: int) -> list[OpenJoin]:
         """An upstream that may be missing is closed: so many are enough now. The joins that this completes."""
@@ -138,10 +138,14 @@ def joined(join: OpenJoin, order: tuple[str, ...], names: dict[str, str]) -> Str
 class FanIn:
     """The joins of all steps with several upstreams."""
 
-    def __init__(self, graph: StreamGraph, rows: RowBuffer, journeys: Journeys, notices: Notices) -> None:
+    def __init__(
+        self, graph: StreamGraph, rows: RowBuffer, windows: Mapping[str, IdWindow], journeys: Journeys, notices: Notices
+    ) -> None:
         self._names = {name: plan.public_name for name, plan in graph.steps.items()}
         self._joins = {
-            name: Joins(plan.needs, plan.settings) for name, plan in graph.steps.items() if len(plan.needs) > 1
+            name: Joins(plan.needs, plan.settings, windows[name])
+            for name, plan in graph.steps.items()
+            if len(plan.needs) > 1
         }
         self._reachable = {name: graph.below(name) | {name} for name in graph.steps}
         self._rows = rows

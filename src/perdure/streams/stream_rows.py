@@ -37,7 +37,9 @@ class KeptRows(msgspec.Struct):
 
 
 class IdWindow:
-    """The last ids that a step chose for what it published: a repetition is recognised (STR-060, 131)."""
+    """The last ids that a step chose for what it published, and keys that it has joined: a repetition is recognised
+    (STR-054, 060, 131).
+    """
 
     def __init__(self, is_durable: bool) -> None:
         self.is_durable = is_durable
@@ -48,7 +50,7 @@ class IdWindow:
 
     def add(self, id: str) -> bool:
         """Remember an id; False if it is known."""
-        digest = sha256(id.encode()).digest()[:16]
+        digest = _digest(id)
         if digest in self._numbers:
             return False
         self._last += 1
@@ -62,6 +64,9 @@ class IdWindow:
                 self.removed.append(number)
         return True
 
+    def __contains__(self, id: str) -> bool:
+        return _digest(id) in self._numbers
+
     def numbered(self) -> dict[int, bytes]:
         """All of them, and none is new any more."""
         self.added, self.removed = {}, []
@@ -71,6 +76,10 @@ class IdWindow:
         for number, digest in sorted(numbered):
             self._numbers[digest] = number
             self._last = number
+
+
+def _digest(id: str) -> bytes:
+    return sha256(id.encode()).digest()[:16]
 
 
 class Changes(msgspec.Struct):

@@ -159,8 +159,11 @@ class NatsStream:
 
     def consumer(self, step: str, inbox: str, *, is_reading: bool) -> Any:
         """While a hub takes over it reads everything that is there; later a consumer only brings tokens."""
-        settings = self._steps[step].settings
+        plan = self._steps[step]
+        settings = plan.settings
         in_flight = settings.credit_messages or settings.max_messages
+        if len(plan.needs) > 1:  # parts of open joins are not acknowledged, and must not keep others waiting
+            in_flight += settings.max_joins * len(plan.needs)
         return nats_library().js.api.ConsumerConfig(
             durable_name=_consumer_name(step),
             deliver_subject=inbox,
