@@ -37,7 +37,6 @@ RULES = """
 UNTESTED = {
     "049": "`StreamGraph.is_direct`; in process there is one path",
     "076": "a publish under best effort never blocks here (STR-126), so no send timeout ends a session",
-    "096": "`perdure prune` removes runs without their recordings; those of no run are removed by hand",
     "099": "`traceparent` in metadata, sampled; spans are not exported",
     "078": "not yet",
     "088": "`maxInFlight` is not used; blue_green stops the old worker first: one task carries a topology",

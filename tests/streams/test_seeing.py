@@ -23,7 +23,7 @@ from perdure.views.errors import BadRequest
 from perdure.views.live_overview import TopologyOverview
 from tests.cli.commandline import CommandLine
 from tests.streams.test_simulation import RUN, NoExpressions
-from tests.streams.topologies import SEEN, add_workers, played, states, story, transport
+from tests.streams.topologies import SEEN, Played, add_workers, played, states, story, transport
 
 LABELS = {"namespace": "default", "storyrun": 'a "run"'}
 
@@ -183,8 +183,11 @@ def test_what_was_recorded_is_removed_after_its_retention(tmp_path: Path, monkey
     assert [packet["step"] for packet in read_recordings("default", "run")] == ["b"]
 
 
-async def test_recorded_packets_are_shown_and_go_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """STR-096: `history --packets`, with secrets masked; removing the run removes them."""
+@pytest.mark.parametrize("how", ["delete", "prune"])
+async def test_recorded_packets_are_shown_and_go_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """STR-096: `history --packets`, with secrets masked; removing the run removes them, and those of no other run."""
     monkeypatch.setenv("PERDURE_STORAGE_DIR", str(tmp_path / "storage"))
     steps = """
   steps:
@@ -200,8 +203,17 @@ async def test_recorded_packets_are_shown_and_go_with_the_run(tmp_path: Path, mo
         shown = await asyncio.to_thread(ask, "--json")
         await asyncio.to_thread(ask, "--raw", code=2)
         assert folder.is_dir()
-        await delete_run(run.engine, run.id)
+        other = await run.engine.start(story(steps, transport("none", "recording: {mode: payload}"), "other"), None)
+        kept = await Played(run.engine, other.id).end()
+        if how == "delete":
+            await delete_run(run.engine, run.id)
+        else:
+            ended_at = (await run.engine.find(run.id)).ended_at
+            assert ended_at is not None
+            assert await run.engine.prune(ended_at + 1) == 1
 
     assert [line.split()[2:5] for line in lines.out.splitlines()] == [["source", "data", f"p-{n}"] for n in range(3)]
     assert [packet["payload"]["n"] for packet in shown.json] == [0, 1, 2]
     assert not folder.exists()
+    assert (folder.parent / kept["metadata"]["name"] / "source").is_dir()
+    assert [note.name for note in (folder.parent.parent / ".runs").iterdir()] == [other.id]

@@ -36,7 +36,7 @@ def random_topology(draw: Random, replay: str) -> Topology:
     steps: list[StreamStep] = []
     for number in range(draw.randint(2, 6)):
         earlier = [step.name for step in steps]
-        needs = (draw.choice(earlier),) if earlier and (number > 1 or draw.random() < 0.8) else ()
+        needs: tuple[str, ...] = (draw.choice(earlier),) if earlier and (number > 1 or draw.random() < 0.8) else ()
         if len(earlier) > 1 and draw.random() < 0.5:
             needs = tuple(sorted(draw.sample(earlier, draw.randint(2, min(3, len(earlier))))))
         settings = Settings(

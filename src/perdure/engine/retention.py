@@ -16,7 +16,7 @@ from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
 from perdure.engine.message_sending import SendResult
 from perdure.engine.resource_views import find_views
-from perdure.engine.run_removal import descendants
+from perdure.engine.run_removal import descendants, remove_runs
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Retention
 from perdure.kernel.errors import Conflict, NewerRecord
@@ -133,7 +133,10 @@ class Sweeper:
         if any(row.has_control_messages for row in (await self._client.find(run), *below)):
             return False
         await self._remove_entries(run)
-        return run in await self._client.store.remove([*(row.id for row in reversed(below)), run])
+        return run in await self._erase([*(row.id for row in reversed(below)), run])
+
+    async def _erase(self, runs: Sequence[RunId]) -> list[RunId]:
+        return await remove_runs(self._client.store, self._client.languages.values(), runs)
 
     async def disown(self, run: RunId) -> None:
         """Have a run removed, by whoever owns it, once what is below it has been cancelled and has stopped."""
@@ -144,7 +147,6 @@ class Sweeper:
         row = await self._client.find(run)
         execution = await run_views.load(self._client.store, self._client.languages, row)
         entries = self._client.languages[row.language].goes_with(execution)
-        await asyncio.to_thread(self._client.languages[row.language].forget, execution)
         kind, _, rest = row.labels.get(REQUEST_ENTRY, "").partition("/")
         if rest:
             entries = [*entries, ResourceKey(kind, *rest.split("/", 1))]
@@ -187,7 +189,7 @@ class Sweeper:
             else:
                 return None
         if below:
-            await client.store.remove([run_row.id for run_row in reversed(below)])
+            await self._erase([run_row.id for run_row in reversed(below)])
         self._clean.add(row.id)
         return was_clean
 

@@ -4,13 +4,15 @@ The message that disowns a run stays in the inbox until the run is erased, and i
 crash before that leaves the message, and with it the work, to the next owner.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from perdure.engine.context import EngineContext
 from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Message
 from perdure.stores.protocol import RunFilter, RunRow, Store
@@ -25,6 +27,7 @@ PRUNED_WITHIN = 0.25  # seconds that one may last before the next is smaller
 class RunRemoval:
     def __init__(self, context: EngineContext, scheduler: "Scheduler") -> None:
         self._store = context.store
+        self._dialects = context.dialects
         self._clock = context.clock
         self._tasks = context.tasks
         self._scheduler = scheduler
@@ -53,7 +56,7 @@ class RunRemoval:
                     await self._store.send_together([Message(child, self._clock.now(), i.encode(i.Disown()))])
             await self._scheduler.inbox.read()
             return
-        removed = await self._store.remove([*(row.id for row in reversed(below)), run])
+        removed = await remove_runs(self._store, self._dialects.values(), [*(row.id for row in reversed(below)), run])
         if run not in removed and (row := await self._store.find(run)) is not None:
             await self._wait_for_control_messages(row, mails)
             return
@@ -83,7 +86,19 @@ async def descendants(store: Store, run: RunId) -> list[RunRow]:
     return rows_below
 
 
-async def prune_runs(store: Store, ended_before: Instant) -> int:
+async def remove_runs(store: Store, dialects: Iterable[Dialect], runs: Sequence[RunId]) -> list[RunId]:
+    """Remove these runs, in this order, with all they have in the store and beside it; which were removed."""
+    removed = await store.remove(runs)
+    await forget_runs(dialects, removed)
+    return removed
+
+
+async def forget_runs(dialects: Iterable[Dialect], runs: Sequence[RunId]) -> None:
+    for dialect in dialects if runs else ():
+        await asyncio.to_thread(dialect.forget, runs)
+
+
+async def prune_runs(store: Store, dialects: Collection[Dialect], ended_before: Instant) -> int:
     """Remove runs whose whole tree ended before then; how many.
 
     In batches, so that others get to write in between; fewer runs at a time where they are long.
@@ -94,6 +109,7 @@ async def prune_runs(store: Store, ended_before: Instant) -> int:
         pruned = await store.prune(ended_before, at_once)
         if not pruned:
             return removed
+        await forget_runs(dialects, pruned)
         removed += len(pruned)
         lasted = monotonic() - began
         if lasted > PRUNED_WITHIN:

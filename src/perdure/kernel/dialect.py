@@ -344,8 +344,8 @@ class Dialect(ABC):
         """Entries of the catalog that are about this run alone."""
         return []
 
-    def forget(self, execution: "Execution") -> None:
-        """The run is about to be removed: remove files that belong to it alone."""
+    def forget(self, runs: "Sequence[RunId]") -> None:
+        """These runs, of any language, were removed: remove files that belong to one of them alone."""
         return
 
 

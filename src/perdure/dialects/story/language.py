@@ -36,12 +36,12 @@ class Story(Dialect):
         settings: Mapping[str, Any] | None = None,
         refusal: Callable[[str, str], str | None] = lambda provider, namespace: None,
         document_kinds: Callable[[], Mapping[str, ResourceKind]] = dict,
-        remove_recordings: Callable[[str, str], None] = lambda namespace, run: None,
+        remove_recordings: Callable[[Sequence[str]], None] = lambda runs: None,
     ) -> None:
         """`refusal` returns why the operator does not let a namespace use a provider, or None if it may.
 
         `document_kinds` returns, by language, the kind of the documents that an Impulse may start;
-        `remove_recordings` removes files of a run in a namespace that is removed.
+        `remove_recordings` removes files of runs that were removed.
         """
         self._remove_recordings = remove_recordings
         self._document_kinds = document_kinds
@@ -227,9 +227,8 @@ class Story(Dialect):
     def has_streams(self, execution: Execution) -> bool:
         return execution.body.topology is not None
 
-    def forget(self, execution: Execution) -> None:
-        if not execution.program.is_batch:
-            self._remove_recordings(execution.body.namespace, execution.body.name)
+    def forget(self, runs: Sequence[RunId]) -> None:
+        self._remove_recordings(runs)
 
     def thaw(self, program: Any, frozen: bytes) -> Any:
         from perdure.dialects.story.state.body import thaw

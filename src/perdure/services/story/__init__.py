@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.services.provider_lists import ProviderList
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 SHIPPED_ENGRAMS = {
@@ -40,13 +41,27 @@ def recordings_of(namespace: str, run: str) -> "Path":
     return Path(os.environ.get("PERDURE_STORAGE_DIR", "")) / "recordings" / namespace / run
 
 
-def remove_recordings(namespace: str, run: str) -> None:
-    """Remove recorded packets of a run that is removed."""
+RECORDED_RUNS = ".runs"
+"""The folder with a file for each recorded run: its name is the run's id, and it says whose recordings those are."""
+
+
+def remove_recordings(runs: "Iterable[str]") -> None:
+    """Remove recorded packets of runs that were removed."""
     import os
     from shutil import rmtree
 
-    if os.environ.get("PERDURE_STORAGE_DIR") and "/" not in f"{namespace}{run}" and ".." not in (namespace, run):
-        rmtree(recordings_of(namespace, run), ignore_errors=True)
+    if not os.environ.get("PERDURE_STORAGE_DIR"):
+        return
+    recorded = recordings_of(RECORDED_RUNS, "")
+    if not recorded.is_dir():
+        return
+    for run in runs:
+        note = recorded / run
+        if "/" not in run and note.is_file():
+            namespace, _, name = note.read_text(encoding="utf-8").partition("/")
+            if namespace and name and "/" not in name and ".." not in (namespace, name):
+                rmtree(recordings_of(namespace, name), ignore_errors=True)
+            note.unlink(missing_ok=True)
 
 
 def read_settings(setting: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
     recordings/NAMESPACE/RUN/STEP/packets.jsonl               STEP is the publisher
     recordings/NAMESPACE/RUN/STEP/packets-UNTIL.jsonl         kept until then, in milliseconds
+    recordings/.runs/ID                                       NAMESPACE/RUN, to find the recordings of a removed run
 
 With `retentionSeconds` the file is replaced from time to time, and what was written before has a date. It is removed
 after that date by the next process that records anything, and with its run.
@@ -17,7 +18,7 @@ from typing import Any
 
 from perdure.kernel import jsontext
 from perdure.kernel.file_modes import SETTING, folder_mode, private_mode
-from perdure.services.story import recordings_of
+from perdure.services.story import RECORDED_RUNS, recordings_of
 from perdure.services.story.engrams.storage import FOLDER
 from perdure.streams.hub_metadata import own_metadata
 from perdure.streams.inlet import Counters
@@ -50,6 +51,7 @@ class PacketRecorder:
         self._messages: dict[str, list[StreamMessage]] = {}
         self._bytes = 0
         self._swept_at = 0.0
+        self._is_noted = False
         self._begun: dict[str, float] = {}  # when the file of a step was begun
 
     @property
@@ -81,6 +83,8 @@ class PacketRecorder:
         if not self._settings:
             return
         pending, self._messages, self._bytes = self._messages, {}, 0
+        if pending:
+            self._note_run()
         for step, messages in pending.items():
             mode = private_mode(os.environ.get(SETTING, ""))
             folder = self._folder / step
@@ -96,6 +100,17 @@ class PacketRecorder:
         if now - self._swept_at >= SWEEP_EVERY:
             self._swept_at = now
             remove_expired(self._folder.parent.parent, now)
+
+    def _note_run(self) -> None:
+        """Have the recordings found when the run is removed."""
+        if self._is_noted or not self._run.get("uid"):
+            return
+        mode = private_mode(os.environ.get(SETTING, ""))
+        note = recordings_of(RECORDED_RUNS, self._run["uid"])
+        note.parent.mkdir(folder_mode(mode), parents=True, exist_ok=True)
+        with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
+            file.write(f"{self._run['namespace']}/{self._run['name']}")
+        self._is_noted = True
 
     def _date(self, step: str, retention: float, now: float, *, is_last: bool) -> None:
         """Give the file of a step a date, if it is old enough or the last one; one of an earlier process at once."""
