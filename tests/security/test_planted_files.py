@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 
 import perdure
+from perdure.server.data_folder import DataFolderUnsafe, data_folder
+from perdure.services.story.engrams.storage import FOLDER
+from perdure.services.story.streams.recording import PacketRecorder
 from perdure.stores.errors import StoreReadOnly
 from perdure.stores.sqlite.file_permissions import make_private
 from perdure.stores.sqlite.partition_locks import try_lock
+from perdure.streams.inlet import Counters
+from perdure.streams.stream_messages import make_message
 from tests.cli.commandline import CommandLine
 
 STRANGER = 65534
@@ -77,6 +82,37 @@ def test_a_link_of_another_user_is_not_followed(line: CommandLine, tmp_path: Pat
 
     assert done.code != 0 and "belongs to another user" in done.err
     assert not (tmp_path / "elsewhere.db").exists()
+
+
+@needs_root
+def test_a_link_of_another_user_is_no_data_folder(tmp_path: Path, shared: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir(mode=0o700)
+    plant(shared / "runs.db-server", own)
+
+    with pytest.raises(DataFolderUnsafe, match="is a link of another user"):
+        data_folder(None, f"sqlite:///{shared}/runs.db")
+
+    (shared / "mine").symlink_to(own)
+    assert data_folder(str(shared / "mine"), "").is_dir(), "a link of one's own is"
+
+
+def test_folders_above_a_private_one_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the data of a server, and of recorded packets: their names say which runs there are."""
+    monkeypatch.setenv(FOLDER, str(tmp_path / "storage"))
+    before = os.umask(0)
+    try:
+        data_folder(str(tmp_path / "state" / "perdure" / "data"), "")
+        recorder = PacketRecorder(
+            {"hear": {"mode": "payload"}}, {"namespace": "default", "name": "calls"}, lambda it: it
+        )
+        recorder.add("hear", make_message("1", 0, payload={}), Counters())
+        recorder.write()
+    finally:
+        os.umask(before)
+
+    made = {path.relative_to(tmp_path): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_dir()}
+    assert len(made) == 8 and set(made.values()) == {0o700}, made
 
 
 @needs_root

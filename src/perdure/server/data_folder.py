@@ -19,7 +19,8 @@ class DataFolderUnsafe(PerdureError):
 def data_folder(given: str | None, store: str) -> Path:
     """The folder, made if it is not there: beside the file of a store, or where the user's state is."""
     folder = Path(given) if given else _default(store)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
     _check(folder, 0o077)
     return folder
 
@@ -38,6 +39,8 @@ def _check(path: Path, forbidden: int) -> None:
     found = path.stat()
     if found.st_uid != os.geteuid():
         raise DataFolderUnsafe(f"{path} belongs to another user")
+    if path.lstat().st_uid != os.geteuid():  # who could choose another folder of ours, and change that later
+        raise DataFolderUnsafe(f"{path} is a link of another user")
     if stat.S_IMODE(found.st_mode) & forbidden:
         raise DataFolderUnsafe(f"{path} may be used by others (mode {stat.S_IMODE(found.st_mode):o})")
 

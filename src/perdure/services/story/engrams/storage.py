@@ -38,7 +38,7 @@ def put(
     text = jsontext.encode({"contentType": kind, "data": value})
     try:
         mode = private_mode(os.environ.get(SETTING, ""))
-        _make_folders(place.parent, folder_mode(mode))
+        make_folders(place.parent, folder_mode(mode))
         draft = place.with_name(f".{place.name}.{os.getpid()}")
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
             file.write(text)
@@ -68,7 +68,8 @@ def get(reference: Mapping[str, Any], families: frozenset[str]) -> Any:
         raise _problem(f"the storage reference {name!r}: {missing}") from None
 
 
-def _make_folders(folder: Path, mode: int) -> None:
+def make_folders(folder: Path, mode: int) -> None:
+    """The folder and those above it that are missing, all of them with this mode."""
     missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     for parent in reversed(missing):
         parent.mkdir(mode, exist_ok=True)

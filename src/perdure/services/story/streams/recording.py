@@ -19,7 +19,7 @@ from typing import Any
 from perdure.kernel import jsontext
 from perdure.kernel.file_modes import SETTING, folder_mode, private_mode
 from perdure.services.story import RECORDED_RUNS, recordings_of
-from perdure.services.story.engrams.storage import FOLDER
+from perdure.services.story.engrams.storage import FOLDER, make_folders
 from perdure.streams.hub_metadata import own_metadata
 from perdure.streams.inlet import Counters
 from perdure.streams.stream_messages import StreamMessage
@@ -88,7 +88,7 @@ class PacketRecorder:
         for step, messages in pending.items():
             mode = private_mode(os.environ.get(SETTING, ""))
             folder = self._folder / step
-            folder.mkdir(folder_mode(mode), parents=True, exist_ok=True)
+            make_folders(folder, folder_mode(mode))
             handle = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
             with os.fdopen(handle, "ab") as file:
                 for message in messages:
