@@ -101,6 +101,29 @@ def test_a_failure_has_code_message_and_details(server: Server, worker: Worker) 
     assert server.admin.result(run)["error"]["code"] == "Train.Diverged"
 
 
+@pytest.mark.parametrize("claimed", [-1, 10**30, "x", None])
+def test_a_large_output_has_the_size_that_it_has(server: Server, worker: Worker, claimed: Any) -> None:
+    """What a worker says about it counts nowhere: by its size a value is read aside, or within a limit."""
+    text = json.dumps("a" * 100_000).encode()
+    name = hashlib.sha256(text).hexdigest()
+    run = server.admin.start(CALL)
+    (task,) = worker.lease()
+    put = worker.api("PUT", f"/api/v1/worker/tasks/{task['lease']}/values/{name}", raw=text)
+    assert put.status == 201
+    assert worker.say(task, "complete", {"output": {"$large": name, "bytes": claimed}}).status == 200
+    told = server.admin("GET", f"/api/v1/runs/{run}/events?raw=true").text.decode()
+    assert f'"bytes":{len(text)}' in told.replace(" ", "") and server.admin.result(run)["value"] == "a" * 100_000
+
+
+def test_fields_of_a_line_are_few(server: Server, worker: Worker) -> None:
+    server.admin.start(CALL)
+    (task,) = worker.lease()
+    assert worker.say(task, "log", {"message": "m", "fields": {"a": [1] * 5_000}}).problem == (400, "USAGE")
+    offers = {"worker": "w", "pools": ["gpu"], "providers": ["p" * 199] * 900}
+    assert worker.api("POST", "/api/v1/worker/lease", offers).problem == (400, "USAGE")
+    assert worker.say(task, "complete", {"output": 1}).status == 200
+
+
 def test_effects_signals_logs_and_reports_reach_the_run(server: Server, worker: Worker) -> None:
     run = server.admin.start(HEARS)
     (task,) = worker.lease()

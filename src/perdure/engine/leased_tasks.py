@@ -10,12 +10,14 @@ transaction as the end of its lease; where the answer of the owner is the point,
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from perdure.engine import run_views
+from perdure.engine.decision_threads import done_aside
 from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
@@ -26,7 +28,7 @@ from perdure.kernel.effects import effect_key
 from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
 from perdure.kernel.execution import Execution
 from perdure.kernel.large_values import extract_large_values
-from perdure.kernel.outcomes import Outcome
+from perdure.kernel.outcomes import Outcome, Succeeded
 from perdure.kernel.values import SECOND, Instant, Payload, RunId
 from perdure.stores.commit_types import Message, TaskAnswer
 from perdure.stores.pool_tasks import ANSWERS_KEPT, LeaseRenewal, LeaseRequest, TaskLease
@@ -38,6 +40,9 @@ LEASE: Instant = 60 * SECOND
 PATIENCE = 5.0  # seconds that an owner elsewhere gets to decide
 LOOK_EVERY = 0.01, 0.1  # seconds between looks at its run: at first, and at most
 OFFERS_LOOKED_FOR = 0.1  # seconds between looks for what other processes have offered, while somebody waits
+
+
+LineLogger = Callable[[str, str, dict[str, Any], int | None], None]
 
 
 class LeaseGone(PerdureError):
@@ -165,7 +170,8 @@ class LeasedTasks:
 
     async def end(self, lease: TaskLease, outcome: Outcome, *, was_alone: bool = False) -> None:
         """The first answer counts: the same again is the same, another one is refused."""
-        answer = answer_digest(outcome)
+        size = len(outcome.value) if isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes) else 0
+        answer = await done_aside(size, partial(answer_digest, outcome))
         if lease.answer is not None:
             self._check_same(lease, answer)
             return
@@ -242,16 +248,21 @@ class LeasedTasks:
         answer = await self._ask(lease, i.TaskReport(lease.task, lease.delivery, body))
         return answer.body if isinstance(answer, i.Accepted) else None
 
-    def log(self, lease: TaskLease, level: str, text: str, fields: dict[str, Any], number: int | None = None) -> None:
-        """`number` of the line, if its worker counts them."""
+    def log_of(self, lease: TaskLease) -> LineLogger:
+        """What takes lines of the task: level, text, fields, and the number of the line if its worker counts them."""
         runtime = self._client.runtime
         if runtime is None:
-            return
+            return lambda *_: None
+        recorder = runtime.scheduler.recorder
+        assignment = msgspec.structs.replace(parcel_of(lease).assignment, delivery=lease.delivery)
         if len(self._lines) > 10_000:
             self._lines.clear()
-        self._lines[lease.lease] = number or self._lines.get(lease.lease, 0) + 1
-        assignment = msgspec.structs.replace(parcel_of(lease).assignment, delivery=lease.delivery)
-        runtime.scheduler.recorder.add_line(assignment, self._lines[lease.lease], level, text, fields)
+
+        def log(level: str, text: str, fields: dict[str, Any], number: int | None) -> None:
+            self._lines[lease.lease] = number or self._lines.get(lease.lease, 0) + 1
+            recorder.add_line(assignment, self._lines[lease.lease], level, text, fields)
+
+        return log
 
     async def _ask(self, lease: TaskLease, input: i.Input) -> i.InputAnswer:
         if not lease.is_touched and not await self._store.touch(lease.lease):

@@ -9,22 +9,22 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from perdure.engine.decision_threads import SMALL, done_aside
+from perdure.engine.decision_threads import done_aside
 from perdure.engine.leased_tasks import LeasedTasks
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.values import SECOND
-from perdure.server.authentication import Authentication, is_loopback
+from perdure.server.authentication import Authentication, is_loopback, network_of
 from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, visible_run
 from perdure.server.limits import CallerPlaces, Rates, RequestLimits
 from perdure.server.problems import ServerFault, problem_json
@@ -36,6 +36,7 @@ from perdure.server.request_reading import (
     read_query,
     read_typed,
 )
+from perdure.server.responses import STREAM_HEADERS, FollowedStream, add_headers, make_response
 from perdure.server.route_table import Route, RouteTable, split_path
 from perdure.stores.access import RequestKeyRow
 from perdure.views.access_tokens import AccessRole
@@ -52,9 +53,6 @@ _log = logging.getLogger("perdure.server")
 UNKNOWN = "unknown"  # what is asked for under a path that does not exist
 KEYS_LAST = 86_400 * SECOND
 SIGNATURE = "signature"  # how somebody is known whose signature is not checked yet: the body is read first
-SLOWEST_READER = 30.0  # seconds that a follower may leave its stream unread
-SLICE = 0.002  # seconds that a follower is sent events, before other work has its turn
-HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 
 
 @dataclass
@@ -98,6 +96,7 @@ class Application:
         self._expensive = CallerPlaces(server.limits.expensive, "reads of whole runs")
         self._turn = asyncio.Lock()
         self._strangers = CallerPlaces(server.limits.signed, "requests without a token")
+        self._neighbours = CallerPlaces(max(1, server.limits.signed // 2), "requests without a token from one address")
         self._strangers_limits = server.limits.of_strangers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,11 +108,7 @@ class Application:
         response, operation = await self._respond(request, secrets.token_hex(8))
         if self._server.metrics is not None:
             self._server.metrics.count_request(operation, response.status_code, time.perf_counter() - began)
-        response.headers["Perdure-Version"] = self._server.version
-        for name, value in HEADERS.items():
-            response.headers.setdefault(name, value)
-        if self._server.is_stopping:
-            response.headers["Connection"] = "close"
+        add_headers(response, self._server.version, is_last=self._server.is_stopping)
         await response(scope, receive, send)
 
     async def _respond(self, request: Request, request_id: str) -> tuple[Response, str]:
@@ -192,7 +187,7 @@ class Application:
             raise NotReady("this server is stopping")
         if caller.via != SIGNATURE:
             return await self._carry_out(request, route, call, server.limits, wants_stream=wants_stream)
-        with self._strangers.one(""):
+        with self._neighbours.one(network_of(seen.address)), self._strangers.one(""):
             return await self._carry_out(request, route, call, self._strangers_limits, wants_stream=wants_stream)
 
     async def _carry_out(
@@ -202,13 +197,15 @@ class Application:
         call.query = read_query(route.query, request.scope.get("query_string", b""))
         text = await read_body(request, limits, is_value=route.takes_value)
         value: Any = None
+        key = idempotency_key(request.headers) if route.changes and caller.via != SIGNATURE else None
         if route.is_raw:
-            call.raw_body, value = text, sha256(text).hexdigest()
+            call.raw_body = text
+            if key is not None:
+                value = (await done_aside(len(text), partial(sha256, text))).hexdigest()
         elif route.body is not None:
             value, call.body = await done_aside(len(text), partial(read_typed, route, request.headers, text))
         elif text.strip():
             raise BadRequest("this request takes no body")
-        key = idempotency_key(request.headers) if route.changes and caller.via != SIGNATURE else None
         if key is not None and route.is_keyed_by_run:
             call.key = sha256(f"{caller.via}\0{caller.name}\0{key}".encode()).hexdigest()[:32]
             call.body_digest = await done_aside(len(text), partial(_digest, request, value))
@@ -216,7 +213,7 @@ class Application:
         if wants_stream:
             return await self._stream(route, call)
         result = await (self._once(request, route, call, key, text, value) if key else self._handle(route, call))
-        return await _response(result, with_body=request.method != "HEAD")
+        return await make_response(result, with_body=request.method != "HEAD")
 
     def _check_origin(self, request: Request, *, is_health: bool) -> None:
         """Pages of strangers reach a server on loopback through the browser: by its name, or from their own."""
@@ -234,7 +231,7 @@ class Application:
         if not route.is_expensive:
             result = await route.handler(call)
         else:
-            with self._expensive.one(call.caller.name):
+            async with self._expensive_turn(call):
                 try:
                     async with asyncio.timeout(self._server.limits.expensive_wait * 6):
                         result = await route.handler(call)
@@ -243,6 +240,9 @@ class Application:
         if route.changes:
             await self._audit(route, call)
         return result
+
+    def _expensive_turn(self, call: ApiCall) -> AbstractAsyncContextManager[None]:
+        return self._expensive.turn(f"{call.caller.via} {call.caller.name}", self._server.limits.expensive_wait)
 
     async def _audit(self, route: Route, call: ApiCall) -> None:
         caller = call.caller
@@ -281,12 +281,12 @@ class Application:
         return result
 
     async def _stream(self, route: Route, call: ApiCall) -> Response:
-        result = await route.handler(call)
+        async with self._expensive_turn(call):  # where it continues is looked up in the whole history
+            result = await route.handler(call)
         if isinstance(result, Answer):
-            return await _response(result)
+            return await make_response(result)
         assert isinstance(result, EventStream)
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Content-Type": "text/event-stream"}
-        stream = FollowedStream(self._kept(call, result), headers=headers)
+        stream = FollowedStream(self._kept(call, result), headers=STREAM_HEADERS)
         stream.turn = self._turn
         return stream
 
@@ -298,31 +298,6 @@ class Application:
                         yield part
         except TooManyRequests:
             yield b"event: refused\ndata: {}\n\n"
-
-
-class FollowedStream(StreamingResponse):
-    """Cuts off a follower that leaves its stream unread: nobody waits for it, and it continues by id.
-
-    Long histories are sent in short slices, by one follower at a time: other work of the process goes on in between.
-    """
-
-    turn: asyncio.Lock
-
-    async def stream_response(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        clock = asyncio.get_running_loop().time
-        begun = clock()
-        try:
-            async for part in self.body_iterator:
-                async with asyncio.timeout(SLOWEST_READER):
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-                if clock() - begun > SLICE:
-                    async with self.turn:
-                        await asyncio.sleep(0)
-                    begun = clock()
-        except TimeoutError:
-            return
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 @dataclass(slots=True)
@@ -353,10 +328,6 @@ def listened_hosts(host: str, names: Sequence[str]) -> frozenset[str]:
     return frozenset(own)
 
 
-async def _encode(body: Any) -> bytes:
-    return await done_aside(SMALL + 1 if jsontext.is_large(body) else 0, partial(jsontext.encode, body))
-
-
 def judge_body(caller: Caller, value: Any) -> None:
     """A namespace in the body that the caller may not see is not there: that is said before what the role lacks."""
     if isinstance(value, dict):
@@ -370,12 +341,3 @@ def judge_body(caller: Caller, value: Any) -> None:
 def _digest(request: Request, value: Any) -> bytes:
     asked = [request.method, request.scope["path"], value]
     return sha256(jsontext.canonical(asked)).digest()
-
-
-async def _response(result: Result, *, with_body: bool = True) -> Response:
-    assert isinstance(result, Answer)
-    if result.status == 204 or result.body is None:
-        return Response(b"", result.status, dict(result.headers))
-    headers = {"Content-Type": "application/json", **result.headers}
-    body = result.body if isinstance(result.body, bytes) else await _encode(result.body)
-    return Response(body if with_body else b"", result.status, headers)

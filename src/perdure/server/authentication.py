@@ -86,17 +86,18 @@ class RefusedLogIns:
     def count(self, address: str) -> None:
         times = self._recent(address)
         times.append(time.monotonic())
-        self._times[_network(address)] = times
-        self._times.move_to_end(_network(address))
+        self._times[network_of(address)] = times
+        self._times.move_to_end(network_of(address))
         if len(self._times) > ADDRESSES:
             self._times.popitem(last=False)
 
     def _recent(self, address: str) -> list[float]:
         since = time.monotonic() - 60
-        return [at for at in self._times.get(_network(address), ()) if at > since]
+        return [at for at in self._times.get(network_of(address), ()) if at > since]
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
+    """By which addresses are counted: one who has an IPv6 address has many."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:

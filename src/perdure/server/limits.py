@@ -1,9 +1,10 @@
 """What an operator allows: requests a second, streams, expensive reads of a token; sizes of requests; names."""
 
+import asyncio
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,6 +65,7 @@ class CallerPlaces:
         self._most = most
         self._noun = noun
         self._taken: dict[str, int] = {}
+        self._freed: dict[str, asyncio.Event] = {}  # of those who have somebody waiting
 
     @contextmanager
     def one(self, caller: str) -> Iterator[None]:
@@ -76,6 +78,20 @@ class CallerPlaces:
             self._taken[caller] -= 1
             if not self._taken[caller]:
                 del self._taken[caller]
+            if caller in self._freed:
+                self._freed.pop(caller).set()
+
+    @asynccontextmanager
+    async def turn(self, caller: str, wait: float) -> AsyncIterator[None]:
+        """The same, after waiting so many seconds for a place."""
+        end = time.monotonic() + wait
+        while self._taken.get(caller, 0) >= self._most and (left := end - time.monotonic()) > 0:
+            freed = self._freed.setdefault(caller, asyncio.Event())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await freed.wait()
+        with self.one(caller):
+            yield
 
 
 CONFIG = "PERDURE_CONFIG"

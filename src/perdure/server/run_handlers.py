@@ -256,4 +256,4 @@ async def get_value(call: ApiCall) -> Result:
     from perdure.engine import run_views
 
     mask = await run_views.mask_of_run(call.engine.store, call.engine.languages, call.run)
-    return Answer(mask.json(values[digest]))
+    return Answer(await done_aside(len(values[digest]), lambda: mask.json(values[digest])))

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from perdure.engine.decision_threads import SMALL, done_aside
 from perdure.engine.leased_tasks import LeasedTasks, LeaseGone, parcel_of
 from perdure.kernel import jsontext
 from perdure.kernel.crash_attribution import StartPlace
@@ -21,10 +23,11 @@ from perdure.views.access_tokens import AccessRole
 from perdure.views.api_errors import AccessDenied, LargeValueNotFound
 from perdure.views.errors import BadRequest
 from perdure.views.times import iso
-from perdure.views.worker_pools import SYSTEM
+from perdure.views.worker_pools import LONGEST_OFFER, SYSTEM
 
 LONGEST_WAIT = 60.0  # seconds
 SLICE = 1.0  # seconds after which it is asked again whether the token is valid
+LINES_AT_ONCE = 100  # that are logged, before other work has its turn
 CANCELLED = "Cancelled"
 PLACES = {"beside": StartPlace.BESIDE_OTHERS, "alone": StartPlace.ALONE, "apart": StartPlace.APART}
 
@@ -59,6 +62,8 @@ async def lease_tasks(call: ApiCall) -> Result:
     for pool in body.pools:
         if not _may_work(call, pool):
             raise AccessDenied(f"this token is not for the pool {pool!r}", hint="Use a token with --pool.")
+    if sum(map(len, body.providers or ())) > LONGEST_OFFER:
+        raise BadRequest(f"the names of `providers` have more than {LONGEST_OFFER:,} characters")
     call.server.presence.note(body, call.caller.name)
     key = idempotency_key(call.headers)
     if key is not None:
@@ -156,12 +161,17 @@ async def complete_task(call: ApiCall) -> Result:
 
 
 async def _output(call: ApiCall, lease: TaskLease, output: Any) -> Outcome:
-    """The value; one that was put before is named by its digest."""
+    """The value; one that was put before is named by its digest, and has the size that it has."""
     if isinstance(output, dict) and output.keys() == {"$large", "bytes"}:
         name = _digest(output["$large"])
-        if name is not None and name in await call.engine.store.values(lease.run, [name]):
-            return Succeeded(Ref(name, int(output["bytes"])))
-    return Succeeded(jsontext.encode(output))
+        found = {} if name is None else await call.engine.store.values(lease.run, [name])
+        if name is not None and name in found:
+            return Succeeded(Ref(name, len(found[name])))
+    return Succeeded(await _text(output))
+
+
+async def _text(value: Any) -> bytes:
+    return await done_aside(SMALL + 1 if jsontext.is_large(value) else 0, partial(jsontext.encode, value))
 
 
 def _digest(text: Any) -> bytes | None:
@@ -172,16 +182,16 @@ def _digest(text: Any) -> bytes | None:
     return name if len(name) == 32 else None
 
 
-def _failure(body: w.FailBody) -> Outcome:
+async def _failure(body: w.FailBody) -> Outcome:
     if body.code == CANCELLED:
         return Cancelled(body.message)
-    details = None if body.details is None else jsontext.encode(body.details)
+    details = None if body.details is None else await _text(body.details)
     return Failed(body.code, body.message, body.retryable, details)
 
 
 async def fail_task(call: ApiCall) -> Result:
     lease = await _lease(call, is_open=False)
-    await _tasks(call).end(lease, _failure(call.body), was_alone=call.body.alone)
+    await _tasks(call).end(lease, await _failure(call.body), was_alone=call.body.alone)
     return Answer({"lease": lease.lease})
 
 
@@ -199,7 +209,7 @@ async def answer_tasks(call: ApiCall) -> Result:
             if lease is None or not _sees(call, lease):
                 raise LeaseGone("this lease is not known, or not yours any more")
             if one.failure is not None:
-                await tasks.end(lease, _failure(one.failure), was_alone=one.failure.alone)
+                await tasks.end(lease, await _failure(one.failure), was_alone=one.failure.alone)
             else:
                 await tasks.end(lease, await _output(call, lease, one.output))
         except PerdureError as error:
@@ -220,7 +230,7 @@ async def begin_task(call: ApiCall) -> Result:
     """Where a task begins that was lost before; a worker that does not say so is charged with nothing."""
     body: w.BeginBody = call.body
     if body.cleared is False:
-        await _tasks(call).clear_lost(call.path["lease"])
+        await _tasks(call).clear_lost(call.path["lease"])  # it is none any more: who knows its name has had it
     else:
         await _tasks(call).begin(await _lease(call), PLACES[body.place], is_cleared=bool(body.cleared))
     return Answer({"lease": call.path["lease"]})
@@ -244,7 +254,7 @@ async def complete_task_effect(call: ApiCall) -> Result:
     if body.unfit is not None:
         await _tasks(call).complete_effect_unfit(lease, call.path["key"], body.unfit)
     else:
-        await _tasks(call).complete_effect(lease, call.path["key"], jsontext.encode(body.result))
+        await _tasks(call).complete_effect(lease, call.path["key"], await _text(body.result))
     return Answer({"state": "completed"})
 
 
@@ -257,7 +267,7 @@ async def signal_from_task(call: ApiCall) -> Result:
     lease = await _lease(call)
     key = idempotency_key(call.headers)
     own = "" if key is None else digest(f"{lease.run}\0{lease.task}\0{lease.delivery}\0{key}".encode()).hex()[:32]
-    await _tasks(call).signal(lease, call.path["name"], jsontext.encode(call.body.value), own)
+    await _tasks(call).signal(lease, call.path["name"], await _text(call.body.value), own)
     return Answer({"lease": lease.lease})
 
 
@@ -265,13 +275,19 @@ async def log_from_task(call: ApiCall) -> Result:
     body: w.LogBody = call.body
     lease = await _lease(call)
     alone = [] if body.message is None else [w.LogLineBody(message=body.message, level=body.level, fields=body.fields)]
-    for line in [*alone, *body.lines]:
-        _tasks(call).log(lease, line.level, line.message, line.fields, line.number)
+    lines = [*alone, *body.lines]
+    if any(jsontext.is_large(line.fields) for line in lines):
+        raise BadRequest(f"the fields of a line have more than {jsontext.NODES:,} values, or long texts")
+    log = _tasks(call).log_of(lease)
+    for number, line in enumerate(lines, 1):
+        log(line.level, line.message, line.fields, line.number)
+        if number % LINES_AT_ONCE == 0:
+            await asyncio.sleep(0)
     return Answer({"lease": lease.lease})
 
 
 async def report_from_task(call: ApiCall) -> Result:
-    answer = await _tasks(call).report(await _lease(call), jsontext.encode(call.body.body))
+    answer = await _tasks(call).report(await _lease(call), await _text(call.body.body))
     return Answer(msgspec.json.encode({"answer": msgspec.Raw(answer or b"null")}))
 
 
@@ -313,5 +329,6 @@ async def get_task_document(call: ApiCall) -> Result:
 async def leave_pools(call: ApiCall) -> Result:
     """A worker that stops in order says so, for whoever looks."""
     body: w.LeaveBody = call.body
-    call.server.presence.left(body.worker, [pool for pool in body.pools if _may_work(call, pool)])
+    own = [pool for pool in body.pools if _may_work(call, pool)]
+    call.server.presence.left(body.worker, own, call.caller.name)
     return Answer({})

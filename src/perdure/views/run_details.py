@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from perdure.engine import run_views
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import done_aside
 from perdure.engine.dry_run import Pending, with_pending
 from perdure.engine.fork_points import FORKED_FROM
 from perdure.engine.message_sending import SendResult
@@ -144,5 +145,6 @@ async def run_result_json(client: Client, run: RunId, wait: float = 0) -> dict[s
     mask = await run_views.mask_of_run(client.store, client.languages, row)
     answer: dict[str, Any] = {"id": run, "status": status.value}
     if isinstance(outcome, Succeeded) and status.has_result:
-        return {**answer, "value": jsontext.decode(mask.json(await client.text(run, outcome.value)))}
+        text = await client.text(run, outcome.value)
+        return {**answer, "value": await done_aside(len(text), lambda: jsontext.decode(mask.json(text)))}
     return {**answer, "error": mask.data(error_json(outcome))}

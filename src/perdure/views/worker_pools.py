@@ -19,6 +19,8 @@ SYSTEM = "system"  # PBK-197: only tokens for this very pool
 GONE_AFTER: Instant = 60 * SECOND  # a worker that was not seen for so long has left
 FORGOTTEN_AFTER: Instant = 86_400 * SECOND
 MANY_RELEASES = 10
+MOST_NAMES = 1_000  # of workers of one token, in all its pools
+LONGEST_OFFER = 64 * 1024  # characters of all providers that a worker offers
 
 
 class LeaseAsking(Protocol):
@@ -39,11 +41,13 @@ class WorkerPresence:
         self._waiting: dict[int, LeaseRequest] = {}
 
     def note(self, asked: LeaseAsking, holder: str) -> None:
-        now = self._client.clock.now()
+        """Who asks for work; of the names that a token makes up, so many are remembered, which changes nothing else."""
+        now, offers, opens = self._client.clock.now(), json.dumps(asked.providers), json.dumps(asked.opens)
         for pool in asked.pools:
-            offers, opens = json.dumps(asked.providers), json.dumps(asked.opens)
-            row = WorkerRow(pool, asked.worker, holder, offers, opens, asked.slots or 1, now)
-            self._put(row)
+            known = self._rows.get((pool, asked.worker))
+            if known is None and sum(row.holder == holder for row in self._rows.values()) >= MOST_NAMES:
+                return
+            self._put(WorkerRow(pool, asked.worker, holder, offers, opens, asked.slots or 1, now))
 
     def _put(self, row: WorkerRow) -> None:
         self._rows[row.pool, row.name] = row
@@ -63,10 +67,10 @@ class WorkerPresence:
             if row := self._rows.get((pool, worker)):
                 self._put(replace(row, seen_at=self._client.clock.now(), left_at=None))
 
-    def left(self, worker: str, pools: Iterable[str]) -> None:
+    def left(self, worker: str, pools: Iterable[str], holder: str) -> None:
         now = self._client.clock.now()
         for pool in pools:
-            if row := self._rows.get((pool, worker)):
+            if (row := self._rows.get((pool, worker))) and row.holder == holder:
                 self._put(replace(row, seen_at=now, left_at=now))
 
     async def write(self) -> None:

@@ -253,9 +253,9 @@ class SqliteStore(
 
         await self._explained_transaction(work)
 
-    async def _explained_transaction(self, work: Callable[[], T], *, removes: bool = False) -> T:
+    async def _explained_transaction(self, work: Callable[[], T], **how: bool) -> T:
         try:
-            return await self._transaction(work, removes=removes)
+            return await self._transaction(work, **how)
         except apsw.Error as error:
             raise self._explained(error) from error
 

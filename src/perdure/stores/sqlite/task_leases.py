@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import apsw
@@ -12,7 +13,7 @@ from perdure.kernel import inputs
 from perdure.kernel.crash_attribution import LossKind, StartPlace, loss_of_lease
 from perdure.kernel.values import Instant, RunId
 from perdure.stores import clocks
-from perdure.stores.commit_types import LOG_BYTES_PER_ATTEMPT, LOG_BYTES_PER_RUN, Message, TaskLogRow
+from perdure.stores.commit_types import LARGE, LOG_BYTES_PER_ATTEMPT, LOG_BYTES_PER_RUN, Message, TaskLogRow
 from perdure.stores.pool_tasks import (
     LEASE_COLUMNS,
     LeaseRenewal,
@@ -56,7 +57,7 @@ class TaskLeases(ABC):
     def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
 
     @abstractmethod
-    async def _explained_transaction(self, work: Callable[[], T]) -> T: ...
+    async def _explained_transaction(self, work: Callable[[], T], **how: bool) -> T: ...
 
     async def lease(self, request: LeaseRequest) -> list[TaskLease]:
         filters, values = "", list[Any]()
@@ -207,7 +208,8 @@ class TaskLeases(ABC):
             "INSERT INTO large_values (run, digest, text) SELECT number, ?, ? FROM runs WHERE id = ?"
             " ON CONFLICT DO NOTHING"
         )
-        await self._explained_transaction(lambda: self._connection.execute(query, (digest, text, run)))
+        work = partial(self._connection.execute, query, (digest, text, run))
+        await self._explained_transaction(work, in_thread=len(text) > LARGE)
 
     async def note_workers(self, rows: Sequence[WorkerRow], forgotten: Instant) -> None:
         values = [(r.pool, r.name, r.holder, r.providers, r.opens, r.slots, r.seen_at, r.left_at) for r in rows]

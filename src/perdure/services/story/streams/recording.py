@@ -107,7 +107,7 @@ class PacketRecorder:
             return
         mode = private_mode(os.environ.get(SETTING, ""))
         note = recordings_of(RECORDED_RUNS, self._run["uid"])
-        note.parent.mkdir(folder_mode(mode), parents=True, exist_ok=True)
+        make_folders(note.parent, folder_mode(mode))
         with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
             file.write(f"{self._run['namespace']}/{self._run['name']}")
         self._is_noted = True

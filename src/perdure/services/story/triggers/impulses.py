@@ -43,6 +43,7 @@ from perdure.dialects.story.triggers.webhooks import (
 )
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import done_aside
 from perdure.expressions.gotemplate import Ambient
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, InvalidDocument
@@ -247,7 +248,8 @@ class ImpulseEvents:
         if not secret:
             return CheckedSignature(is_wrong=True)  # nobody can prove anything with a secret that is not there
         try:
-            delivery_id = verify(policy.form, secret, headers, body, self._client.clock.wall())
+            check = partial(verify, policy.form, secret, headers, body, self._client.clock.wall())
+            delivery_id = await done_aside(len(body), check)
         except BadSignature:
             return CheckedSignature(is_wrong=True)
         return CheckedSignature(is_given=True, delivery_id=delivery_id)

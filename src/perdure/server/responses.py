@@ -1,0 +1,80 @@
+"""How answers are sent: large ones in pieces, streams in short slices, and nobody waits for a slow reader."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from perdure.engine.decision_threads import SMALL, done_aside
+from perdure.kernel import jsontext
+from perdure.server.calls import Answer, Result
+
+SLOWEST_READER = 30.0  # seconds that a follower may leave its stream unread
+SLICE = 0.002  # seconds that a follower is sent events, before other work has its turn
+PIECE = 256 * 1024  # bytes of an answer that are sent at once
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Content-Type": "text/event-stream"}
+
+
+class PiecewiseResponse(Response):
+    """Sends a large answer piece by piece: copying it at once holds up others."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self.body) <= PIECE:
+            await super().__call__(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        body = memoryview(self.body)
+        for begin in range(0, len(body), PIECE):
+            piece = bytes(body[begin : begin + PIECE])
+            await send({"type": "http.response.body", "body": piece, "more_body": begin + PIECE < len(body)})
+            await asyncio.sleep(0)
+
+
+class FollowedStream(StreamingResponse):
+    """Cuts off a follower that leaves its stream unread: nobody waits for it, and it continues by id.
+
+    Long histories are sent in short slices, by one follower at a time: other work of the process goes on in between.
+    """
+
+    turn: asyncio.Lock
+
+    async def stream_response(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        try:
+            async for part in self.body_iterator:
+                async with asyncio.timeout(SLOWEST_READER):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                if clock() - begun > SLICE:
+                    async with self.turn:
+                        await asyncio.sleep(0)
+                    begun = clock()
+        except TimeoutError:
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def make_response(result: Result, *, with_body: bool = True) -> Response:
+    assert isinstance(result, Answer)
+    if result.status == 204 or result.body is None:
+        return Response(b"", result.status, dict(result.headers))
+    headers = {"Content-Type": "application/json", **result.headers}
+    body = result.body if isinstance(result.body, bytes) else await _encode(result.body)
+    return PiecewiseResponse(body if with_body else b"", result.status, headers)
+
+
+async def _encode(body: Any) -> bytes:
+    return await done_aside(SMALL + 1 if jsontext.is_large(body) else 0, partial(jsontext.encode, body))
+
+
+def add_headers(response: Response, version: str, *, is_last: bool) -> None:
+    """What every answer says, refusals too; `is_last`: the connection is not used for another one."""
+    response.headers["Perdure-Version"] = version
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    if is_last:
+        response.headers["Connection"] = "close"

@@ -1,0 +1,81 @@
+"""Requests that take long, and answers that are large, wait for each other and not others for them (SRV-015)."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from perdure.server.limits import CallerPlaces
+from perdure.server.responses import PIECE, PiecewiseResponse
+from perdure.server.routes import ROUTES
+from perdure.views.api_errors import TooManyRequests
+from perdure.views.worker_pools import MOST_NAMES, WorkerPresence
+
+
+async def test_an_expensive_request_waits_for_its_turn_and_not_for_ever() -> None:
+    places = CallerPlaces(2, "reads")
+    order: list[int] = []
+    first = asyncio.Event()
+
+    async def read(number: int) -> None:
+        async with places.turn("me", 60):
+            order.append(number)
+            await first.wait()
+
+    reads = [asyncio.ensure_future(read(number)) for number in range(3)]
+    while len(order) < 2:
+        await asyncio.sleep(0)
+    async with places.turn("another", 0):
+        assert order == [0, 1], "the third waits, and another caller does not wait for it"
+    with pytest.raises(TooManyRequests):
+        async with places.turn("me", 0.01):
+            pass
+    first.set()
+    await asyncio.gather(*reads)
+    assert order == [0, 1, 2]
+    async with places.turn("me", 0), places.turn("me", 0):
+        pass
+
+
+def test_what_reads_whole_runs_or_lists_is_expensive() -> None:
+    """A page of a history tells it from the beginning; a list of StoryRuns folds each of them."""
+    below = "/api/v1/runs/{id}"
+    paths = [f"{below}/{name}" for name in ("events", "effects", "values/{digest}", "picture", "graph", "steps", "why")]
+    paths += ["/api/v1/resources/{kind}", "/api/v1/resources/{kind}/{namespace}", "/api/v1/workers", "/api/v1/pools"]
+    found = {route.path: route.is_expensive for route in ROUTES if route.method == "GET" and route.path in paths}
+    assert found == dict.fromkeys(paths, True)
+
+
+async def test_a_large_answer_is_sent_in_pieces() -> None:
+    body = bytes(range(256)) * (PIECE // 64)
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("nothing is asked")
+
+    await PiecewiseResponse(body)({"type": "http"}, receive, send)
+
+    start, *pieces = sent
+    assert dict(start["headers"])[b"content-length"] == str(len(body)).encode()
+    assert b"".join(piece["body"] for piece in pieces) == body
+    assert max(len(piece["body"]) for piece in pieces) == PIECE
+    assert [piece["more_body"] for piece in pieces] == [True] * (len(pieces) - 1) + [False]
+
+
+def test_names_of_workers_that_a_token_makes_up_are_not_all_remembered() -> None:
+    presence: Any = WorkerPresence(SimpleNamespace(clock=SimpleNamespace(now=lambda: 0)))  # type: ignore[arg-type]
+
+    def ask(name: str, holder: str) -> None:
+        presence.note(SimpleNamespace(worker=name, pools=["gpu"], providers=None, opens=[], slots=1), holder)
+
+    for number in range(MOST_NAMES + 10):
+        ask(f"w{number}", "hostile")
+    ask("w7", "hostile")
+    ask("mine", "other")
+    assert len(presence._rows) == MOST_NAMES + 1
+    presence.left("mine", ["gpu"], "hostile")
+    assert presence._rows["gpu", "mine"].left_at is None, "nobody says that a worker of another token has left"
