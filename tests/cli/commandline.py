@@ -67,6 +67,7 @@ class Running:
         self.process = process
         self.heard: list[str] = []
         self._watchdog = threading.Timer(patience, process.kill)
+        self._watchdog.daemon = True  # a test that failed does not hold the others up
         self._watchdog.start()
 
     def hear(self, fragment: str) -> str:

@@ -97,7 +97,7 @@ def test_a_policy_that_cannot_be_understood_stops_everything(text: str, perdure:
     assert not (perdure.folder / "perdure.db").exists()
 
 
-@pytest.mark.parametrize("table", ["Policy", "polcy", "policies", "key-chain"])
+@pytest.mark.parametrize("table", ["Policy", "polcy", "policies", "key-chain", "sever", "limit", "OIDC"])
 def test_a_misspelt_table_of_the_settings_file_opens_nothing(table: str, tmp_path: Path) -> None:
     file = tmp_path / "perdure.toml"
     file.write_text(f'[{table}]\ncode = "deny"\n')

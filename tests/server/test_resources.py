@@ -2,16 +2,11 @@
 
 import os
 import re
-import ssl
-import stat
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from tests.cli.commandline import CommandLine
 from tests.dialects.story.world import engram, story, template
-from tests.server.serving import RETURNS, Api, Server
+from tests.server.serving import RETURNS, Server
 
 STORY = story("steps: [{name: say, ref: {name: echo}, with: {n: 1}}]", "kept")
 PLACE = "/api/v1/resources/stories/default/kept"
@@ -67,24 +62,6 @@ def test_a_check_is_200_problems_or_not_and_stores_nothing(server: Server) -> No
 def test_providers_and_servers_are_listed(server: Server) -> None:
     assert "http" in [one["name"] for one in server.admin("GET", "/api/v1/providers").json["items"]]
     assert server.admin("GET", "/api/v1/servers").status == 200
-
-
-def test_tls_with_an_authority_of_its_own(tmp_path: Path) -> None:
-    """SRV-028: a client that trusts the authority is served, any other is not; keys are private."""
-    server = Server.start(tmp_path, "--tls", "auto")
-    assert server.url.startswith("https://")
-    folder = tmp_path / "perdure.db-server"
-    (tmp_path / "ca.pem").write_text(CommandLine(tmp_path)("ca").out)
-    trusting = Api(server.url, server.admin.token, str(tmp_path / "ca.pem"))
-    assert trusting("GET", "/api/v1/whoami").status == 200
-    with pytest.raises(ssl.SSLError):
-        Api(server.url)("GET", "/livez")
-    for name in ("ca.key", "server.key"):
-        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
-    server.stop()
-    folder.chmod(0o755)
-    refused = CommandLine(tmp_path)("serve", "--listen", "127.0.0.1:0", "--tls", "auto", code=1)
-    assert "may be used by others" in refused.err
 
 
 def test_the_examples_of_the_page_run(server: Server, tmp_path: Path) -> None:

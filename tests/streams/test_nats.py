@@ -15,7 +15,7 @@ from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 from perdure.providers.policy import Policy, use_policy
-from perdure.server.tls import CA_FILES, SERVER_FILES, context_from_authority
+from perdure.server.tls import CA_FILES, SERVER_FILES, OwnCertificate
 from perdure.services.story.engrams.registry import shared_engrams
 from perdure.services.story.streams import nats_log
 from tests.nats_server import NatsServer, own_server, shared_server
@@ -347,7 +347,7 @@ async def test_a_secure_server_is_checked_by_its_authority(
     """STR-110: `tls://`, with the authority of the secret; another one is not trusted."""
     folder = tmp_path / "tls"
     folder.mkdir(mode=0o700)
-    context_from_authority(folder, ["localhost", "127.0.0.1"])
+    OwnCertificate(folder, ["localhost", "127.0.0.1"])
     files = f'cert_file: "{folder / SERVER_FILES[0]}", key_file: "{folder / SERVER_FILES[1]}"'
     with own_server(f"tls {{ {files} }}\nauthorization {{ token: quite-secret-word }}") as server:
         monkeypatch.setenv("PERDURE_SECRET_nats_login_token", "quite-secret-word")

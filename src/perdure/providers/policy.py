@@ -40,6 +40,9 @@ KEYCHAIN_ENV = "PERDURE_KEYCHAIN_ENV"
 KEYCHAIN_FILES = "PERDURE_KEYCHAIN_FILES"
 RETENTION = "PERDURE_RETENTION"
 
+TABLES = frozenset({"policy", "keychain", "retention", "server", "limits", "route", "workers", "oidc", "hooks"})
+"""Of the settings file, each read by those whom it concerns. It may have others, but no misspelling of these."""
+
 CODE = frozenset({"shell", "script", "python", "container"}).union(*(brought.code for brought in LANGUAGE_PROVIDERS))
 """Providers that run code which a document brings along, or programs which it names."""
 
@@ -124,7 +127,7 @@ class KeptRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Settings(msgspec.Struct):
-    """The tables of a settings file that are used here; it may have others, but no misspelling of these."""
+    """The tables of a settings file that are used here."""
 
     policy: dict[str, Any] = {}
     keychain: dict[str, Any] = {}
@@ -198,8 +201,8 @@ def _settings(environment: Mapping[str, str]) -> _Settings:
 
     try:
         tables = tomllib.loads(Path(name).read_text("utf-8"))
-        for table in tables.keys() - set(_Settings.__struct_fields__):
-            if meant := get_close_matches(table.lower(), _Settings.__struct_fields__, 1):
+        for table in sorted(tables.keys() - TABLES):
+            if meant := get_close_matches(table.lower(), TABLES, 1):
                 raise BadPolicy(f"the settings file {name!r} ({CONFIG}) has a table [{table}]: is [{meant[0]}] meant?")
         return msgspec.convert(tables, _Settings)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:

@@ -3,10 +3,11 @@
 import asyncio
 import os
 import secrets
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +21,11 @@ from perdure.providers.policy import refusal_for_api
 from perdure.server.application import ApiServer, listened_hosts
 from perdure.server.authentication import Authentication, is_loopback
 from perdure.server.data_folder import data_folder, write_private
-from perdure.server.limits import RequestLimits
+from perdure.server.limits import OidcTable, RequestLimits
 from perdure.server.listener import CountingSocket, bind, listening
+from perdure.server.oidc import OidcProvider
 from perdure.server.routes import ROUTES
-from perdure.server.tls import context_from_authority, context_from_files, own_names
+from perdure.server.tls import OwnCertificate, ServerCertificate, own_names
 from perdure.views.access_tokens import FIRST, AccessRole, create_first_token
 from perdure.views.audit_log import NO_SEAL, AuditLog, audit_head
 from perdure.views.errors import BadRequest
@@ -31,6 +33,7 @@ from perdure.views.live_events import LiveEvents
 from perdure.views.server_metrics import ServerMetrics
 from perdure.wiring import Engine, languages, metric_aliases
 
+RENEW_EVERY = 3_600.0  # seconds between two looks at the certificate
 NOTE_EVERY = 2.0  # seconds after which it is written down which workers were seen
 
 
@@ -48,6 +51,8 @@ class ApiOptions:
     is_open: bool = False  # may listen beyond this machine without TLS
     limits: RequestLimits = field(default_factory=RequestLimits)
     worker_lease: float = 60.0  # seconds
+    oidc: OidcTable | None = None
+    drain_delay: float = 0.0  # seconds
 
 
 class Address:
@@ -89,18 +94,12 @@ def with_api_policy(engine: Engine) -> Engine:
 async def serving_api(engine: Engine, address: Address, say: Callable[[str], None]) -> AsyncIterator[ApiServer]:
     """Answers requests inside."""
     options = address.options
-    context = None
-    if options.tls == "auto":
-        folder = data_folder(options.data, options.store)
-        context = context_from_authority(folder, own_names(options.host, options.tls_names))
-    elif options.tls is not None:
-        certificate, _, key = options.tls.partition(",")
-        context = context_from_files(Path(certificate), Path(key or certificate))
+    certificate = _certificate(options)
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     server = ApiServer(
         engine,
         with_api_policy(engine),
-        Authentication(engine, options.anonymous),
+        Authentication(engine, options.anonymous, None if options.oidc is None else OidcProvider(options.oidc)),
         AuditLog(engine, name),
         LiveEvents(engine),
         ROUTES,
@@ -108,7 +107,7 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         perdure.__version__,
         listened_hosts(options.host, [*options.hosts, *options.tls_names]),
         options.limits,
-        is_tls=context is not None,
+        is_tls=certificate is not None,
         metrics=ServerMetrics(engine.runtime, metric_aliases()),
         store_url=options.store,
         routes_to_pools=engine.runtime.routes,
@@ -121,10 +120,13 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         say(f"requests from this machine need no token: they have the role {options.anonymous.value}")
     await server.authentication.tokens.read()
     server.live.open()
-    work = (server.authentication.tokens.keep(), _sealing(server), _noting_workers(server))
+    work = [server.authentication.tokens.keep(), _sealing(server), _noting_workers(server)]
+    if certificate is not None:
+        work.append(_renewing(certificate, say))
     background = [asyncio.ensure_future(coroutine) for coroutine in work]
+    context = None if certificate is None else certificate.context
     try:
-        async with listening(server, address.socket, options.grace, context):
+        async with listening(server, address.socket, options.grace, context, options.drain_delay):
             yield server
     finally:
         await server.presence.write()
@@ -138,6 +140,37 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
             await server.audit.seal(at_end=True)
         except PerdureError:
             say("the last refusals could not be written to the audit log")
+
+
+def _certificate(options: ApiOptions) -> ServerCertificate | None:
+    if options.tls == "auto":
+        return OwnCertificate(data_folder(options.data, options.store), own_names(options.host, options.tls_names))
+    if options.tls is not None:
+        certificate, _, key = options.tls.partition(",")
+        return ServerCertificate(Path(certificate), Path(key or certificate))
+    return None
+
+
+async def _renewing(certificate: ServerCertificate, say: Callable[[str], None]) -> None:
+    """Read it again on SIGHUP, and now and then: one of our own is renewed when a third of its time is left."""
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, asked.set)
+    try:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asked.wait(), RENEW_EVERY)
+            was_asked = asked.is_set()
+            asked.clear()
+            try:
+                await asyncio.to_thread(certificate.read)
+            except (PerdureError, OSError, ValueError) as error:
+                say(f"the certificate stays as it is: {error}")
+            else:
+                if was_asked:
+                    say("the certificate was read again")
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
 
 
 async def _noting_workers(server: ApiServer) -> None:

@@ -70,6 +70,7 @@ class ApiServer:
     hosts: frozenset[str] = frozenset()
     limits: RequestLimits = field(default_factory=RequestLimits)
     is_stopping: bool = False
+    is_draining: bool = False  # it still answers, but wants no new requests
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     is_tls: bool = False
     metrics: ServerMetrics | None = None
@@ -159,7 +160,7 @@ class Application:
             host = _host_of(request.headers.get("host", ""))
             caller = seen.caller = await server.authentication.caller(request.headers, seen.address, host)
             if route is None or not route.is_refused_last:
-                self._rates.take(f"{caller.via} {caller.name}")
+                self._rates.take(caller.identity)
         if missing is not None:
             raise missing
         assert route is not None
@@ -242,7 +243,7 @@ class Application:
         return result
 
     def _expensive_turn(self, call: ApiCall) -> AbstractAsyncContextManager[None]:
-        return self._expensive.turn(f"{call.caller.via} {call.caller.name}", self._server.limits.expensive_wait)
+        return self._expensive.turn(call.caller.identity, self._server.limits.expensive_wait)
 
     async def _audit(self, route: Route, call: ApiCall) -> None:
         caller = call.caller
@@ -292,7 +293,7 @@ class Application:
 
     async def _kept(self, call: ApiCall, stream: EventStream) -> AsyncIterator[bytes]:
         try:
-            with self._streams.one(call.caller.name):
+            with self._streams.one(call.caller.identity):
                 async with aclosing(stream.events) as events:
                     async for part in events:
                         yield part

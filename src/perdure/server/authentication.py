@@ -5,7 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from ipaddress import IPv6Address, ip_address
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from perdure.kernel.errors import PerdureError
 from perdure.server.calls import Caller
@@ -13,6 +13,9 @@ from perdure.stores.access import AccessTokenRow
 from perdure.views.access_tokens import AccessRole, digest_of
 from perdure.views.api_errors import NotAuthenticated, NotReady, TooManyRequests
 from perdure.wiring import Engine
+
+if TYPE_CHECKING:
+    from perdure.server.oidc import OidcProvider
 
 READ_EVERY = 0.5  # seconds between two looks at the tokens of the store
 STALE = 5.0  # seconds without a look, after which nobody is known any more
@@ -61,9 +64,9 @@ class AccessTokens:
 
     def is_valid(self, caller: Caller) -> bool:
         """Whether the caller is still who they were: asked for streams, again and again."""
-        if caller.via != "token":
-            return True
         now = self._engine.clock.now()
+        if caller.via != "token":
+            return caller.expires_at is None or now < caller.expires_at
         return any(row.name == caller.name and row.is_valid_at(now) for row in self._by_digest.values())
 
 
@@ -108,9 +111,11 @@ def network_of(address: str) -> str:
 
 
 class Authentication:
-    def __init__(self, engine: Engine, anonymous: AccessRole | None) -> None:
+    def __init__(self, engine: Engine, anonymous: AccessRole | None, oidc: "OidcProvider | None" = None) -> None:
         self.tokens = AccessTokens(engine)
+        self._clock = engine.clock
         self._anonymous = anonymous
+        self._oidc = oidc
         self._refused = RefusedLogIns()
 
     async def caller(self, headers: Mapping[str, str], address: str, host: str) -> Caller:
@@ -119,12 +124,18 @@ class Authentication:
             if self._anonymous is not None and _is_direct(headers, address, host):
                 return Caller("anonymous", self._anonymous, via="anonymous")
             raise NotAuthenticated("the request has no access token")
-        scheme, _, token = authorization.partition(" ")
-        row = await self.tokens.find(token.strip()) if scheme.lower() == "bearer" and token.strip() else None
-        if row is None:  # a right token is never refused for its address
-            self._refused.check(address)
-            self._refused.count(address)
-            raise NotAuthenticated("the access token is not known here, has expired or was revoked")
+        scheme, _, rest = authorization.partition(" ")
+        token = rest.strip() if scheme.lower() == "bearer" else ""
+        if self._oidc is not None and token.count(".") == 2:
+            try:
+                return await self._oidc.caller(token, self._clock.now())
+            except NotAuthenticated as refusal:
+                self._refused.check(address)
+                self._refused.count(address)
+                raise refusal from None
+        row = await self.tokens.find(token) if token else None
+        if row is None:
+            self.refuse(address, "the access token is not known here, has expired or was revoked")
         return Caller(row.name, AccessRole(row.role), "token", row.namespaces, row.pools, row.expires_at)
 
     def refuse(self, address: str, message: str) -> NoReturn:

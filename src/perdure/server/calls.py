@@ -28,6 +28,12 @@ class Caller:
     namespaces: tuple[str, ...] | None = ALL_NAMESPACES
     pools: tuple[str, ...] = ()
     expires_at: Instant | None = None
+    issuer: str = ""  # the identity provider that answers for the name
+
+    @property
+    def identity(self) -> str:
+        """The name as histories have it: a subject of an identity provider is not taken for a token of that name."""
+        return f"oidc:{self.name}" if self.via == "oidc" else self.name
 
     def sees(self, namespace: str) -> bool:
         return self.namespaces is None or namespace in self.namespaces

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -106,6 +106,7 @@ class BadServerSettings(PerdureError):
 
 class ServerTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hosts: list[str] = []  # further names that requests may call it by
+    drain_delay: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 0.0  # seconds between /readyz 503 and the stop
 
 
 class PoolRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -120,15 +121,34 @@ class WorkersTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0  # seconds that a worker has a task without a word
 
 
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class OidcRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a claim of a token of the identity provider gives."""
+
+    claim: Text
+    value: Text  # equal to the claim, or a member of it
+    role: Literal["viewer", "operator", "author", "admin"]
+    namespaces: list[str] = []  # none: all
+
+
+class OidcTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    issuer: Text
+    audience: Text
+    roles: Annotated[list[OidcRole], msgspec.Meta(min_length=1)]  # the first one that fits counts
+
+
 class ServerSettings(msgspec.Struct, frozen=True):
     server: ServerTable = ServerTable()
     limits: RequestLimits = RequestLimits()
     route: list[PoolRoute] = []
     workers: WorkersTable = WorkersTable()
+    oidc: OidcTable | None = None
 
 
 def read_server_settings(environment: Mapping[str, str]) -> ServerSettings:
-    """Of the settings file the tables `[server]`, `[limits]`, `[[route]]` and `[workers]`."""
+    """Of the settings file the tables `[server]`, `[limits]`, `[[route]]`, `[workers]` and `[oidc]`."""
     name = environment.get(CONFIG, "").strip()
     if not name:
         return ServerSettings()

@@ -195,7 +195,11 @@ class AddressUnusable(BadRequest):
 
 @asynccontextmanager
 async def listening(
-    server: ApiServer, listener: CountingSocket, grace: float, context: ssl.SSLContext | None = None
+    server: ApiServer,
+    listener: CountingSocket,
+    grace: float,
+    context: ssl.SSLContext | None = None,
+    drain_delay: float = 0.0,
 ) -> AsyncIterator[None]:
     """Answers requests inside; at the end whoever is under way is answered first, for half of the grace."""
     Connection.limits = server.limits
@@ -227,6 +231,8 @@ async def listening(
             await asyncio.sleep(0.005)
         yield
     finally:
+        server.is_draining = True  # /readyz says so; whoever distributes requests needs a moment to look
+        await asyncio.sleep(drain_delay)
         server.stop()
         http.should_exit = True
         await asyncio.wait({serving}, timeout=max(2.0, grace))

@@ -38,24 +38,26 @@ def _key(call: ApiCall, given: str | None) -> str | None:
 
 async def cancel_run(call: ApiCall) -> Result:
     body: m.CancelBody = call.body
-    return _sent(call, await call.engine.cancel(call.run.id, body.reason, by=call.caller.name, cascade=body.cascade))
+    return _sent(
+        call, await call.engine.cancel(call.run.id, body.reason, by=call.caller.identity, cascade=body.cascade)
+    )
 
 
 async def signal_run(call: ApiCall) -> Result:
     body: m.SignalBody = call.body
     key = _key(call, body.key)
     name = call.path["name"]
-    return _sent(call, await call.engine.signal(call.run.id, name, body.value, key=key, by=call.caller.name))
+    return _sent(call, await call.engine.signal(call.run.id, name, body.value, key=key, by=call.caller.identity))
 
 
 async def decide_gate(call: ApiCall) -> Result:
     """Who decided is who the token is; a name in the body counts nowhere, and stands behind the message."""
     body: m.GateBody = call.body
     given = body.by or body.updatedBy or ""
-    message = f"{body.message} (givenBy: {given})".strip() if given and given != call.caller.name else body.message
-    decision = {"step": call.path["step"], "state": body.state, "message": message, "by": call.caller.name}
+    message = f"{body.message} (givenBy: {given})".strip() if given and given != call.caller.identity else body.message
+    decision = {"step": call.path["step"], "state": body.state, "message": message, "by": call.caller.identity}
     key = _key(call, body.key)
-    return _sent(call, await call.engine.steer(call.run.id, "gate", decision, key=key, by=call.caller.name))
+    return _sent(call, await call.engine.steer(call.run.id, "gate", decision, key=key, by=call.caller.identity))
 
 
 async def patch_run(call: ApiCall) -> Result:
@@ -65,13 +67,13 @@ async def patch_run(call: ApiCall) -> Result:
         raise BadRequest("nothing to set: give members of `ctx`, or `set` with dotted names")
     patch = {"ctx": members, "reason": body.reason}
     key = _key(call, body.key)
-    return _sent(call, await call.engine.steer(call.run.id, "patch", patch, key=key, by=call.caller.name))
+    return _sent(call, await call.engine.steer(call.run.id, "patch", patch, key=key, by=call.caller.identity))
 
 
 async def redrive_run(call: ApiCall) -> Result:
     body: m.RedriveBody = call.body
     key = _key(call, body.key)
-    return _sent(call, await call.engine.handle(call.run.id).redrive(body.step, key=key, by=call.caller.name))
+    return _sent(call, await call.engine.handle(call.run.id).redrive(body.step, key=key, by=call.caller.identity))
 
 
 async def fork_run(call: ApiCall) -> Result:
@@ -92,14 +94,14 @@ async def resume_run(call: ApiCall) -> Result:
 async def _pause(call: ApiCall, verb: str) -> Result:
     body: m.PauseBody = call.body
     reason, key = {"reason": body.reason}, _key(call, body.key)
-    return _sent(call, await call.engine.steer(call.run.id, verb, reason, key=key, by=call.caller.name))
+    return _sent(call, await call.engine.steer(call.run.id, verb, reason, key=key, by=call.caller.identity))
 
 
 async def settle_effect(call: ApiCall) -> Result:
     body: m.SettleBody = call.body
     result = jsontext.encode(body.result) if body.done else None
     key = _key(call, body.key)
-    sent = await settle(call.engine, call.run.id, call.path["key"], result, key=key, by=call.caller.name)
+    sent = await settle(call.engine, call.run.id, call.path["key"], result, key=key, by=call.caller.identity)
     return _sent(call, sent)
 
 
@@ -143,7 +145,7 @@ def _plain(filter: m.BatchFilter) -> dict[str, Any]:
 def _send(call: ApiCall, verb: Verb) -> Any:
     """What is sent to each run; under one Idempotency-Key no run is steered twice."""
     body: m.BatchBody = call.body
-    by = call.caller.name
+    by = call.caller.identity
 
     def send(client: Client, run: RunId) -> Awaitable[SendResult]:
         match verb:

@@ -26,7 +26,7 @@ async def get_livez(call: ApiCall) -> Result:
 
 
 async def get_readyz(call: ApiCall) -> Result:
-    if call.server.is_stopping:
+    if call.server.is_draining:
         return Answer({"well": False, "lease": False, "store": False}, 503, {"Retry-After": "1"})
     health = await health_json(call.engine)
     return Answer(health, 200) if health["well"] else Answer(health, 503, {"Retry-After": "1"})
@@ -100,6 +100,7 @@ async def whoami(call: ApiCall) -> Result:
             "expires_at": iso(caller.expires_at),
             "via": caller.via,
         }
+        | ({"issuer": caller.issuer} if caller.issuer else {})
     )
 
 
@@ -123,7 +124,7 @@ async def create_access_token(call: ApiCall) -> Result:
         namespaces=body.namespaces,
         pools=body.pools,
         expires_in=None if body.expires_in is None else int(body.expires_in * SECOND),
-        by=call.caller.name,
+        by=call.caller.identity,
     )
     await call.server.authentication.tokens.read()
     shown = {

@@ -24,22 +24,37 @@ class TlsUnusable(PerdureError):
     hint = "Use --tls auto, or --tls CERT,KEY with two PEM files that belong together."
 
 
-def context_from_files(certificate: Path, key: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise TlsUnusable(f"{certificate}, {key}: {error.strerror or error}") from None
-    return context
+class ServerCertificate:
+    """The certificate that connections are shown. It can be read again: new connections see the new one."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._files = certificate, key
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.read()
+
+    def read(self) -> None:
+        """Files that cannot be used change nothing."""
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files)
+            self.context.load_cert_chain(*self._files)
+        except (OSError, ssl.SSLError) as error:
+            certificate, key = self._files
+            raise TlsUnusable(f"{certificate}, {key}: {error.strerror or error}") from None
 
 
-def context_from_authority(folder: Path, names: Sequence[str]) -> ssl.SSLContext:
+class OwnCertificate(ServerCertificate):
     """A certificate of our own authority, made if there is none or if it ends soon."""
-    _need_library()
-    ensure_authority(folder, names)
-    _ensure_certificate(folder, names)
-    return context_from_files(*(folder / name for name in SERVER_FILES))
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        _need_library()
+        self._folder, self._names = folder, names
+        ensure_authority(folder, names)
+        super().__init__(*(folder / name for name in SERVER_FILES))
+
+    def read(self) -> None:
+        _ensure_certificate(self._folder, self._names)
+        super().read()
 
 
 def own_names(host: str, more: Sequence[str]) -> list[str]:

@@ -225,6 +225,8 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         is_open=asked.insecure_listen,
         limits=settings.limits,
         worker_lease=settings.workers.lease,
+        oidc=settings.oidc,
+        drain_delay=settings.server.drain_delay,
     )
     try:
         return Address(options)
