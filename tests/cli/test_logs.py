@@ -1,6 +1,7 @@
 """`logs`: what tasks print and log is kept beside their run, and does not reach stdout."""
 
 import json
+import signal
 
 from tests.cli.commandline import CommandLine, strict_json
 from tests.cli.test_overview import CALL, _latest, _write
@@ -165,3 +166,22 @@ def test_lines_go_with_their_run_and_are_part_of_a_copy(perdure: CommandLine) ->
     assert copied == original
     assert perdure.here("db", "validate").code == 0
     assert perdure.here("logs", run, code=8).code == 8
+
+
+def test_what_tasks_of_a_server_print_is_kept_with_their_runs(perdure: CommandLine) -> None:
+    file = _flow(perdure, "talks", "talks_async")
+    server = perdure.start("serve", "--load", "code.py", "--listen", "off", PERDURE_SECRET_token="hidden-value")
+    server.hear("serving ")
+    run = perdure("run", file, "--load", "code.py", "--detach", "-q").out.strip()
+    perdure.here("wait", run)
+    server.send(signal.SIGTERM)
+    done = server.end()
+    lines = perdure.here("logs", run, "--json").json
+
+    assert done.code == 0 and "to stdout" not in done.out + done.err
+    assert [line["text"] for line in lines if line["stream"] == "stdout"] == [
+        "to stdout",
+        "secret [redacted]",
+        "in a coroutine",
+    ]
+    assert "by logging" in [line["text"] for line in lines]

@@ -42,8 +42,10 @@ ENGRAMS = (engram("echo"), template("echo"))
 
 
 @pytest.fixture
-def unserved(perdure: CommandLine, postgres_url: str) -> Verbs:
-    return Verbs(perdure, as_url(postgres_url))
+def unserved(perdure: CommandLine, request: pytest.FixtureRequest) -> Verbs:
+    if getattr(request, "param", "postgres") == "sqlite":
+        return Verbs(perdure, "sqlite:///perdure.db")
+    return Verbs(perdure, as_url(request.getfixturevalue("postgres_url")))
 
 
 @pytest.fixture
@@ -85,6 +87,7 @@ def told_by_verbs(on: Verbs) -> dict[str, Done]:
     return done
 
 
+@pytest.mark.parametrize("unserved", ["sqlite", "postgres"], indirect=True)
 def test_with_a_server_nobody_is_told_to_resume(served: Verbs) -> None:
     done = told_by_verbs(served)
 

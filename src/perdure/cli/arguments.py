@@ -255,16 +255,11 @@ checked = _checked
 
 def with_members(value: Any, members: Iterable[tuple[str, str]], *, as_text: bool = False) -> Any:
     """`--set a.b=3` over an input: each text is JSON if it can be read as such, otherwise a string."""
-    for path, text in members:
-        value = {} if value is None else value
-        *parents, last = path.split(".")
-        place = value
-        for name in parents:
-            place = place.setdefault(name, {}) if isinstance(place, dict) else None
-        if not isinstance(place, dict):
-            raise BadUsage(f"--set {path}: the value above it is not an object")
-        place[last] = text if as_text else _json_or_text(text)
-    return value
+    read = ((path, text if as_text else _json_or_text(text)) for path, text in members)
+    try:
+        return jsontext.set_members(value, read)
+    except ValueError as problem:
+        raise BadUsage(f"--set {problem}") from None
 
 
 def _json_or_text(text: str) -> Any:

@@ -34,9 +34,7 @@ def open_engine(
     log_to(talk, asked.verbose)
     load_sources(asked.load)
     if hands_out_tasks := not getattr(asked, "detach", False):
-        import_module(OUTPUT_CAPTURE).install_capture(
-            None if asked.verb == "serve" else lambda path, line: talk.say(f"  {step_of_path(path)}: {line}")
-        )
+        import_module(OUTPUT_CAPTURE).install_capture(lambda path, line: talk.say(f"  {step_of_path(path)}: {line}"))
     clock = SystemClock()
     store = open_store(asked.db, clock, must_exist=must_exist, lease=lease, patience=patience)
     hands = None if hands_out_tasks else NullExecutor()

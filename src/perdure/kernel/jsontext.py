@@ -312,6 +312,25 @@ def _finite(token: str) -> float:
 
 _strict = json.JSONDecoder(object_pairs_hook=_unique_members, parse_constant=_no_constant, parse_float=_finite)
 
+MOST_PARENTS = 128  # of a member that is named by its path
+
+
+def set_members(value: Any, members: Iterable[tuple[str, Any]]) -> Any:
+    """Members by their path (`a.b`) over a value, which is changed; None is an empty object. Raises `ValueError`."""
+    for path, member in members:
+        value = {} if value is None else value
+        *parents, last = path.split(".")
+        if len(parents) > MOST_PARENTS:
+            raise ValueError(f"a name has more than {MOST_PARENTS} parts")
+        place = value
+        for name in parents:
+            place = place.setdefault(name, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise ValueError(f"{path}: the value above it is not an object")
+        place[last] = member
+    return value
+
+
 MOST_VALUES = 2_000_000
 """Values that a text from outside may hold; about 200 MB where they are lists and objects."""
 

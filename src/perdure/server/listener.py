@@ -101,7 +101,7 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
 
     def _look(self) -> None:
-        """Cut off whoever reads no answer, or keeps the connection busy with what is no request: it takes a place."""
+        """Cut off whoever does not read its answer, or sends bytes that never become a request: it takes a place."""
         unread = self.transport.get_write_buffer_size()
         is_idle = self._answered_at is not None and self.loop.time() - self._answered_at >= self.limits.read_seconds
         if (unread and unread >= self._unread > 0) or (is_idle and not unread):

@@ -17,7 +17,7 @@ from perdure.kernel.ids import DEFAULT_NAMESPACE, reserved_label
 from perdure.kernel.values import RunId, digest
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, EventStream, Result, visible_run
-from perdure.server.request_reading import DEEPEST, preferred_wait
+from perdure.server.request_reading import preferred_wait
 from perdure.stores.protocol import RunFilter
 from perdure.views.access_tokens import AccessRole
 from perdure.views.document_check import NothingToRun, ProblemsFound, validate
@@ -111,18 +111,10 @@ def _request(call: ApiCall, namespace: str) -> StartRequest | None:
 
 def _with_members(value: Any, members: dict[str, Any]) -> Any:
     """`set: {"a.b": 3}` over the input."""
-    for path, member in members.items():
-        value = {} if value is None else value
-        *parents, last = path.split(".")
-        if len(parents) > DEEPEST:
-            raise BadRequest(f"a name in `set` has more than {DEEPEST} parts")
-        place = value
-        for name in parents:
-            place = place.setdefault(name, {}) if isinstance(place, dict) else None
-        if not isinstance(place, dict):
-            raise BadRequest(f"set {path!r}: the value above it is not an object")
-        place[last] = member
-    return value
+    try:
+        return jsontext.set_members(value, members.items())
+    except ValueError as problem:
+        raise BadRequest(f"`set`: {problem}") from None
 
 
 async def _result(call: ApiCall, run: RunId, wait: float) -> dict[str, Any] | None:

@@ -19,10 +19,11 @@ import msgspec
 from perdure.kernel import jsontext
 from perdure.kernel.assignments import Assignment, EffectClaimResult, RunPort
 from perdure.kernel.crash_attribution import StartPlace
-from perdure.kernel.errors import Conflict
+from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome, Succeeded
 from perdure.kernel.task_sources import KeptLeases, TaskGrant
 from perdure.kernel.values import SECOND, Instant, Ref, RunId
+from perdure.server.problems import status_of
 from perdure.server.remote_engine import API, error_of
 from perdure.server.worker_handlers import CANCELLED, PLACES
 
@@ -30,7 +31,7 @@ ANSWERS_AT_ONCE = 200
 PUT_FROM = 1 << 20  # bytes of an output that is sent by itself
 LOG_EVERY = 0.5  # seconds
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 10.0  # seconds between tries
-TOO_LARGE = 413
+NOT_FOUND, GONE, TOO_LARGE = 404, 410, 413
 
 
 class ServerSource:
@@ -190,11 +191,18 @@ class ServerSource:
         return grant
 
     async def document(self, digest: bytes) -> tuple[str, bytes] | None:
-        """A pinned document, under the lease of a task in hand that asks for it."""
+        """A pinned document, under the lease of a task in hand that asks for it.
+
+        Not every task in hand asks for it, and a lease may have ended: such refusals are passed over. Raises
+        `ConnectionError` if the server is away for longer than a lease lasts.
+        """
         for lease in list(self._sealed):
+            request = partial(self._once, "GET", _path(lease, f"documents/{digest.hex()}"))
             try:
-                found = await self._once("GET", _path(lease, f"documents/{digest.hex()}"))
-            except Exception:
+                found = await self._retried(request, self.lease_for)
+            except PerdureError as refusal:
+                if status_of(refusal) not in (NOT_FOUND, GONE):
+                    raise
                 continue
             return found["language"], found["text"].encode()
         return None
@@ -215,9 +223,7 @@ class ServerSource:
     async def _is_done(self, lease: str, verb: str, body: Any, within: float = float("inf")) -> bool:
         try:
             await self._retried(lambda: self._once("POST", _path(lease, verb), body), within)
-        except ConnectionError:
-            raise
-        except Exception:  # refused: it is not ours any more
+        except PerdureError:  # refused: it is not ours any more
             return False
         return True
 
@@ -243,10 +249,8 @@ class ServerSource:
                 name = (await asyncio.to_thread(sha256, value)).hexdigest()
                 try:
                     put = await self._retried(lambda: self._once("PUT", _path(lease, f"values/{name}"), value))
-                except ConnectionError:
-                    raise
-                except Exception as refusal:
-                    if getattr(refusal, "status", 0) != TOO_LARGE:
+                except PerdureError as refusal:
+                    if status_of(refusal) != TOO_LARGE:
                         return {"lease": lease, "output": None}  # the lease is not ours any more, as will be told
                     message = f"the result has {len(value)} bytes, which is more than the server takes"
                     return {"lease": lease, "failure": {"code": Code.RESULT_TOO_LARGE, "message": message}}

@@ -13,13 +13,13 @@ from pathlib import Path
 from perdure.engine.runtime import Runtime
 from perdure.kernel import events as e
 from perdure.kernel.outcomes import Failed, Succeeded
+from perdure.kernel.prometheus_text import Labels, Sample, metric_lines
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.admin import StoreStatistics
 
 PROC = Path("/proc/self")
 BUCKETS = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)  # seconds
 
-Labels = tuple[tuple[str, str], ...]
 Aliases = Mapping[str, Mapping[str, str]]  # language → our name → another name of the same figure
 
 HELP = {
@@ -94,7 +94,7 @@ class ServerMetrics:
             samples = [*self._samples(name), *_store_samples(name, statistics, now), *self._process(name)]
             if samples:
                 kind = "counter" if name.endswith("_total") else "histogram" if name in self._times else "gauge"
-                lines += _series(name, kind, help_text, samples)
+                lines += metric_lines(name, kind, help_text, samples)
         for language, names in self._aliases.items():
             for name, alias in names.items():
                 kind = "counter" if name.endswith("_total") else "histogram"
@@ -104,16 +104,16 @@ class ServerMetrics:
                     if ("language", language) in labels
                 ]
                 if samples:
-                    lines += _series(alias, kind, HELP[name], samples)
+                    lines += metric_lines(alias, kind, HELP[name], samples)
         return "".join(f"{line}\n" for line in lines)
 
-    def _samples(self, name: str) -> "Iterator[Sample]":
+    def _samples(self, name: str) -> Iterator[Sample]:
         for labels, count in self._counts.get(name, {}).items():
             yield "", labels, count
         for labels, histogram in self._times.get(name, {}).items():
             yield from histogram.samples(labels)
 
-    def _process(self, name: str) -> "Iterator[Sample]":
+    def _process(self, name: str) -> Iterator[Sample]:
         match name:
             case "process_cpu_seconds_total":
                 usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -125,9 +125,6 @@ class ServerMetrics:
                 yield "", (), sum(1 for _ in (PROC / "fd").iterdir())
             case "process_start_time_seconds":
                 yield "", (), round(self._began, 3)
-
-
-Sample = tuple[str, Labels, float]  # what follows the name, labels, value
 
 
 class _Histogram:
@@ -178,15 +175,3 @@ def _store_samples(name: str, statistics: StoreStatistics, now: Instant) -> Iter
             yield "", (("status", str(status)),), count
     elif name in figures:
         yield "", (), figures[name]
-
-
-def _series(name: str, kind: str, help_text: str, samples: list[Sample]) -> list[str]:
-    lines = [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
-    for suffix, labels, value in samples:
-        shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
-        lines.append(f"{name}{suffix}{f'{{{shown}}}' if shown else ''} {value}")
-    return lines
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from perdure.cli import arguments as a
@@ -17,6 +18,7 @@ from perdure.cli.follow import listening
 from perdure.cli.health import health_page
 from perdure.cli.interrupts import complete
 from perdure.cli.log_output import log_to
+from perdure.cli.open_engine import OUTPUT_CAPTURE
 from perdure.cli.progress import progress_for
 from perdure.cli.stdout import give_json
 from perdure.cli.wait_for_store import opened
@@ -132,6 +134,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 async def _serve(asked: argparse.Namespace, talk: Console) -> int:
     log_to(talk, asked.verbose)
     load_sources(asked.load)
+    import_module(OUTPUT_CAPTURE).install_capture()
     routes = read_routes(asked.route)
     applied = read_applied(asked.apply)
     address = _address(asked, talk)

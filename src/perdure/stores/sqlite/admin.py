@@ -82,7 +82,7 @@ class SqliteAdmin:
         """A lock of the operating system says that there is one, not who."""
         epochs = dict(connection.execute("SELECT id, epoch FROM partitions ORDER BY id"))
         return [
-            Owner("a process on this machine", [id], True, epoch=epoch)
+            Owner("a process on this machine", [id], True, is_locked(self.path, id, by_server=True), epoch)
             for id, epoch in epochs.items()
             if is_locked(self.path, id)
         ]

@@ -83,6 +83,7 @@ class PartitionOwnership(ABC):
         self._locks: dict[int, PartitionLock] = {}
         self._epochs: dict[int, int] = {}
         self._is_late = False
+        self._serves = False
         self._losses = OwnerLosses(lambda query, bindings: self._read(query, bindings))
 
     @property
@@ -98,6 +99,9 @@ class PartitionOwnership(ABC):
     # One's own.
 
     async def claim(self) -> int:
+        return await self._claim(serves=False)
+
+    async def _claim(self, *, serves: bool) -> int:
         locks: list[PartitionLock] = []
 
         def work() -> tuple[int, int]:
@@ -109,7 +113,8 @@ class PartitionOwnership(ABC):
         with _releasing(locks):
             home, epoch = await self._explained_transaction(work)
             self._locks[home], self._epochs[home] = locks.pop(0), epoch
-        self._locks[home].sign()
+        self._locks[home].sign(serves=serves)
+        self._serves = serves
         return home
 
     def _lock_new(self, locks: list[PartitionLock]) -> int:
@@ -177,7 +182,7 @@ class PartitionOwnership(ABC):
             return False
         self._locks[partition].abandon()
         self._locks[partition] = lock
-        lock.sign()
+        lock.sign(serves=self._serves)
         _log.warning("%s was removed while its process was running; it was created again", lock.path)
         return True
 
@@ -287,7 +292,7 @@ class PartitionOwnership(ABC):
 
     async def share(self) -> Share:
         """A partition of our own, and into it all that has no owner. Nobody has too much: who owns does the work."""
-        claimed = [] if self._locks else [await self.claim()]
+        claimed = [] if self._locks else [await self._claim(serves=True)]
         adopted = await self.move(None, next(iter(self._locks)))
         return Share(
             claimed, ended=[f"the owner of partition {adoption.partition}" for adoption in adopted], adopted=adopted
@@ -311,7 +316,13 @@ class PartitionOwnership(ABC):
         return list(self._epochs)
 
     async def servers(self) -> list[Server]:
-        return []  # locks have no names
+        """Only those that serve: of others nothing is written down."""
+        owned = [partition for (partition,) in self._read("SELECT id FROM partitions")]
+        return [
+            Server(f"the owner of partition {partition}", True, 1, 0)  # a lock lasts as long as its process
+            for partition in owned
+            if is_locked(self.path, partition, by_server=True)
+        ]
 
 
 def _bounds(family: RunId) -> tuple[str, str, str]:

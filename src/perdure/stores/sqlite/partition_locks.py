@@ -2,8 +2,8 @@
 
 `flock` belongs to the open file, so two engines in one process exclude each other like two processes do.
 
-The file names the life of the machine in which its owner lives. A dead owner leaves it behind; whoever lets go in
-order, or has looked after what the dead left, removes it.
+The file names the life of the machine in which its owner lives, and whether the owner is a server. A dead owner
+leaves it behind; whoever lets go in order, or has looked after what the dead left, removes it.
 """
 
 import errno
@@ -18,6 +18,7 @@ from perdure.stores.errors import StoreFull
 from perdure.stores.sqlite.file_permissions import file_mode, refuse_planted
 
 _MOST_READ = 200  # bytes; such a name has less
+_SERVES = " serves"
 
 
 @cache
@@ -35,13 +36,13 @@ class PartitionLock:
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
-        self.left = os.pread(descriptor, _MOST_READ, 0).decode("ascii", "replace")
+        self.left = _read(descriptor).removesuffix(_SERVES)
         """The life of the machine in which a dead owner lived; empty when nothing is known of one."""
 
-    def sign(self) -> None:
+    def sign(self, *, serves: bool) -> None:
         """It is ours: say when we lived, for whoever finds the file after our death."""
         with suppress(OSError):  # on a full disk nothing is known of us then, and nobody is charged for that
-            os.pwrite(self._descriptor, boot_id().encode("ascii"), 0)
+            os.pwrite(self._descriptor, f"{boot_id()}{_SERVES if serves else ''}".encode("ascii"), 0)
 
     @property
     def is_named(self) -> bool:
@@ -83,15 +84,19 @@ def try_lock(store: Path, partition: int) -> PartitionLock | None:
     return None
 
 
-def is_locked(store: Path, partition: int) -> bool:
+def is_locked(store: Path, partition: int, *, by_server: bool = False) -> bool:
     try:
         descriptor = os.open(lock_path(store, partition), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        return not _try(descriptor, fcntl.LOCK_SH)
+        return (not by_server or _read(descriptor).endswith(_SERVES)) and not _try(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
+
+
+def _read(descriptor: int) -> str:
+    return os.pread(descriptor, _MOST_READ, 0).decode("ascii", "replace")
 
 
 def _try(descriptor: int, kind: int) -> bool:

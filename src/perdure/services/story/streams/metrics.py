@@ -7,8 +7,8 @@ has none.
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+from perdure.kernel.prometheus_text import metric_lines
 from perdure.streams.inlet import Inlet
 from perdure.streams.stream_graph import SECOND
 
@@ -26,7 +26,8 @@ METRICS: dict[str, tuple[str, str]] = {
     "stream_recordings_total": ("counter", "Messages of a publisher that were recorded."),
 }
 
-Sample = tuple[str, dict[str, str], float]
+StreamSample = tuple[str, dict[str, str], float]
+"""The name of the metric, labels, value."""
 
 
 def live_metrics() -> str:
@@ -34,21 +35,21 @@ def live_metrics() -> str:
     module = sys.modules.get("perdure.services.story.streams.live_topology")  # without it there are none
     topologies = {} if module is None else module.TOPOLOGIES
     now = time.time_ns() // 1_000
-    samples: list[Sample] = []
+    samples: list[StreamSample] = []
     for topology in list(topologies.values()):
         labels = {"namespace": topology.run["namespace"], "storyrun": topology.run["name"]}
         samples += samples_of(topology.hub.inlets, labels, now)
     return metrics_text(samples)
 
 
-def samples_of(inlets: Mapping[str, Inlet], labels: Mapping[str, str], now: int) -> Iterator[Sample]:
+def samples_of(inlets: Mapping[str, Inlet], labels: Mapping[str, str], now: int) -> Iterator[StreamSample]:
     for inlet in inlets.values():
         if inlet.settings.has_metrics:
             for name, more, value in _numbers(inlet, now):
                 yield name, {**labels, "step": inlet.plan.public_name, **more}, value
 
 
-def _numbers(inlet: Inlet, now: int) -> Iterator[Sample]:
+def _numbers(inlet: Inlet, now: int) -> Iterator[StreamSample]:
     counters, settings = inlet.counters, inlet.settings
     yield "buffer_current_size", {}, len(inlet.waiting)
     yield "buffer_current_bytes", {}, inlet.bytes
@@ -65,24 +66,11 @@ def _numbers(inlet: Inlet, now: int) -> Iterator[Sample]:
     yield "stream_recordings_total", {}, counters.recorded
 
 
-def metrics_text(samples: list[Sample]) -> str:
+def metrics_text(samples: list[StreamSample]) -> str:
     """Every metric once, with all its series."""
-    lines = []
+    lines: list[str] = []
     for name, (kind, meaning) in METRICS.items():
-        series = [(labels, value) for of, labels, value in samples if of == name]
+        series = [("", tuple(labels.items()), value) for of, labels, value in samples if of == name]
         if series:
-            lines += [f"# HELP {PREFIX}{name} {meaning}", f"# TYPE {PREFIX}{name} {kind}"]
-            lines += [f"{PREFIX}{name}{{{_labels(labels)}}} {_number(value)}" for labels, value in series]
+            lines += metric_lines(f"{PREFIX}{name}", kind, meaning, series)
     return "".join(f"{line}\n" for line in lines)
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-
-
-def _escaped(value: Any) -> str:
-    return str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else repr(float(value))

@@ -48,10 +48,15 @@ class ThrottledDelivery:
         return {**status, "throttle": state}
 
 
+def throttling_impulse(trigger: Resource) -> ResourceKey | None:
+    """The Impulse whose throttle a stored request passes: one that came over HTTP."""
+    return impulse_of(trigger) if labels.THROTTLED in annotations_of(trigger) else None
+
+
 async def enter(client: Client, trigger: Resource) -> bool:
-    """Whether a stored request may be decided now. One that came over HTTP passes the throttle of its Impulse first."""
-    impulse = impulse_of(trigger)
-    if impulse is None or labels.THROTTLED not in annotations_of(trigger):
+    """Whether a stored request may be decided now."""
+    impulse = throttling_impulse(trigger)
+    if impulse is None:
         return True
     row = (await client.store.resources([impulse])).get(impulse)
     throttle = ImpulseThrottle() if row is None else ImpulseThrottle.read(document(row))
@@ -72,10 +77,6 @@ async def leave(client: Client, key: ResourceKey | None, holder: str) -> None:
 def _without(status: dict[str, Any], holder: str) -> dict[str, Any]:
     places = status.get("throttle", {}).get("inFlight", {})
     return with_throttle(status, release, holder) if holder in places else status
-
-
-def impulse_to_leave(trigger: Resource) -> ResourceKey | None:
-    return impulse_of(trigger) if labels.THROTTLED in annotations_of(trigger) else None
 
 
 def with_throttle(

@@ -183,7 +183,7 @@ class Requests:
                 decision = await self._decide(trigger)
                 conflict = await self._record(row, decision)
             finally:
-                await impulse_throttle.leave(self._client, impulse_throttle.impulse_to_leave(trigger), key.name)
+                await impulse_throttle.leave(self._client, impulse_throttle.throttling_impulse(trigger), key.name)
             return conflict or document(await self._client.catalog.row(TRIGGER, key.name, key.namespace))
 
         failure = Conflict(
