@@ -8,7 +8,7 @@ import pytest
 from tests.cli.commandline import CommandLine
 
 from perdure.cli.verbs import VERBS
-from perdure.cli.verbs.completion import SHELLS
+from perdure.cli.verbs.completion import SHELLS, completion_script
 
 ASK = r"""
 source "$1"; shift
@@ -63,6 +63,39 @@ def test_every_script_is_accepted_by_its_shell(perdure: CommandLine, shell: str)
     assert perdure("completion", shell, "--json").json["script"].rstrip("\n") == text.rstrip("\n")
     if shell != "tcsh" and (program := shutil.which(shell)):  # tcsh cannot check without running
         subprocess.run([program, "-n"], input=text, text=True, check=True, timeout=30)
+
+
+def test_fish_is_told_of_verbs_options_values_and_files() -> None:
+    lines = completion_script("fish").splitlines()
+    told = [line.removeprefix("complete -c perdure -n ") for line in lines]
+
+    for verb in VERBS:
+        assert any(line.startswith(f"'__fish_perdure_needs_verb' -a {verb} -d '") for line in told), verb
+    assert any(line.startswith("'__fish_perdure_needs_verb db' -a copy -d '") for line in told)
+    (status,) = [line for line in told if line.startswith("'__fish_perdure_is_at ps' -l status ")]
+    assert " -x -a 'running waiting " in status
+    assert any(line.startswith("'__fish_perdure_is_at logs' -s f -l follow -d '") for line in told)
+    assert any(line.startswith("'__fish_perdure_is_at check' -l apply -r -F -d '") for line in told)
+    assert "'__fish_perdure_is_at run' -F" in told and "'__fish_perdure_is_at show' -F" not in told
+    assert "'__fish_perdure_is_at completion' -a 'bash zsh fish tcsh'" in told
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_as_it_was_told(tmp_path: Path) -> None:
+    script = tmp_path / "perdure.fish"
+    script.write_text(completion_script("fish"))
+    (tmp_path / "flow.json").write_text("{}")
+
+    def completions(line: str) -> set[str]:
+        command = ["fish", "--no-config", "-c", f"source {script}; complete -C '{line}'"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        return {offer.partition("\t")[0] for offer in done.stdout.splitlines()}
+
+    assert VERBS.keys() <= completions("perdure ")
+    assert completions("perdure his") == {"history"}
+    assert {"running", "failed"} <= completions("perdure ps --status ")
+    assert {"status", "copy"} <= completions("perdure db ")
+    assert completions("perdure run fl") == {"flow.json"} and completions("perdure show fl") == set()
 
 
 def test_an_unknown_shell_is_a_usage_error(perdure: CommandLine) -> None:

@@ -276,3 +276,22 @@ def test_a_document_without_lines_is_named_by_its_path(perdure: CommandLine) -> 
     done = perdure("run", "shop", "--load", "app.py", code=3)
 
     assert "in shop, spec.steps[1]" in done.err
+
+
+def test_a_story_of_the_catalog_fails_at_a_line_of_the_text_that_was_applied(perdure: CommandLine) -> None:
+    """Also below a Story that calls it. Lines that move change no generation."""
+    outer = STORY.replace("name: shop", "name: outer").replace(
+        "ref: fills", "type: executeStory, with: {storyRef: {name: shop}}"
+    )
+    file = _write(perdure, f"# Two Stories.{STORY}---{outer}")
+    perdure.here("apply", "-f", file)
+    below = perdure("run", "outer", "--load", "app.py", code=3).err
+    _write(perdure, f"# They moved.\n\n\n{STORY}---{outer}")
+    again = perdure.here("apply", "-f", file).out
+    run = perdure.here("trigger", "shop", "--token", "t").out.split()[-1]
+    moved = perdure("resume", run, "--load", "app.py", code=3).err
+    shown = perdure.here("get", "story", "shop", "-o", "json").json
+
+    assert "in shop, line 8 (run " in below
+    assert "story.bubustack.io/shop configured" in again and shown["metadata"]["generation"] == 1
+    assert "in shop, line 11" in moved

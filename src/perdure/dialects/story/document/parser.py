@@ -9,10 +9,12 @@ from typing import Any
 
 from perdure.dialects.story.document.cursor import INVALID
 from perdure.dialects.story.document.validation import tidied, validate
-from perdure.dialects.story.plan.bundle import StepLines, bundle, references, template_of
+from perdure.dialects.story.plan import step_graph
+from perdure.dialects.story.plan.bundle import StepLines, bundle, in_namespace, references, template_of
 from perdure.dialects.story.plan.inline_stories import inline_stories
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.plan.step_graph import BLOCKS, branches_of, steps_of
+from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.names import compose
 from perdure.dialects.story.resources.resource import (
@@ -28,6 +30,7 @@ from perdure.dialects.story.resources.resource import (
 )
 from perdure.dialects.story.steps import branches_member
 from perdure.documents import Document, Path, UnreadableText, read_documents
+from perdure.kernel import jsontext
 from perdure.kernel.problems import Problem, guess
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
@@ -124,23 +127,31 @@ def _lines(documents: Sequence[Document], namespace: str) -> StepLines:
     for document in documents:
         story = document.data
         if isinstance(story, dict) and story.get("kind") == "Story":
-            key = f"{metadata_of(story).get('namespace') or namespace}/{name_of(story)}"
-            _add_lines(lines, key, document, spec_of(story), ("spec",))
+            lines |= in_namespace(_lines_of(document), metadata_of(story).get("namespace") or namespace)
     return lines
 
 
-def _add_lines(lines: StepLines, key: str, document: Document, spec: Mapping[str, Any], path: Path) -> None:
-    own = lines.setdefault(key, {})
-    namespace = key.partition("/")[0]
+def _lines_of(document: Document) -> StepLines:
+    """Of one Story and those inside it, by their names."""
+    lines: StepLines = {}
+    _add_lines(lines, name_of(document.data), document, spec_of(document.data), ("spec",))
+    return lines
+
+
+def _add_lines(lines: StepLines, story: str, document: Document, spec: Mapping[str, Any], path: Path) -> None:
+    own = lines.setdefault(story, {})
     for block in BLOCKS:
         for index, step in enumerate(steps_of(spec.get(block))):
             here = (*path, block, index)
-            own[step["name"]] = document.place_of(here)[0]
+            name = step_graph.name_of(step)
+            if name is None:
+                continue
+            own[name] = document.place_of(here)[0]
             for stage, inside in inline_stories(step.get("with")).items():
-                inner = f"{namespace}/{compose('mapreduce', step['name'])}"
-                _add_lines(lines, inner, document, inside, (*here, "with", stage, "story"))
+                _add_lines(lines, compose("mapreduce", name), document, inside, (*here, "with", stage, "story"))
             for position, branch in enumerate(branches_of(step)):
-                own[branch["name"]] = document.place_of((*here, "with", branches_member(step), position))[0]
+                if (branch_name := step_graph.name_of(branch)) is not None:
+                    own[branch_name] = document.place_of((*here, "with", branches_member(step), position))[0]
 
 
 def foresee(text: bytes, context: ValidationContext, provided: Find = _nothing) -> None:
@@ -181,8 +192,21 @@ def declares(text: bytes, file: str = "") -> list[DeclaredResource]:
             and _is_named(data)
         ):
             kind, namespace, name = key_of(data)
-            declared.append(DeclaredResource(kind, namespace, name, tidied(data), line=document.place_of()[0]))
+            body = tidied(data)
+            if kind == "Story" and b"\n" in text.strip():
+                body = _with_lines(body, _lines_of(document))
+            declared.append(DeclaredResource(kind, namespace, name, body, line=document.place_of()[0]))
     return declared
+
+
+def _with_lines(story: Resource, lines: StepLines) -> Resource:
+    """The catalog keeps a Story as data: where its steps were written goes with it."""
+    metadata = metadata_of(story)
+    notes = metadata.get("annotations", {})
+    if not isinstance(notes, dict):
+        return story  # which is refused
+    written = jsontext.canonical(lines).decode()
+    return {**story, "metadata": {**metadata, "annotations": {**notes, labels.STEP_LINES: written}}}
 
 
 def _is_named(data: Resource) -> bool:

@@ -3,7 +3,7 @@
     {"story": resource, "engrams": {"ns/name": resource}, "templates": {"name": resource},
      "stories": {"ns/name": resource}, "grants": [resource], "settings": {key: value},
      "transports": {"name": resource},                                only if a streaming Story names some
-     "lines": {"ns/name": {step: line}}}                              of the Stories in the text that was read
+     "lines": {"ns/name": {step: line}}}                              of Stories whose text was read, or was applied
 
 Missing resources are left out; the run waits for them (STY-118). Sub-Stories are included with everything they
 need, so that their runs can be bundled from here. Equal resources on equal lines give equal bytes.
@@ -12,15 +12,19 @@ need, so that their runs can be bundled from here. Equal resources on equal line
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from perdure.dialects.story.document import tidied
 from perdure.dialects.story.plan.inline_stories import inline_stories
 from perdure.dialects.story.plan.offload_policy import injects
 from perdure.dialects.story.plan.settings import Settings
 from perdure.dialects.story.plan.step_graph import BLOCKS, branches_of, steps_of
+from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.resource import (
     KnownResources,
     Reference,
     Resource,
+    annotations_of,
     key_of,
     metadata_of,
     namespace_of,
@@ -37,6 +41,7 @@ StepLines = dict[str, dict[str, int]]
 
 
 def bundle(story: Resource, known: KnownResources, settings: Settings, lines: StepLines | None = None) -> bytes:
+    all_lines: StepLines = {}
     contents: dict[str, Any] = {
         "story": _snapshot(story),
         "engrams": {},
@@ -51,6 +56,7 @@ def bundle(story: Resource, known: KnownResources, settings: Settings, lines: St
     while waiting:
         current = waiting.pop(0)
         namespace = namespace_of(current)
+        all_lines |= _applied_lines(current)
         helper = settings.materialize_engram if injects(current, settings) or _has_map(current) else ""
         if helper and (template := known.find("EngramTemplate", "", helper)) is not None:
             contents["templates"][helper] = _snapshot(template)
@@ -74,10 +80,23 @@ def bundle(story: Resource, known: KnownResources, settings: Settings, lines: St
                 waiting.append(resource)
     if transports:
         contents["transports"] = transports
-    if lines:
-        contents["lines"] = lines
+    if all_lines := {**all_lines, **(lines or {})}:
+        contents["lines"] = all_lines
     contents["grants"] = [grants[key] for key in sorted(grants)]
     return jsontext.canonical(contents)
+
+
+def in_namespace(lines: StepLines, namespace: str) -> StepLines:
+    return {f"{namespace}/{story}": steps for story, steps in lines.items()}
+
+
+def _applied_lines(story: Resource) -> StepLines:
+    """Where the steps of a Story from the catalog are in the text that was applied."""
+    try:
+        lines = msgspec.json.decode(str(annotations_of(story).get(labels.STEP_LINES, "{}")), type=StepLines)
+    except msgspec.DecodeError:  # somebody has written it by hand
+        return {}
+    return in_namespace(lines, namespace_of(story))
 
 
 def transports_of(story: Resource) -> Iterator[str]:
@@ -135,4 +154,8 @@ def _snapshot(resource: Resource) -> Resource:
     """A resource without what changes on its own: status, timestamps and the store's bookkeeping."""
     tidy = tidied(resource)
     metadata = {name: value for name, value in metadata_of(tidy).items() if name in KEPT_METADATA}
+    notes = {name: note for name, note in annotations_of(tidy).items() if name != labels.STEP_LINES}
+    if len(notes) < len(annotations_of(tidy)):
+        metadata = {name: value for name, value in metadata.items() if name != "annotations"}
+        metadata |= {"annotations": notes} if notes else {}
     return {**{name: tidy[name] for name in ("apiVersion", "kind", "spec") if name in tidy}, "metadata": metadata}
