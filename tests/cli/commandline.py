@@ -5,14 +5,16 @@ import io
 import json
 import os
 import pty
+import select
 import signal
 import struct
 import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -248,3 +250,49 @@ def in_terminal(folder: Path, *words: str, columns: int = 80, env: Mapping[str, 
         seen = _read_all(ours)
         code = process.wait(30)
     return code, seen.decode()
+
+
+class LiveTerminal:
+    """A command at work in a pseudo-terminal that somebody looks at and types into."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", ours: int) -> None:
+        self.process = process
+        self._ours = ours
+        self.seen = b""
+
+    def look_until(self, is_enough: Callable[[str], bool]) -> str:
+        """All that was seen so far, once it is enough."""
+        until = time.monotonic() + PATIENCE
+        while not is_enough(text := self.seen.decode(errors="ignore")):
+            assert time.monotonic() < until, text
+            if select.select([self._ours], [], [], 0.2)[0]:
+                self.seen += os.read(self._ours, 65_536)
+        return text
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._ours, keys)
+
+
+@contextmanager
+def live_terminal(folder: Path, *words: str, columns: int = 80) -> Iterator[LiveTerminal]:
+    """Its process is killed at the end, should it still be there. The terminal must be as it was before."""
+    ours, theirs = _open_terminal(columns)
+    before = termios.tcgetattr(theirs)
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+    with subprocess.Popen(
+        [*PERDURE, *words],
+        cwd=folder,
+        env={**kept, "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield LiveTerminal(process, ours)
+        finally:
+            process.kill()
+    after = termios.tcgetattr(theirs)
+    os.close(theirs)
+    os.close(ours)
+    assert after == before

@@ -1,12 +1,62 @@
 """In a terminal: progress that is redrawn in place, tables that fit, colours unless somebody objects."""
 
+import json
 import re
+import signal
 
 import pytest
-from tests.cli.commandline import CommandLine, in_terminal, in_terminal_here
+from tests.cli.commandline import CommandLine, in_terminal, in_terminal_here, live_terminal
 
 ESCAPE = re.compile(r"\x1b\[\??[0-9;]*[A-Za-z]")
 PIECE = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|(.)", re.DOTALL)
+
+
+SLOW = """
+import time
+from pathlib import Path
+
+import perdure
+
+
+@perdure.provider("charge")
+def charge():
+    while not Path("fail").exists():
+        time.sleep(0.02)
+    raise perdure.EngramError("the bank is closed", exit_class="retry")
+
+
+@perdure.engram("charge")
+def charge_for_story(inputs):
+    charge()
+"""
+
+POLICY = {"match": {"codes": ["*"]}, "attempts": 3, "backoff": {"initial": "PT1H"}}
+FLOW = {
+    "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+    "entrypoint": "charge",
+    "steps": {
+        "charge": {
+            "action": "Call",
+            "middleware": [
+                {"provider": "mwl:provider.middleware/mwl/retry/v1", "onEntry": {"with": {"policies": [POLICY]}}}
+            ],
+            "call": {"provider": "mwl:provider.call/perdure/charge/v1"},
+            "next": "end",
+        },
+        "end": {"action": "Return"},
+    },
+}
+
+STORY = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: pay}
+spec:
+  steps:
+  - name: charge
+    ref: charge
+    execution: {timeout: 2h, retry: {maxRetries: 2, delay: 1h, maxDelay: 2h}}
+"""
 
 
 def _screen(seen: str, columns: int) -> list[str]:
@@ -50,6 +100,32 @@ def test_progress_is_redrawn_in_place_and_gone_at_the_end(perdure: CommandLine, 
     first, *rest, end, answer = [line for line in _screen(seen, columns) if line.strip()]
     assert first.startswith("run ") and len(rest) <= 1  # a long first line is wrapped
     assert re.search(r"succeeded in [1-9]\d*\.\d s", end) and answer == "the answer"
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+@pytest.mark.parametrize("language", ["flow", "story"])
+def test_the_block_of_a_run_says_what_it_does_and_is_gone_at_the_end(
+    perdure: CommandLine, language: str, columns: int
+) -> None:
+    """At work it waits for nothing; then for its next attempt; Ctrl-C leaves lines that say how to go on."""
+    (perdure.folder / "tasks.py").write_text(SLOW)
+    (perdure.folder / "pay.json").write_text(json.dumps(FLOW))
+    (perdure.folder / "pay.yaml").write_text(STORY)
+    file = "pay.json" if language == "flow" else "pay.yaml"
+    with live_terminal(perdure.folder, "run", file, "--load", "./tasks.py", columns=columns) as terminal:
+        at_work = terminal.look_until(lambda seen: "1 open (" in seen)
+        (perdure.folder / "fail").touch()
+        terminal.look_until(lambda seen: "step 'charge' tries again in 59 m" in seen and "(attempt 2 of 3)" in seen)
+        terminal.process.send_signal(signal.SIGINT)
+        seen = terminal.look_until(lambda seen: "perdure resume " in seen)
+        assert terminal.process.wait(60) == 130
+
+    frames = [ESCAPE.sub("", line).rstrip() for line in re.split(r"[\r\n]+", seen)]
+    assert "waits for" not in at_work and "\x1b[36m" in at_work
+    assert max(len(line) for line in frames if "tries again" in line or " open (" in line) <= columns
+    left = [line for line in _screen(seen, columns) if line.strip()]
+    assert not any("tries again" in line or " open (" in line for line in left), left
+    assert any("the bank is closed" in line for line in left), left
 
 
 def test_messages_appear_above_the_progress(perdure: CommandLine) -> None:

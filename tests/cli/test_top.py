@@ -1,20 +1,15 @@
 """`top`: a live screen that leaves the terminal as it was; one plain look in a pipe."""
 
-import fcntl
-import os
-import pty
-import select
+import re
 import signal
-import struct
-import subprocess
-import termios
-import time
 
 import pytest
-from tests.cli.commandline import PERDURE, CommandLine, in_terminal
+from tests.cli.commandline import CommandLine, in_terminal, live_terminal
+from tests.cli.test_overview import GATE, _flow, _retried, _write
 from tests.cli.test_terminal import ESCAPE
 
-ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
+ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
+LOADED = ("--load", "app.py", "--wait-timeout", "1s")
 PATIENCE = 100.0
 
 
@@ -50,40 +45,35 @@ def test_a_look_fits_the_terminal(perdure: CommandLine, columns: int) -> None:
 @pytest.mark.parametrize("way_out", ["q", "Ctrl-C"])
 def test_the_live_screen_leaves_the_terminal_clean(perdure: CommandLine, way_out: str) -> None:
     _waiting(perdure)
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    before = termios.tcgetattr(theirs)
-    with subprocess.Popen(
-        [*PERDURE, "top", "--every", "200ms"],
-        cwd=perdure.folder,
-        env={**os.environ, "TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    ) as process:
-        seen = _read_until(ours, lambda text: text.count(b"patient") >= 2)
+    with live_terminal(perdure.folder, "top", "--every", "200ms") as terminal:
+        terminal.look_until(lambda seen: seen.count("patient") >= 2)
         if way_out == "q":
-            os.write(ours, b"q")
+            terminal.type(b"q")
         else:
-            process.send_signal(signal.SIGINT)
-        seen += _read_until(ours, lambda text: LEAVE in text)
-        code = process.wait(PATIENCE)
-    after = termios.tcgetattr(theirs)
-    os.close(theirs)
-    os.close(ours)
+            terminal.process.send_signal(signal.SIGINT)
+        seen = terminal.look_until(lambda seen: LEAVE in seen)
+        code = terminal.process.wait(PATIENCE)
 
     assert code == (0 if way_out == "q" else 130)
     assert seen.startswith(ENTER) and seen.rstrip().endswith(LEAVE)
-    assert b"per second" in seen  # from the second frame on
-    assert after == before
+    assert "per second" in seen  # from the second frame on
 
 
-def _read_until(descriptor: int, is_enough: object) -> bytes:
-    assert callable(is_enough)
-    seen, until = b"", time.monotonic() + PATIENCE
-    while not is_enough(seen) and time.monotonic() < until:
-        ready, _, _ = select.select([descriptor], [], [], 0.2)
-        if ready:
-            seen += os.read(descriptor, 65_536)
-    assert is_enough(seen), seen
-    return seen
+@pytest.mark.parametrize("columns", [80, 140])
+def test_the_live_screen_says_what_flows_and_stories_do(perdure: CommandLine, columns: int) -> None:
+    """A Flow between two attempts, a Story at its gate, each on one line of the terminal."""
+    perdure("run", _flow(perdure, charge=_retried(5, "PT1H"), end={"action": "Return"}), *LOADED, code=6)
+    perdure("run", _write(perdure, GATE), *LOADED, code=6)
+    with live_terminal(perdure.folder, "top", "--every", "200ms", columns=columns) as terminal:
+        seen = terminal.look_until(lambda seen: seen.count("release") >= 2)
+        terminal.type(b"q")
+        terminal.look_until(lambda seen: LEAVE in seen)
+        assert terminal.process.wait(PATIENCE) == 0
+
+    frame = [ESCAPE.sub("", line).rstrip() for line in re.split(r"[\r\n]+", seen)]
+    assert max(map(len, frame)) <= columns
+    why = "step 'charge' tries again in 59 m"
+    seen_of_it = why if columns == 140 else why[:20]
+    assert any(" pay " in line and seen_of_it in line for line in frame), [line for line in frame if " pay " in line]
+    assert any(" release " in line and "a decision at gate 'ok'" in line for line in frame), frame
+    assert not any("a timer" in line for line in frame)

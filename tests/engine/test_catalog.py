@@ -151,6 +151,9 @@ async def test_every_problem_is_told_at_once_and_nothing_is_stored(tmp_path: Pat
             ("run", "CATALOG-KIND", "error"),
             ("what", "DOC-LANGUAGE", "error"),
         ]
+        (shown,) = [one.problem for one in rejected.value.findings if one.problem.code == "CATALOG-KIND"]
+        assert "a BoxRun cannot be applied, it shows a part of a run" in shown.message
+        assert shown.hint.endswith("Remove it from the file, or start a run with `perdure run`.")
         with pytest.raises(ResourceNotFound, match=r"no box\.things\.io/fine in namespace 'default'"):
             await world.get(BOX, "fine")
 
