@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 # Workers of pytest: more than there are processors, for many tests wait.
 JOBS   ?= $(shell expr \( $$(getconf _NPROCESSORS_ONLN) \* 3 + 1 \) / 2)
 
+# Compiled modules are kept, whatever the environment says: the suite starts many processes.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 
 help: ## show this list
