@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 IN_MEMORY = Path("/dev/shm")
 ROOM = 4 << 30  # bytes
+ENDING = 30  # seconds for tasks that were cancelled to end
 LONGEST = 300  # seconds; where a test takes all of its cases, thirty times as long
 
 
@@ -99,8 +100,28 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), LONGEST if sampling.seed() is not None else 30 * LONGEST))
+    patience = LONGEST if sampling.seed() is not None else 30 * LONGEST
+    with asyncio.Runner() as runner:
+        try:
+            runner.run(asyncio.wait_for(pyfuncitem.obj(**arguments), patience))
+        finally:
+            end_tasks(runner.get_loop())
     return True
+
+
+def end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel what a test has left. `asyncio` waits for ever for a task that is cancelled and goes on; we name it."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=ENDING))
+    stuck = [task for task in left if not task.done()]
+    for task in stuck:
+        task.print_stack()
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        asyncio.tasks._unregister_task(task)  # else the runner waits for it
+    assert not stuck, f"cancelled, and goes on: {stuck}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -17,7 +17,7 @@ from perdure.kernel.values import RunId
 from perdure.providers.policy import Policy, use_policy
 from perdure.server.tls import CA_FILES, SERVER_FILES, OwnCertificate
 from perdure.services.story.engrams.registry import shared_engrams
-from perdure.services.story.streams import nats_log
+from perdure.services.story.streams import nats_connection, nats_log
 from tests.nats_server import NatsServer, own_server, shared_server
 from tests.streams.topologies import NATS, SEEN, Played, add_workers, apply_nats, played, states, story, transport
 
@@ -359,3 +359,19 @@ async def test_a_secure_server_is_checked_by_its_authority(
     message = status["stepStates"]["sink"]["message"]
     assert status["phase"] == ("Succeeded" if is_known else "Failed"), message
     assert is_known or "no secure connection to 127.0.0.1" in message
+
+
+async def test_a_cancellation_reaches_whoever_waits_for_the_library() -> None:
+    """The library would swallow it: a task that is cancelled while it writes would go on for ever."""
+    client = nats_connection._client(nats_connection.nats_library(), must_encrypt=False)
+    await client.connect(shared_server().address)
+    await client.flush()  # whoever empties the queue waits at this one
+    queue, client._flush_queue = client._flush_queue, asyncio.Queue(1)
+    client._flush_queue.put_nowait(None)
+    writing = asyncio.ensure_future(client._flush_pending())
+    await asyncio.sleep(0)
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    client._flush_queue = queue
+    await client.close()

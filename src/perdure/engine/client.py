@@ -291,7 +291,8 @@ class Client(AbstractAsyncContextManager["Client"]):
         happened = asyncio.Event()
         forget = self.runtime.watch(lambda which, _: happened.set() if which == run else None)
         try:
-            await asyncio.wait_for(happened.wait(), LOOK_EVERY)
+            async with asyncio.timeout(LOOK_EVERY):
+                await happened.wait()
         except TimeoutError:
             pass
         finally:

@@ -159,7 +159,8 @@ async def _renewing(certificate: ServerCertificate, say: Callable[[str], None]) 
     try:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(asked.wait(), RENEW_EVERY)
+                async with asyncio.timeout(RENEW_EVERY):
+                    await asked.wait()
             was_asked = asked.is_set()
             asked.clear()
             try:

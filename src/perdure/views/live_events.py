@@ -71,7 +71,8 @@ class LiveEvents:
                 if is_over:
                     return
                 try:
-                    await asyncio.wait_for(heard.wait(), LOOK_EVERY)
+                    async with asyncio.timeout(LOOK_EVERY):
+                        await heard.wait()
                 except TimeoutError:
                     yield None
         finally:

@@ -107,7 +107,8 @@ async def _live(
             sys.stdout.write("\x1b[H" + "".join(f"{harmless(line)}\x1b[K\r\n" for line in lines) + "\x1b[J")
             sys.stdout.flush()
             try:
-                await asyncio.wait_for(leaving.wait(), every)
+                async with asyncio.timeout(every):
+                    await leaving.wait()
             except TimeoutError:
                 pass
 

@@ -175,7 +175,8 @@ async def _sub_run(
             return _error(inbound, f"sub-story run '{answer['subRun']}' did not succeed")
         return _copy(inbound.packet.message, payload=jsontext.encode(answer["output"]))
     try:
-        result = await asyncio.wait_for(ended, timeout)
+        async with asyncio.timeout(timeout):
+            result = await ended
     except TimeoutError:
         return _error(inbound, f"sub-story run '{answer['subRun']}' did not end within {timeout:g} s", "timeout")
     if result["phase"] != "Succeeded":

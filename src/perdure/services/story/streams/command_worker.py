@@ -64,7 +64,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), GRACE)
+            async with asyncio.timeout(GRACE):
+                await process.wait()
 
 
 class _Conversation:

@@ -160,6 +160,15 @@ def _client(library: Any, *, must_encrypt: bool) -> Any:
             command: bytes = super()._connect_command()
             return command
 
+        async def _flush_pending(self, *arguments: Any, **options: Any) -> Any:
+            """The library would keep a cancellation for itself; it is meant for its caller."""
+            task = asyncio.current_task()
+            before = 0 if task is None else task.cancelling()
+            result = await super()._flush_pending(*arguments, **options)
+            if task is not None and task.cancelling() > before:
+                raise asyncio.CancelledError
+            return result
+
     client = Client()
     client._ps = BoundedParser(client)
     return client

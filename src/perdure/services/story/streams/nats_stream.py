@@ -194,7 +194,8 @@ class NatsStream:
         messages: list[Any] = []
         while len(messages) < expected:
             try:
-                messages.append(await asyncio.wait_for(received.get(), ANSWER))
+                async with asyncio.timeout(ANSWER):
+                    messages.append(await received.get())
             except TimeoutError:
                 raise NatsLost("it does not deliver what it has") from None
         return messages

@@ -77,5 +77,6 @@ class TopologyStop:
         while loop.time() < until and not all(worker.has_ended for worker in self._workers.values()):
             await asyncio.sleep(LOOK_EVERY)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._topology.flushed(), MOST_FOR_HANDOFF)
+            async with asyncio.timeout(MOST_FOR_HANDOFF):
+                await self._topology.flushed()
         self._topology.fail(HandedOver("the process ends; the next owner of the run goes on"))
