@@ -107,6 +107,14 @@ HIDDEN: dict[tuple[str, str], Attack] = {
     ("POST", "/api/v1/resources:apply"): _request(
         "POST", "/api/v1/resources:apply", {"documents": [BLUE_STORY]}, {"documents": [STORY], "namespace": "blue"}
     ),
+    ("GET", "/api/v1/runs:resolve"): lambda scene, api: [
+        api("GET", f"/api/v1/runs:resolve?name={name}")
+        for name in (scene.runs["blue"], scene.runs["blue"][:12], f"{PLANTED}-story", "@latest&namespace=blue")
+    ],
+    ("GET", "/api/v1/references"): lambda scene, api: [
+        api("GET", f"/api/v1/references?ref={ref}")
+        for ref in (scene.runs["blue story"], f"blue/{scene.runs['blue story']}/steps/ok/x.json")
+    ],
     ("GET", "/api/v1/resources/{kind}/{namespace}"): _request("GET", RESOURCE),
     ("GET", "/api/v1/resources/{kind}/{namespace}/{name}"): lambda scene, api: [
         api("GET", f"{RESOURCE}/{PLANTED}-story"),
@@ -136,6 +144,7 @@ FILTERED: dict[tuple[str, str], Attack] = {
             "/api/v1/runs?status=waiting&limit=1",
         )
     ],
+    ("GET", "/api/v1/runs:listing"): _request("GET", "/api/v1/runs:listing?explain=true"),
     ("GET", "/api/v1/resources/{kind}"): lambda scene, api: [
         api("GET", f"/api/v1/resources/{kind}") for kind in ("story", "flow", "storyrun", "steprun")
     ],

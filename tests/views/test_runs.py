@@ -7,12 +7,12 @@ import pytest
 
 from perdure.kernel.errors import Conflict
 from perdure.kernel.values import SECOND, RunId
-from perdure.stores.protocol import RunFilter
 from perdure.testing import World
+from perdure.views.access import StoreAccess
 from perdure.views.errors import BadRequest
 from perdure.views.history_events import event_at
 from perdure.views.run_details import run_at, show_json, status_json
-from perdure.views.run_list_json import run_list_json
+from perdure.views.run_list_json import ListQuery, list_all
 from perdure.views.run_status import WaitReason, run_status
 from perdure.views.times import iso
 
@@ -35,7 +35,7 @@ async def test_a_list_names_every_run_with_its_owner(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         client, run = await started(world)
 
-        (listed,) = await run_list_json(client, RunFilter())
+        (listed,) = [run.plain() for run in (await list_all(StoreAccess(client), ListQuery())).runs]
 
         assert (listed["id"], listed["status"], listed["live"]) == (run, "waiting", True)
         assert listed["created_at"] == iso(world.clock.now()) and listed["ended_at"] is None

@@ -20,9 +20,11 @@ _T = TypeVar("_T")
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
     """The options of every verb."""
+    server = parser.get_default("server")
     add_shared_again(parser)
     db = os.environ.get("PERDURE_DB") or "sqlite:///perdure.db"
-    parser.set_defaults(db=db, json=False, quiet=False, verbose=0, no_color=False)
+    parser.set_defaults(db=db, names_store=False, json=False, quiet=False, verbose=0, no_color=False)
+    parser.set_defaults(server=server, access_token=None)
 
 
 def add_shared_again(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +34,22 @@ def add_shared_again(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--db",
         metavar="URL",
+        action=_Store,
         default=unsaid,
         help="the store to use (default: $PERDURE_DB, else sqlite:///perdure.db in the working directory)",
+    )
+    if "--server" not in parser._option_string_actions:
+        group.add_argument(
+            "--server",
+            metavar="URL",
+            default=unsaid,
+            help="ask this server instead of a store (default: $PERDURE_SERVER, or the context in use)",
+        )
+    group.add_argument(
+        "--access-token",
+        metavar="T|@FILE",
+        default=unsaid,
+        help="the access token for the server (default: $PERDURE_TOKEN, or that of the context)",
     )
     group.add_argument("--json", action="store_true", default=unsaid, help="print exactly one JSON value on stdout")
     group.add_argument("-q", "--quiet", action="store_true", default=unsaid, help="print only errors to stderr")
@@ -43,6 +59,13 @@ def add_shared_again(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-v", "--verbose", action="count", default=unsaid, help="log more on stderr; -vv logs everything"
     )
+
+
+class _Store(argparse.Action):
+    """A store that the command names counts before a server of the environment or of a context."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, value: Any, option: str | None = None) -> None:
+        namespace.db, namespace.names_store = value, True
 
 
 def add_load(parser: argparse.ArgumentParser) -> None:

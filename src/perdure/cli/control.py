@@ -4,30 +4,21 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from perdure.cli.arguments import meant_namespaces, names_namespace
 from perdure.cli.console import Console
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit, exit_of_error
 from perdure.cli.next_commands import resume_command
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.engine.client import Client
 from perdure.engine.message_sending import SendResult
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.views.batch_steering import (
-    COUNTED,
-    BatchAnswer,
-    Selection,
-    Send,
-    Verb,
-    plan,
-    steer_named,
-    steer_piece,
-)
+from perdure.views.access import Access, Send
+from perdure.views.batch_steering import COUNTED, BatchAnswer, Selection, Verb, steer_named
 from perdure.views.run_details import send_result_json
-from perdure.views.server_presence import is_served
 
 WORST_FIRST = (Exit.ENGINE_ERROR, Exit.NOT_ALLOWED, Exit.USAGE, Exit.CONFLICT, Exit.NOT_FOUND)
 RUNS_NAMED = 3  # in the command that resumes them
@@ -35,11 +26,11 @@ RUNS_NAMED = 3  # in the command that resumes them
 
 async def steer(asked: argparse.Namespace, talk: Console, done: str, send: Send, *, late: str = "") -> Exit:
     """Send to one run, and say whether it is decided or waits for an owner. `late` is said if the run has ended."""
-    async with open_observer(asked, talk) as observer:
-        run = await observer.resolve(asked.run, meant_namespaces(asked))
-        is_late = bool(late) and (await observer.find(run)).status.is_final
-        result = await send(observer, run)
-        is_live = result.is_live or await is_served(observer)
+    async with open_access(asked, talk) as access:
+        run = await access.resolve(asked.run, meant_namespaces(asked))
+        is_late = bool(late) and (await access.status(run)).is_final
+        result = await send(access, run)
+        is_live = result.is_live or await access.is_served()
         if asked.json:
             give_json(send_result_json(run, result, recorded=not is_late, live=is_live))
         if is_late:
@@ -52,24 +43,37 @@ async def steer(asked: argparse.Namespace, talk: Console, done: str, send: Send,
 
 
 async def steer_runs(
-    asked: argparse.Namespace, talk: Console, verb: Verb, done: str, send: Send, *, late: str = ""
+    asked: argparse.Namespace,
+    talk: Console,
+    verb: Verb,
+    done: str,
+    send: Send,
+    *,
+    members: dict[str, Any],
+    late: str = "",
 ) -> tuple[Exit, Sequence[RunId]]:
-    """Send to one run, to several, or to all that a filter matches; the worst exit code, and which were steered."""
+    """Send to one run, to several, or to all that a filter matches; the worst exit code, and which were steered.
+
+    `members` says the same as `send` to a server that sends to all that match.
+    """
     selection = _selection(asked)
     if len(asked.runs) == 1 and not asked.dry_run:
         (asked.run,) = asked.runs
         return await steer(asked, talk, done, send, late=late), ()
-    async with open_observer(asked, talk) as observer:
+    async with open_access(asked, talk) as access:
         if selection is None:
             namespaces = meant_namespaces(asked)
-            answer = await steer_named(observer, asked.runs, send, namespaces=namespaces, dry_run=asked.dry_run)
+            answer = await steer_named(access, asked.runs, send, namespaces=namespaces, dry_run=asked.dry_run)
         elif asked.dry_run:
-            answer = await plan(observer, selection, verb)
-        elif await _is_agreed(asked, talk, observer, selection, verb):
-            answer = await _steer_all(observer, selection, verb, send)
+            answer = await access.plan(selection, verb)
+        elif await _is_agreed(asked, talk, access, selection, verb):
+            answer = await access.steer_piece(selection, verb, send, members=members)
+            while answer.next:
+                piece = await access.steer_piece(selection, verb, send, members=members, cursor=answer.next)
+                answer = answer.joined(piece)
         else:
             answer = BatchAnswer()
-        return await _tell(asked, talk, observer, answer, verb, done), answer.ids
+        return await _tell(asked, talk, access, answer, verb, done), answer.ids
 
 
 def is_filtered(asked: argparse.Namespace) -> bool:
@@ -116,10 +120,10 @@ _DONE = {
 
 
 async def _is_agreed(
-    asked: argparse.Namespace, talk: Console, client: Client, selection: Selection, verb: Verb
+    asked: argparse.Namespace, talk: Console, access: Access, selection: Selection, verb: Verb
 ) -> bool:
     """Whether whoever asks has seen how many runs there are. False only if there are none."""
-    counted = await plan(client, selection, verb)
+    counted = await access.plan(selection, verb)
     runs = _number(counted)
     if asked.yes or not counted.count:
         return bool(counted.count)
@@ -143,15 +147,8 @@ async def _answer_of_user() -> str:
     return sys.stdin.readline()
 
 
-async def _steer_all(client: Client, selection: Selection, verb: Verb, send: Send) -> BatchAnswer:
-    answer = await steer_piece(client, selection, verb, send)
-    while answer.next:
-        answer = answer.joined(await steer_piece(client, selection, verb, send, cursor=answer.next))
-    return answer
-
-
 async def _tell(
-    asked: argparse.Namespace, talk: Console, client: Client, answer: BatchAnswer, verb: Verb, done: str
+    asked: argparse.Namespace, talk: Console, access: Access, answer: BatchAnswer, verb: Verb, done: str
 ) -> Exit:
     if asked.json:
         give_json(answer.plain())
@@ -163,7 +160,7 @@ async def _tell(
     if answer.dry_run:
         talk.say(f"{_number(answer)} would be {_DONE[verb]}" if answer.count else "no run matches")
     else:
-        is_any_served = await is_served(client)
+        is_any_served = await access.is_served()
         for run, result in answer.steered:
             if result is not None:
                 talk.say(_line(run, result, done, result.is_live or is_any_served))

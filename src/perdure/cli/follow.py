@@ -8,17 +8,22 @@ from dataclasses import dataclass
 from perdure.cli.progress import Progress
 from perdure.engine import run_views
 from perdure.engine.client import Client
+from perdure.engine.clock import SystemClock
 from perdure.engine.run_removal import descendants
 from perdure.kernel.errors import NewerRecord, RunNotFound
 from perdure.kernel.events import Event
 from perdure.kernel.ids import is_family
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import Instant, RunId
-from perdure.views.progress_events import ProgressNarrator
+from perdure.views.access import Access, NoParameters
+from perdure.views.api_errors import NotReady, ServerUnreachable
+from perdure.views.progress_events import ProgressNarrator, event_of_history
 from perdure.views.run_list import RunRow
+from perdure.views.run_screen import STANDING
 from perdure.views.run_status import RunStatus, run_status
 from perdure.views.server_presence import is_served
 
+LOOK_AT_SERVER_EVERY = 0.5  # seconds
 LOOKS_AT_ONCE = 50  # of many runs only some are looked at each time, in turn
 LETTERS_LOOKED_AT = 1_000
 
@@ -26,7 +31,6 @@ LETTERS_LOOKED_AT = 1_000
 @dataclass(frozen=True, slots=True)
 class Ended:
     status: Status
-    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,39 @@ async def follow(
 
 
 def _end_of(wait: "asyncio.Future[tuple[Status, Outcome]]") -> End:
-    return Removed() if isinstance(wait.exception(), RunNotFound) else Ended(*wait.result())
+    return Removed() if isinstance(wait.exception(), RunNotFound) else Ended(wait.result()[0])
+
+
+async def follow_on_server(access: Access, run: RunId, progress: Progress) -> End:
+    """The same through a server: its events arrive by themselves, and each of them is a reason to look at the run."""
+    narrator, changed = ProgressNarrator(run), asyncio.Event()
+
+    async def listen() -> None:
+        async for shown in access.follow(run, raw=True):
+            event = event_of_history(shown)
+            if event is not None and (sentence := narrator.sentence(event)) is not None:
+                progress.happened(run, sentence)
+            changed.set()
+
+    listening = asyncio.ensure_future(listen())
+    clock, stands, looked_at = SystemClock(), [await access.ask(STANDING, NoParameters(), run)], 0.0
+    try:
+        while not listening.done():
+            now = asyncio.get_running_loop().time()
+            if changed.is_set() and now - looked_at >= LOOK_AT_SERVER_EVERY:
+                changed.clear()
+                looked_at = now
+                with suppress(ServerUnreachable, NotReady):  # the stream says so, and tries again
+                    stands = [await access.ask(STANDING, NoParameters(), run)]
+                if stands[0].row.stuck:
+                    return Stuck(stands[0].row.stuck)
+            progress.stand(stands, clock.now())
+            await asyncio.wait([listening], timeout=progress.every)
+        listening.result()
+        return Ended(await access.status(run))
+    finally:
+        listening.cancel()
+        progress.done()
 
 
 async def follow_below(client: Client, run: RunId, progress: Progress) -> None:

@@ -66,12 +66,15 @@ def _perform(words: Sequence[str]) -> int:
     as_json = _Parser.as_json = "--json" in words  # so also when the words are not understood
     try:
         _check_text(words)
-        words = _translate_aliases(words)
+        words = _translate_aliases(_behind_verb(words))
         asked = _parser(words).parse_args(words)
         if asked.verb is None:
             _parser(()).print_help(sys.stderr)
             return Exit.USAGE
         talk, as_json = Console(sys.stderr, is_quiet=asked.quiet), asked.json
+        from perdure.cli.server_choice import chosen_server
+
+        asked.choice = chosen_server(asked)
         return _answered(int(asked.perform(asked, talk)), as_json)
     except BrokenPipeError:
         raise
@@ -81,6 +84,17 @@ def _perform(words: Sequence[str]) -> int:
         from perdure.cli.error_output import complain
 
         return complain(error, talk, as_json=as_json)
+
+
+def _behind_verb(words: Sequence[str]) -> Sequence[str]:
+    """`--server URL` and `--access-token T` may stand before the verb: they choose where all of them go."""
+    moved: list[str] = []
+    rest = list(words)
+    while rest and rest[0].partition("=")[0] in ("--server", "--access-token"):
+        moved += [rest.pop(0)]
+        if "=" not in moved[-1] and rest:
+            moved.append(rest.pop(0))
+    return [*rest[:1], *moved, *rest[1:]] if rest else words
 
 
 def _translate_aliases(words: Sequence[str]) -> Sequence[str]:

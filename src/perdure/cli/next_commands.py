@@ -21,5 +21,8 @@ def with_store(asked: argparse.Namespace, command: str) -> str:
 
 
 def _store(asked: argparse.Namespace) -> list[str]:
+    """Never a token: what is printed is copied, logged and shown to others."""
+    if asked.choice is not None:
+        return ["--server", asked.choice.url] if asked.choice.origin == "--server" else []
     is_default = asked.db == (os.environ.get("PERDURE_DB") or DEFAULT_STORE)
     return [] if is_default else ["--db", url_to_type(asked.db)]

@@ -2,15 +2,17 @@
 
 import argparse
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
 
 from perdure.cli.console import Console
 from perdure.cli.log_output import log_to
+from perdure.cli.server_choice import refuse_server, server_access
 from perdure.engine.client import Client
 from perdure.engine.clock import SystemClock
 from perdure.engine.executor import NullExecutor
 from perdure.engine.settings import Settings
+from perdure.views.access import Access, StoreAccess
 from perdure.views.errors import StoreMissing
 from perdure.views.progress_events import step_of_path
 from perdure.wiring import Engine, Observer, languages, load_sources, open_store
@@ -31,6 +33,7 @@ def open_engine(
 
     Where nothing is to be followed it begins no task: its process is about to end.
     """
+    refuse_server(asked)
     log_to(talk, asked.verbose)
     load_sources(asked.load)
     if hands_out_tasks := not getattr(asked, "detach", False):
@@ -41,13 +44,23 @@ def open_engine(
     return Engine(store, clock=clock, hands=hands, settings=settings, recover=False)
 
 
+def open_access(asked: argparse.Namespace, talk: Console) -> "AbstractAsyncContextManager[Access]":
+    """Runs of a store, or of the server that the command is for."""
+    if asked.choice is None:
+        return StoreAccess(open_observer(asked, talk))
+    log_to(talk, asked.verbose)
+    return server_access(asked, talk.say)
+
+
 def open_observer(asked: argparse.Namespace, talk: Console) -> Observer:
+    refuse_server(asked)
     log_to(talk, asked.verbose)
     return Observer(asked.db)
 
 
 def open_client(asked: argparse.Namespace, talk: Console, *, must_exist: bool = False) -> Client:
     """The store without an engine: for the catalog, which may be written before anything has ever been run."""
+    refuse_server(asked)
     log_to(talk, asked.verbose)
     clock = SystemClock()
     return Client(open_store(asked.db, clock, must_exist=must_exist), languages(), clock, None)
@@ -59,6 +72,8 @@ async def store_if_any(asked: argparse.Namespace, talk: Console) -> AsyncIterato
     opened: list[Client | None] = []
 
     def look() -> Client | None:
+        if asked.choice is not None:  # a server has the catalog, and checks what is sent to it
+            return None
         if not opened:
             try:
                 opened.append(open_client(asked, talk, must_exist=True))

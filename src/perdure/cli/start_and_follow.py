@@ -3,25 +3,35 @@
 import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
-from perdure.cli.follow import End, Ended, follow, follow_below, listening
-from perdure.cli.next_commands import resume_command
+from perdure.cli.follow import End, Ended, follow, follow_below, follow_on_server, listening
+from perdure.cli.next_commands import resume_command, with_store
 from perdure.cli.open_engine import open_engine
 from perdure.cli.progress import Progress, progress_for
 from perdure.cli.run_end import give_result, tell_end, tell_left_behind
+from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text, has_given, interrupted
 from perdure.engine.client import Client
 from perdure.engine.handle import Handle
 from perdure.kernel.values import SECOND, Instant, RunId
-from perdure.views.server_presence import is_served, is_served_after_us, who_goes_on
+from perdure.views.access import Access, NoParameters, StoreAccess
+from perdure.views.run_screen import STANDING
+from perdure.views.server_presence import TAKEN_UP, is_served_after_us
 from perdure.views.times import span
+
+if TYPE_CHECKING:
+    from perdure.server.server_access import ServerAccess
 
 GOES_ON = "A server will resume it."
 
 Begin = Callable[[Client], Awaitable[Handle]]
+BeginOnServer = Callable[["ServerAccess"], Awaitable[RunId]]
+
+T = TypeVar("T")
 
 
 def add_waiting(parser: argparse.ArgumentParser) -> None:
@@ -38,12 +48,13 @@ async def begin_and_follow(asked: argparse.Namespace, talk: Console, begin: Begi
     run = goes_on = ""
     try:
         async with open_engine(asked, talk, must_exist=must_exist) as engine:
+            access = StoreAccess(engine)
             try:
                 with listening(engine, progress):
                     handle = await begin(engine)
                     run = handle.id
                     if asked.detach:
-                        return await _leave(engine, handle.id, asked, talk)
+                        return await _leave(access, handle.id, asked, talk)
                     row = await engine.find(handle.id)
                     talk.say(f"run {talk.paint(run, 'bold')} ({row.name}, {row.language})")
                     end = await _follow_for(asked.wait_timeout, engine, handle.id, progress)
@@ -52,12 +63,7 @@ async def begin_and_follow(asked: argparse.Namespace, talk: Console, begin: Begi
             except asyncio.CancelledError:
                 goes_on = GOES_ON if run and await is_served_after_us(engine) else ""
                 raise
-            if end is None:
-                return await _waited_long_enough(engine, handle.id, asked, talk)
-            code = await tell_end(engine, handle.id, end, asked, talk)
-            await give_result(engine, handle.id, end, asked)
-            await tell_left_behind(engine, handle.id, asked, talk)
-            return code
+            return await _tell(access, handle.id, end, asked, talk)
     except asyncio.CancelledError:
         state = f"run {run} is durable" if run else "the start may or may not be recorded (see `perdure ps`)"
         goes_on = goes_on or f"Resume it with: {resume_command(asked, *filter(None, [run]))}"
@@ -67,35 +73,71 @@ async def begin_and_follow(asked: argparse.Namespace, talk: Console, begin: Begi
         raise
 
 
+async def start_on_server(asked: argparse.Namespace, talk: Console, begin: "BeginOnServer") -> Exit:
+    """The same through a server, which executes the run; this process only follows it."""
+    progress, run = progress_for(talk), ""
+    try:
+        async with server_access(asked, talk.always) as access:
+            run = await begin(access)
+            if asked.detach:
+                return await _leave(access, run, asked, talk)
+            row = (await access.ask(STANDING, NoParameters(), run)).row
+            talk.say(f"run {talk.paint(run, 'bold')} ({row.name}, {row.language})")
+            end = await _within(asked.wait_timeout, follow_on_server(access, run, progress))
+            return await _tell(access, run, end, asked, talk)
+    except asyncio.CancelledError:
+        state = f"run {run} goes on at the server" if run else "the start may or may not be recorded (see `perdure ps`)"
+        goes_on = f"Wait for it with: {with_store(asked, f'perdure wait {run}')}" if run else ""
+        talk.always(f"stopped; {state}. {goes_on}".rstrip())
+        if asked.json and not has_given():
+            give_json(interrupted(f"stopped; {state}", goes_on, run))
+        raise
+
+
+async def _tell(access: Access, run: RunId, end: End | None, asked: argparse.Namespace, talk: Console) -> Exit:
+    if end is None:
+        return await _waited_long_enough(access, run, asked, talk)
+    code = await tell_end(access, run, end, asked, talk)
+    await give_result(access, run, end, asked)
+    await tell_left_behind(access, run, asked, talk)
+    return code
+
+
 async def _follow_for(patience: Instant | None, engine: Client, run: RunId, progress: Progress) -> End | None:
     """How the run ends; None when it takes too long."""
+    ends = await _within(patience, follow(engine, [run], progress))
+    return None if ends is None else ends[run]
+
+
+async def _within(patience: Instant | None, work: Awaitable[T]) -> T | None:
     try:
         async with asyncio.timeout(None if patience is None else patience / SECOND) as bound:
-            return (await follow(engine, [run], progress))[run]
+            return await work
     except TimeoutError:
         if bound.expired():
             return None
         raise
 
 
-async def _leave(engine: Client, run: RunId, asked: argparse.Namespace, talk: Console) -> Exit:
+async def _leave(access: Access, run: RunId, asked: argparse.Namespace, talk: Console) -> Exit:
     command = resume_command(asked, run)
-    status = (await engine.find(run)).status
+    status = await access.status(run)
     if asked.json:
-        needs_us = not status.is_final and not await is_served(engine)
+        needs_us = not status.is_final and not await access.is_served()
         give_json({"id": run, "status": status, "detached": True, "resume": command if needs_us else None})
     else:
         give_text(run)
     if status.is_final:
         talk.say(f"recorded; nothing was left to be done: it has {status.done} already")
     else:
-        talk.say(f"recorded; {await who_goes_on(engine, command)}")
+        goes_on = TAKEN_UP if await access.is_served() else f"no server is running; resume it with: {command}"
+        talk.say(f"recorded; {goes_on}")
     return Exit.OK
 
 
-async def _waited_long_enough(engine: Client, run: RunId, asked: argparse.Namespace, talk: Console) -> Exit:
+async def _waited_long_enough(access: Access, run: RunId, asked: argparse.Namespace, talk: Console) -> Exit:
     if asked.json:
-        give_json(await engine.show(run))
+        give_json(await access.show(run))
     talk.always(f"run {run} has not ended within {span(asked.wait_timeout)}; it is durable.")
-    talk.say(GOES_ON if await is_served(engine) else f"Resume it with: {resume_command(asked, run)}")
+    talk.say(GOES_ON if await access.is_served() else f"Resume it with: {resume_command(asked, run)}")
     return Exit.WAIT_TIMED_OUT

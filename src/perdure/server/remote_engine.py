@@ -4,80 +4,29 @@ It knows the API by its routes, and needs none of the packages of a server.
 """
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
-from urllib.parse import quote
+from typing import Any
+from urllib.parse import quote, urlencode
 
 import httpx
 
 from perdure.engine.handle import RunFailed
+from perdure.engine.message_sending import SendResult
 from perdure.kernel import jsontext
-from perdure.kernel.errors import PerdureError
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status
+from perdure.kernel.pause import PAUSE, RESUME
 from perdure.kernel.values import RunId
-from perdure.views.api_errors import ApiError
+from perdure.server.server_connection import API, POLL, Patience, ServerConnection
+from perdure.views.api_errors import ApiError, NotReady, ServerUnreachable
 
-API = "/api/v1"
-POLL = 30  # seconds that one request waits for a result
-
-T = TypeVar("T")
-
-
-def error_of(status: int, body: Any) -> PerdureError:
-    """The error that the embedded engine would have raised, by its code."""
-    problem = body if isinstance(body, dict) else {}
-    message = str(problem.get("detail") or f"the server answered {status}")
-    hint = str(problem.get("hint") or "")
-    facts = {"problems": problem["problems"]} if "problems" in problem else {}
-    kind = next((kind for kind in _kinds(PerdureError) if kind.code == problem.get("code")), None)
-    if kind is None or kind is PerdureError or kind is RunFailed:
-        error = ApiError(message, hint=hint, **facts)
-        error.__dict__["status"] = status
-        return error
-    error_of_kind = kind.__new__(kind)
-    PerdureError.__init__(error_of_kind, message, hint=hint, **facts)
-    return error_of_kind
+START_OPTIONS = {"args": "arguments", "entry_step": "target", "env": "env"}
+"""Options of a start, and how the API names them."""
 
 
-def _kinds(kind: type[PerdureError]) -> list[type[PerdureError]]:
-    return [kind, *(one for below in kind.__subclasses__() for one in _kinds(below))]
-
-
-class RemoteEngine:
+class RemoteEngine(ServerConnection):
     """An engine behind a server: `async with perdure.connect(url, token) as engine`."""
-
-    def __init__(self, url: str, token: str | None = None, *, ca: str | None = None) -> None:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        verify: Any = True if ca is None else ca
-        self._http = httpx.AsyncClient(
-            base_url=url, headers=headers, verify=verify, timeout=httpx.Timeout(POLL + 30, connect=10), trust_env=False
-        )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._http.aclose()
-
-    async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        """One request of the API; what it answers, or the error that it is refused with."""
-        content = None if body is None else jsontext.encode(body)
-        sent = headers | ({} if content is None else {"Content-Type": "application/json"})
-        try:
-            reply = await self._http.request(method, path, content=content, headers=sent)
-        except httpx.TransportError as error:
-            raise ApiError(
-                f"the server cannot be reached: {error}", hint="Check its address, and that it runs."
-            ) from None
-        value = jsontext.decode(reply.content) if reply.content else None
-        if reply.status_code >= 400:
-            raise error_of(reply.status_code, value)
-        return value
 
     # Starting.
 
@@ -88,27 +37,67 @@ class RemoteEngine:
         *,
         name: str | None = None,
         chosen: str = "",
-        applied: Sequence[str] = (),
+        applied: Sequence[Any] = (),
+        options: Mapping[str, Any] | None = None,
         token: str | None = None,
         labels: Mapping[str, str] | None = None,
         namespace: str | None = None,
     ) -> "RemoteHandle":
-        """Start a document; answers once the start is on disk. The same token starts the same run only once."""
-        body: dict[str, Any] = {"document": _text(document), "input": input, "labels": dict(labels or {})}
-        body |= {"apply": list(applied)} if applied else {}
-        body |= {"token": token} if token is not None else {}
+        """Start a document; answers once the start is on disk. The same token starts the same run only once.
+
+        `applied` are texts that the document may refer to. `options`: `args`, `entry_step` and `env` of a start.
+        """
+        body: dict[str, Any] = {"document": _text(document)}
+        body |= {"default_name": _name_of(document, name)} if _name_of(document, name) else {}
+        body |= {"apply": [getattr(text, "text", text) for text in applied]} if applied else {}
         body |= {"name": chosen} if chosen else {}
-        body |= {"namespace": namespace} if namespace is not None else {}
-        started = await self.call("POST", f"{API}/runs", body)
-        return RemoteHandle(self, RunId(started["id"]))
+        return await self._start(body, input, options, token, labels, namespace)
 
     async def start_named(
-        self, name: str, input: Any = None, *, token: str | None = None, namespace: str | None = None
+        self,
+        name: str,
+        input: Any = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        token: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        namespace: str | None = None,
     ) -> "RemoteHandle":
         """Start a document of the catalog."""
-        body: dict[str, Any] = {"name": name, "input": input} | ({"token": token} if token is not None else {})
+        return await self._start({"name": name}, input, options, token, labels, namespace)
+
+    async def _start(
+        self,
+        body: dict[str, Any],
+        input: Any,
+        options: Mapping[str, Any] | None,
+        token: str | None,
+        labels: Mapping[str, str] | None,
+        namespace: str | None,
+    ) -> "RemoteHandle":
+        given = dict(options or {})
+        body |= {"input": input, "labels": dict(labels or {})}
+        body |= {"token": token} if token is not None else {}
         body |= {"namespace": namespace} if namespace is not None else {}
-        return RemoteHandle(self, RunId((await self.call("POST", f"{API}/runs", body))["id"]))
+        body |= {ours: given.pop(name) for name, ours in START_OPTIONS.items() if name in given}
+        if given:
+            raise ApiError(f"a server takes no option {next(iter(given))!r} of a start", hint="Leave it out.")
+        started = await self.call("POST", f"{API}/runs", body, key=secrets.token_hex(16))
+        return RemoteHandle(self, RunId(started["id"]))
+
+    async def check(
+        self,
+        document: str | Path | bytes | Mapping[str, Any],
+        *,
+        applied: Sequence[Any] = (),
+        chosen: str = "",
+        namespace: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """The problems of a document and its warnings; nothing is stored."""
+        body = {"document": _text(document), "apply": [getattr(text, "text", text) for text in applied]}
+        body |= {"name": chosen} | ({"namespace": namespace} if namespace is not None else {})
+        checked = await self.call("POST", f"{API}/check", body)
+        return [*checked["problems"], *checked["warnings"]]
 
     def handle(self, run: str) -> "RemoteHandle":
         return RemoteHandle(self, RunId(run))
@@ -132,62 +121,133 @@ class RemoteEngine:
     async def follow(self, run: str, after: int = 0, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]:
         """The history as it grows, until the run has ended; a connection that breaks is made anew."""
         path = f"{_run(run)}/events?raw={'true' if raw else 'false'}"
+        patience = Patience(None)
         while True:
             headers = {"Accept": "text/event-stream", **({"Last-Event-ID": str(after)} if after else {})}
             try:
-                async with self._http.stream("GET", path, headers=headers) as reply:
+                async with self.http.stream("GET", path, headers=headers) as reply:
                     if reply.status_code == 204:
                         return
-                    if reply.status_code >= 400:
-                        raise error_of(reply.status_code, jsontext.decode(await reply.aread()))
-                    async for line in reply.aiter_lines():
-                        if line.startswith("data: "):
-                            event = jsontext.decode(line.removeprefix("data: "))
-                            after = event["seq"]
-                            yield event
-            except httpx.TransportError:
-                await asyncio.sleep(0.2)
-                continue
-            if Status((await self.call("GET", _run(run)))["status"]).is_final:
-                return
+                    if reply.status_code >= 400 and reply.status_code != 503:
+                        self.read(reply.status_code, reply.headers, await reply.aread())
+                    if reply.status_code == 200:
+                        if patience.has_waited:
+                            self.say(f"{self.url} answers again")
+                        patience = Patience(None)
+                        self.was_reached = True
+                        async for line in reply.aiter_lines():
+                            if line.startswith("data: "):
+                                event = jsontext.decode(line.removeprefix("data: "))
+                                after = event["seq"]
+                                yield event
+            except httpx.TransportError as error:
+                if not self.was_reached:
+                    raise self.unreachable(error) from None
+            try:
+                if Status((await self.call("GET", _run(run)))["status"]).is_final and await self._is_told(path, after):
+                    return
+            except (ServerUnreachable, NotReady):
+                pass
+            if not patience.has_waited:
+                self.say(f"the connection to {self.url} is lost; trying again (Ctrl-C stops this command, not the run)")
+            await patience.pause()
+
+    async def _is_told(self, path: str, after: int) -> bool:
+        """Whether nothing of an ended run is left to tell."""
+        page = await self.call("GET", f"{path}&after={after}&limit=1")
+        return not page["items"]
 
     async def runs(self, **filters: str) -> AsyncIterator[dict[str, Any]]:
         """Runs that match, the latest first, page after page."""
-        given = "&".join(f"{name}={quote(value)}" for name, value in filters.items())
-        cursor = ""
+        async for item in self.pages(f"{API}/runs", list(filters.items())):
+            yield item
+
+    async def pages(self, path: str, parameters: Sequence[tuple[str, Any]] = ()) -> AsyncIterator[dict[str, Any]]:
+        """The items of a list, page after page."""
+        more: list[tuple[str, Any]] = []
         while True:
-            page = await self.call("GET", f"{API}/runs?{given}{cursor}")
+            page = await self.call("GET", f"{path}?{urlencode([*parameters, *more])}")
             for item in page["items"]:
                 yield item
             if "next" not in page:
                 return
-            cursor = f"&cursor={page['next']}"
+            more = [("cursor", page["next"])]
+
+    async def effects(self, run: str) -> list[dict[str, Any]]:
+        """What its tasks have done to the outside, each with its `state`; those `in_doubt` may have happened."""
+        return [effect async for effect in self.pages(f"{_run(run)}/effects")]
+
+    async def resources(self, kind: str, namespace: str | None = None) -> list[dict[str, Any]]:
+        """What the catalog has of a kind."""
+        place = "" if namespace is None else f"/{quote(namespace, safe='')}"
+        return [item async for item in self.pages(f"{API}/resources/{quote(kind, safe='')}{place}")]
+
+    async def resource(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
+        found: dict[str, Any] = await self.call("GET", _resource(kind, namespace, name))
+        return found
+
+    async def delete_resource(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
+        deleted: dict[str, Any] = await self.call("DELETE", _resource(kind, namespace, name))
+        return deleted
 
     # Steering.
 
-    async def cancel(self, run: str, reason: str = "", *, cascade: bool = False) -> dict[str, Any]:
-        return await self._steer(run, "cancel", {"reason": reason, "cascade": cascade})
+    async def cancel(self, run: str, reason: str = "", *, cascade: bool = False) -> SendResult:
+        return await self._send(run, "cancel", {"reason": reason, "cascade": cascade})
 
-    async def signal(self, run: str, name: str, value: Any = None, *, key: str | None = None) -> dict[str, Any]:
-        body = {"value": value} | ({"key": key} if key is not None else {})
-        return await self._steer(run, f"signals/{quote(name, safe='')}", body)
+    async def signal(
+        self, run: str, name: str, value: Any = None, *, key: str | None = None, by: str = ""
+    ) -> SendResult:
+        return await self._send(run, f"signals/{quote(name, safe='')}", {"value": value}, key, by)
 
-    async def redrive(self, run: str, step: str = "", *, key: str | None = None) -> dict[str, Any]:
-        return await self._steer(run, "redrive", {"from": step} | ({"key": key} if key is not None else {}))
+    async def steer(self, run: str, verb: str, body: Any = None, *, key: str | None = None, by: str = "") -> SendResult:
+        """A decision on a gate, a patch of a ctx, a pause, or its end."""
+        match verb:
+            case "gate":
+                decision = {"state": body["state"], "message": body.get("message", "")}
+                return await self._send(run, f"gates/{quote(body['step'], safe='')}", decision, key, by)
+            case "patch":
+                return await self._send(run, "patch", {"ctx": body["ctx"], "reason": body.get("reason", "")}, key, by)
+            case _ if verb in (PAUSE, RESUME):
+                path = "pause" if verb == PAUSE else "resume"
+                return await self._send(run, path, {"reason": (body or {}).get("reason", "")}, key, by)
+            case _:
+                raise ApiError(f"a server takes no {verb!r}", hint="Follow docs/reference/api.md.")
+
+    async def redrive(self, run: str, step: str = "", *, key: str | None = None, by: str = "") -> SendResult:
+        return await self._send(run, "redrive", {"from": step}, key, by)
+
+    async def settle(
+        self, run: str, effect: str, result: bytes | None, *, key: str | None = None, by: str = ""
+    ) -> SendResult:
+        """Say what came of an effect in doubt: its result as JSON text, or None when it was not performed."""
+        body = {"done": False} if result is None else {"done": True, "result": jsontext.decode(result)}
+        return await self._send(run, f"effects/{quote(effect, safe='')}/settle", body, key, by)
 
     async def fork(self, run: str, at: int | None = None) -> "RemoteHandle":
-        forked = await self._steer(run, "fork", {} if at is None else {"at": at})
+        forked = await self.call(
+            "POST", f"{_run(run)}/fork", {} if at is None else {"at": at}, key=secrets.token_hex(16)
+        )
         return RemoteHandle(self, RunId(forked["id"]))
 
-    async def _steer(self, run: str, verb: str, body: dict[str, Any]) -> dict[str, Any]:
-        sent: dict[str, Any] = await self.call("POST", f"{_run(run)}/{verb}", body)
-        return sent
+    async def delete(self, run: str) -> SendResult:
+        """Remove an ended run and all below it."""
+        await self.call("DELETE", _run(run))
+        return SendResult(True, True)
 
-    async def apply(self, documents: Sequence[str | Mapping[str, Any]], namespace: str = "") -> dict[str, Any]:
+    async def _send(
+        self, run: str, verb: str, body: dict[str, Any], key: str | None = None, by: str = ""
+    ) -> SendResult:
+        body |= ({"key": key} if key is not None else {}) | ({"by": by} if by else {})
+        sent = await self.call("POST", f"{_run(run)}/{verb}", body, key=secrets.token_hex(16))
+        return SendResult(sent["decided"], sent["live"], sent["new"], tuple(sent["remarks"]))
+
+    async def apply(
+        self, documents: Sequence[str | Mapping[str, Any]], namespace: str = "", *, dry_run: bool = False
+    ) -> dict[str, Any]:
         """Put what these documents declare into the catalog, all or nothing."""
-        applied: dict[str, Any] = await self.call(
-            "POST", f"{API}/resources:apply", {"documents": list(documents), "namespace": namespace}
-        )
+        body = {"documents": list(documents), "namespace": namespace, "dry_run": dry_run}
+        applied: dict[str, Any] = await self.call("POST", f"{API}/resources:apply", body, key=secrets.token_hex(16))
         return applied
 
 
@@ -201,8 +261,17 @@ class RemoteHandle:
     def __repr__(self) -> str:
         return f"<run {self.id}>"
 
-    async def result(self) -> Any:
-        """The value the run ends with; raises `RunFailed` when it ends otherwise."""
+    async def result(self, timeout: float | None = None) -> Any:
+        """The value the run ends with; raises `RunFailed` when it ends otherwise.
+
+        `timeout`: after so many seconds `TimeoutError` is raised; the run goes on.
+        """
+        try:
+            return await asyncio.wait_for(self._result(), timeout)
+        except TimeoutError:
+            raise TimeoutError(f"run {self.id} has not ended within {timeout} s") from None
+
+    async def _result(self) -> Any:
         while True:
             ended = await self._engine.call("GET", f"{_run(self.id)}/result?wait={POLL}")
             status = Status(ended["status"])
@@ -214,17 +283,41 @@ class RemoteHandle:
     async def status(self) -> Status:
         return Status((await self._engine.call("GET", _run(self.id)))["status"])
 
-    async def cancel(self, reason: str = "") -> dict[str, Any]:
+    async def cancel(self, reason: str = "", by: str = "") -> SendResult:
         return await self._engine.cancel(self.id, reason)
 
-    async def pause(self, reason: str = "") -> dict[str, Any]:
-        return await self._engine._steer(self.id, "pause", {"reason": reason})
+    async def pause(self, reason: str = "", *, key: str | None = None, by: str = "") -> SendResult:
+        return await self._engine.steer(self.id, PAUSE, {"reason": reason}, key=key, by=by)
 
-    async def unpause(self, reason: str = "") -> dict[str, Any]:
-        return await self._engine._steer(self.id, "resume", {"reason": reason})
+    async def unpause(self, reason: str = "", *, key: str | None = None, by: str = "") -> SendResult:
+        return await self._engine.steer(self.id, RESUME, {"reason": reason}, key=key, by=by)
 
-    async def signal(self, name: str, value: Any = None, *, key: str | None = None) -> dict[str, Any]:
-        return await self._engine.signal(self.id, name, value, key=key)
+    async def approve(self, step: str, message: str = "", *, key: str | None = None, by: str = "") -> SendResult:
+        return await self._decide(step, "Approved", message, key, by)
+
+    async def reject(self, step: str, message: str = "", *, key: str | None = None, by: str = "") -> SendResult:
+        return await self._decide(step, "Rejected", message, key, by)
+
+    async def _decide(self, step: str, state: str, message: str, key: str | None, by: str) -> SendResult:
+        decision = {"step": step, "state": state, "message": message}
+        return await self._engine.steer(self.id, "gate", decision, key=key, by=by)
+
+    async def patch(
+        self, ctx: Mapping[str, Any], *, reason: str = "", key: str | None = None, by: str = ""
+    ) -> SendResult:
+        return await self._engine.steer(self.id, "patch", {"ctx": dict(ctx), "reason": reason}, key=key, by=by)
+
+    async def redrive(self, step: str = "", *, key: str | None = None, by: str = "") -> SendResult:
+        return await self._engine.redrive(self.id, step, key=key, by=by)
+
+    async def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> SendResult:
+        return await self._engine.signal(self.id, name, value, key=key, by=by)
+
+    async def effects(self) -> list[dict[str, Any]]:
+        return await self._engine.effects(self.id)
+
+    async def settle_effect(self, effect: str, result: Any = None, *, done: bool, by: str = "") -> None:
+        await self._engine.settle(self.id, effect, jsontext.encode(result) if done else None, by=by)
 
     async def show(self, at: int | None = None) -> Any:
         return await self._engine.show(self.id, at)
@@ -249,6 +342,15 @@ def _run(run: str) -> str:
     return f"{API}/runs/{quote(run, safe='')}"
 
 
+def _resource(kind: str, namespace: str, name: str) -> str:
+    return f"{API}/resources/{'/'.join(quote(part, safe='') for part in (kind, namespace, name))}"
+
+
+def _name_of(document: Any, name: str | None) -> str | None:
+    """A file is called like itself, as for the embedded engine."""
+    return name or (Path(document).stem if isinstance(document, str | Path) else None)
+
+
 def _text(document: str | Path | bytes | Mapping[str, Any]) -> Any:
     """A path is read here; the server has other files."""
     match document:
@@ -263,72 +365,3 @@ def _text(document: str | Path | bytes | Mapping[str, Any]) -> Any:
 def connect(url: str, token: str | None = None, *, ca: str | None = None) -> RemoteEngine:
     """The engine behind a server; `ca` is a file with the authority that its certificate is from."""
     return RemoteEngine(url, token, ca=ca)
-
-
-class SyncEngine:
-    """The same for programs without an event loop: each method of `RemoteEngine`, waited for."""
-
-    def __init__(self, url: str, token: str | None = None, *, ca: str | None = None) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="perdure-client", daemon=True)
-        self._thread.start()
-        self._engine = self._wait(_made(url, token, ca))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._wait(self._engine.__aexit__(None, None, None))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def start(self, document: str | Path | bytes | Mapping[str, Any], input: Any = None, **more: Any) -> str:
-        """The id of the run."""
-        return self._wait(self._engine.start(document, input, **more)).id
-
-    def result(self, run: str) -> Any:
-        return self._wait(self._engine.handle(run).result())
-
-    def status(self, run: str) -> Status:
-        return self._wait(self._engine.handle(run).status())
-
-    def show(self, run: str, at: int | None = None) -> Any:
-        return self._wait(self._engine.show(run, at))
-
-    def history(self, run: str, after: int = 0, *, raw: bool = False) -> list[dict[str, Any]]:
-        return self._wait(self._engine.history(run, after, raw=raw))
-
-    def events(self, run: str, *, raw: bool = False) -> Iterator[dict[str, Any]]:
-        events = self._engine.follow(run, raw=raw)
-        while True:
-            try:
-                yield self._wait(_next(events))
-            except StopAsyncIteration:
-                return
-
-    def signal(self, run: str, name: str, value: Any = None, *, key: str | None = None) -> dict[str, Any]:
-        return self._wait(self._engine.signal(run, name, value, key=key))
-
-    def cancel(self, run: str, reason: str = "") -> dict[str, Any]:
-        return self._wait(self._engine.cancel(run, reason))
-
-    def apply(self, documents: Sequence[str | Mapping[str, Any]], namespace: str = "") -> dict[str, Any]:
-        return self._wait(self._engine.apply(documents, namespace))
-
-
-async def _made(url: str, token: str | None, ca: str | None) -> RemoteEngine:
-    return RemoteEngine(url, token, ca=ca)
-
-
-async def _next(events: AsyncIterator[dict[str, Any]]) -> dict[str, Any]:
-    return await anext(events)
-
-
-def connect_sync(url: str, token: str | None = None, *, ca: str | None = None) -> SyncEngine:
-    return SyncEngine(url, token, ca=ca)

@@ -39,8 +39,11 @@ class StartBody(Body):
     document: Text | None = None
     name: str | None = None  # of an entry of the catalog; beside a document: which of several is run
     namespace: str | None = None
+    default_name: str | None = None  # of a document that has no name of its own
     input: Any = None
     arguments: Any = None
+    target: str | None = None  # the step at which a Playbook begins
+    env: dict[str, str] = {}  # variables that the document may read
     set: dict[str, Any] = {}
     token: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     labels: dict[str, str] = {}
@@ -81,10 +84,6 @@ class PageQuery(Body):
 
 
 class LogQuery(PageQuery):
-    step: str | None = None
-
-
-class CauseQuery(Body):
     step: str | None = None
 
 
@@ -159,6 +158,8 @@ class BatchBody(Body):
     dry_run: bool = False
     cursor: str = ""
     reason: str = ""
+    cascade: bool = False
+    step: str = msgspec.field(default="", name="from")
     signal: str = ""
     value: Any = None
 
@@ -323,3 +324,4 @@ class BatchResult(msgspec.Struct, omit_defaults=True):
     dry_run: bool
     next: str = ""
     more: bool = False
+    steered: list[dict[str, Any]] = []

@@ -10,7 +10,13 @@ from perdure.server import system_handlers as system
 from perdure.server import worker_handlers as workers
 from perdure.server import worker_types as w
 from perdure.server.route_table import Handler, Route
+from perdure.views.access import Question
 from perdure.views.access_tokens import AccessRole
+from perdure.views.run_causes import CAUSES
+from perdure.views.run_graph import DRAWING
+from perdure.views.run_list_json import LISTING
+from perdure.views.run_screen import CONDITION, ENDING, LEFT_BEHIND, NAME, PICTURE, REFERENCE, SCREEN, STANDING, STATUS
+from perdure.views.timeline import TIMELINE, TIMELINE_JSON
 
 API = "/api/v1"
 RUN = f"{API}/runs/{{id}}"
@@ -43,6 +49,35 @@ def _worker(path: str, handler: Handler, summary: str, body: type | None = None,
     kept: dict[str, Any] = {"refusals": (404, 409, 410), "is_refused_last": True} | more
     return Route(method, f"{WORKER}{path}", AccessRole.WORKER, handler, summary, body=body, **kept)
 
+
+def _question(question: Question[Any, Any]) -> Route:
+    """What the command line asks about runs, answered by the same function as on a store."""
+    return _get(
+        f"{API}{question.path}",
+        runs.answer_question(question),
+        question.summary,
+        query=question.query,
+        is_expensive="{id}" in question.path,
+        refusals=(404, 409),
+    )
+
+
+QUESTIONS: tuple[Question[Any, Any], ...] = (
+    CAUSES,
+    CONDITION,
+    DRAWING,
+    ENDING,
+    LEFT_BEHIND,
+    LISTING,
+    NAME,
+    PICTURE,
+    REFERENCE,
+    SCREEN,
+    STANDING,
+    STATUS,
+    TIMELINE,
+    TIMELINE_JSON,
+)
 
 WORKER_ROUTES = (
     _worker(
@@ -217,14 +252,7 @@ ROUTES = (
         answer=dict[str, Any],
         is_expensive=True,
     ),
-    _get(
-        f"{RUN}/why",
-        runs.explain,
-        "why the run, or a step of it, stands as it does",
-        query=m.CauseQuery,
-        answer=dict[str, Any],
-        is_expensive=True,
-    ),
+    *map(_question, QUESTIONS),
     _get(f"{RUN}/logs", runs.list_logs, "what tasks printed and logged", query=m.LogQuery, **EXPENSIVE_PAGE),
     _get(f"{RUN}/values/{{digest}}", runs.get_value, "a large value of the run", is_expensive=True),
     _steer("/cancel", steering.cancel_run, "ask the run to stop", m.CancelBody),

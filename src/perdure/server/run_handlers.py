@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -19,16 +19,19 @@ from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, EventStream, Result, visible_run
 from perdure.server.request_reading import preferred_wait
 from perdure.stores.protocol import RunFilter
+from perdure.views.access import Question, Scope, to_wire
 from perdure.views.access_tokens import AccessRole
-from perdure.views.document_check import NothingToRun, ProblemsFound, validate
+from perdure.views.document_check import NothingToRun, ProblemsFound, check_target, validate
 from perdure.views.errors import BadRequest
 from perdure.views.history_events import event_json, event_name
 from perdure.views.log_reader import TaskLogReader
-from perdure.views.run_causes import explain_run
 from perdure.views.run_details import run_facts_json, run_result_json
 from perdure.views.run_graph import run_graph_json, trace_run
 from perdure.views.run_pages import run_item_json, run_page
 from perdure.views.run_steps import describe_step, list_steps, read_offset
+
+if TYPE_CHECKING:
+    from perdure.server.route_table import Handler
 
 LONGEST_WAIT = 60  # seconds
 COMMENT_EVERY = 15  # seconds without an event
@@ -47,7 +50,7 @@ async def start_run(call: ApiCall) -> Result:
     _check_labels(body.labels)
     if body.document is None and body.name is None:
         raise BadRequest("a start needs a document, or the name of one in the catalog")
-    engine, name, from_api = call.documents, None, True
+    engine, name, from_api = call.documents, body.default_name, True
     if body.document is not None:
         text, origin, chosen = await m.text_of(body.document), "document", body.name or ""
     else:
@@ -68,6 +71,8 @@ async def start_run(call: ApiCall) -> Result:
     if checked.program is None:
         raise NothingToRun(f"{origin} holds nothing that can be run; nothing was started")
     assert checked.language is not None
+    if body.target is not None:
+        check_target(checked, body.target)
     namespace = asked or checked.language.namespace_of(checked.program) or DEFAULT_NAMESPACE
     call.caller.need_namespace(namespace)
     handle = await engine.start(
@@ -76,7 +81,7 @@ async def start_run(call: ApiCall) -> Result:
         name=name,
         applied=applied,
         chosen=chosen,
-        options={} if body.arguments is None else {"args": body.arguments},
+        options=_options(body),
         token=body.token,
         labels=body.labels,
         namespace=namespace,
@@ -92,6 +97,12 @@ async def start_run(call: ApiCall) -> Result:
         if (ended := await _result(call, handle.id, wait)) is not None:
             return Answer(ended, 200, headers)
     return Answer(await run_facts_json(call.engine, handle.id), 202, headers)
+
+
+def _options(body: m.StartBody) -> dict[str, Any]:
+    options = {} if body.arguments is None else {"args": body.arguments}
+    options |= {} if body.target is None else {"entry_step": body.target}
+    return options | ({"env": body.env} if body.env else {})
 
 
 def _check_labels(labels: dict[str, str]) -> None:
@@ -224,16 +235,26 @@ async def get_step(call: ApiCall) -> Result:
     return Answer(await describe_step(call.engine, call.run.id, call.path["step"], query.limit, query.cursor))
 
 
-async def explain(call: ApiCall) -> Result:
-    return Answer(await explain_run(call.engine, call.run.id, call.query.step))
-
-
 async def list_logs(call: ApiCall) -> Result:
     query: m.LogQuery = call.query
     lines = await TaskLogReader(call.engine, call.run.id, query.step).read()
     begin = read_offset(query.cursor)
     more = {"next": str(begin + query.limit)} if begin + query.limit < len(lines) else {}
     return Answer({"items": [line.plain() for line in lines[begin : begin + query.limit]], **more})
+
+
+def answer_question(question: Question[Any, Any]) -> "Handler":
+    """The handler of a question that the command line asks, too."""
+
+    async def answer(call: ApiCall) -> Result:
+        if question.needs_all_namespaces:
+            call.caller.need_all_namespaces()
+        namespaces = call.caller.narrowed(getattr(call.query, "namespace", None))
+        scope = Scope(RunId("") if call.row is None else call.row.id, namespaces)
+        return Answer(to_wire(await question.read(call.engine, scope, call.query)))
+
+    answer.__name__ = question.verb
+    return answer
 
 
 async def get_value(call: ApiCall) -> Result:

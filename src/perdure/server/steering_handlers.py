@@ -12,6 +12,7 @@ from perdure.kernel.pause import PAUSE, RESUME
 from perdure.kernel.values import RunId
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result
+from perdure.views.access import steer
 from perdure.views.batch_steering import Selection, Verb, plan, steer_piece
 from perdure.views.errors import BadRequest
 
@@ -20,15 +21,17 @@ BATCH_VERBS = {"resume": Verb.UNPAUSE}
 
 def _sent(call: ApiCall, result: SendResult) -> Answer:
     """200 once it is decided; 202 while its owner has not read it."""
-    body = {
-        "id": call.run.id,
+    body = {"id": call.run.id, "pending": not result.is_decided, **_result_json(result)}
+    return Answer(body, 200 if result.is_decided else 202)
+
+
+def _result_json(result: SendResult) -> dict[str, Any]:
+    return {
         "decided": result.is_decided,
-        "pending": not result.is_decided,
         "live": result.is_live,
         "new": result.is_new,
         "remarks": list(result.remarks),
     }
-    return Answer(body, 200 if result.is_decided else 202)
 
 
 def _key(call: ApiCall, given: str | None) -> str | None:
@@ -67,7 +70,7 @@ async def patch_run(call: ApiCall) -> Result:
         raise BadRequest("nothing to set: give members of `ctx`, or `set` with dotted names")
     patch = {"ctx": members, "reason": body.reason}
     key = _key(call, body.key)
-    return _sent(call, await call.engine.steer(call.run.id, "patch", patch, key=key, by=call.caller.identity))
+    return _sent(call, await steer(call.engine, call.run.id, "patch", patch, key=key, by=call.caller.identity))
 
 
 async def redrive_run(call: ApiCall) -> Result:
@@ -135,7 +138,8 @@ async def steer_batch(call: ApiCall) -> Result:
         answer = await plan(call.engine, selection, verb)
     else:
         answer = await steer_piece(call.engine, selection, verb, _send(call, verb), cursor=body.cursor)
-    return Answer(answer.plain())
+    steered = [{"id": run, **_result_json(sent)} for run, sent in answer.steered if sent is not None]
+    return Answer({**answer.plain(), "steered": steered})
 
 
 def _plain(filter: m.BatchFilter) -> dict[str, Any]:
@@ -150,9 +154,9 @@ def _send(call: ApiCall, verb: Verb) -> Any:
     def send(client: Client, run: RunId) -> Awaitable[SendResult]:
         match verb:
             case Verb.CANCEL:
-                return client.cancel(run, body.reason, by=by)
+                return client.cancel(run, body.reason, by=by, cascade=body.cascade)
             case Verb.REDRIVE:
-                return client.handle(run).redrive("", key=call.key, by=by)
+                return client.handle(run).redrive(body.step, key=call.key, by=by)
             case Verb.PAUSE | Verb.UNPAUSE:
                 name = PAUSE if verb is Verb.PAUSE else RESUME
                 return client.steer(run, name, {"reason": body.reason}, key=call.key, by=by)

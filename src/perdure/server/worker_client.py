@@ -24,7 +24,7 @@ from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome, Succeeded
 from perdure.kernel.task_sources import KeptLeases, TaskGrant
 from perdure.kernel.values import SECOND, Instant, Ref, RunId
 from perdure.server.problems import status_of
-from perdure.server.remote_engine import API, error_of
+from perdure.server.server_connection import API, error_of
 from perdure.server.worker_handlers import CANCELLED, PLACES
 
 ANSWERS_AT_ONCE = 200

@@ -157,3 +157,11 @@ class NotReady(ApiError):
     hint = "Try again after the time that Retry-After names, or ask another server."
     status = 503
     retry_after = 1
+
+
+class ServerUnreachable(ApiError):
+    """Nobody answers at the server's address, or somebody who is not a Perdure server."""
+
+    code = "SERVER-UNREACHABLE"
+    hint = "Check the address, and that the server runs: `perdure serve` prints its address."
+    status = 503

@@ -7,11 +7,10 @@ keeps the key as long as it exists: a call that is repeated steers nobody twice.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from perdure.engine.client import Client
 from perdure.engine.message_sending import SendResult
 from perdure.kernel.errors import PerdureError, RunNotFound
 from perdure.kernel.outcomes import OPEN_STATUSES, Status
@@ -21,11 +20,20 @@ from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.errors import BadRequest
 from perdure.views.run_list import Ownership, with_pending_messages
 
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
+
 PIECE = 1_000  # runs that one call handles
 COUNTED = 10_000  # runs that a count looks at
 AT_ONCE = 8  # runs that are steered at the same time
 
-Send = Callable[[Client, RunId], Awaitable[SendResult]]
+C = TypeVar("C", bound="Resolver")  # whoever runs are resolved by, and messages sent through
+
+Send = Callable[["Client", RunId], Awaitable[SendResult]]
+
+
+class Resolver(Protocol):
+    async def resolve(self, name: str, namespaces: Sequence[str] | None = None) -> RunId: ...
 
 
 class Verb(StrEnum):
@@ -116,9 +124,9 @@ class BatchAnswer(msgspec.Struct, frozen=True):
 
 
 async def steer_named(
-    client: Client,
+    client: C,
     names: Sequence[str],
-    send: Send,
+    send: Callable[[C, RunId], Awaitable[SendResult]],
     *,
     namespaces: Sequence[str] | None = None,
     dry_run: bool = False,
@@ -138,7 +146,7 @@ async def steer_named(
 
 
 async def steer_piece(
-    client: Client, selection: Selection, verb: Verb, send: Send, *, cursor: str = "", piece: int = PIECE
+    client: "Client", selection: Selection, verb: Verb, send: Send, *, cursor: str = "", piece: int = PIECE
 ) -> BatchAnswer:
     """Up to `piece` of the runs that match when they are looked at, the latest first; `cursor` goes on behind them."""
     selection.check()
@@ -146,7 +154,7 @@ async def steer_piece(
     return msgspec.structs.replace(await _steer(client, [row.id for row in rows], send), next=behind)
 
 
-async def plan(client: Client, selection: Selection, verb: Verb) -> BatchAnswer:
+async def plan(client: "Client", selection: Selection, verb: Verb) -> BatchAnswer:
     """What would be steered, counted up to a bound; nothing is changed."""
     selection.check()
     ids: list[RunId] = []
@@ -164,7 +172,7 @@ def _planned(ids: Sequence[RunId]) -> BatchAnswer:
 
 
 async def _matching(
-    client: Client, selection: Selection, verb: Verb, behind: tuple[Instant, RunId] | None, piece: int
+    client: "Client", selection: Selection, verb: Verb, behind: tuple[Instant, RunId] | None, piece: int
 ) -> tuple[list[RunRow], str]:
     """Some rows, and the cursor behind them; what is pending for a run counts as its status."""
     wanted = frozenset(selection.statuses or CONCERNED[verb])
@@ -195,7 +203,7 @@ def _read_cursor(cursor: str) -> tuple[Instant, RunId] | None:
     return int(created_at), RunId(run)
 
 
-async def _steer(client: Client, runs: Sequence[RunId], send: Send) -> BatchAnswer:
+async def _steer(client: C, runs: Sequence[RunId], send: Callable[[C, RunId], Awaitable[SendResult]]) -> BatchAnswer:
     steered: list[tuple[RunId, SendResult | None]] = []
     failed: list[Failure] = []
     for first in range(0, len(runs), AT_ONCE):
@@ -208,7 +216,7 @@ async def _steer(client: Client, runs: Sequence[RunId], send: Send) -> BatchAnsw
     return BatchAnswer(steered, failed, len(runs))
 
 
-async def _sent(client: Client, run: RunId, send: Send) -> SendResult | PerdureError:
+async def _sent(client: C, run: RunId, send: Callable[[C, RunId], Awaitable[SendResult]]) -> SendResult | PerdureError:
     """A store that fails ends the call; whatever else is wrong concerns this run alone."""
     try:
         return await send(client, run)

@@ -1,7 +1,7 @@
 """Documents that are checked: recognised, validated, every problem listed; nothing is stored."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.lookups import Lookup, LookupAnswers
 from perdure.kernel.problems import Problem, Severity
 from perdure.kernel.validation import AppliedDocument
+from perdure.views.errors import BadRequest
 
 UNKNOWN_LANGUAGE = "DOC-LANGUAGE"
 
@@ -69,6 +70,21 @@ class NothingToRun(InvalidDocument):
     """The file is in order, but what it holds is referred to by others and is not a workflow itself."""
 
     hint = "Name a file with a workflow in it; what it refers to is given with --apply."
+
+
+def check_target(document: CheckedDocument, step: str) -> None:
+    """Whether a run of the document can begin with this step."""
+    if document.language is None or not document.language.has_entries:
+        raise BadRequest("only a Playbook begins with a step of your choice")
+    if problem := document.language.check_entry(document.program, step):
+        raise InvalidDocument(problem.describe(document.origin), problems=replace(document, problems=[problem]).plain())
+
+
+def checked_elsewhere(origin: str, text: bytes, problems: Sequence[Mapping[str, Any]]) -> CheckedDocument:
+    """A document that a server has checked, with the problems that it has found."""
+    fields = frozenset(Problem.__struct_fields__)
+    found = [{name: value for name, value in one.items() if name in fields} for one in problems]
+    return CheckedDocument(origin, text, msgspec.convert(found, list[Problem]))
 
 
 def validator_for(languages: Mapping[str, Dialect], store: Callable[[], Client | None]) -> DocumentValidator:

@@ -21,7 +21,9 @@ def event_name(event: dict[str, Any]) -> str:
 
 
 def event_json(event: dict[str, Any]) -> dict[str, Any]:
-    return event if is_in_language_terms(event) else {**event, "at": iso(event["at"])}
+    """With the time as text, as a server sends it."""
+    has_text = is_in_language_terms(event) or isinstance(event["at"], str)
+    return event if has_text else {**event, "at": iso(event["at"])}
 
 
 async def event_at(client: Client, run: RunId, moment: str) -> int:

@@ -1,11 +1,13 @@
 """Which events of a run deserve a line while it is followed, and that line. Ordinary progress is not among them."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.ids import child_run
-from perdure.kernel.outcomes import Cancelled, Failed, Outcome
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.values import RunId
 
 
@@ -52,6 +54,40 @@ class ProgressNarrator:
                 return f"forked from {event.source}"
             case _:
                 return None
+
+
+_TOLD: dict[str, type[e.Event]] = {
+    kind.__name__: kind
+    for kind in (
+        *(e.TaskScheduled, e.TaskEnded, e.TaskRedelivered, e.TaskHeld, e.EffectUnfit, e.EffectSettled),
+        *(e.ChildStarted, e.ChildEnded, e.SignalReceived, e.CancelRequested, e.Steered, e.InputDeclined),
+        *(e.RunReopened, e.RunForked),
+    )
+}
+
+
+def event_of_history(shown: Mapping[str, Any]) -> e.Event | None:
+    """An event that a `ProgressNarrator` may tell of, from the raw history that a server sends."""
+    kind = _TOLD.get(shown["event"])
+    if kind is None:
+        return None
+    fields = {name: shown.get(f"own_{name}", shown.get(name)) for name in kind.__struct_fields__}
+    if "outcome" in fields:
+        fields["outcome"] = _outcome_of_history(fields["outcome"])
+    if "body" in fields:
+        fields["body"] = jsontext.encode(fields["body"])
+    return kind(**fields)
+
+
+def _outcome_of_history(shown: Any) -> Outcome:
+    match shown:
+        case {"type": "Failed", "code": code, "message": message}:
+            details = shown.get("details")
+            return Failed(code, message, details=None if details is None else jsontext.encode(details))
+        case {"type": "Cancelled"}:
+            return Cancelled(shown.get("reason", ""))
+        case _:
+            return Succeeded(b"null")
 
 
 def _failure_text(event: e.TaskEnded, scheduled: e.TaskScheduled | None) -> str | None:

@@ -11,6 +11,7 @@ from perdure.engine.client import Client
 from perdure.kernel.execution import Execution
 from perdure.kernel.step_overview import StepOverview, StepStatus, flattened
 from perdure.kernel.values import Instant, RunId
+from perdure.views.access import Query, Question, Scope
 from perdure.views.progress_events import outcome_text, status_words
 from perdure.views.run_overview import explain, failure_of, find_step, steps_of
 from perdure.views.run_status import status_of_execution
@@ -18,6 +19,19 @@ from perdure.views.server_presence import is_served
 from perdure.views.times import iso, read_instant
 
 STEPS_EXPLAINED = 20  # of those that are open; `GET …/steps` has all
+
+
+class CauseQuery(Query):
+    step: str | None = None
+
+
+async def read_causes(client: Client, scope: Scope, query: CauseQuery) -> dict[str, Any]:
+    return await explain_run(client, scope.run, query.step)
+
+
+CAUSES = Question(
+    "explain", "/runs/{id}/why", "why the run, or a step of it, stands as it does", CauseQuery, Any, read_causes
+)
 
 
 async def explain_run(client: Client, run: RunId, step: str | None = None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """One run as JSON: all that its language shows (`show`), its status, its results, what became of a message to it."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -78,7 +79,7 @@ def send_result_json(run: RunId, result: SendResult, *, recorded: bool, live: bo
     }
 
 
-async def result_json(client: Client, reference: str) -> Any:
+async def result_json(client: Client, reference: str, namespaces: Sequence[str] | None = None) -> Any:
     """The value behind a reference, or the result of a run that is named by its id (PBK-174)."""
     scheme, _, path = reference.rpartition("://")
     parts = path.split("/")
@@ -88,7 +89,7 @@ async def result_json(client: Client, reference: str) -> Any:
     is_address = not scheme and len(parts) > 2 and path.endswith(".json")  # of a Story: namespace/StoryRun/…
     if is_address:
         owner = parts[1]
-    row = await client.find(await client.resolve(owner))
+    row = await client.find(await client.resolve(owner, namespaces))
     execution = await run_views.load(client.store, client.languages, row)
     if not execution.dialect.has_references:
         raise BadRequest(f"runs of language {row.language!r} hold nothing by reference", hint="See `perdure show`.")

@@ -4,6 +4,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.kernel.errors import PerdureError
@@ -12,8 +14,10 @@ from perdure.kernel.run_trace import Trace, Visit, VisitStatus
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.protocol import RunRow
+from perdure.views.access import Query, Question, Scope, masked
 from perdure.views.drawing.boxes import NodeStatus
 from perdure.views.drawing.markup import graph_json
+from perdure.views.history_events import event_at
 from perdure.views.times import iso, span
 
 
@@ -54,6 +58,33 @@ async def trace_run(client: Client, run: RunId, at: int | None = None) -> Traced
     now = last if is_over or at is not None else max(last, client.clock.now())
     trace = dialect.trace(program, turns)
     return TracedRun(row, dialect.graph(program), trace, turns[0][0], now, is_over, mask)
+
+
+class MomentQuery(Query):
+    at: str | None = None  # an event: its number, its id, or a time
+
+
+async def read_traced(client: Client, scope: Scope, query: MomentQuery) -> TracedRun:
+    at = None if query.at is None else await event_at(client, scope.run, query.at)
+    return await trace_run(client, scope.run, at)
+
+
+class RunDrawing(msgspec.Struct):
+    """A run on the graph of its document, to be drawn; `facts` are the same for programs."""
+
+    graph: Graph
+    statuses: dict[str, NodeStatus]
+    taken: list[int]
+    facts: dict[str, Any]
+
+
+async def read_drawing(client: Client, scope: Scope, query: MomentQuery) -> RunDrawing:
+    run = await read_traced(client, scope, query)
+    drawing = RunDrawing(run.graph, node_statuses(run), sorted(taken_edges(run)), {})
+    return msgspec.structs.replace(masked(drawing, RunDrawing, run.mask.text), facts=run_graph_json(run))
+
+
+DRAWING = Question("get_drawing", "/runs/{id}/drawing", "the run to be drawn", MomentQuery, RunDrawing, read_drawing)
 
 
 def visits_by_node(trace: Trace) -> dict[str, list[Visit]]:

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from perdure.engine.client import Client
 from perdure.engine.dry_run import Pending
 from perdure.kernel.errors import NewerRecord
-from perdure.kernel.outcomes import OPEN_STATUSES, Status
+from perdure.kernel.outcomes import OPEN_STATUSES
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunFilter, RunRow
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
 
 __all__ = [
     "Ownership",
@@ -18,8 +21,6 @@ __all__ = [
     "RunFilter",
     "RunRow",
     "interrupted_runs",
-    "open_children",
-    "recent_runs",
     "removable_runs",
     "short_ids",
     "topmost",
@@ -34,7 +35,7 @@ class Ownership:
         self._live = live
 
     @classmethod
-    async def of(cls, client: Client, rows: Iterable[RunRow]) -> "Ownership":
+    async def of(cls, client: "Client", rows: Iterable[RunRow]) -> "Ownership":
         return cls(await client.store.owned({row.partition for row in rows if not row.status.is_final}))
 
     def is_live(self, row: RunRow) -> bool:
@@ -46,7 +47,7 @@ PendingByRun = Mapping[RunId, Sequence[Pending]]
 
 
 async def with_pending_messages(
-    client: Client, rows: Sequence[RunRow], owners: Ownership
+    client: "Client", rows: Sequence[RunRow], owners: Ownership
 ) -> tuple[list[RunRow], PendingByRun]:
     """The rows as they would be after their pending messages. Only runs without a live owner are read, and only where
     their row says that a message waits, or that something may be due.
@@ -69,7 +70,7 @@ def _has_come(due: Instant | None, now: Instant) -> bool:
     return due is not None and due <= now
 
 
-async def interrupted_runs(client: Client) -> list[RunRow]:
+async def interrupted_runs(client: "Client") -> list[RunRow]:
     """Open runs without a live owner, and ended ones for which something lies in the inbox; eldest first."""
     open_runs = await client.search(RunFilter(statuses=OPEN_STATUSES))
     owners = await Ownership.of(client, open_runs)
@@ -88,21 +89,7 @@ def topmost(rows: Iterable[RunRow]) -> list[RunId]:
     return [row.id for row in rows if row.parent not in ids]
 
 
-async def recent_runs(client: Client, query: RunFilter, ended: int, counted: int) -> tuple[list[RunRow], int]:
-    """Open runs and the latest ended ones, and how many more have ended; of those at most `counted` are counted."""
-    rows = await client.search(replace(query, statuses=[status for status in Status if not status.is_final]))
-    final = [status for status in Status if status.is_final]
-    ended_rows = await client.search(replace(query, statuses=final, limit=ended + counted))
-    rows += ended_rows[:ended]
-    return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True), max(0, len(ended_rows) - ended)
-
-
-async def open_children(client: Client, run: RunId) -> list[RunId]:
-    rows = await client.search(RunFilter(statuses=OPEN_STATUSES, parent=run))
-    return sorted(row.id for row in rows)
-
-
-async def removable_runs(client: Client, before: Instant) -> set[RunId]:
+async def removable_runs(client: "Client", before: Instant) -> set[RunId]:
     """What `prune` would remove: ended runs under ended parents, once nothing that stays descends from them."""
     rows = await client.search(RunFilter())
     old = {row.id for row in rows if row.ended_at is not None and row.ended_at < before}
@@ -122,7 +109,7 @@ LONG = 24  # letters of a beginning that leaves no room for other columns
 MOST_LOOKED_UP = 100
 
 
-async def short_ids(client: Client, rows: Sequence[RunRow]) -> dict[RunId, str]:
+async def short_ids(client: "Client", rows: Sequence[RunRow]) -> dict[RunId, str]:
     """The shortest beginnings of ids, from ten letters on, by which each run can be named. A child's id stays whole.
 
     Ids that begin alike for long, as those of a schedule do, are shortened to `BEGINNING…END`.
@@ -145,7 +132,7 @@ async def short_ids(client: Client, rows: Sequence[RunRow]) -> dict[RunId, str]:
     return {row.id: shorter.get(row.id, row.id) for row in rows}
 
 
-async def _end_of(client: Client, run: RunId) -> int:
+async def _end_of(client: "Client", run: RunId) -> int:
     """How many letters of its end tell a run from others that begin like it."""
     letters = SHORT_END
     while letters < len(run) - SHORT and len(await client.store.find_by_prefix(f"{run[:SHORT]}…{run[-letters:]}")) > 1:

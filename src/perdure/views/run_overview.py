@@ -5,11 +5,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from perdure.engine import run_views
-from perdure.engine.client import Client
 from perdure.engine.dry_run import Pending
 from perdure.kernel import jsontext
 from perdure.kernel.errors import NewerRecord
@@ -23,6 +23,9 @@ from perdure.views.errors import BadRequest, StepNotFound
 from perdure.views.progress_events import outcome_text
 from perdure.views.run_status import RunStatus, Wait, WaitReason, status_of_execution
 from perdure.views.times import local, span
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
 
 _COMMAND = "with: perdure "  # how languages end the phrase for something that a command can bring
 _FIRST = (WaitReason.PROVIDER, WaitReason.RESOURCE, WaitReason.SETTLEMENT, WaitReason.SIGNAL, WaitReason.PERMIT)
@@ -63,7 +66,7 @@ class FailurePlace:
         return "".join(f"{caller}: " for caller in self.callers) + ", ".join(filter(None, parts))
 
 
-async def steps_of(client: Client, execution: Execution, at: int | None = None) -> list[StepOverview]:
+async def steps_of(client: "Client", execution: Execution, at: int | None = None) -> list[StepOverview]:
     """The steps of a run, as they are now or were after event number `at`."""
     turns = await run_views.turns(client.store, execution.dialect, execution.id)
     if at is not None:
@@ -165,7 +168,7 @@ def _work(stand: RunStatus, at_work: Sequence[tuple[tuple[str, ...], StepOvervie
     return f"It works: {count} task{'' if count == 1 else 's'} at work ({names})"
 
 
-async def failure_of(client: Client, execution: Execution, steps: Sequence[StepOverview]) -> FailurePlace | None:
+async def failure_of(client: "Client", execution: Execution, steps: Sequence[StepOverview]) -> FailurePlace | None:
     """Of a failed run the step that made it fail; of an open one the latest failure that it has not got over."""
     outcome = execution.state.outcome
     if execution.state.status.is_final:
@@ -187,7 +190,9 @@ async def failure_of(client: Client, execution: Execution, steps: Sequence[StepO
     return FailurePlace(path, step, failure, name, line, step.due, said if is_more else "")
 
 
-async def first_failure_of(client: Client, execution: Execution, steps: Sequence[StepOverview]) -> FailurePlace | None:
+async def first_failure_of(
+    client: "Client", execution: Execution, steps: Sequence[StepOverview]
+) -> FailurePlace | None:
     """The same, but if the step called another run that failed: the failure in that run."""
     place = await failure_of(client, execution, steps)
     called = None if place is None or not place.step.child else await client.store.find(place.step.child)
@@ -215,7 +220,7 @@ async def first_failure_of(client: Client, execution: Execution, steps: Sequence
     )
 
 
-async def failure_of_run(client: Client, run: RunId) -> str | None:
+async def failure_of_run(client: "Client", run: RunId) -> str | None:
     """The cause of a failure and where it happened, in two lines at most; None where the run's end says it all."""
     row = await client.find(run)
     execution = await run_views.load(client.store, client.languages, row)
@@ -242,7 +247,7 @@ def _blamed(
     return None
 
 
-async def _line(client: Client, execution: Execution, step: StepOverview) -> int | None:
+async def _line(client: "Client", execution: Execution, step: StepOverview) -> int | None:
     pinned = await client.store.program(execution.state.program) if step.place else None
     return None if pinned is None else execution.dialect.line_of(pinned[1], step.place)
 
@@ -256,7 +261,7 @@ def spell_place(failure: FailurePlace) -> str:
     return f"{failure.document}, {path.removeprefix('.')}{run}" if path else ""
 
 
-async def brief_reason(client: Client, row: RunRow) -> str:
+async def brief_reason(client: "Client", row: RunRow) -> str:
     """For a list: why the run failed, or what it waits for; empty where neither can be told here."""
     try:
         execution = await run_views.load(client.store, client.languages, row)
@@ -265,7 +270,7 @@ async def brief_reason(client: Client, row: RunRow) -> str:
     return await brief_reason_of(client, await status_of_execution(client, row, execution), execution)
 
 
-async def brief_reason_of(client: Client, stand: RunStatus, execution: Execution) -> str:
+async def brief_reason_of(client: "Client", stand: RunStatus, execution: Execution) -> str:
     mask = await run_views.mask_of(client.store, execution)
     outcome = execution.state.outcome
     if outcome is not None:

@@ -3,18 +3,20 @@
 import base64
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from perdure.engine.client import Client
 from perdure.kernel.outcomes import OPEN_STATUSES, Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.errors import BadRequest
 from perdure.views.run_list import Ownership, with_pending_messages
 from perdure.views.times import iso
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
 
 FIRST = (2**62, RunId(""))
 MOST_LOOKS = 20  # pages of the store that one page looks through
@@ -26,7 +28,7 @@ class RunPageAnswer(msgspec.Struct, frozen=True):
     next: str
 
 
-async def run_page(client: Client, query: RunFilter, limit: int, cursor: str | None) -> RunPageAnswer:
+async def run_page(client: "Client", query: RunFilter, limit: int, cursor: str | None) -> RunPageAnswer:
     """Up to `limit` runs that match. What is pending for a run without an owner counts as its status."""
     behind = FIRST if cursor is None else read_cursor(cursor, query)
     wanted = frozenset(query.statuses)

@@ -7,9 +7,9 @@ patch, is the language's own to name.
 from collections import Counter
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from perdure.engine import run_views
-from perdure.engine.client import Client
 from perdure.kernel.assignments import short_name
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.execution import Execution
@@ -20,6 +20,9 @@ from perdure.kernel.step_overview import StepDelay
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunRow
 from perdure.views.times import span
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
 
 MAX_CHILDREN_LISTED = 20
 ENGRAM_CODE = "EngramCode"
@@ -87,12 +90,12 @@ class RunStatus:
         return self.is_moving or comes or len(self.tasks_open) > waiting_tasks
 
 
-async def run_status(client: Client, run: RunId) -> RunStatus:
+async def run_status(client: "Client", run: RunId) -> RunStatus:
     row = await client.find(run)
     return await status_of_execution(client, row, await run_views.load(client.store, client.languages, row))
 
 
-async def status_of_execution(client: Client, row: RunRow, execution: Execution) -> RunStatus:
+async def status_of_execution(client: "Client", row: RunRow, execution: Execution) -> RunStatus:
     state = execution.state
     is_open = not state.status.is_final
     return RunStatus(
@@ -109,7 +112,7 @@ async def status_of_execution(client: Client, row: RunRow, execution: Execution)
     )
 
 
-async def _waits(client: Client, execution: Execution) -> list[Wait]:
+async def _waits(client: "Client", execution: Execution) -> list[Wait]:
     state = execution.state
     if state.is_held:
         return [_pause(execution)]
@@ -127,7 +130,7 @@ async def _waits(client: Client, execution: Execution) -> list[Wait]:
     return waits + _timers(client, execution, waits)
 
 
-async def _workers(client: Client, execution: Execution) -> list[Wait]:
+async def _workers(client: "Client", execution: Execution) -> list[Wait]:
     language = execution.dialect.name
     tasks = [task for task in execution.state.tasks.values() if task.pool and not task.held]
     pools = Counter(task.pool for task in tasks)
@@ -141,7 +144,7 @@ async def _workers(client: Client, execution: Execution) -> list[Wait]:
     return waits + more
 
 
-def _timers(client: Client, execution: Execution, waits: list[Wait]) -> list[Wait]:
+def _timers(client: "Client", execution: Execution, waits: list[Wait]) -> list[Wait]:
     """Sleeps and delays are waits; a bound, and the timeout of a wait, only limit something else."""
     ahead = client.clock.wall() - client.clock.now()
     timers = execution.state.timers
@@ -200,7 +203,7 @@ def _permit(scope: str) -> Wait:
     return Wait(WaitReason.RESOURCE, f"{key}, which is not in the catalog (see `perdure apply`)", comes=False)
 
 
-def _missing_providers(client: Client, execution: Execution) -> list[Wait]:
+def _missing_providers(client: "Client", execution: Execution) -> list[Wait]:
     if client.runtime is None:
         return []
     missing = Counter(client.runtime.waiting_for_provider(execution.id).values())
@@ -210,14 +213,14 @@ def _missing_providers(client: Client, execution: Execution) -> list[Wait]:
     ]
 
 
-async def _children(client: Client, execution: Execution) -> list[Wait]:
+async def _children(client: "Client", execution: Execution) -> list[Wait]:
     children = execution.state.children
     if len(children) > MAX_CHILDREN_LISTED:
         return [Wait(WaitReason.CHILD, f"{len(children)} children")]
     return [await _child(client, execution.child_id(number)) for number in children]
 
 
-async def _child(client: Client, run: RunId) -> Wait:
+async def _child(client: "Client", run: RunId) -> Wait:
     try:
         child = await run_status(client, run)
     except RunNotFound:

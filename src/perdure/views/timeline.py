@@ -2,12 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
+from perdure.engine.client import Client
+from perdure.kernel.outcomes import Status
 from perdure.kernel.run_trace import Stretch, Visit, VisitStatus
 from perdure.kernel.values import Instant
-from perdure.views.run_graph import TracedRun
+from perdure.views.access import Question, Scope, masked
+from perdure.views.run_graph import MomentQuery, TracedRun, read_traced
 from perdure.views.times import iso
 
 SHOWN_ALIKE = 12  # visits of one node inside one other; more of them share a row
@@ -85,6 +90,44 @@ def _gathered(visits: list[Visit], depth: int, nodes: dict[str, Any], is_whole: 
         elif visit is rest[visit.node][0]:
             node, group = nodes[visit.node], rest[visit.node]
             yield TimelineRow(f"{node.label}: {len(group)} more", node.kind, depth, tuple(group))
+
+
+class TimelineQuery(MomentQuery):
+    everything: bool = False
+
+
+class Timeline(msgspec.Struct):
+    """A run over time, as it is drawn."""
+
+    name: str
+    language: str
+    status: Status
+    started_at: Instant
+    now: Instant
+    is_over: bool
+    rows: list[TimelineRow]
+
+
+async def read_timeline(client: Client, scope: Scope, query: TimelineQuery) -> Timeline:
+    run = await read_traced(client, scope, query)
+    rows = [
+        replace(row, visits=tuple(msgspec.structs.replace(visit, parent=None) for visit in row.visits))
+        for row in timeline_rows(run, is_whole=query.everything)
+    ]
+    facts = Timeline(run.row.name, run.row.language, run.row.status, run.started_at, run.now, run.is_over, rows)
+    return masked(facts, Timeline, run.mask.text)
+
+
+async def read_timeline_json(client: Client, scope: Scope, query: MomentQuery) -> Any:
+    return timeline_json(await read_traced(client, scope, query))
+
+
+TIMELINE = Question(
+    "get_timeline_rows", "/runs/{id}/timeline-rows", "the timeline to draw", TimelineQuery, Timeline, read_timeline
+)
+TIMELINE_JSON = Question(
+    "get_timeline", "/runs/{id}/timeline", "the steps of the run over time", MomentQuery, Any, read_timeline_json
+)
 
 
 def timeline_json(run: TracedRun) -> Any:

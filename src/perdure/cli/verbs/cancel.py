@@ -7,16 +7,16 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.control import steer_runs
 from perdure.cli.exit_codes import Exit
-from perdure.cli.follow import Ended, follow
+from perdure.cli.follow import End, Ended, follow, follow_on_server
 from perdure.cli.interrupts import complete
 from perdure.cli.next_commands import resume_command
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access, open_observer
 from perdure.cli.progress import progress_for
 from perdure.cli.run_end import tell_end
-from perdure.engine.client import Client
 from perdure.engine.message_sending import SendResult
 from perdure.engine.run_removal import descendants
 from perdure.kernel.values import RunId
+from perdure.views.access import Access, StoreAccess
 from perdure.views.batch_steering import Verb
 from perdure.views.run_list import Ownership
 from perdure.views.server_presence import is_served
@@ -52,16 +52,17 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _cancel(asked: argparse.Namespace, talk: Console) -> int:
-    def send(client: Client, run: RunId) -> Awaitable[SendResult]:
-        return client.cancel(run, asked.reason, cascade=asked.cascade)
+    def send(access: Access, run: RunId) -> Awaitable[SendResult]:
+        return access.cancel(run, asked.reason, cascade=asked.cascade)
 
     late = "has ended; there is nothing to stop"
-    code, steered = await steer_runs(asked, talk, Verb.CANCEL, "asked to stop", send, late=late)
+    members = {"reason": asked.reason, "cascade": asked.cascade}
+    code, steered = await steer_runs(asked, talk, Verb.CANCEL, "asked to stop", send, members=members, late=late)
     if asked.dry_run:
         return code
     if len(asked.runs) != 1:
         return await _wait(asked, talk, steered, code) if asked.wait and steered else code
-    if asked.cascade:
+    if asked.cascade and asked.choice is None:
         await _tell_ownerless(asked, talk)
     return await _wait(asked, talk, asked.runs) if asked.wait else code
 
@@ -80,10 +81,17 @@ async def _tell_ownerless(asked: argparse.Namespace, talk: Console) -> None:
 
 
 async def _wait(asked: argparse.Namespace, talk: Console, names: Sequence[str], code: Exit = Exit.OK) -> int:
-    async with open_observer(asked, talk) as observer:
-        runs = [await observer.resolve(name) for name in names]
-        for run, end in (await follow(observer, runs, progress_for(talk))).items():
-            end_code = await tell_end(observer, run, end, asked, talk)
+    async with open_access(asked, talk) as access:
+        runs = [await access.resolve(name) for name in names]
+        for run, end in (await _ends(access, runs, talk)).items():
+            end_code = await tell_end(access, run, end, asked, talk)
             if not isinstance(end, Ended) and code is Exit.OK:
                 code = end_code
         return code
+
+
+async def _ends(access: Access, runs: Sequence[RunId], talk: Console) -> dict[RunId, End]:
+    progress = progress_for(talk)
+    if isinstance(access, StoreAccess):
+        return await follow(access.client, runs, progress)
+    return {run: await follow_on_server(access, run, progress) for run in runs}

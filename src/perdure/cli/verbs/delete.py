@@ -13,7 +13,7 @@ from perdure.cli.open_engine import open_client
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.catalog import key_of
 from perdure.engine.client import Client
-from perdure.engine.retention import delete_resources, delete_run
+from perdure.engine.retention import delete_resources
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.views.batch_steering import Verb
@@ -59,7 +59,7 @@ async def _delete_runs(asked: argparse.Namespace, talk: Console) -> int:
     first, *rest = asked.what
     kind, _, run = first.partition("/")
     asked.runs = [*([run] if run else []), *(name.removeprefix(f"{kind}/") for name in rest)]
-    code, _ = await steer_runs(asked, talk, Verb.DELETE, "deleted", delete_run)
+    code, _ = await steer_runs(asked, talk, Verb.DELETE, "deleted", lambda access, run: access.delete(run), members={})
     return code
 
 

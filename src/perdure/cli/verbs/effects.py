@@ -7,7 +7,7 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
 from perdure.engine import effects
@@ -45,9 +45,9 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _list(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_observer(asked, talk) as observer:
-        run = await observer.resolve(asked.run)
-        run_effects = await effects.effects(observer, run)
+    async with open_access(asked, talk) as access:
+        run = await access.resolve(asked.run)
+        run_effects = await access.effects(run)
         if asked.json:
             give_json(run_effects)
             return Exit.OK

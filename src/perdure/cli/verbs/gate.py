@@ -33,5 +33,5 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     body = {"step": asked.step, "state": state, "message": asked.message, "by": asked.by}
     done = f"{asked.step!r} {state.lower()}"
     return complete(
-        steer(asked, talk, done, lambda client, run: client.steer(run, "gate", body, key=asked.key, by=asked.by))
+        steer(asked, talk, done, lambda access, run: access.steer(run, "gate", body, key=asked.key, by=asked.by))
     )

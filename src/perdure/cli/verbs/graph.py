@@ -10,14 +10,14 @@ from perdure.cli.document_files import read
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.document_validation import DocumentValidator
 from perdure.kernel.graph import Graph
 from perdure.views.document_check import ProblemsFound, validate
 from perdure.views.drawing import markup
-from perdure.views.history_events import HELP, event_at
-from perdure.views.run_graph import NoPicture, node_statuses, run_graph_json, taken_edges, trace_run
+from perdure.views.history_events import HELP
+from perdure.views.run_graph import DRAWING, MomentQuery, NoPicture
 from perdure.wiring import languages, load_sources
 
 EXAMPLES = """\
@@ -79,12 +79,9 @@ async def _draw_document(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _draw_run(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_observer(asked, talk) as observer:
-        run = await observer.resolve(asked.file)
-        at = None if asked.at is None else await event_at(observer, run, asked.at)
-        traced = await trace_run(observer, run, at)
-    drawn = _drawn(asked.form, traced.graph, node_statuses(traced), taken_edges(traced))
-    _give(asked, traced.mask.text(drawn), run_graph_json(traced))
+    async with open_access(asked, talk) as access:
+        drawing = await access.ask(DRAWING, MomentQuery(at=asked.at), await access.resolve(asked.file))
+    _give(asked, _drawn(asked.form, drawing.graph, drawing.statuses, set(drawing.taken)), drawing.facts)
     return Exit.OK
 
 

@@ -12,7 +12,7 @@ from perdure.cli.console import Console, Paint, cut, harmless_json, width_of
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.kernel import jsontext
 from perdure.services import PACKET_RECORDINGS
@@ -82,7 +82,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _history(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_observer(asked, talk) as observer:
+    async with open_access(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         if asked.packets:
             _give_packets(await observer.show(run), asked)
@@ -183,7 +183,7 @@ class EventLine:
 def _flat(event: dict[str, Any]) -> dict[str, Any]:
     """An event whose payload stands beside its envelope's fields."""
     if not is_in_language_terms(event):
-        return event
+        return event if isinstance(event["at"], int) else {**event, "at": read_instant(event["at"], 0)}
     status = {} if event.get("status") in (None, "in_progress") else {"status": event["status"]}
     fields = {name: value for name, value in event.items() if name not in ("status", "payload")}
     return {

@@ -8,10 +8,10 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console, Paint, harmless_json
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.kernel import jsontext
-from perdure.views.log_reader import TaskLine, TaskLogReader
+from perdure.views.log_reader import TaskLine
 from perdure.views.times import local
 
 EXAMPLES = """\
@@ -40,13 +40,12 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _logs(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_observer(asked, talk) as observer:
-        run = await observer.resolve(asked.run)
-        reader = TaskLogReader(observer, run, asked.step)
+    async with open_access(asked, talk) as access:
+        found = access.log_lines(await access.resolve(asked.run), asked.step, follow=asked.follow)
         if asked.follow:
-            await (_stream_json if asked.json else _stream_lines)(reader.follow())
+            await (_stream_json if asked.json else _stream_lines)(found)
             return Exit.OK
-        lines = await reader.read()
+        lines = [line async for line in found]
         if asked.json:
             give_json([line.plain() for line in lines])
         elif lines:

@@ -5,18 +5,16 @@ language shows as a resource, in the manner of a merge patch.
 import argparse
 from typing import Any
 
-import msgspec
-
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.control import steer
 from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
-from perdure.engine.client import Client
 from perdure.engine.message_sending import SendResult
 from perdure.engine.resource_views import find_views
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.values import RunId
+from perdure.views.access import Access, StoreAccess
 
 EXAMPLES = """\
 examples:
@@ -57,7 +55,10 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     if not name:
         raise BadUsage("a name is required: KIND NAME or KIND/NAME")
     asked.run = name
-    return complete(steer(asked, talk, "patched", lambda client, run: _send(client, run, kind, asked)))
+    if asked.choice is not None:
+        hint = "Use `perdure approve`, `reject`, `cancel` or `redrive`, or name the store with --db."
+        raise BadUsage("KIND NAME -p works on a store, not through a server", hint=hint)
+    return complete(steer(asked, talk, "patched", lambda access, run: _send(access, run, kind, asked)))
 
 
 def _patch_ctx(asked: argparse.Namespace, talk: Console) -> int:
@@ -71,14 +72,11 @@ def _patch_ctx(asked: argparse.Namespace, talk: Console) -> int:
     for name, text in asked.set:  # a dotted name stays one: the run assigns the nested path
         members = {**members, name: a.with_members(None, [("value", text)])["value"]}
     body = {"ctx": members, "reason": asked.reason}
-    return complete(steer(asked, talk, "ctx patched", lambda client, run: _send_ctx(client, run, body, asked)))
+    return complete(steer(asked, talk, "ctx patched", lambda access, run: _send_ctx(access, run, body, asked)))
 
 
-async def _send_ctx(client: Client, run: RunId, body: dict[str, Any], asked: argparse.Namespace) -> SendResult:
-    result = await client.steer(run, "patch", body, key=asked.key, by=asked.by)
-    execution = await client.execution(run)
-    remarks = client.languages[execution.state.language].remarks(execution, "patch", body)
-    return msgspec.structs.replace(result, remarks=(*result.remarks, *remarks))
+async def _send_ctx(access: Access, run: RunId, body: dict[str, Any], asked: argparse.Namespace) -> SendResult:
+    return await access.steer(run, "patch", body, key=asked.key, by=asked.by)
 
 
 def _check_parts(patch: dict[str, Any], part: str | None) -> None:
@@ -89,8 +87,10 @@ def _check_parts(patch: dict[str, Any], part: str | None) -> None:
         raise BadUsage("the status is changed with --subresource status")
 
 
-async def _send(client: Client, run: RunId, word: str, asked: argparse.Namespace) -> SendResult:
+async def _send(access: Access, run: RunId, word: str, asked: argparse.Namespace) -> SendResult:
     """What the language makes of the patch, in order."""
+    assert isinstance(access, StoreAccess)
+    client = access.client
     kind = client.catalog.kind(word)
     language = client.catalog.language_of(kind)
     if not kind.of_runs or not language.shows_resources:

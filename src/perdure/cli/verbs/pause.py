@@ -7,10 +7,10 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.control import steer_runs
 from perdure.cli.interrupts import complete
-from perdure.engine.client import Client
 from perdure.engine.message_sending import SendResult
 from perdure.kernel.pause import PAUSE, RESUME
 from perdure.kernel.values import RunId
+from perdure.views.access import Access
 from perdure.views.batch_steering import Verb
 
 EXAMPLES = """\
@@ -44,8 +44,8 @@ async def _steer(asked: argparse.Namespace, talk: Console) -> int:
     verb, done = VERBS[asked.verb]
     body = {"reason": asked.reason}
 
-    def send(client: Client, run: RunId) -> Awaitable[SendResult]:
-        return client.steer(run, verb, body, key=asked.key, by=asked.by)
+    def send(access: Access, run: RunId) -> Awaitable[SendResult]:
+        return access.steer(run, verb, body, key=asked.key, by=asked.by)
 
-    code, _ = await steer_runs(asked, talk, Verb(asked.verb), done, send)
+    code, _ = await steer_runs(asked, talk, Verb(asked.verb), done, send, members={**body, "key": asked.key})
     return code

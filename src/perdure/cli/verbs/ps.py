@@ -9,27 +9,15 @@ from perdure.cli.console import Console, width_of
 from perdure.cli.error_output import complain
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.engine.client import Client
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.values import Instant
 from perdure.views.errors import StoreMissing
 from perdure.views.progress_events import status_words
-from perdure.views.run_list import (
-    Ownership,
-    PendingByRun,
-    RunFilter,
-    RunRow,
-    recent_runs,
-    short_ids,
-    with_pending_messages,
-)
-from perdure.views.run_list_json import run_list_json
-from perdure.views.run_overview import brief_reason
-from perdure.views.server_presence import is_served
-from perdure.views.times import local, span
+from perdure.views.run_list_json import ListedRun, ListQuery, list_all, list_recent
+from perdure.views.times import iso, local, span
 
 RECENT = 10  # ended runs that the table shows unless told otherwise
 COUNTED = 1_000  # and how many more are counted
@@ -45,7 +33,6 @@ examples:
 The table omits children and older ended runs, and says how many. `--json` omits nothing.
 """
 
-EXPLAINED = 30  # runs for which the table says why they failed or wait
 NARROW = 120  # columns; in fewer ids are shortened
 
 COLUMNS = (
@@ -108,86 +95,69 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _list(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_observer(asked, talk) as observer:
-        query = RunFilter(
-            statuses=[Status(status) for status in asked.status],
+    async with open_access(asked, talk) as access:
+        width = width_of(sys.stdout)
+        query = ListQuery(
+            status=asked.status,
             name=asked.name,
-            labels=dict(asked.label),
-            created_after=asked.since,
-            created_before=asked.until,
-            namespaces=None if asked.all_namespaces or not asked.namespace else [asked.namespace],
-            roots_only=not (asked.all or asked.json or asked.children),
-            limit=asked.limit,
+            label=[f"{name}={value}" for name, value in asked.label],
+            started_after=iso(asked.since),
+            started_before=iso(asked.until),
+            namespace=None if asked.all_namespaces or not asked.namespace else asked.namespace,
+            roots=not (asked.all or asked.json or asked.children),
+            explain=not asked.json,
         )
         if asked.json:
-            give_json(await run_list_json(observer, query))
+            give_json([run.plain() for run in (await list_all(access, query, asked.limit)).runs])
             return Exit.OK
         if asked.all or asked.status or asked.limit is not None:
-            rows, hidden = await observer.search(query), 0
+            listing, hidden = await list_all(access, query, asked.limit), 0
         else:
-            rows, hidden = await recent_runs(observer, query, RECENT, COUNTED)
-        owners = await Ownership.of(observer, rows)
-        shown, pending = await with_pending_messages(observer, rows, owners)
-        if rows:
-            width = width_of(sys.stdout)
-            ids = await short_ids(observer, shown) if width is not None and width < NARROW else {}
-            reasons = await _reasons(observer, shown, pending)
-            now = observer.clock.now()
-            cells = [_cells(row, ids.get(row.id, row.id), owners, pending, reasons, now) for row in shown]
-            columns: Sequence[Column] = COLUMNS
-            if asked.all_namespaces:
-                columns = (Column("NAMESPACE"), *COLUMNS)
-                cells = [[(row.namespace, ""), *line] for row, line in zip(shown, cells, strict=True)]
-            give_text("\n".join(table(columns, cells)))
-        _tell_rest(rows, hidden, talk)
-        for run, waiting in pending.items():
-            for message in waiting:
-                talk.say(f"run {run}: {message.text}")
-        if any(not row.status.is_final and not owners.is_live(row) for row in rows):
-            goes_on = (
-                "will be resumed by a server" if await is_served(observer) else "can be resumed with `perdure resume`"
-            )
-            talk.say(f"interrupted runs {goes_on}")
-        return Exit.OK
+            listing, hidden = await list_recent(access, query, RECENT, COUNTED)
+    runs = listing.runs
+    if runs:
+        is_narrow = width is not None and width < NARROW
+        cells = [_cells(run, run.short_id if is_narrow else run.id, listing.now) for run in runs]
+        columns: Sequence[Column] = COLUMNS
+        if asked.all_namespaces:
+            columns = (Column("NAMESPACE"), *COLUMNS)
+            cells = [[(run.namespace, ""), *line] for run, line in zip(runs, cells, strict=True)]
+        give_text("\n".join(table(columns, cells)))
+    _tell_rest(runs, hidden, talk)
+    for run in runs:
+        for message in run.pending:
+            talk.say(f"run {run.id}: {message.text}")
+    if any(not run.recorded.is_final and not run.is_live for run in runs):
+        goes_on = "will be resumed by a server" if listing.is_served else "can be resumed with `perdure resume`"
+        talk.say(f"interrupted runs {goes_on}")
+    return Exit.OK
 
 
-_EXPLAINED_STATUSES = (Status.FAILED, Status.TIMED_OUT, Status.CANCELLED, Status.WAITING, Status.RUNNING)
-
-
-async def _reasons(observer: Client, rows: list[RunRow], pending: PendingByRun) -> dict[RunId, str]:
-    """Of the first runs in the list that are worth a word."""
-    asked = [row for row in rows if row.status in _EXPLAINED_STATUSES and not row.stuck and not pending.get(row.id)]
-    return {row.id: await brief_reason(observer, row) for row in asked[:EXPLAINED]}
-
-
-def _cells(
-    row: RunRow, id: str, owners: Ownership, pending: PendingByRun, reasons: dict[RunId, str], now: Instant
-) -> list[tuple[str, str]]:
-    waiting = pending.get(row.id)
-    why = reasons.get(row.id, "")
-    if row.status.is_final and not waiting:
+def _cells(run: ListedRun, id: str, now: Instant) -> list[tuple[str, str]]:
+    why = run.reason
+    if run.status.is_final and not run.pending:
         owner, style = "-", "dim"
-    elif owners.is_live(row):
+    elif run.is_live:
         owner, style = "live", "green"
     else:
         owner, style = "interrupted", "yellow"
-    if row.stuck:
-        why = f"stuck: {row.stuck}"
-    elif waiting:
-        why = f"{waiting[-1].kind} pending"
+    if run.stuck:
+        why = f"stuck: {run.stuck}"
+    elif run.pending:
+        why = f"{run.pending[-1].kind} pending"
     return [
         (id, ""),
-        (row.language, ""),
-        (row.name, ""),
-        (status_words(row.status), _STYLES[row.status]),
-        (local(row.created_at), ""),
-        (span(now - row.created_at), ""),
+        (run.language, ""),
+        (run.name, ""),
+        (status_words(run.status), _STYLES[run.status]),
+        (local(run.created_at), ""),
+        (span(now - run.created_at), ""),
         (owner, style),
-        (why, "red" if row.stuck else ""),
+        (why, "red" if run.stuck else ""),
     ]
 
 
-def _tell_rest(shown: list[RunRow], hidden: int, talk: Console) -> None:
+def _tell_rest(shown: list[ListedRun], hidden: int, talk: Console) -> None:
     if not shown:
         talk.say("no runs")
     if hidden:

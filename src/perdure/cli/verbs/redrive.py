@@ -1,14 +1,15 @@
 """`redrive`: reopen a run that has ended, whole or from one step on; it lives once more under the same id."""
 
 import argparse
+from collections.abc import Awaitable
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.control import steer_runs
 from perdure.cli.interrupts import complete
-from perdure.engine.client import Client
 from perdure.engine.message_sending import SendResult
 from perdure.kernel.values import RunId
+from perdure.views.access import Access
 from perdure.views.batch_steering import Verb
 
 EXAMPLES = """\
@@ -37,9 +38,9 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _redrive(asked: argparse.Namespace, talk: Console) -> int:
-    code, _ = await steer_runs(asked, talk, Verb.REDRIVE, "reopened", lambda client, run: _send(client, run, asked))
+    def send(access: Access, run: RunId) -> Awaitable[SendResult]:
+        return access.redrive_from(run, asked.step, key=asked.key, by=asked.by)
+
+    members = {"from": asked.step, "key": asked.key}
+    code, _ = await steer_runs(asked, talk, Verb.REDRIVE, "reopened", send, members=members)
     return code
-
-
-async def _send(client: Client, run: RunId, asked: argparse.Namespace) -> SendResult:
-    return await client.handle(run).redrive(asked.step, key=asked.key, by=asked.by)

@@ -5,9 +5,9 @@ import argparse
 from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json
-from perdure.views.run_details import result_json
+from perdure.views.run_screen import REFERENCE, ReferenceQuery
 
 EXAMPLES = """\
 examples:
@@ -30,6 +30,6 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _result(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_observer(asked, talk) as observer:
-        give_json(await result_json(observer, asked.ref))
+    async with open_access(asked, talk) as access:
+        give_json((await access.ask(REFERENCE, ReferenceQuery(ref=asked.ref)))["value"])
         return Exit.OK

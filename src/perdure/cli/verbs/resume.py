@@ -15,6 +15,7 @@ from perdure.cli.run_end import give_result, tell_end
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.client import Client
 from perdure.kernel.values import RunId
+from perdure.views.access import StoreAccess
 from perdure.views.run_list import Ownership, interrupted_runs, topmost
 from perdure.views.run_list_json import run_json
 from perdure.views.server_presence import is_served_after_us
@@ -78,10 +79,11 @@ async def _resume(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _tell(engine: Client, ends: dict[RunId, End], asked: argparse.Namespace, talk: Console) -> Exit:
-    codes = [await tell_end(engine, run, end, asked, talk) for run, end in ends.items()]
+    access = StoreAccess(engine)
+    codes = [await tell_end(access, run, end, asked, talk) for run, end in ends.items()]
     if len(asked.runs) == 1 and ends:
         ((run, end),) = ends.items()
-        await give_result(engine, run, end, asked)
+        await give_result(access, run, end, asked)
     else:
         rows = [await engine.find(run) for run in ends]
         owners = await Ownership.of(engine, rows)

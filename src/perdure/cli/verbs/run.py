@@ -3,9 +3,8 @@
 import argparse
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
@@ -13,15 +12,27 @@ from perdure.cli.document_files import read, read_applied
 from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import store_if_any
-from perdure.cli.start_and_follow import add_waiting, begin_and_follow
+from perdure.cli.start_and_follow import add_waiting, begin_and_follow, start_on_server
 from perdure.engine.catalog import ResourceNotFound, Runnable
 from perdure.engine.client import Client
 from perdure.engine.handle import Handle
-from perdure.kernel.errors import InvalidDocument, UnfitInput
+from perdure.kernel.errors import UnfitInput
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.validation import AppliedDocument
-from perdure.views.document_check import CheckedDocument, NothingToRun, ProblemsFound, validate, validator_for
+from perdure.kernel.values import RunId
+from perdure.views.document_check import (
+    CheckedDocument,
+    NothingToRun,
+    ProblemsFound,
+    check_target,
+    checked_elsewhere,
+    validate,
+    validator_for,
+)
 from perdure.wiring import languages, load_sources
+
+if TYPE_CHECKING:
+    from perdure.server.server_access import ServerAccess
 
 # Which variables of the environment a document may read: those that somebody has named for it, and no others.
 
@@ -112,8 +123,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.runtime == "distributed":
-        raise BadUsage("-r distributed: there is no server to hand the run to; leave it out")
+    if asked.runtime == "distributed" and asked.choice is None:
+        raise BadUsage("-r distributed: there is no server to hand the run to; leave it out, or name it with --server")
     if asked.dry_run:
         from perdure.cli.verbs import check
 
@@ -121,6 +132,10 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
         return check.perform(asked, talk)
     load_sources(asked.load)
     run_input = a.with_members(a.with_members(asked.input, asked.set), asked.set_string, as_text=True)
+    if asked.choice is not None:
+        if asked.load:
+            raise BadUsage("--load: the server executes the run; load the code there (`perdure serve --load`)", hint="")
+        return complete(start_on_server(asked, talk, lambda access: _start_on_server(access, asked, talk, run_input)))
     return complete(_run(asked, talk, run_input))
 
 
@@ -142,7 +157,7 @@ async def _run(asked: argparse.Namespace, talk: Console, run_input: Any) -> int:
     if document.program is None:
         raise NothingToRun(f"{document.origin} holds nothing that can be run; nothing was started")
     if asked.target is not None:
-        _check_target(document, asked.target)
+        check_target(document, asked.target)
     assert document.language is not None
     if reason := document.language.why_unfit(document.program, run_input):
         raise UnfitInput(f"{document.origin}: {reason}; nothing was started")
@@ -155,11 +170,31 @@ async def _run(asked: argparse.Namespace, talk: Console, run_input: Any) -> int:
     return await begin_and_follow(asked, talk, begin)
 
 
-def _check_target(document: CheckedDocument, step: str) -> None:
-    if document.language is None or not document.language.has_entries:
-        raise BadUsage("-t: only a Playbook begins with a step of your choice")
-    if problem := document.language.check_entry(document.program, step):
-        raise InvalidDocument(problem.describe(document.origin), problems=replace(document, problems=[problem]).plain())
+async def _start_on_server(access: "ServerAccess", asked: argparse.Namespace, talk: Console, run_input: Any) -> RunId:
+    """A file is sent with what it refers to; anything else is the name of an entry of the server's catalog."""
+    options: dict[str, Any] = {} if asked.args is None else {"args": asked.args}
+    options |= {} if asked.target is None else {"entry_step": asked.target}
+    shared = {"token": asked.token, "labels": dict(asked.label), "namespace": asked.namespace}
+    if asked.file != "-" and not Path(asked.file).exists() and not Path(asked.file).suffix:
+        if asked.apply or asked.env:
+            raise BadUsage("--apply and --env are for a document that is sent; this names an entry of the catalog")
+        return (await access.start_named(asked.file, run_input, options=options, **shared)).id
+    origin, text = read(asked.file)
+    applied = read_applied(asked.apply)
+    if env := readable(asked.env, os.environ, [text.decode(errors="replace"), *(one.text for one in applied)]):
+        options["env"] = env
+    texts = [one.text for one in applied]
+    problems = await access.check(text, applied=texts, chosen=asked.name, namespace=asked.namespace)
+    document = checked_elsewhere(origin, text, problems)
+    for line in document.lines():
+        talk.always(line)
+    if document.errors:
+        raise ProblemsFound(document)
+    name = None if asked.file == "-" else Path(asked.file).stem
+    started = await access.start(
+        text, run_input, name=name, applied=texts, chosen=asked.name, options=options, **shared
+    )
+    return started.id
 
 
 async def _find(name: str, store: Callable[[], Client | None], namespace: str) -> tuple[str, bytes, Runnable | None]:

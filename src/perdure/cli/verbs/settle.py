@@ -6,7 +6,6 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.control import steer
 from perdure.cli.interrupts import complete
-from perdure.engine import effects
 from perdure.kernel import jsontext
 
 EXAMPLES = """\
@@ -39,6 +38,6 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
             asked,
             talk,
             done,
-            lambda client, run: effects.settle(client, run, asked.effect, result, key=asked.key, by=asked.by),
+            lambda access, run: access.settle(run, asked.effect, result, key=asked.key, by=asked.by),
         )
     )

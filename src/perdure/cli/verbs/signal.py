@@ -8,9 +8,9 @@ from perdure.cli.console import Console
 from perdure.cli.control import is_filtered, steer_runs
 from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
-from perdure.engine.client import Client
 from perdure.engine.message_sending import SendResult
 from perdure.kernel.values import RunId
+from perdure.views.access import Access
 from perdure.views.batch_steering import Verb
 
 EXAMPLES = """\
@@ -53,8 +53,9 @@ async def _signal(asked: argparse.Namespace, talk: Console) -> int:
     except argparse.ArgumentTypeError as error:
         raise BadUsage(f"VALUE: {error}") from None
 
-    def send(client: Client, run: RunId) -> Awaitable[SendResult]:
-        return client.signal(run, name, value, key=asked.key)
+    def send(access: Access, run: RunId) -> Awaitable[SendResult]:
+        return access.signal(run, name, value, key=asked.key)
 
-    code, _ = await steer_runs(asked, talk, Verb.SIGNAL, f"signal {name!r} sent", send)
+    members = {"signal": name, "value": value, "key": asked.key}
+    code, _ = await steer_runs(asked, talk, Verb.SIGNAL, f"signal {name!r} sent", send, members=members)
     return code

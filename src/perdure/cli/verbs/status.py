@@ -7,10 +7,11 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console, width_of
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access
 from perdure.cli.outline import outline
 from perdure.cli.stdout import give_json, give_text
-from perdure.views.run_details import status_json
+from perdure.views.access import NoParameters
+from perdure.views.run_screen import STATUS
 
 PIPE_WIDTH = 160
 
@@ -33,8 +34,8 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _status(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_observer(asked, talk) as observer:
-        status = await status_json(observer, await observer.resolve(asked.run))
+    async with open_access(asked, talk) as access:
+        status = await access.ask(STATUS, NoParameters(), await access.resolve(asked.run))
         if asked.json:
             give_json(status)
         else:

@@ -8,14 +8,14 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console, Paint, cut, width_of
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.kernel.run_trace import VisitStatus
 from perdure.kernel.values import Instant
-from perdure.views.history_events import HELP, event_at
+from perdure.views.history_events import HELP
 from perdure.views.progress_events import status_words
-from perdure.views.run_graph import TracedRun, short_span, trace_run
-from perdure.views.timeline import TimelineRow, timeline_json, timeline_rows
+from perdure.views.run_graph import MomentQuery, short_span
+from perdure.views.timeline import TIMELINE, TIMELINE_JSON, Timeline, TimelineQuery, TimelineRow
 from perdure.views.times import local
 
 EXAMPLES = """\
@@ -56,22 +56,20 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _show(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_observer(asked, talk) as observer:
-        run = await observer.resolve(asked.run)
-        at = None if asked.at is None else await event_at(observer, run, asked.at)
-        traced = await trace_run(observer, run, at)
-    if asked.json:
-        give_json(timeline_json(traced))
-        return Exit.OK
-    rows = timeline_rows(traced, is_whole=asked.everything)
-    give_text(traced.mask.text("\n".join(_Chart(traced, rows).lines())))
+    async with open_access(asked, talk) as access:
+        run = await access.resolve(asked.run)
+        if asked.json:
+            give_json(await access.ask(TIMELINE_JSON, MomentQuery(at=asked.at), run))
+            return Exit.OK
+        timeline = await access.ask(TIMELINE, TimelineQuery(at=asked.at, everything=asked.everything), run)
+    give_text("\n".join(_Chart(timeline).lines()))
     return Exit.OK
 
 
 class _Chart:
-    def __init__(self, run: TracedRun, rows: list[TimelineRow]) -> None:
+    def __init__(self, run: Timeline) -> None:
         self.run = run
-        self.rows = rows
+        self.rows = rows = run.rows
         self.paint = Paint(sys.stdout)
         self.width = width_of(sys.stdout) or PIPE_WIDTH
         self.signs = _BLOCKS if _can_write(_BLOCKS) else _ASCII
@@ -95,9 +93,9 @@ class _Chart:
         return f"{row.status}{attempts}"
 
     def lines(self) -> list[str]:
-        row, run = self.run.row, self.run
+        run = self.run
         lasted = f"{'lasted' if run.is_over else 'age'} {short_span(run.now - run.started_at)}"
-        head = f"{row.name} ({row.language})  {status_words(row.status)}  {lasted}  since {local(run.started_at)}"
+        head = f"{run.name} ({run.language})  {status_words(run.status)}  {lasted}  since {local(run.started_at)}"
         lines = [cut(head, self.width)]
         if not self.rows:
             return [*lines, "nothing has started yet"]

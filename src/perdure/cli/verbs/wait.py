@@ -9,13 +9,11 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.engine import run_views
-from perdure.engine.client import Client
-from perdure.kernel.execution import Execution
-from perdure.kernel.outcomes import Status
 from perdure.kernel.values import SECOND, RunId
+from perdure.views.access import Access
+from perdure.views.run_screen import CONDITION, ConditionQuery, ConditionResult
 from perdure.views.times import span
 
 EXAMPLES = """\
@@ -29,67 +27,26 @@ It only waits: a server, or another process, executes the run. A run that ends o
 """
 
 LOOK_EVERY = 0.1  # seconds
+LOOK_EVERY_REMOTE = 0.5
 
 
-class Condition(msgspec.Struct, frozen=True):
-    kind: str  # ended, step or phase
-    name: str = ""
-
-    @property
-    def text(self) -> str:
-        return f"{self.kind}={self.name}" if self.name else self.kind
+ENDED = ConditionQuery()
 
 
-ENDED = Condition("ended")
-
-
-def condition(text: str) -> Condition:
+def condition(text: str) -> ConditionQuery:
     """Raises ValueError for what cannot be waited for."""
     kind, _, name = text.partition("=")
     if text == ENDED.kind:
         return ENDED
-    if kind not in ("step", "phase") or not name:
-        raise ValueError(f"{text!r} cannot be waited for (expected ended, step=NAME or phase=PHASE)")
-    return Condition(kind, name)
+    if kind == "step" and name:
+        return ConditionQuery(kind="step", name=name)
+    if kind == "phase" and name:
+        return ConditionQuery(kind="phase", name=name)
+    raise ValueError(f"{text!r} cannot be waited for (expected ended, step=NAME or phase=PHASE)")
 
 
-class ConditionResult(msgspec.Struct, frozen=True):
-    is_met: bool
-    status: Status
-    is_over: bool  # the run has ended
-    seq: int
-
-
-async def look(
-    client: Client, run: RunId, condition: Condition, before: ConditionResult | None = None
-) -> ConditionResult:
-    """Whether the condition is met now. `before`: the last look; what has not changed since is not read again."""
-    row = await client.find(run)
-    if condition == ENDED or (condition.kind == "phase" and row.status.value == condition.name.lower()):
-        is_met = row.status.is_final or condition != ENDED
-        return ConditionResult(is_met, row.status, row.status.is_final, 0)
-    execution = await run_views.load(client.store, client.languages, row)
-    state = execution.state
-    if before is not None and before.seq == state.seq:
-        return before
-    if condition.kind == "step":
-        is_met = condition.name in await _ended_steps(client, execution)
-    else:
-        is_met = condition.name.lower() in (state.activity.value, (await _phase(client, execution)).lower())
-    return ConditionResult(is_met, state.activity, state.status.is_final, state.seq)
-
-
-async def _ended_steps(client: Client, execution: Execution) -> frozenset[str]:
-    dialect = execution.dialect
-    turns = await run_views.turns(client.store, dialect, execution.id) if dialect.tells_steps_by_events else []
-    return dialect.ended_steps(execution, turns)
-
-
-async def _phase(client: Client, execution: Execution) -> str:
-    """In the language's own word."""
-    picture = execution.dialect.brief(execution) or await run_views.show(client.store, execution)
-    status = picture.get("status")
-    return str(status.get("phase", "") if isinstance(status, dict) else status or "")
+def spell(asked: ConditionQuery) -> str:
+    return f"{asked.kind}={asked.name}" if asked.name else asked.kind
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +70,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _wait(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_observer(asked, talk) as observer:
+    async with open_access(asked, talk) as observer:
         run = await observer.resolve(asked.run)
         try:
             async with asyncio.timeout(None if asked.timeout is None else asked.timeout / SECOND) as bound:
@@ -121,29 +78,29 @@ async def _wait(asked: argparse.Namespace, talk: Console) -> int:
         except TimeoutError:
             if not bound.expired():
                 raise
-            result = await look(observer, run, asked.condition)
+            result = await observer.ask(CONDITION, asked.condition, run)
             if not result.is_met:
-                talk.always(f"run {run}: {asked.condition.text} did not come within {span(asked.timeout)}")
+                talk.always(f"run {run}: {spell(asked.condition)} did not come within {span(asked.timeout)}")
                 return _tell(asked, run, result, Exit.WAIT_TIMED_OUT)
         if not result.is_met:
-            talk.always(f"run {run} has {result.status.done}; {asked.condition.text} does not come any more")
+            talk.always(f"run {run} has {result.status.done}; {spell(asked.condition)} does not come any more")
         return _tell(asked, run, result, Exit.OK if result.is_met else Exit.CONFLICT)
 
 
-async def _until(observer: Client, run: RunId, condition: Condition, talk: Console) -> ConditionResult:
+async def _until(access: Access, run: RunId, condition: ConditionQuery, talk: Console) -> ConditionResult:
     """When it is met, or cannot be met any more."""
-    result = await look(observer, run, condition)
-    if not (result.is_met or result.is_over) and not await observer.store.owned([(await observer.find(run)).partition]):
+    result = await access.ask(CONDITION, condition, run)
+    if not (result.is_met or result.is_over or result.is_owned or access.is_remote):
         talk.say(f"no live process executes run {run}; start one with: perdure resume {run}")
     while not (result.is_met or result.is_over):
-        await asyncio.sleep(LOOK_EVERY)
-        result = await look(observer, run, condition, result)
+        await asyncio.sleep(LOOK_EVERY_REMOTE if access.is_remote else LOOK_EVERY)
+        result = await access.ask(CONDITION, msgspec.structs.replace(condition, behind=result.seq), run)
     return result
 
 
 def _tell(asked: argparse.Namespace, run: RunId, result: ConditionResult, code: Exit) -> Exit:
     if asked.json:
-        give_json({"id": run, "status": result.status, "for": asked.condition.text, "met": result.is_met})
+        give_json({"id": run, "status": result.status, "for": spell(asked.condition), "met": result.is_met})
     else:
         give_text(result.status)
     return code

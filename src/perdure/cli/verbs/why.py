@@ -8,9 +8,9 @@ from perdure.cli.console import Console, indented, width_of, wrapped
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.next_commands import with_store
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.views.run_causes import explain_run
+from perdure.views.run_causes import CAUSES, CauseQuery
 from perdure.views.times import local, read_instant
 
 EXAMPLES = """\
@@ -36,8 +36,8 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _explain(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_observer(asked, talk) as observer:
-        causes = await explain_run(observer, await observer.resolve(asked.run), asked.step)
+    async with open_access(asked, talk) as access:
+        causes = await access.ask(CAUSES, CauseQuery(step=asked.step), await access.resolve(asked.run))
         if asked.json:
             give_json(causes)
             return Exit.OK

@@ -1,0 +1,134 @@
+"""`context`: servers under a name, with the token for each; one of them is in use."""
+
+import argparse
+
+from perdure.cli import arguments as a
+from perdure.cli.console import Console
+from perdure.cli.errors import BadUsage
+from perdure.cli.exit_codes import Exit
+from perdure.cli.server_choice import (
+    Context,
+    Contexts,
+    check_url,
+    contexts_path,
+    plain_json,
+    read_contexts,
+    read_token,
+    write_contexts,
+)
+from perdure.cli.stdout import give_json, give_text
+from perdure.cli.tables import Column, table
+
+EXAMPLES = """\
+examples:
+  perdure context add prod --server https://perdure.example.org --access-token @token
+  perdure context add test --server http://127.0.0.1:8420 --access-token-file ~/.perdure-token -n shop
+  perdure context use prod           every verb asks this server from now on
+  perdure context use --none         verbs work on a store again
+  perdure context list
+  perdure context remove test
+
+The contexts are in a file that only you can read; `perdure context list` never prints a token. A store or a server that
+a command or the environment names counts before the context in use.
+"""
+
+COLUMNS = (Column(""), Column("NAME"), Column("SERVER", may_shrink=True), Column("NAMESPACE"), Column("TOKEN"))
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add = actions.add_parser("add", help="add a server, or replace it", allow_abbrev=False)
+    add.add_argument("name", metavar="NAME", help="what you call it")
+    add.add_argument("--access-token-file", metavar="FILE", help="read the token from this file whenever it is needed")
+    add.add_argument("--ca", metavar="FILE", help="the authority of the server's certificate (see `perdure ca`)")
+    add.add_argument(
+        "-n", "--namespace", metavar="NS", type=a.namespace, help="the namespace of commands that name none"
+    )
+    use = actions.add_parser("use", help="ask this server from now on", allow_abbrev=False)
+    use.add_argument("name", metavar="NAME", nargs="?", help="of the context")
+    use.add_argument("--none", action="store_true", help="use none: verbs work on a store")
+    actions.add_parser("list", help="list the contexts", allow_abbrev=False)
+    remove = actions.add_parser("remove", help="forget a context and its token", allow_abbrev=False)
+    remove.add_argument("name", metavar="NAME", help="of the context")
+    for action in actions.choices.values():
+        a.add_shared_again(action)
+
+
+def perform(asked: argparse.Namespace, talk: Console) -> int:
+    contexts = read_contexts()
+    match asked.action:
+        case "add":
+            _add(asked, contexts)
+        case "use":
+            _use(asked, contexts)
+        case "remove":
+            _need(contexts, asked.name)
+            del contexts.contexts[asked.name]
+            contexts.current = "" if contexts.current == asked.name else contexts.current
+    if asked.action != "list":
+        write_contexts(contexts)
+        talk.say(_said(asked, contexts))
+    if asked.json:
+        give_json(plain_json(contexts))
+    elif asked.action == "list":
+        _list(contexts, talk)
+    return Exit.OK
+
+
+def _add(asked: argparse.Namespace, contexts: Contexts) -> None:
+    if not asked.server:
+        raise BadUsage("a context needs the address of a server", hint="perdure context add NAME --server URL")
+    if not asked.name or asked.name.startswith("-") or not asked.name.isprintable():
+        raise BadUsage(f"{asked.name!r} is not a name for a context", hint="")
+    if asked.access_token and asked.access_token_file:
+        raise BadUsage("keep the token, or name its file: not both")
+    from pathlib import Path
+
+    contexts.contexts[asked.name] = Context(
+        check_url(asked.server),
+        read_token(asked.access_token) if asked.access_token else "",
+        str(Path(asked.access_token_file).expanduser().resolve()) if asked.access_token_file else "",
+        str(Path(asked.ca).expanduser().resolve()) if asked.ca else "",
+        asked.namespace or "",
+    )
+    contexts.current = contexts.current or asked.name
+
+
+def _use(asked: argparse.Namespace, contexts: Contexts) -> None:
+    if bool(asked.name) == asked.none:
+        raise BadUsage("name a context, or --none", hint="perdure context list")
+    if asked.name:
+        _need(contexts, asked.name)
+    contexts.current = asked.name or ""
+
+
+def _need(contexts: Contexts, name: str) -> None:
+    if name not in contexts.contexts:
+        known = ", ".join(sorted(contexts.contexts)) or "none"
+        raise BadUsage(
+            f"there is no context {name!r}; there are: {known}", hint="perdure context add NAME --server URL"
+        )
+
+
+def _said(asked: argparse.Namespace, contexts: Contexts) -> str:
+    if not contexts.current:
+        return "no context is in use: verbs work on a store"
+    return f"in use: {contexts.current} ({contexts.contexts[contexts.current].server})"
+
+
+def _list(contexts: Contexts, talk: Console) -> None:
+    rows = [
+        [
+            ("*" if one["current"] else "", "green"),
+            (one["name"], ""),
+            (one["server"], ""),
+            (one["namespace"] or "-", ""),
+            ({"file": "in a file", "kept": "kept", None: "none"}[one["token"]], ""),
+        ]
+        for one in plain_json(contexts)
+    ]
+    if rows:
+        give_text("\n".join(table(COLUMNS, rows)))
+    else:
+        talk.say(f"no contexts ({contexts_path()})")

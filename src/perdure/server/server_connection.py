@@ -1,0 +1,147 @@
+"""The connection of a client to a server: requests that are sent again where that is safe, and errors by their code."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from perdure.engine.handle import RunFailed
+from perdure.kernel import jsontext
+from perdure.kernel.errors import PerdureError
+from perdure.views.api_errors import ApiError, NotAuthenticated, ServerUnreachable, UnknownMember
+
+API = "/api/v1"
+POLL = 30  # seconds that one request waits for a result
+PATIENCE = 30.0  # seconds in which a server that was there before may come back
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between tries
+
+TOKEN_HINT = "Give a token: --access-token @FILE, PERDURE_TOKEN, or the token of a context (`perdure context add`)."
+
+
+def error_of(status: int, body: Any) -> PerdureError:
+    """The error that the embedded engine would have raised, by its code."""
+    problem = body if isinstance(body, dict) else {}
+    message = str(problem.get("detail") or f"the server answered {status}")
+    hint = str(problem.get("hint") or "")
+    facts = {"problems": problem["problems"]} if "problems" in problem else {}
+    kind = next((kind for kind in _kinds(PerdureError) if kind.code == problem.get("code")), None)
+    if kind is None or kind is PerdureError or kind is RunFailed:
+        error = ApiError(message, hint=hint, **facts)
+        error.__dict__["status"] = status
+        return error
+    error_of_kind = kind.__new__(kind)
+    PerdureError.__init__(error_of_kind, message, hint=hint, **facts)
+    return error_of_kind
+
+
+def _kinds(kind: type[PerdureError]) -> list[type[PerdureError]]:
+    return [kind, *(one for below in kind.__subclasses__() for one in _kinds(below))]
+
+
+class Patience:
+    """Pauses between tries, each longer than the one before, for so many seconds in all; None: for ever."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.has_waited = False
+        self._left = seconds
+        self._pause = FIRST_PAUSE
+
+    async def pause(self) -> bool:
+        """False: it has come to its end."""
+        if self._left is not None and self._left <= 0:
+            return False
+        await asyncio.sleep(self._pause)
+        self.has_waited = True
+        self._left = None if self._left is None else self._left - self._pause
+        self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+        return True
+
+
+class ServerConnection:
+    """Requests to one server."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        ca: str | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`say` hears when the connection is lost and found again."""
+        headers = {"User-Agent": f"perdure/{version('perdure')}"}
+        headers |= {} if token is None else {"Authorization": f"Bearer {token}"}
+        verify: Any = True if ca is None else ca
+        self.url = url.rstrip("/")
+        self.say = say
+        self.was_reached = False
+        try:
+            self.http = httpx.AsyncClient(
+                base_url=url,
+                headers=headers,
+                verify=verify,
+                timeout=httpx.Timeout(POLL + 30, connect=10),
+                trust_env=False,
+            )
+        except (OSError, httpx.InvalidURL) as error:
+            raise ServerUnreachable(f"{self.url}: {error}") from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.http.aclose()
+
+    async def call(self, method: str, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> Any:
+        """One request of the API; what it answers, or the error that it is refused with.
+
+        What changes something goes under a key, so that it can be sent again after a lost answer and counts once.
+        """
+        content = None if body is None else jsontext.encode(body)
+        sent = headers | ({} if content is None else {"Content-Type": "application/json"})
+        is_safe = method == "GET" or key is not None
+        if key is not None:
+            sent["Idempotency-Key"] = key
+        patience = Patience(PATIENCE if self.was_reached and is_safe else 0)
+        while True:
+            try:
+                reply = await self.http.request(method, path, content=content, headers=sent)
+            except (httpx.TransportError, httpx.InvalidURL) as error:
+                if not await patience.pause():
+                    raise self.unreachable(error) from None
+                continue
+            self.was_reached = True
+            if reply.status_code == 503 and await patience.pause():
+                continue
+            return self.read(reply.status_code, reply.headers, reply.content)
+
+    def unreachable(self, error: Exception) -> ServerUnreachable:
+        hint = "Check the address, and that the server runs: `perdure serve` prints its address."
+        if "CERTIFICATE" in str(error).upper():
+            hint = "Name the authority of its certificate with `ca` (PERDURE_CA, `perdure context add --ca FILE`)."
+        return ServerUnreachable(f"the server {self.url} cannot be reached: {error or type(error).__name__}", hint=hint)
+
+    def read(self, status: int, headers: Mapping[str, str], content: bytes) -> Any:
+        theirs = headers.get("perdure-version", "")
+        if not theirs:
+            raise ServerUnreachable(
+                f"{self.url} answers, but it is not a Perdure server",
+                hint="Check the address and the port; a proxy in between must pass the header Perdure-Version on.",
+            )
+        value = jsontext.decode(content) if content else None
+        if status < 400:
+            return value
+        error = error_of(status, value)
+        if isinstance(error, NotAuthenticated):
+            error.advice = TOKEN_HINT
+        elif theirs != version("perdure") and (
+            isinstance(error, UnknownMember) or error.code in ("ROUTE-NOT-FOUND", "METHOD-NOT-ALLOWED")
+        ):
+            ours = version("perdure")
+            error.advice = f"The server {self.url} is Perdure {theirs}, this is {ours}: use the same release on both."
+        raise error

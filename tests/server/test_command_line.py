@@ -1,0 +1,217 @@
+"""The command line through a server: the same output, exit codes and JSON as on the store (SRV-050)."""
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commandline import Done
+from tests.server.serving import WAITS, Server
+
+SLEEPS = """{"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "nap", "steps": {
+  "nap": {"action": "Sleep", "for": "PT1H", "next": "done"}, "done": {"action": "Return", "value": 1}}}"""
+RAISES = """{"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "no", "steps": {
+  "no": {"action": "Raise", "result": {"code": "Custom.No", "message": "on purpose"}}}}"""
+GIVES = """{"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "done", "steps": {
+  "done": {"action": "Return", "value": {"given": "{{ frame.input }}"}}}}"""
+GATED = """{"apiVersion": "bubustack.io/v1alpha1", "kind": "Story", "metadata": {"name": "gated"},
+  "spec": {"steps": [{"name": "ok", "type": "gate"}]}}"""
+
+
+class Scene:
+    """A server, and commands that go to it or to its store."""
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.commands = server, server.commands
+        self.token = server.admin.token or ""
+        self.runs = {
+            "waiting": server.admin.start(GATED, labels={"team": "red"}),
+            "ended": server.admin.start(GIVES, input={"n": 1}),
+            "asleep": server.admin.start(SLEEPS),
+            "failed": server.admin.start(RAISES),
+        }
+        for name in ("ended", "failed"):
+            server.admin.result(self.runs[name])
+
+    def remote(self, *words: str, code: int | None = 0, **env: str) -> Done:
+        given = {"PERDURE_SERVER": self.server.url, "PERDURE_TOKEN": self.token, **env}
+        done = self.commands(*words, code=code, **given)
+        assert self.token not in done.out + done.err
+        return done
+
+    def both(self, *words: str, code: int = 0) -> Done:
+        """The same command on the store and through the server; both say the same, apart from ages."""
+        token = str(self.commands.folder / "perdure.db-server" / "admin-token")
+        here = self.commands.here(*words, code=code)
+        there = self.commands.here(*words, "--server", self.server.url, "--access-token", f"@{token}", code=code)
+        for mine, theirs in ((here.out, there.out), (here.err, there.err)):
+            assert _ageless(mine) == _ageless(theirs.replace(f" --server {self.server.url}", ""))
+        return there
+
+    def file(self, name: str, text: str) -> str:
+        (self.commands.folder / name).write_text(text)
+        return name
+
+
+def _ageless(text: str) -> str:
+    return re.sub(r"\d+(\.\d+)? (s|m|h)( \d+ (s|m))?|due in [^,.;\n]*", "AGE", text)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    running = Server.start(tmp_path_factory.mktemp("remote"))
+    try:
+        yield Scene(running)
+        running.stop()
+    finally:
+        running.commands.end_all()
+
+
+LOOKS = [
+    *(("show", name) for name in ("%waiting", "%ended", "%asleep", "%failed")),
+    *(("show", name, "--json") for name in ("%waiting", "%ended", "%failed")),
+    ("show", "%ended", "-o", "yaml", "--checksum"),
+    ("show", "%waiting", "--at", "1"),
+    ("why", "%waiting"),
+    ("why", "%failed", "--json"),
+    ("history", "%failed"),
+    ("history", "%asleep", "--raw", "--json"),
+    ("history", "%ended", "--follow"),
+    ("logs", "%ended"),
+    ("status", "%asleep"),
+    ("wait", "%ended"),
+    ("effects", "%waiting", "--json"),
+    ("timeline", "%failed"),
+    ("timeline", "%asleep", "--json"),
+    ("graph", "%failed", "--text"),
+    ("graph", "%asleep", "--json"),
+    ("ps",),
+    ("ps", "--all", "--json"),
+    ("ps", "--status", "waiting", "--label", "team=red", "--limit", "1"),
+    ("ps", "-A"),
+]
+
+
+def test_a_look_through_the_server_is_the_look_at_the_store(scene: Scene) -> None:
+    for words in LOOKS:
+        seen = scene.both(*(scene.runs[word[1:]] if word.startswith("%") else word for word in words))
+        assert seen.out or words[0] == "logs"
+
+
+def test_what_is_wrong_is_told_alike(scene: Scene) -> None:
+    scene.both("show", "nobody", code=8)
+    scene.both("show", scene.runs["ended"], "--at", "999", code=8)
+    scene.both("wait", scene.runs["failed"], "--for", "phase=waiting", code=9)
+    scene.both("signal", scene.runs["ended"], "go", code=9)
+    scene.both("run", scene.file("bad.json", '{"drill": 1, "steps": "none"}'), code=7)
+    assert scene.remote("show", "nobody", "--json", code=8).error["code"] == "RUN-NOT-FOUND"
+
+
+def test_a_run_is_started_followed_and_ends_with_its_value_and_exit_code(scene: Scene) -> None:
+    document = scene.file("gives.json", GIVES)
+    done = scene.remote("run", document, "--input", "[1, 9007199254740993]", "--label", "a=b")
+    assert done.json == {"given": [1, 9007199254740993]}
+    assert "succeeded in" in done.err and "(gives, flow)" in done.err
+    failed = scene.remote("run", scene.file("raises.json", RAISES), code=3)
+    assert "on purpose" in failed.err and "perdure show" in failed.err
+    detached = scene.remote("run", document, "--detach", "--token", "once", "--json").json
+    again = scene.remote("run", document, "--detach", "--token", "once", "--json").json
+    assert detached["id"] == again["id"] and detached["resume"] is None
+
+
+def test_runs_are_steered_one_by_one_and_by_filter(scene: Scene) -> None:
+    admin = scene.server.admin
+    one = admin.start(WAITS)
+    assert "signal 'go' sent" in scene.remote("signal", one, "go", '{"n": 1}').err
+    assert admin.result(one)["value"] == {"n": 1}
+    several = [admin.start(WAITS, labels={"batch": "blue"}) for _ in range(3)]
+    assert scene.remote("pause", several[0], "--json").json["decided"] is True
+    assert scene.remote("unpause", several[0]).code == 0
+    planned = scene.remote("cancel", "--label", "batch=blue", "--dry-run", "--json").json
+    assert planned["count"] == 3 and set(planned["ids"]) == set(several)
+    scene.remote("cancel", "--label", "batch=blue", code=2)  # nobody has agreed
+    done = scene.remote("cancel", "--label", "batch=blue", "--yes", "--reason", "enough", "--wait")
+    assert "3 runs: asked to stop" in done.err
+    assert {admin.result(run)["status"] for run in several} == {"cancelled"}
+    assert "deleted" in scene.remote("delete", "run", several[0]).err
+    assert admin("GET", f"/api/v1/runs/{several[0]}").status == 404
+
+
+def test_a_gate_is_approved_by_who_the_token_is(scene: Scene) -> None:
+    applied = scene.server.admin("POST", "/api/v1/resources:apply", {"documents": [GATED]})
+    assert applied.status == 200, applied.text
+    run = scene.remote("run", "gated", "--detach").out.strip()
+    scene.remote("approve", run, "ok", "--message", "fine", "--by", "somebody else")
+    assert scene.server.admin.result(run)["status"] == "succeeded"
+    gate = scene.remote("show", run, "--json").json["status"]["gates"]["ok"]
+    assert gate["updatedBy"] == "admin"
+
+
+def test_a_token_comes_from_flag_environment_or_context_and_is_told_nowhere(scene: Scene, tmp_path: Path) -> None:
+    commands, url = scene.commands, scene.server.url
+    kept = tmp_path / "token"
+    kept.write_text(scene.token + "\n")
+    words = ("ps", "--json", "--server", url, "--access-token", f"@{kept}")
+    assert commands(*words).json and commands(*words[-4:], "ps", "--json").json
+    config = str(tmp_path / "config")
+
+    def context(*words: str, code: int = 0) -> Done:
+        done = commands(*words, code=code, XDG_CONFIG_HOME=config)
+        assert scene.token not in done.out + done.err
+        return done
+
+    context("context", "add", "here", "--server", url, "--access-token", f"@{kept}", "-n", "default")
+    file = tmp_path / "config" / "perdure" / "contexts.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert scene.runs["ended"] in context("ps").out
+    (listed,) = context("context", "list", "--json").json
+    assert (listed["name"], listed["server"], listed["current"], listed["token"]) == ("here", url, True, "kept")
+    context("context", "use", "--none")
+    context("context", "use", "nowhere", code=2)
+    file.chmod(0o644)
+    assert "chmod 600" in context("context", "use", "here", code=2).err
+
+
+def test_who_may_not_is_told_what_to_do(scene: Scene) -> None:
+    viewer = scene.server.role("viewer").token
+    assert "PERDURE_TOKEN" in scene.remote("ps", code=10, PERDURE_TOKEN="wrong").err
+    denied = scene.remote("cancel", scene.runs["waiting"], code=10, PERDURE_TOKEN=viewer or "")
+    assert "role operator" in denied.err
+    assert "not through a server" in scene.remote("backup", "x.bak", code=2).err
+    assert "not both" in scene.commands("ps", "--db", "sqlite:///x.db", "--server", "http://127.0.0.1:1", code=2).err
+    gone = scene.commands("ps", "--server", "http://127.0.0.1:1", "--json", code=1)
+    assert gone.error["code"] == "SERVER-UNREACHABLE" and "http://127.0.0.1:1" in gone.err
+    for url in ("ftp://x", "http://user:secret@127.0.0.1", "127.0.0.1:8420"):
+        refused = scene.commands("ps", "--server", url, code=2)
+        assert "secret" not in refused.err + refused.out
+
+
+def test_a_followed_run_survives_a_restart_of_its_server(tmp_path: Path) -> None:
+    """Its start is not doubled, its events are not told twice, and its end is told."""
+    server = Server.start(tmp_path)
+    try:
+        (tmp_path / "waits.json").write_text(
+            '{"drill": 1, "name": "waits", "steps": [{"signal": "go"}, {"return": 5}]}'
+        )
+        token = server.admin.token or ""
+        following = server.commands.start("run", "waits.json", PERDURE_SERVER=server.url, PERDURE_TOKEN=token)
+        run = following.run
+        following.hear("waits for")
+        server.process.kill()
+        following.hear("is lost")
+        port = server.url.rpartition(":")[2]
+        again = server.commands.start("serve", "--listen", f"127.0.0.1:{port}")
+        again.hear("listening on ")
+        following.hear("answers again")
+        sent = server.commands("signal", run, "go", PERDURE_SERVER=server.url, PERDURE_TOKEN=token)
+        assert sent.code == 0
+        done = following.end()
+        assert (done.code, done.json) == (0, 5), done
+        assert done.err.count("signal 'go' received") == 1
+        assert [one["id"] for one in server.commands("ps", "--json").json] == [run]
+        again.send(signal.SIGTERM)
+        assert again.end().code == 0
+    finally:
+        server.commands.end_all()
