@@ -76,7 +76,8 @@ async def effects(client: "Client", run: RunId) -> list[dict[str, Any]]:
         if effect.settled_by:
             shown["settled_by"] = effect.settled_by
         listed.append(shown)
-    hidden: list[dict[str, Any]] = (await run_views.mask_of(client.store, execution)).data(listed)
+    mask = await run_views.mask_of(client.store, execution)
+    hidden: list[dict[str, Any]] = await run_views.told_aside(10 * len(listed), lambda: mask.data(listed))
     return hidden
 
 

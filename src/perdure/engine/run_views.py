@@ -1,9 +1,10 @@
 """A run as it can be shown, folded from what is recorded; at the present or at any past moment."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -22,6 +23,10 @@ from perdure.stores.protocol import RunFilter, RunRow, Store, StoredRun
 
 STREAM_NUMBERS = b"s"
 """How the keys of the rows begin that hold numbers of streams."""
+
+WORK_OF_EVENT = 64  # to tell, trace or show it, in bytes of records that are folded
+
+R = TypeVar("R")
 
 NUMBERED = frozenset({"seq", "at", "event"})
 
@@ -63,7 +68,8 @@ async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: i
             return await fold_stored(store, stored, dialect, program)
         execution = Execution(row.id, dialect, program)
         seq = await recorded_at(store, dialect, row.id, at)
-        execution.fold(cut(await turns(store, dialect, row.id), seq))
+        recorded = await turns(store, dialect, row.id)
+        await told_aside(recorded, lambda: execution.fold(cut(recorded, seq)))
         return execution
 
 
@@ -124,6 +130,12 @@ async def turns(store: Store, dialect: Dialect, run: RunId) -> Turns:
     return await done_aside(bytes_of(rows), lambda: [turn for _, row in rows for turn in decode_turns(dialect, row)])
 
 
+async def told_aside(about: Turns | int, work: Callable[[], R]) -> R:
+    """What the work gives, done in a thread if it is about many events: turns, or their number."""
+    events = about if isinstance(about, int) else sum([len(events) for _, events in about])
+    return await done_aside(WORK_OF_EVENT * events, work)
+
+
 def cut(all_turns: Turns, at: int) -> Turns:
     """The turns up to event number `at`; the last one perhaps in part."""
     turns_before: Turns = []
@@ -175,18 +187,23 @@ async def recorded_at(store: Store, dialect: Dialect, run: RunId, at: int) -> in
     """The number under which the kernel recorded event `at` of the history as its readers see it."""
     if not dialect.has_own_history:
         return at
-    numbers = [recorded for recorded, _ in tell(dialect, run, await turns(store, dialect, run))]
+    all_turns = await turns(store, dialect, run)
+    numbers = await told_aside(all_turns, lambda: [recorded for recorded, _ in tell(dialect, run, all_turns)])
     return numbers[at - 1] if 0 < at <= len(numbers) else no_event(at, len(numbers))
 
 
 async def number_of_end(store: Store, execution: Execution) -> int:
     """The number of the event with which a run has ended, in the history as its readers see it."""
     dialect, all_turns = execution.dialect, await turns(store, execution.dialect, execution.id)
-    recorded = [event for _, events in all_turns for event in events]
-    end = max(number for number, event in enumerate(recorded, 1) if isinstance(event, RunEnded))
-    if not dialect.has_own_history:
-        return end
-    return max(int(shown["seq"]) for number, shown in tell(dialect, execution.id, all_turns) if number <= end)
+
+    def look() -> int:
+        recorded = [event for _, events in all_turns for event in events]
+        end = max(number for number, event in enumerate(recorded, 1) if isinstance(event, RunEnded))
+        if not dialect.has_own_history:
+            return end
+        return max(int(shown["seq"]) for number, shown in tell(dialect, execution.id, all_turns) if number <= end)
+
+    return await told_aside(all_turns, look)
 
 
 def no_event(at: int, total: int) -> NoReturn:
@@ -238,12 +255,18 @@ async def show(store: Store, execution: Execution) -> Any:
         execution.stream_rows = await store.stream_rows(execution.id, STREAM_NUMBERS)
     while True:
         try:
-            return mask.data(execution.dialect.show(execution, texts))
+            return await told_aside(
+                execution.state.seq, partial(_shown, mask, execution.dialect.show, execution, texts)
+            )
         except MissingValues as needs:
             values = await store.values(execution.id, needs.digests)
             if not values:
                 raise RunNotFound(f"large values of run {execution.id} are not in the store") from None
             texts |= values
+
+
+def _shown(mask: Mask, show: Callable[..., Any], *given: Any) -> Any:
+    return mask.data(show(*given))
 
 
 async def body_of(store: Store, execution: Execution, ref: str, now: Instant) -> Any:
@@ -252,7 +275,9 @@ async def body_of(store: Store, execution: Execution, ref: str, now: Instant) ->
     mask = await mask_of(store, execution)
     while True:
         try:
-            return mask.data(execution.dialect.body_of(execution, texts, ref, now))
+            return await told_aside(
+                execution.state.seq, partial(_shown, mask, execution.dialect.body_of, execution, texts, ref, now)
+            )
         except MissingValues as needs:
             values = await store.values(execution.id, needs.digests)
             if not values:

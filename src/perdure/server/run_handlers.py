@@ -26,7 +26,7 @@ from perdure.views.errors import BadRequest
 from perdure.views.history_events import event_json, event_name
 from perdure.views.log_reader import TaskLogReader
 from perdure.views.run_details import run_facts_json, run_result_json
-from perdure.views.run_graph import run_graph_json, trace_run
+from perdure.views.run_graph import graph_of_run
 from perdure.views.run_pages import run_item_json, run_page
 from perdure.views.run_steps import describe_step, list_steps, read_offset
 
@@ -161,7 +161,7 @@ async def get_picture(call: ApiCall) -> Result:
 
 
 async def get_graph(call: ApiCall) -> Result:
-    return Answer(run_graph_json(await trace_run(call.engine, call.run.id, call.query.at)))
+    return Answer(await graph_of_run(call.engine, call.run.id, call.query.at))
 
 
 async def get_result(call: ApiCall) -> Result:

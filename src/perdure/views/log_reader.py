@@ -9,6 +9,7 @@ import msgspec
 
 from perdure.engine import run_views
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import done_aside
 from perdure.engine.task_log_writer import LogLine, read_lines
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.secret_masking import Mask
@@ -73,8 +74,9 @@ class TaskLogReader:
         if self._mask is None:
             row = await self._client.find(self._run)
             self._mask = await run_views.mask_of_run(self._client.store, self._client.languages, row)
-        rows = await self._client.store.task_logs(self._run, self._after)
-        return [line for row in rows for line in self._lines(row, self._mask)]
+        rows, mask = await self._client.store.task_logs(self._run, self._after), self._mask
+        size = sum(len(row.body) for row in rows)
+        return await done_aside(size, lambda: [line for row in rows for line in self._lines(row, mask)])
 
     def _lines(self, row: TaskLogRow, mask: Mask) -> Iterator[TaskLine]:
         self._after = row.position

@@ -56,8 +56,8 @@ async def trace_run(client: Client, run: RunId, at: int | None = None) -> Traced
     is_over = row.status.is_final and at is None
     last = turns[-1][0]
     now = last if is_over or at is not None else max(last, client.clock.now())
-    trace = dialect.trace(program, turns)
-    return TracedRun(row, dialect.graph(program), trace, turns[0][0], now, is_over, mask)
+    trace, graph = await run_views.told_aside(turns, lambda: (dialect.trace(program, turns), dialect.graph(program)))
+    return TracedRun(row, graph, trace, turns[0][0], now, is_over, mask)
 
 
 class MomentQuery(Query):
@@ -152,6 +152,13 @@ def taken_edges(run: TracedRun) -> set[int]:
         or (edge.source, edge.target, edge.label, edge.is_exceptional) in taken
         or (edge.source == edge.target and edge.source in repeated and edge.label.startswith("retry"))
     }
+
+
+async def graph_of_run(client: Client, run: RunId, at: int | None = None) -> dict[str, Any]:
+    """See `run_graph_json`."""
+    traced = await trace_run(client, run, at)
+    size = len(traced.trace.visits) + len(traced.graph.nodes) + len(traced.graph.edges)
+    return await run_views.told_aside(size, lambda: run_graph_json(traced))
 
 
 def run_graph_json(run: TracedRun) -> dict[str, Any]:

@@ -72,7 +72,7 @@ async def steps_of(client: "Client", execution: Execution, at: int | None = None
     if at is not None:
         seq = await run_views.recorded_at(client.store, execution.dialect, execution.id, at)
         turns = run_views.cut(turns, seq)
-    return execution.dialect.steps(execution, turns)
+    return await run_views.told_aside(turns, lambda: execution.dialect.steps(execution, turns))
 
 
 def find_step(

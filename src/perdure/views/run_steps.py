@@ -20,8 +20,9 @@ async def list_steps(client: Client, run: RunId, at: int | None = None) -> list[
     """All steps in the order of the document, those of blocks behind their block."""
     execution = await run_views.load(client.store, client.languages, await client.find(run), at)
     steps = flattened(await steps_of(client, execution, at))
-    shown: list[dict[str, Any]] = (await run_views.mask_of(client.store, execution)).data(
-        [step_json(path, step) for path, step in steps]
+    mask = await run_views.mask_of(client.store, execution)
+    shown: list[dict[str, Any]] = await run_views.told_aside(
+        10 * len(steps), lambda: mask.data([step_json(path, step) for path, step in steps])
     )
     return shown
 
@@ -44,7 +45,8 @@ async def describe_step(client: Client, run: RunId, name: str, limit: int, curso
         "effects": [effect for effect in await effects(client, run) if _is_of(effect["path"], path)],
         "logs": [line.plain() for line in lines[-LOG_LINES:]],
     } | ({"next": str(begin + limit)} if begin + limit < len(attempts) else {})
-    hidden: dict[str, Any] = (await run_views.mask_of(client.store, execution)).data(facts)
+    mask = await run_views.mask_of(client.store, execution)
+    hidden: dict[str, Any] = await run_views.told_aside(10 * len(page), lambda: mask.data(facts))
     return hidden
 
 
@@ -87,8 +89,13 @@ def _failure_json(failure: StepFailure | None) -> dict[str, Any] | None:
 
 async def _attempts(client: Client, run: RunId, path: tuple[str, ...]) -> list[dict[str, Any]]:
     """What tasks of the step were given and answered, in order of their start."""
+    history = await client.history(run, raw=True)
+    return await run_views.told_aside(len(history), lambda: _attempts_in(history, path))
+
+
+def _attempts_in(history: list[dict[str, Any]], path: tuple[str, ...]) -> list[dict[str, Any]]:
     attempts: dict[int, dict[str, Any]] = {}
-    for event in await client.history(run, raw=True):
+    for event in history:
         if event["event"] == "TaskScheduled" and _is_of(event["path"], path):
             attempts[event["task"]] = {
                 "task": event["task"],

@@ -1,0 +1,59 @@
+"""A hostile run harms no other run: whoever looks at a long one does not stop the event loop."""
+
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.views.run_causes import explain_run
+from perdure.views.run_graph import graph_of_run
+from perdure.views.run_steps import describe_step, list_steps
+
+ITEMS = 300  # more events than are told on the event loop
+LOOP = f"""
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: long, path: long}}
+workload: {{items: {list(range(ITEMS))}}}
+workflow:
+- step: start
+  loop: {{in: '{{{{ workload.items }}}}', iterator: item}}
+  tool: {{kind: noop}}
+"""
+VIEWS: dict[str, Callable[[perdure.Engine, Any], Awaitable[Any]]] = {
+    "picture": lambda engine, run: engine.show(run),
+    "picture of the past": lambda engine, run: engine.show(run, 900),
+    "graph": lambda engine, run: graph_of_run(engine, run),
+    "steps": lambda engine, run: list_steps(engine, run),
+    "step": lambda engine, run: describe_step(engine, run, "start", 10, None),
+    "why": lambda engine, run: explain_run(engine, run),
+    "history": lambda engine, run: engine.history(run),
+}
+
+
+async def test_a_long_run_is_told_traced_and_shown_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
+        handle = await engine.start(LOOP.encode(), None)
+        assert await handle.result() is not None
+        language = engine.languages["playbook"]
+        called: list[tuple[str, bool]] = []
+
+        def observe(name: str) -> None:
+            before = getattr(language, name)
+
+            def observed(*given: Any) -> Any:
+                called.append((name, threading.current_thread() is threading.main_thread()))
+                return before(*given)
+
+            monkeypatch.setattr(language, name, observed)
+
+        for name in ("show", "trace", "steps", "history", "graph"):
+            observe(name)
+        for view in VIEWS.values():
+            assert await view(engine, handle.id)
+
+    assert {name for name, _ in called} == {"show", "trace", "steps", "history", "graph"}
+    assert not any(is_on_loop for _, is_on_loop in called), called
