@@ -148,6 +148,8 @@ FILTERED: dict[tuple[str, str], Attack] = {
     ("GET", "/api/v1/resources/{kind}"): lambda scene, api: [
         api("GET", f"/api/v1/resources/{kind}") for kind in ("story", "flow", "storyrun", "steprun")
     ],
+    ("GET", "/api/v1/changes"): lambda scene, api: _changes(scene, api),
+    ("GET", "/api/v1/events"): lambda scene, api: _changes(scene, api, is_live=True),
     ("GET", "/api/v1/tokens"): _request("GET", "/api/v1/tokens"),
     ("GET", "/api/v1/whoami"): _request("GET", "/api/v1/whoami"),
 }
@@ -166,6 +168,33 @@ OF_NO_NAMESPACE = {
     "/api/v1/resources",
 }
 """They tell of the process and of what it knows, never of runs, entries or tokens."""
+
+
+def _changes(scene: Scene, api: Api, *, is_live: bool = False) -> list[Reply]:
+    """A run of each namespace ends: only that of its own namespace is told."""
+    begun = api("GET", "/api/v1/changes").json["next"]
+    labels = {"team": PLANTED}
+    blue = scene.admin.start(RETURNS, namespace="blue", labels=labels)
+    scene.admin.result(blue)
+    red = scene.admin.start(RETURNS, namespace="red")
+    scene.admin.result(red)
+    assert api("GET", "/api/v1/changes?namespace=blue").status == 404
+    assert api("GET", "/api/v1/events?namespace=blue", Accept="text/event-stream").status == 404
+    try:
+        if not is_live:
+            page = api("GET", f"/api/v1/changes?after={begun}")
+            assert [change["id"] for change in page.json["items"]][-1] == red
+            return [page]
+        stream = api.follow(f"/api/v1/events?after={begun}")
+        events = stream.events()
+        told = [next(events)]
+        while told[-1].get("event") != "status":
+            told.append(next(events))
+        stream.close()
+        return [Reply(200, {}, json.dumps(told).encode())]
+    finally:
+        scene.admin("DELETE", f"/api/v1/runs/{blue}")
+
 
 AUDIT = ("GET", "/api/v1/audit")
 

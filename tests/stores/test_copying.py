@@ -369,6 +369,8 @@ NOT_CARRIED = {
     "partition_numbers",
     "snapshots",  # and its own cache
     "run_labels",  # which triggers fill
+    "feed",  # its own feed, which begins anew
+    "feed_state",
 }
 GIVEN_ANEW = {
     "log.position",

@@ -38,10 +38,12 @@ def url(database: str) -> str:
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
         tables = connection.execute(
-            "SELECT tablename FROM pg_tables WHERE schemaname = 'perdure' AND tablename NOT IN ('schema', 'partitions')"
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'perdure'"
+            " AND tablename NOT IN ('schema', 'partitions', 'feed_state')"
         ).fetchall()
         connection.execute("; ".join(f"DELETE FROM perdure.{table}" for (table,) in tables))
         connection.execute("DELETE FROM perdure.partitions WHERE NOT is_shared")
+        connection.execute("UPDATE perdure.feed_state SET until = 0")
     return database
 
 

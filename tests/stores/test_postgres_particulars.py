@@ -465,3 +465,44 @@ def test_commands_to_be_typed_hold_no_password(url: str, typed: str) -> None:
 
 def test_what_an_address_says_counts_more_than_our_defaults() -> None:
     assert "connect_timeout=3" in parameters_of("postgresql://h/db?connect_timeout=3")
+
+
+# The change feed.
+
+
+async def test_commits_that_interleave_leave_no_gap_in_the_feed(url: str) -> None:
+    """SRV-071: no change ever appears at or below a position that a reader has passed, whoever commits when."""
+    store, other = PostgresStore(url, lambda: 1), PostgresStore(url, lambda: 1)
+    begun = (await store.open_feed(10)).last
+    told = (
+        "INSERT INTO perdure.feed (at, kind, namespace, name, number, is_removed) VALUES (1, 'run', '', %s, 1, false)"
+    )
+    with psycopg.connect(url) as first, psycopg.connect(url) as second, psycopg.connect(url) as third:
+        for connection, name in ((first, "early"), (second, "late"), (third, "never")):
+            connection.execute(told, (name,))
+        second.commit()
+        (seen,) = (await store.read_feed(begun, 10)).changes
+        assert (seen.name, seen.position) == ("late", begun + 1)
+        third.rollback()
+        first.commit()
+        both = await asyncio.gather(store.read_feed(seen.position, 10), other.read_feed(seen.position, 10))
+
+    for page in both:
+        assert [(change.name, change.position) for change in page.changes] == [("early", begun + 2)]
+    await store.close()
+    await other.close()
+
+
+async def test_a_commit_under_way_while_the_feed_is_opened_ends_first(url: str) -> None:
+    """SRV-071: every change that is committed after the feed was opened is in it."""
+    store = PostgresStore(url, lambda: 1)
+    with psycopg.connect(url) as connection:
+        connection.execute("LOCK TABLE perdure.runs IN ROW EXCLUSIVE MODE")  # as a commit does
+        opening = asyncio.ensure_future(store.open_feed(10))
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'ShareLock'"
+        async with asyncio.timeout(60):
+            while not query(url, waiting)[0][0]:
+                await asyncio.sleep(0.01)
+        assert not opening.done()
+    assert (await opening).floor > 0
+    await store.close()

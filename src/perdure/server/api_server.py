@@ -30,6 +30,7 @@ from perdure.views.access_tokens import FIRST, AccessRole, create_first_token
 from perdure.views.audit_log import NO_SEAL, AuditLog, audit_head
 from perdure.views.errors import BadRequest
 from perdure.views.live_events import LiveEvents
+from perdure.views.run_changes import ChangeFeed
 from perdure.views.server_metrics import ServerMetrics
 from perdure.wiring import Engine, languages, metric_aliases
 
@@ -53,6 +54,7 @@ class ApiOptions:
     worker_lease: float = 60.0  # seconds
     oidc: OidcTable | None = None
     drain_delay: float = 0.0  # seconds
+    feed_keep: float = 600.0  # seconds
 
 
 class Address:
@@ -96,12 +98,15 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
     options = address.options
     certificate = _certificate(options)
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    provider = None if options.oidc is None else OidcProvider(options.oidc)
+    authentication = Authentication(engine, options.anonymous, provider)
     server = ApiServer(
         engine,
         with_api_policy(engine),
-        Authentication(engine, options.anonymous, None if options.oidc is None else OidcProvider(options.oidc)),
+        authentication,
         AuditLog(engine, name),
         LiveEvents(engine),
+        ChangeFeed(engine, authentication.tokens.is_valid, options.feed_keep),
         ROUTES,
         name,
         perdure.__version__,
@@ -120,7 +125,8 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         say(f"requests from this machine need no token: they have the role {options.anonymous.value}")
     await server.authentication.tokens.read()
     server.live.open()
-    work = [server.authentication.tokens.keep(), _sealing(server), _noting_workers(server)]
+    await server.changes.open()
+    work = [server.authentication.tokens.keep(), _sealing(server), _noting_workers(server), server.changes.run()]
     if certificate is not None:
         work.append(_renewing(certificate, say))
     background = [asyncio.ensure_future(coroutine) for coroutine in work]

@@ -44,6 +44,7 @@ from perdure.views.api_errors import AccessDenied, ApiError, HostUnknown, NotRea
 from perdure.views.audit_log import AuditEntry, AuditLog
 from perdure.views.errors import BadRequest
 from perdure.views.live_events import LiveEvents
+from perdure.views.run_changes import ChangeFeed
 from perdure.views.server_metrics import ServerMetrics
 from perdure.views.worker_pools import WorkerPresence
 from perdure.wiring import Engine
@@ -64,6 +65,7 @@ class ApiServer:
     authentication: Authentication
     audit: AuditLog
     live: LiveEvents
+    changes: ChangeFeed
     routes: Sequence[Route]
     name: str
     version: str
@@ -86,6 +88,7 @@ class ApiServer:
         self.is_stopping = True
         self.stopping.set()
         self.tasks.stop_waiting()
+        self.changes.close()
 
 
 class Application:

@@ -139,16 +139,21 @@ class OidcTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     roles: Annotated[list[OidcRole], msgspec.Meta(min_length=1)]  # the first one that fits counts
 
 
+class FeedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    keep: Annotated[float, msgspec.Meta(ge=1, le=86_400 * 30)] = 600.0  # seconds that changes are kept
+
+
 class ServerSettings(msgspec.Struct, frozen=True):
     server: ServerTable = ServerTable()
     limits: RequestLimits = RequestLimits()
     route: list[PoolRoute] = []
     workers: WorkersTable = WorkersTable()
     oidc: OidcTable | None = None
+    feed: FeedTable = FeedTable()
 
 
 def read_server_settings(environment: Mapping[str, str]) -> ServerSettings:
-    """Of the settings file the tables `[server]`, `[limits]`, `[[route]]`, `[workers]` and `[oidc]`."""
+    """Of the settings file the tables `[server]`, `[limits]`, `[[route]]`, `[workers]`, `[oidc]` and `[feed]`."""
     name = environment.get(CONFIG, "").strip()
     if not name:
         return ServerSettings()

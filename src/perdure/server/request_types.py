@@ -13,7 +13,7 @@ from perdure.views.times import read_time
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 Wait = Annotated[float, msgspec.Meta(ge=0)]
-Number = Annotated[int, msgspec.Meta(ge=0)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Texts = Annotated[list[str], msgspec.Meta(max_length=100)]
 Text = str | dict[str, Any]
 Documents = Annotated[list[Text], msgspec.Meta(max_length=1_000)]
@@ -50,7 +50,7 @@ class StartBody(Body):
     apply: Documents = []
 
 
-class RunQuery(Body):
+class RunSelection(Body):
     status: Texts = []
     language: str | None = None
     name: str | None = None
@@ -60,8 +60,16 @@ class RunQuery(Body):
     started_after: str | None = None
     started_before: str | None = None
     q: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+
+
+class RunQuery(RunSelection):
     limit: Limit = 100
     cursor: str | None = None
+
+
+class ChangeQuery(RunSelection):
+    after: Number | None = None
+    limit: Limit = 100
 
 
 class PictureQuery(Body):
@@ -197,7 +205,7 @@ class AuditQuery(Body):
     cursor: str | None = None
 
 
-def run_filter(query: RunQuery | BatchFilter) -> RunFilter:
+def run_filter(query: RunSelection | BatchFilter) -> RunFilter:
     """Without namespaces: those depend on who asks."""
     return RunFilter(
         statuses=read_statuses(_listed(query.status)),
@@ -253,6 +261,11 @@ class RunAnswer(RunItem):
 class RunPage(msgspec.Struct, omit_defaults=True):
     items: list[RunItem]
     next: str = ""
+
+
+class ChangePage(msgspec.Struct):
+    items: list[dict[str, Any]]
+    next: int  # the position to continue from
 
 
 class ItemPage(msgspec.Struct, omit_defaults=True):

@@ -7,9 +7,8 @@ from perdure.server import resource_handlers as resources
 from perdure.server import run_handlers as runs
 from perdure.server import steering_handlers as steering
 from perdure.server import system_handlers as system
-from perdure.server import worker_handlers as workers
-from perdure.server import worker_types as w
 from perdure.server.route_table import Handler, Route
+from perdure.server.worker_routes import WORKER_ROUTES
 from perdure.views.access import Question
 from perdure.views.access_tokens import AccessRole
 from perdure.views.run_causes import CAUSES
@@ -20,8 +19,6 @@ from perdure.views.timeline import TIMELINE, TIMELINE_JSON
 
 API = "/api/v1"
 RUN = f"{API}/runs/{{id}}"
-WORKER = f"{API}/worker"
-TASK = "/tasks/{lease}"
 RESOURCE = f"{API}/resources/{{kind}}/{{namespace}}/{{name}}"
 
 EXPENSIVE_PAGE: dict[str, Any] = {"answer": m.ItemPage, "is_expensive": True}
@@ -41,13 +38,6 @@ def _steer(path: str, handler: Handler, summary: str, body: type, **more: Any) -
     """A control message to one run, which keeps its key."""
     kept = {"body_is_optional": True, "answer": m.SentAnswer, "statuses": (202,)} | more
     return _change("POST", f"{RUN}{path}", handler, summary, OPERATOR, body=body, is_keyed_by_run=True, **kept)
-
-
-def _worker(path: str, handler: Handler, summary: str, body: type | None = None, **more: Any) -> Route:
-    """The worker protocol: not audited, for it is in the history of the run."""
-    method = more.pop("method", "POST")
-    kept: dict[str, Any] = {"refusals": (404, 409, 410), "is_refused_last": True} | more
-    return Route(method, f"{WORKER}{path}", AccessRole.WORKER, handler, summary, body=body, **kept)
 
 
 def _question(question: Question[Any, Any]) -> Route:
@@ -77,81 +67,6 @@ QUESTIONS: tuple[Question[Any, Any], ...] = (
     STATUS,
     TIMELINE,
     TIMELINE_JSON,
-)
-
-WORKER_ROUTES = (
-    _worker(
-        "/lease",
-        workers.lease_tasks,
-        "get tasks to do, or wait for some",
-        w.LeaseBody,
-        answer=w.LeaseAnswer,
-        is_refused_last=False,
-    ),
-    _worker("/heartbeat", workers.heartbeat, "keep leases", w.HeartbeatBody, answer=w.HeartbeatAnswer),
-    _worker("/answers", workers.answer_tasks, "answer many tasks", w.AnswersBody, answer=w.AnswersAnswer),
-    _worker("/leave", workers.leave_pools, "stop working for pools", w.LeaveBody, answer=dict[str, Any]),
-    _worker(f"{TASK}/complete", workers.complete_task, "the task succeeded", w.CompleteBody, answer=w.EndedAnswer),
-    _worker(f"{TASK}/fail", workers.fail_task, "the task failed", w.FailBody, answer=w.EndedAnswer),
-    _worker(
-        f"{TASK}/release",
-        workers.release_task,
-        "give the task back",
-        w.ReleaseBody,
-        answer=w.EndedAnswer,
-        body_is_optional=True,
-    ),
-    _worker(
-        f"{TASK}/begin",
-        workers.begin_task,
-        "begin a task that was lost before",
-        w.BeginBody,
-        answer=w.EndedAnswer,
-        body_is_optional=True,
-    ),
-    *(
-        _worker(
-            f"{TASK}/effects/{{key}}/{verb}",
-            handler,
-            f"{verb} an effect",
-            body,
-            answer=w.EffectAnswer,
-            body_is_optional=True,
-        )
-        for verb, handler, body in (
-            ("claim", workers.claim_task_effect, w.EmptyBody),
-            ("complete", workers.complete_task_effect, w.EffectResultBody),
-            ("release", workers.release_task_effect, w.EmptyBody),
-        )
-    ),
-    _worker(
-        f"{TASK}/signals/{{name}}",
-        workers.signal_from_task,
-        "send a signal to the run",
-        w.TaskSignalBody,
-        answer=w.EndedAnswer,
-        body_is_optional=True,
-    ),
-    _worker(f"{TASK}/log", workers.log_from_task, "log lines", w.LogBody, answer=w.EndedAnswer),
-    _worker(f"{TASK}/report", workers.report_from_task, "report progress", w.ReportBody, answer=w.ReportAnswer),
-    _worker(f"{TASK}/values/{{digest}}", workers.get_task_value, "a large value", method="GET"),
-    _worker(
-        f"{TASK}/values/{{digest}}",
-        workers.put_task_value,
-        "put a large output",
-        method="PUT",
-        is_raw=True,
-        takes_value=True,
-        answer=dict[str, Any],
-        status=201,
-    ),
-    _worker(
-        f"{TASK}/documents/{{digest}}",
-        workers.get_task_document,
-        "a document that opening the task asks for",
-        method="GET",
-        answer=dict[str, Any],
-    ),
 )
 
 ROUTES = (
@@ -240,6 +155,22 @@ ROUTES = (
         statuses=(204,),
         streams=True,
         is_expensive=True,
+    ),
+    _get(
+        f"{API}/events",
+        runs.follow_changes,
+        "changes of the status of runs, live",
+        query=m.ChangeQuery,
+        refusals=(404,),
+        streams=True,
+    ),
+    _get(
+        f"{API}/changes",
+        runs.list_changes,
+        "changes of the status of runs by page",
+        query=m.ChangeQuery,
+        answer=m.ChangePage,
+        refusals=(404, 410),
     ),
     _get(f"{RUN}/effects", runs.list_effects, "effects of the run on the outside", **EXPENSIVE_PAGE),
     _get(f"{RUN}/children", runs.list_children, "runs that it has started", query=m.PageQuery, answer=m.RunPage),

@@ -17,10 +17,11 @@ from perdure.kernel.ids import DEFAULT_NAMESPACE, reserved_label
 from perdure.kernel.values import RunId, digest
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, EventStream, Result, visible_run
-from perdure.server.request_reading import preferred_wait
+from perdure.server.request_reading import SSE, preferred_wait
 from perdure.stores.protocol import RunFilter
 from perdure.views.access import Question, Scope, to_wire
 from perdure.views.access_tokens import AccessRole
+from perdure.views.api_errors import NotAcceptable
 from perdure.views.document_check import NothingToRun, ProblemsFound, check_target, validate
 from perdure.views.errors import BadRequest
 from perdure.views.history_events import event_json, event_name
@@ -140,14 +141,18 @@ async def _result(call: ApiCall, run: RunId, wait: float) -> dict[str, Any] | No
         stopping.cancel()
 
 
-async def list_runs(call: ApiCall) -> Result:
-    query: m.RunQuery = call.query
+async def _selection(call: ApiCall, query: m.RunSelection) -> RunFilter:
+    """The filter of a list, among what the caller may see."""
     parent = None
     if query.parent is not None:
         parent = (await visible_run(call.engine, call.caller, query.parent)).id
     namespaces = call.caller.narrowed(query.namespace)
-    asked = replace(m.run_filter(query), parent=parent, namespaces=namespaces, text=query.q)
-    page = await run_page(call.engine, asked, query.limit, query.cursor)
+    return replace(m.run_filter(query), parent=parent, namespaces=namespaces, text=query.q)
+
+
+async def list_runs(call: ApiCall) -> Result:
+    query: m.RunQuery = call.query
+    page = await run_page(call.engine, await _selection(call, query), query.limit, query.cursor)
     items = [run_item_json(row, page.owners) for row in page.rows]
     return Answer({"items": items} | ({"next": page.next} if page.next else {}))
 
@@ -174,7 +179,7 @@ async def get_result(call: ApiCall) -> Result:
 
 async def list_events(call: ApiCall) -> Result:
     query: m.EventsQuery = call.query
-    if "text/event-stream" in call.headers.get("accept", ""):
+    if SSE in call.headers.get("accept", ""):
         return await _live_events(call, query)
     after = query.after or 0
     events = await call.engine.history(call.run.id, after, raw=query.raw)
@@ -183,13 +188,33 @@ async def list_events(call: ApiCall) -> Result:
     return Answer({"items": items, **more})
 
 
-async def _live_events(call: ApiCall, query: m.EventsQuery) -> Result:
-    after = query.after
+async def list_changes(call: ApiCall) -> Result:
+    query: m.ChangeQuery = call.query
+    items, position = await call.server.changes.page(await _selection(call, query), query.after, query.limit)
+    return Answer({"items": items, "next": position})
+
+
+async def follow_changes(call: ApiCall) -> Result:
+    """Live only: pages have a path of their own."""
+    query: m.ChangeQuery = call.query
+    if SSE not in call.headers.get("accept", ""):
+        raise NotAcceptable(f"this is answered as {SSE}", hint=f"Send `Accept: {SSE}`, or ask GET /api/v1/changes.")
+    selection = await _selection(call, query)
+    return EventStream(call.server.changes.follow(selection, _continued_at(call, query.after), call.caller))
+
+
+def _continued_at(call: ApiCall, after: int | None) -> int | None:
+    """Behind which event a stream is to continue: what a browser says by itself counts more than the address."""
     last = call.headers.get("last-event-id", "")
-    if last:
-        if not (last.isascii() and last.isdigit()):
-            raise BadRequest("Last-Event-ID is not the id of an event of this stream")
-        after = int(last)
+    if not last:
+        return after
+    if not (last.isascii() and last.isdigit() and len(last) <= 19 and int(last) < 1 << 63):
+        raise BadRequest("Last-Event-ID is not the id of an event of this stream")
+    return int(last)
+
+
+async def _live_events(call: ApiCall, query: m.EventsQuery) -> Result:
+    after = _continued_at(call, query.after)
     if after is not None and not await call.live.has_more(call.run.id, after, raw=query.raw):
         return Answer(None, 204)  # it has ended, and everything was told: a browser stops asking
     return EventStream(_told(call, after or 0, raw=query.raw))

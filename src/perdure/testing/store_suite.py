@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import Instant, RunId, digest
+from perdure.kernel.values import RunId, digest
 from perdure.stores.commit_types import (
     LOG_BYTES_PER_ATTEMPT,
     LOG_BYTES_PER_RUN,
@@ -20,16 +20,15 @@ from perdure.stores.commit_types import (
 from perdure.stores.protocol import RunFilter, Store
 from perdure.testing.access_suite import AccessSuite
 from perdure.testing.catalog_suite import CatalogSuite
+from perdure.testing.feed_suite import FeedSuite
 from perdure.testing.name_suite import NameSuite
 from perdure.testing.partition_suite import PartitionSuite
 from perdure.testing.permit_suite import PermitSuite
 from perdure.testing.transitions import PROGRAM, TEXT, created
 
 
-class StoreSuite(AccessSuite, CatalogSuite, NameSuite, PartitionSuite, PermitSuite):
+class StoreSuite(AccessSuite, CatalogSuite, FeedSuite, NameSuite, PartitionSuite, PermitSuite):
     """Each test opens its own store; `now` is the clock the store reads."""
-
-    now: Instant = 1_000
 
     @abstractmethod
     def open(self, folder: Path) -> Store:

@@ -109,6 +109,14 @@ class RequestTimeout(ApiError):
     status = 408
 
 
+class PositionExpired(ApiError):
+    """Changes behind this position of the change feed are not kept any more, or it is no position of this feed."""
+
+    code = "POSITION-EXPIRED"
+    hint = "Ask for the position without `after`, read the list of runs again, and continue from there."
+    status = 410
+
+
 class BodyTooLarge(ApiError):
     """The body of the request is larger than the server accepts."""
 

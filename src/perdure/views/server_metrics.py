@@ -32,6 +32,8 @@ HELP = {
     "perdure_tasks_queued": "Tasks of pools that wait for a worker.",
     "perdure_tasks_leased": "Tasks of pools that a worker has.",
     "perdure_store_bytes": "Size of the store.",
+    "perdure_feed_followers": "Live streams of changes of runs.",
+    "perdure_feed_lag_seconds": "From the last change that followers were told to its telling.",
     "perdure_runs_started_total": "Runs started by this process.",
     "perdure_runs_ended_total": "Runs ended in this process, by status.",
     "perdure_run_seconds": "From the start of a run to its end.",
@@ -88,10 +90,13 @@ class ServerMetrics:
     def _time(self, name: str, labels: Labels, seconds: float) -> None:
         self._times[name].setdefault(labels, _Histogram()).add(seconds)
 
-    def text(self, statistics: StoreStatistics, now: Instant) -> str:
+    def text(self, statistics: StoreStatistics, now: Instant, gauges: Mapping[str, float]) -> str:
+        """`gauges` are further figures of the moment, by name."""
         lines: list[str] = []
         for name, help_text in HELP.items():
             samples = [*self._samples(name), *_store_samples(name, statistics, now), *self._process(name)]
+            if name in gauges:
+                samples.append(("", (), gauges[name]))
             if samples:
                 kind = "counter" if name.endswith("_total") else "histogram" if name in self._times else "gauge"
                 lines += metric_lines(name, kind, help_text, samples)

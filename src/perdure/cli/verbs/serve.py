@@ -230,6 +230,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         worker_lease=settings.workers.lease,
         oidc=settings.oidc,
         drain_delay=settings.server.drain_delay,
+        feed_keep=settings.feed.keep,
     )
     try:
         return Address(options)

@@ -1,6 +1,6 @@
 """The catalog on PostgreSQL: entries with their generations, and what runs remember for each other."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -9,6 +9,7 @@ from perdure.kernel.permits import UNLIMITED, resource_scope
 from perdure.kernel.values import Instant
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.batched_lookup import BatchedLookup
+from perdure.stores.postgres.change_feed import ENTRY_CHANGED, StoredChangeFeed
 from perdure.stores.postgres.messages import send_all
 from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.session import Session
@@ -79,8 +80,8 @@ _MEMORIES = Statement(
 )
 
 
-class StoredCatalog(ABC):
-    """The catalog's verbs of a store that can read and run a transaction."""
+class StoredCatalog(StoredChangeFeed):
+    """The catalog's verbs of a store that can read and run a transaction, and the feed that tells of its changes."""
 
     _now: Callable[[], Instant]
 
@@ -117,7 +118,7 @@ class StoredCatalog(ABC):
                 now = self._now()
                 for change in changes:
                     if isinstance(change, ResourceRemoval):
-                        _remove(session, change.key)
+                        _remove(session, change.key, now)
                     else:
                         messages += _put(session, change, now)
                 session.execute(f"NOTIFY {CATALOG}")  # with the commit: writes of the catalog are few
@@ -177,6 +178,7 @@ def _put(session: Session, change: ResourceWrite, now: Instant) -> list[tuple[Me
         None if change.from_api is None else int(change.from_api),
     )
     session.run(_EDITION, change.uid, change.generation, change.body, change.source, now)
+    session.run(ENTRY_CHANGED, now, 0, *_bound(change.key))
     return [] if change.seen else _open_scope(session, change.key, now)
 
 
@@ -188,7 +190,8 @@ def _open_scope(session: Session, key: ResourceKey, now: Instant) -> list[tuple[
     return allocate(session, scope, now)
 
 
-def _remove(session: Session, key: ResourceKey) -> None:
+def _remove(session: Session, key: ResourceKey, now: Instant) -> None:
+    session.run(ENTRY_CHANGED, now, 1, *_bound(key))
     session.run(_REMOVE_EDITIONS, *_bound(key))
     session.run(_REMOVE, *_bound(key))
     session.run(_CLOSE, resource_scope(*_bound(key)))

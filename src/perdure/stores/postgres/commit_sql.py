@@ -12,7 +12,7 @@ created and exist already are left out (`fresh`). The lists are sorted, so that 
 import re
 from functools import lru_cache
 
-from perdure.stores.postgres import names
+from perdure.stores.postgres import change_feed, names
 from perdure.stores.postgres.fence import fence_sql
 from perdure.stores.postgres.wire import BLOBS, ELEMENTS, INT, INTS, TEXTS, Kind, Statement
 
@@ -41,7 +41,8 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
         " n.on_wall, n.namespace FROM go,"
         " unnest({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}) AS n (number, id, partition,"
         " language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, on_wall,"
-        " namespace, is_named){called} ON CONFLICT DO NOTHING RETURNING number",
+        " namespace, is_named){called} ON CONFLICT DO NOTHING RETURNING number, id, namespace, status, language, name,"
+        " parent, labels, created_at, ended_at",
         (
             INTS,
             TEXTS,
@@ -62,6 +63,8 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
             INTS,
         ),
     ),
+    "told_created": (change_feed.CREATED, change_feed.CREATED_KINDS),
+    "told_changed": (change_feed.CHANGED, change_feed.CHANGED_KINDS),
     "logged": (
         "INSERT INTO log (run, seq, body) SELECT n.number, n.seq, n.body"
         " FROM go, unnest({}, {}, {}{fresh}) AS n (number, seq, body{named}){live}",

@@ -43,12 +43,13 @@ class CommitStatement:
         self.born: dict[int, RunId] = {}
         self.ended: list[RunId] = []
         self._answered: list[str] = []  # leases
+        self._now = now
         self.programs: dict[bytes, tuple[str, bytes]] = {}
         self._bases: list[tuple[int, int]] = []  # run and last event of the logs that are added to
         for change in batch:
             self._take(change)
         self._take_programs()
-        self._take_memories(now)
+        self._take_memories()
 
     def _add(self, part: str, *row: Any) -> None:
         self._rows.setdefault(part, []).append(row)
@@ -77,6 +78,7 @@ class CommitStatement:
         if summary is not None and new is None:
             columns = (summary.status.value, int(summary.has_work), summary.due, summary.ended_at, summary.on_wall)
             self._add("summed", run, *columns)
+            self._add("told_changed", run, change.seq, summary.status.value, summary.ended_at, self._now)
         for digest, text in change.values:
             self._add("valued", number, digest, text, fresh)
         for key, packet in change.stream_rows:
@@ -116,6 +118,7 @@ class CommitStatement:
             new.namespace,
             int(new.named is not None),
         )
+        self._add("told_created", number, change.seq, self._now)
         if new.named is not None:
             self._add("titled", new.language, new.namespace, new.named, change.run)
             self._rows["inherited"] = self._rows["titled"]
@@ -158,7 +161,7 @@ class CommitStatement:
         if unknown:
             self._rows["kept"] = [(digest, *self.programs[digest]) for digest in unknown]
 
-    def _take_memories(self, now: Instant) -> None:
+    def _take_memories(self) -> None:
         fresh = {run: number for number, run in self.born.items()}
         latest = {
             key.encode(): (memory.value, memory.created_at, memory.expires_at, fresh.get(change.run, 0))
@@ -167,7 +170,7 @@ class CommitStatement:
         }
         if latest:
             self._rows["remembered"] = [(key, *latest[key]) for key in sorted(latest)]
-            self._forgotten = (now, sorted(latest))
+            self._forgotten = (self._now, sorted(latest))
 
     def statement(self, fence: Fence, *, is_guarded: bool) -> tuple[Statement, list[Any]]:
         is_guarded = is_guarded and bool(self.ended)

@@ -8,7 +8,7 @@ is marked when no run names it, and removed much later if it is still marked and
 from collections.abc import Sequence
 
 from perdure.kernel.values import SECOND, Instant, RunId
-from perdure.stores.postgres import names
+from perdure.stores.postgres import change_feed, names
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
 
@@ -27,15 +27,18 @@ _RIPE = Statement(
 )
 _LOCK = Statement("SELECT 1 FROM runs WHERE id = ANY({}) ORDER BY id FOR UPDATE", TEXTS)
 _PRUNE = Statement(
-    f"DELETE FROM runs r WHERE id = ANY({{}}) AND ended_at < {{}} AND {_NO_WORDS}"
-    " RETURNING ended_at, number, id, partition",
+    f"WITH gone AS (DELETE FROM runs r WHERE id = ANY({{0}}) AND ended_at < {{1}} AND {_NO_WORDS} RETURNING *),"
+    f" told AS ({change_feed.REMOVED.format(now='{2}')}) SELECT ended_at, number, id, partition FROM gone",
     TEXTS,
+    INT,
     INT,
 )
 _REMOVE = Statement(
-    "DELETE FROM runs r WHERE id = ANY({}) AND ended_at IS NOT NULL"
-    f" AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id) AND {_NO_WORDS} RETURNING number, id, partition",
+    "WITH gone AS (DELETE FROM runs r WHERE id = ANY({0}) AND ended_at IS NOT NULL"
+    f" AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id) AND {_NO_WORDS} RETURNING *),"
+    f" told AS ({change_feed.REMOVED.format(now='{1}')}) SELECT number, id, partition FROM gone",
     TEXTS,
+    INT,
 )
 _ERASE = "DELETE FROM {table} WHERE run = ANY({{}})"
 _WITH_NUMBERS = ("log", "snapshots", "large_values", "stream_rows", "task_logs")
@@ -62,7 +65,7 @@ def prune(session: Session, ended_before: Instant, limit: int, now: Instant) -> 
     """A run goes when it has ended and nothing that descends from it is left: leaves first."""
     with session.transaction():
         ripe = [id for (id,) in session.run(_RIPE, ended_before, limit)]
-        removed = [(number, id, home) for _, number, id, home in sorted(_deleted(session, ripe, ended_before))]
+        removed = [(number, id, home) for _, number, id, home in sorted(_deleted(session, ripe, ended_before, now))]
         _erase(session, removed)
         if not ripe:  # the last call of a series: what nobody names any more
             session.run(_MARK, now)
@@ -71,21 +74,23 @@ def prune(session: Session, ended_before: Instant, limit: int, now: Instant) -> 
     return [id for _, id, _ in removed]
 
 
-def remove(session: Session, runs: Sequence[RunId]) -> list[RunId]:
+def remove(session: Session, runs: Sequence[RunId], now: Instant) -> list[RunId]:
     with session.transaction():
         session.run(_LOCK, runs)
         # One by one: a parent can go once its children have, and the order is the caller's.
-        removed = [row for run in runs for row in session.run(_REMOVE, [run])]
+        removed = [row for run in runs for row in session.run(_REMOVE, [run], now)]
         _erase(session, removed)
     return [id for _, id, _ in removed]
 
 
-def _deleted(session: Session, ripe: Sequence[RunId], ended_before: Instant) -> list[tuple[Instant, int, RunId, int]]:
+def _deleted(
+    session: Session, ripe: Sequence[RunId], ended_before: Instant, now: Instant
+) -> list[tuple[Instant, int, RunId, int]]:
     """Locked first: a message is either seen by the next statement, or its sender finds no run."""
     if not ripe:
         return []
     session.run(_LOCK, ripe)
-    return session.run(_PRUNE, ripe, ended_before)
+    return session.run(_PRUNE, ripe, ended_before, now)
 
 
 def _erase(session: Session, removed: Sequence[tuple[int, RunId, int]]) -> None:

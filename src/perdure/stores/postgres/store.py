@@ -195,13 +195,16 @@ class PostgresStore(Commits, StoreReads, TaskLeases, StoredCatalog, StoredAccess
         return removed
 
     async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
-        removed = await self._write(lambda session, again: run_removal.remove(session, runs))
+        removed = await self._write(lambda session, again: run_removal.remove(session, runs, self._now()))
         self._writer.forget()
         return removed
 
     async def _write(self, work: Callable[[Session, bool], T]) -> T:
         async with self._turn:
             return await self._write_thread.run(work)
+
+    async def _write_aside(self, work: Callable[[Session, bool], T]) -> T:
+        return await self._readers.run(work)
 
     # Reading: see `StoreReads`.
 

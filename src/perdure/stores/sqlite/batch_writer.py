@@ -10,6 +10,7 @@ from perdure.kernel.permits import PermitRequest, grant
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Committed, DeliveredMessage, Message, RequestedPermit, Transition
 from perdure.stores.rows import HAS_NO_NAME, elders, encode_labels, may_take
+from perdure.stores.sqlite.change_feed import RUN_CHANGED, RUN_CREATED
 
 MOST_NUMBERS_KEPT = 100_000
 FORGOTTEN_AT_ONCE = 100
@@ -77,7 +78,7 @@ class BatchWriter:
                 continue
             if change.programs:
                 self._executemany("INSERT INTO programs VALUES (?, ?, ?) ON CONFLICT DO NOTHING", change.programs)
-            if change.create is not None and not self._create(change):
+            if change.create is not None and not self._create(change, now):
                 refused.add(change.run)
                 continue
             if change.consumes:
@@ -93,7 +94,7 @@ class BatchWriter:
                     (number, change.seq, change.snapshot),
                 )
             if change.summary is not None and change.create is None:
-                self._summarize(number, change)
+                self._summarize(number, change, now)
             if change.stuck is not None:
                 self._execute("UPDATE runs SET stuck = nullif(?, '') WHERE number = ?", (change.stuck, number))
             for digest, text in change.values:
@@ -131,7 +132,7 @@ class BatchWriter:
             delivered.extend(self.allocate(scope, now))
         return Committed(frozenset(refused), [message for message in delivered if message.partition in owned], rivals)
 
-    def _create(self, change: Transition) -> bool:
+    def _create(self, change: Transition, now: Instant) -> bool:
         new, summary = change.create, change.summary
         assert new is not None and summary is not None
         self._execute(
@@ -162,6 +163,7 @@ class BatchWriter:
         if new.named is not None and not self._take_name(RunName(new.language, new.namespace, new.named), change.run):
             self._execute("DELETE FROM runs WHERE number = ?", (number,))
             return False
+        self._execute(RUN_CREATED, (number, now, change.seq))
         if len(self._numbers) >= MOST_NUMBERS_KEPT:
             self._numbers.clear()
         self._numbers[change.run] = number
@@ -224,9 +226,10 @@ class BatchWriter:
             self._numbers[run] = number
         return number
 
-    def _summarize(self, number: int, change: Transition) -> None:
+    def _summarize(self, number: int, change: Transition, now: Instant) -> None:
         summary = change.summary
         assert summary is not None
+        self._execute(RUN_CHANGED, (number, now, change.seq, summary.status.value, summary.ended_at))
         self._execute(
             "UPDATE runs SET status = ?, has_work = ?, due = ?, ended_at = ?, on_wall = ? WHERE number = ?",
             (summary.status.value, summary.has_work, summary.due, summary.ended_at, summary.on_wall, number),

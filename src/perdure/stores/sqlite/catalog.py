@@ -1,6 +1,6 @@
 """The catalog on SQLite: entries with their generations, and what runs remember for each other."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from perdure.kernel.values import Instant
 from perdure.stores.protocol import CatalogConflict, Edition, ResourceRemoval, ResourceRow, ResourceWrite
 from perdure.stores.rows import RESOURCE_COLUMNS, encode_labels, resource_row
 from perdure.stores.sqlite.batch_writer import BatchWriter
+from perdure.stores.sqlite.change_feed import ENTRY_CHANGED, StoredChangeFeed
 
 T = TypeVar("T")
 
@@ -19,8 +20,8 @@ _ROW = f"SELECT {RESOURCE_COLUMNS} FROM resources "
 _IS = "WHERE kind = ? AND namespace = ? AND name = ?"
 
 
-class StoredCatalog(ABC):
-    """The catalog's verbs of a store that can read and run a transaction."""
+class StoredCatalog(StoredChangeFeed):
+    """The catalog's verbs of a store that can read and run a transaction, and the feed that tells of its changes."""
 
     _now: Callable[[], Instant]
 
@@ -46,7 +47,7 @@ class StoredCatalog(ABC):
             now = self._now()
             for change in changes:
                 if isinstance(change, ResourceRemoval):
-                    self._remove(change.key)
+                    self._remove(change.key, now)
                 else:
                     self._put(change, now)
             return None
@@ -81,6 +82,7 @@ class StoredCatalog(ABC):
             "INSERT INTO editions VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (change.uid, change.generation, change.body, change.source, now),
         )
+        execute(ENTRY_CHANGED, (*_bound(change.key), now, 0))
         if not change.seen:
             self._open_scope(change.key, now)
 
@@ -90,8 +92,9 @@ class StoredCatalog(ABC):
         self._connection.execute("INSERT INTO limits VALUES (?, ?) ON CONFLICT DO NOTHING", (scope, UNLIMITED))
         self._writer.allocate(scope, now)
 
-    def _remove(self, key: ResourceKey) -> None:
+    def _remove(self, key: ResourceKey, now: Instant) -> None:
         execute = self._connection.execute
+        execute(ENTRY_CHANGED, (*_bound(key), now, 1))
         execute(f"DELETE FROM editions WHERE uid = (SELECT uid FROM resources {_IS})", _bound(key))
         execute(f"DELETE FROM resources {_IS}", _bound(key))
         execute("DELETE FROM limits WHERE scope = ?", (resource_scope(*_bound(key)),))

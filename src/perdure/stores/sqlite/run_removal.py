@@ -9,6 +9,7 @@ import apsw
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.errors import StoreFull
 from perdure.stores.sqlite.batch_writer import BatchWriter
+from perdure.stores.sqlite.change_feed import RUN_REMOVED
 
 T = TypeVar("T")
 
@@ -108,6 +109,7 @@ class StoredRunRemoval(ABC):
 
     def _erase(self, number: int, id: RunId) -> None:
         execute = self._connection.execute
+        execute(RUN_REMOVED, (number, self._now()))
         for table in ("log", "snapshots", "large_values", "stream_rows", "task_logs"):
             execute(f"DELETE FROM {table} WHERE run = ?", (number,))
         for table in ("inbox", "permits", "tasks"):

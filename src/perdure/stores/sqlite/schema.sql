@@ -294,8 +294,33 @@ CREATE TABLE workers (
     PRIMARY KEY (pool, name)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE feed (
+    position   INTEGER PRIMARY KEY AUTOINCREMENT,
+    at         INTEGER NOT NULL,
+    kind       TEXT NOT NULL,  -- run, or the kind of an entry
+    namespace  TEXT NOT NULL,
+    name       TEXT NOT NULL,  -- of an entry; the id of a run
+    number     INTEGER NOT NULL,
+    is_removed INTEGER NOT NULL,
+    status     TEXT,
+    language   TEXT,
+    document   TEXT,
+    parent     TEXT,
+    labels     TEXT,
+    started_at INTEGER,
+    ended_at   INTEGER,
+    body       BLOB
+) STRICT;
+
+CREATE TABLE feed_state (
+    until INTEGER NOT NULL,
+    floor INTEGER NOT NULL
+) STRICT;
+
 INSERT INTO catalog_version VALUES (0);
 
 INSERT INTO partition_numbers VALUES (0);
 
-PRAGMA user_version = 17;
+INSERT INTO feed_state VALUES (0, 0);
+
+PRAGMA user_version = 18;

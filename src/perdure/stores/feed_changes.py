@@ -1,0 +1,71 @@
+"""The change feed of a store: changes of the status of runs and of the catalog, in one order for all who read it.
+
+A change is a row that is written in the transaction of the change. Rows are written only while somebody wants them:
+an engine that nobody follows pays nothing. A position is never given twice, also after the feed was closed or the store
+was copied: a new feed begins at the store's clock in microseconds, and there are fewer changes than that.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from perdure.kernel.values import Instant
+
+RUN = "run"  # the kind of changes of runs; others are kinds of entries
+
+
+class FeedChange(msgspec.Struct, gc=False, frozen=True):
+    """One change, with what was changed as it was then: the run or the entry may be gone when this is read."""
+
+    position: int
+    at: Instant
+    kind: str
+    namespace: str
+    name: str  # of the entry; the id of the run
+    number: int  # events of the run; version of the entry
+    is_removed: bool
+    status: str | None  # of a run; after its removal the last one
+    language: str | None
+    document: str | None  # what the run executes
+    parent: str | None
+    labels: dict[str, str]
+    started_at: Instant | None
+    ended_at: Instant | None
+    body: bytes | None  # of an entry: the object as JSON; after its removal the last one
+
+
+class FeedPage(msgspec.Struct, gc=False, frozen=True):
+    floor: int  # changes up to this position are gone
+    last: int  # the last position that was given
+    changes: Sequence[FeedChange] = ()
+
+    def continues(self, position: int) -> bool:
+        """Whether everything behind the position is still there."""
+        return self.floor <= position <= self.last
+
+
+FEED_COLUMNS = (
+    "position, at, kind, namespace, name, number, is_removed, status, language, document, parent, labels, started_at,"
+    " ended_at, body"
+)
+
+
+def feed_change(row: tuple[Any, ...]) -> FeedChange:
+    position, at, kind, namespace, name, number, is_removed, status, language, document, parent, labels, *rest = row
+    head = (position, at, kind, namespace, name, number, bool(is_removed), status, language, document, parent)
+    return FeedChange(*head, json.loads(labels) if labels else {}, *rest)
+
+
+class ChangeFeedStore(Protocol):
+    async def open_feed(self, until: Instant) -> FeedPage:
+        """Have changes written until then, at least. If none were written up to now, a new feed begins behind all
+        positions that were ever given; every change that is committed after this returns is in it.
+        """
+
+    async def read_feed(self, after: int, limit: int) -> FeedPage:
+        """Changes behind the position, in order. No change ever appears at or below a position that was answered."""
+
+    async def trim_feed(self, before: Instant, limit: int) -> int:
+        """Remove up to `limit` changes that are older than this, the oldest first; how many."""

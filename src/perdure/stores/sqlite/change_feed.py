@@ -1,0 +1,90 @@
+"""The change feed on SQLite: one transaction writes at a time, so positions are given in order of commit."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import apsw
+
+from perdure.kernel.values import Instant
+from perdure.stores.feed_changes import FEED_COLUMNS, FeedPage, feed_change
+
+T = TypeVar("T")
+
+_WRITTEN = FEED_COLUMNS.removeprefix("position, ")
+_OF_RUN = f"INSERT INTO feed ({_WRITTEN}) SELECT ?2, 'run', namespace, id, "
+_FACTS = ", language, name, parent, labels, created_at, "
+_WANTED = ", NULL FROM runs, feed_state WHERE number = ?1 AND feed_state.until > ?2"
+
+RUN_CREATED = f"{_OF_RUN} ?3, 0, status{_FACTS}ended_at{_WANTED}"
+"""Number of the run, now, its events."""
+RUN_CHANGED = f"{_OF_RUN} ?3, 0, ?4{_FACTS}?5{_WANTED} AND status <> ?4"
+"""Number of the run, now, its events, status and end that are about to be written."""
+RUN_REMOVED = f"{_OF_RUN} coalesce((SELECT max(seq) FROM log WHERE run = ?1), 0), 1, status{_FACTS}ended_at{_WANTED}"
+"""Number of the run that is about to be removed, now."""
+ENTRY_CHANGED = (
+    f"INSERT INTO feed ({_WRITTEN}) SELECT ?4, kind, namespace, name, version, ?5, NULL, NULL, NULL, NULL, labels,"
+    " NULL, NULL, body FROM resources, feed_state WHERE kind = ?1 AND namespace = ?2 AND name = ?3"
+    " AND feed_state.until > ?4"
+)
+"""Kind, namespace and name of an entry, now, whether it is about to be removed."""
+
+_STATE = "SELECT floor, max(floor, coalesce((SELECT max(position) FROM feed), 0)) FROM feed_state"
+
+
+class StoredChangeFeed(ABC):
+    _now: Callable[[], Instant]
+
+    @property
+    @abstractmethod
+    def _connection(self) -> apsw.Connection: ...
+
+    @abstractmethod
+    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    async def _explained_transaction(self, work: Callable[[], T], **how: bool) -> T: ...
+
+    async def open_feed(self, until: Instant) -> FeedPage:
+        def work() -> FeedPage:
+            execute = self._connection.execute
+            now = self._now()
+            if execute("SELECT until FROM feed_state").get <= now:
+                last = execute("SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'feed'), 0)").get
+                floor = max(last + 1, now)
+                execute("DELETE FROM feed")
+                execute(
+                    "INSERT INTO feed (position, at, kind, namespace, name, number, is_removed)"
+                    " VALUES (?, 0, '', '', '', 0, 0)",
+                    (floor,),
+                )
+                execute("DELETE FROM feed")  # its number is not given again
+                execute("UPDATE feed_state SET floor = ?", (floor,))
+            execute("UPDATE feed_state SET until = max(until, ?)", (until,))
+            rows: list[Any] = execute(_STATE).fetchall()
+            return FeedPage(*rows[0])
+
+        return await self._explained_transaction(work)
+
+    async def read_feed(self, after: int, limit: int) -> FeedPage:
+        """Changes first: if the floor is below the position afterwards, none of them was missing."""
+        rows = self._read(
+            f"SELECT {FEED_COLUMNS} FROM feed WHERE position > ? ORDER BY position LIMIT ?", (after, limit)
+        )
+        ((floor, last),) = self._read(_STATE)
+        return FeedPage(floor, last, [feed_change(row) for row in rows])
+
+    async def trim_feed(self, before: Instant, limit: int) -> int:
+        oldest = "SELECT position, at FROM feed ORDER BY position LIMIT ?"
+        (last,) = self._read(f"SELECT max(position) FROM ({oldest}) WHERE at < ?", (limit, before))[0]
+        if last is None:
+            return 0
+
+        def work() -> int:
+            removed = len(
+                self._connection.execute("DELETE FROM feed WHERE position <= ? RETURNING 1", (last,)).fetchall()
+            )
+            self._connection.execute("UPDATE feed_state SET floor = max(floor, ?)", (last,))
+            return removed
+
+        return await self._explained_transaction(work, removes=True)

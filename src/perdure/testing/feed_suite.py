@@ -1,0 +1,124 @@
+"""What every store must do with its change feed; a part of `StoreSuite`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.outcomes import Status
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.commit_types import Committed, RunSummary, Transition
+from perdure.stores.feed_changes import FeedChange
+from perdure.stores.protocol import ResourceRemoval, ResourceWrite, Store
+from perdure.testing.transitions import created
+
+ENDED = RunSummary(Status.SUCCEEDED, False, None, 900)
+RUNNING = RunSummary(Status.RUNNING, True, None)
+
+
+def told(changes: Sequence[FeedChange]) -> list[tuple[str, str | None, int, bool]]:
+    return [(change.name, change.status, change.number, change.is_removed) for change in changes]
+
+
+class FeedSuite(ABC):
+    now: Instant = 1_000
+
+    @abstractmethod
+    def open(self, folder: Path) -> Store: ...
+
+    async def test_each_change_of_a_status_is_one_row_and_a_step_is_none(self, tmp_path: Path) -> None:
+        """SRV-071, Invariant 25: a commit that changes no status writes no row."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        begun = await store.open_feed(5_000)
+        new = created("a", home, RUNNING, labels={"team": "red"}, namespace="blue", name="nightly", at=7)
+        for batch in (
+            [new],
+            [created("b", home)],
+            [Transition(RunId("a"), home, 2, row=b"x")],
+            [Transition(RunId("a"), home, 3, row=b"x", summary=RunSummary(Status.RUNNING, True, 50))],
+            [Transition(RunId("a"), home, 4, row=b"x", summary=RunSummary(Status.WAITING, False, 50))],
+            [created("b", home), Transition(RunId("a"), home, 6, row=b"x", summary=ENDED, ended=True)],
+        ):
+            assert isinstance(await store.commit(batch), Committed)
+        page = await store.read_feed(begun.last, 100)
+
+        assert told(page.changes) == [
+            ("a", "running", 1, False),
+            ("b", "waiting", 1, False),
+            ("a", "waiting", 4, False),
+            ("a", "succeeded", 6, False),
+        ]
+        last = page.changes[-1]
+        assert (last.kind, last.namespace, last.language, last.document) == ("run", "blue", "drill", "nightly")
+        assert (last.labels, last.parent, last.started_at, last.ended_at) == ({"team": "red"}, None, 7, 900)
+        positions = [change.position for change in page.changes]
+        assert positions == sorted(set(positions)) and positions[0] > begun.last and positions[-1] == page.last
+        assert await store.read_feed(positions[1], 1) == replace(page, changes=page.changes[2:3])
+        await store.close()
+
+    async def test_entries_and_removals_tell_what_was_there(self, tmp_path: Path) -> None:
+        """SRV-071: a catalog row carries the object, a removal the last object."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        begun = await store.open_feed(5_000)
+        key = ResourceKey("Thing", "ns", "one")
+        assert await store.write_catalog([ResourceWrite(key, "u", 1, b'{"a":1}', b"", {"x": "y"}, None, 0)]) is None
+        version = (await store.resources([key]))[key].version
+        assert await store.write_catalog([ResourceRemoval(key, version)]) is None
+        for name in ("old", "gone"):
+            await store.commit([created(name, home, ENDED)])
+        assert await store.remove([RunId("gone")]) == ["gone"]
+        assert await store.prune(5_000, 10) == ["old"]
+        changes = list((await store.read_feed(begun.last, 100)).changes)
+
+        assert [(change.kind, change.name, change.is_removed) for change in changes] == [
+            ("Thing", "one", False),
+            ("Thing", "one", True),
+            ("run", "old", False),
+            ("run", "gone", False),
+            ("run", "gone", True),
+            ("run", "old", True),
+        ]
+        assert [change.body for change in changes[:2]] == [b'{"a":1}'] * 2
+        assert changes[1].labels == {"x": "y"} and changes[1].number == version
+        assert told(changes[4:]) == [("gone", "succeeded", 1, True), ("old", "succeeded", 1, True)]
+        await store.close()
+
+    async def test_nothing_is_written_for_nobody_and_a_new_feed_has_new_positions(self, tmp_path: Path) -> None:
+        """SRV-071: what asks for older is told that it is gone, also after the feed was closed in between."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await store.commit([created("before", home)])
+        first = await store.open_feed(self.now)  # not in the future: nobody wants any
+        await store.commit([created("unheard", home)])
+        assert not (await store.read_feed(first.last, 10)).changes
+        second = await store.open_feed(self.now + 1)
+        assert second.floor > first.last and not second.continues(first.last)
+        await store.commit([created("heard", home)])
+        page = await store.read_feed(second.last, 10)
+        assert told(page.changes) == [("heard", "waiting", 1, False)]
+        again = await store.open_feed(9_000)
+        assert again.continues(page.last) and again.continues(second.last) and not again.continues(page.last + 1)
+        await store.close()
+
+    async def test_old_changes_are_removed_and_their_positions_are_gone(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        begun = await store.open_feed(5_000)
+        for name in "abc":
+            await store.commit([created(name, home)])
+        positions = [change.position for change in (await store.read_feed(begun.last, 10)).changes]
+
+        assert await store.trim_feed(self.now, 10) == 0
+        assert await store.trim_feed(self.now + 1, 2) == 2
+        page = await store.read_feed(positions[1], 10)
+        assert [change.name for change in page.changes] == ["c"]
+        assert page.continues(positions[1]) and not page.continues(positions[0])
+        assert await store.trim_feed(self.now + 1, 10) == 1
+        await store.commit([created("d", home)])
+        page = await store.read_feed(positions[2], 10)
+        assert page.continues(positions[2]) and [change.name for change in page.changes] == ["d"]
+        await store.close()
