@@ -12,6 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from typing import TYPE_CHECKING
 
 from perdure.engine.background_tasks import BackgroundTasks
@@ -88,6 +89,8 @@ class Scheduler:
         self.postponed = PostponedTurns(context, self)
         self._store, self._clock, self._settings = store, clock, settings
         self._budget = TurnBudget(ON_THE_LOOP)  # of the slot that is being decided on the event loop
+        self._on_the_loop = copy_context()
+        self._on_the_loop.run(current.set, self._budget)
         self._ahead: Instant = 0  # of the wall, compared with the store's clock, when this round began
         self._ready: deque[Slot] = deque()
         self._unflushed = 0  # slots decided since the last flush
@@ -229,11 +232,7 @@ class Scheduler:
             return
         try:
             self._budget.left = ON_THE_LOOP
-            before = current.set(self._budget)
-            try:
-                turns = self.make_turns(slot, now)
-            finally:
-                current.reset(before)
+            turns = self._on_the_loop.run(self.make_turns, slot, now)
         except TurnTooExpensive:
             self.postponed.begin_anew(slot)
         except Exception as error:
@@ -253,11 +252,17 @@ class Scheduler:
             mail = slot.taken[at]
             turn = slot.unfinished
             if turn is None:
-                decided_at = self._clock.now() if now is None else now
-                turn = Turn(execution, mail.input, mail.at, decided_at, record_version, slot.ahead)
-                turn.is_acknowledged = mail.position is not None
-                turn.routes = self._settings.routes
-                turn.name_holders = slot.rivals
+                turn = Turn(
+                    execution,
+                    mail.input,
+                    mail.at,
+                    self._clock.now() if now is None else now,
+                    record_version,
+                    slot.ahead,
+                    mail.position is not None,
+                    self._settings.routes,
+                    slot.rivals,
+                )
                 if mail.values:
                     turn.texts.update(mail.values)
             if held:

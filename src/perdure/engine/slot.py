@@ -90,6 +90,7 @@ class Mail(msgspec.Struct, gc=False):
 
 
 _order = attrgetter("at", "rank")
+_NOTHING_HELD: frozenset[int] = frozenset()
 
 
 class Slot:
@@ -251,7 +252,7 @@ class Slot:
             self.held = deferred_places([mail.input for mail in mails])
             self.unsynced = {name: text for mail in mails for name, text in mail.values}
         else:
-            self.held = frozenset()
+            self.held = _NOTHING_HELD
             self.unsynced = dict(mails[0].values) if mails else {}
         self.taken = mails
         self.decided = 0

@@ -171,7 +171,7 @@ class TaskRecorder:
         values += more
         result = i.TaskResult(assignment.task, assignment.attempt, assignment.delivery, outcome)
         reply = None if recorded is None else lambda answer: recorded()
-        self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, result, reply=reply, values=values))
+        self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, result, None, 0, reply, values))
 
     def task_lost(self, assignment: Assignment, loss: LossKind, reason: str | None = None) -> None:
         slot = self._slots.get(assignment.run)

@@ -38,7 +38,7 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
     if not turns and not consumes:
         return None
     state = execution.state
-    change = Transition(slot.id, slot.partition, state.seq, consumes=tuple(consumes))
+    change = Transition(slot.id, slot.partition, state.seq)
     if turns:
         change.row = encode_turns(turns)
         if slot.creation is None:
@@ -59,6 +59,7 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
     if brings_more:
         _add_more(change, slot)
     if consumes:
+        change.consumes = consumes
         _withdraw_ended(change, slot, execution)
     if change.withdrawn:
         _keep_answers(change, slot)
@@ -66,7 +67,8 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
         change.create = slot.creation
         change.programs = append_to(change.programs, slot.programs)
         change.inherited_log = append_to(change.inherited_log, slot.lived)
-    change.summary = _summary(slot, execution)
+    if (summary := _summary(slot, execution)) is not None:
+        change.summary = summary
     if slot.failures:
         change.stuck = ""
     return change
@@ -136,7 +138,8 @@ def _is_earlier(due: Instant | None, than: Instant | None) -> bool:
 
 
 def assignment(execution: Execution, number: int, arguments: bytes, input: bytes) -> Assignment:
-    task = execution.state.tasks[number]
+    state = execution.state
+    task = state.tasks[number]
     return Assignment(
         execution.id,
         number,
@@ -153,10 +156,11 @@ def assignment(execution: Execution, number: int, arguments: bytes, input: bytes
         execution.dialect.name,
         task.suspicion,
         task.losses,
-        secrets=execution.secret_names,
-        namespace=execution.state.namespace or execution.namespace,
-        document_namespace=execution.document_namespace,
-        from_api=execution.state.from_api,
+        False,  # not apart: that is for the dispatcher to say
+        execution.secret_names,
+        state.namespace or execution.namespace,
+        execution.document_namespace,
+        state.from_api,
     )
 
 

@@ -34,7 +34,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 # Every step asks for these: a global name is found ten times as fast as a member of an enumeration.
-_FRESH, _RECORDED, _ACCEPTED, _DONE = Stage.FRESH, Stage.RECORDED, Stage.ACCEPTED, Stage.DONE
+_FRESH, _RECORDED, _ACCEPTED = Stage.FRESH, Stage.RECORDED, Stage.ACCEPTED
 
 COUNTED_SINCE = 3
 """The record version that has `WorkCounted`."""
@@ -106,61 +106,58 @@ def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: boo
     `owes_moves`: the input before it was held, so moves are made even if this one changes nothing.
     """
     dialect, state, events = turn.execution.dialect, turn.state, turn.events
-    mark = len(events)
+    stage, moves, mark = turn.stage, turn.moves, len(events)
     try:
-        if turn.stage is _FRESH:
+        if stage is _FRESH:
             record(turn)
-            turn.stage = _RECORDED
+            stage = _RECORDED
             mark = len(events)
         if turn.changes_nothing and not owes_moves:
             return None
-        if turn.stage is _RECORDED:
+        if stage is _RECORDED:
             if not turn.changes_nothing:
                 dialect.accept(turn, turn.input)
-            turn.stage = _ACCEPTED
+            stage = _ACCEPTED
         if is_held or (state.pause is not None and state.pause.holds):
             return None
-        if turn.stage is _ACCEPTED:
-            advance = dialect.advance
-            may_catch = limits.caught
-            if state.caught and isinstance(turn.input, i.Proceed):
-                may_catch -= state.caught
-            work = current.get()
-            if work is not None and work.left < limits.work:
-                work = None  # what is left ends the turn before the slice does
-            least = work.left - limits.work if work is not None else 0
-            turn.is_cut = True
-            for moves in range(turn.moves, limits.slice):
-                if turn.caught >= may_catch:
-                    break
-                mark = len(events)
-                if state.outcome is not None or not advance(turn):
-                    turn.is_cut = False
-                    break
-                turn.moves = moves + 1
-                if work is not None and work.left <= least:
-                    break
-            turn.stage = _DONE
+        advance = dialect.advance
+        may_catch = limits.caught
+        if state.caught and isinstance(turn.input, i.Proceed):
+            may_catch -= state.caught
+        work = current.get()
+        if work is not None and work.left < limits.work:
+            work = None  # what is left ends the turn before the slice does
+        least = work.left - limits.work if work is not None else 0
+        most, is_cut = limits.slice, True  # other runs get their turn before it has made all its moves
+        while moves < most and turn.caught < may_catch:
+            mark = len(events)
+            if state.outcome is not None or not advance(turn):
+                is_cut = False
+                break
+            moves += 1
+            if work is not None and work.left <= least:
+                break
     except MissingValues as needs:
         if len(events) != mark:
             raise MoveNotRepeatable(f"{dialect.name}: asked for a value after emitting in the same move") from needs
+        turn.stage, turn.moves = stage, moves
         return needs
-    _account(turn, limits)
+    turn.moves = moves
+    if state.outcome is None and (is_cut or turn.caught or state.sliced):
+        _account(turn, limits, is_cut)
     return None
 
 
-def _account(turn: Turn, limits: Limits) -> None:
+def _account(turn: Turn, limits: Limits, is_cut: bool) -> None:
     """Count what was done without outside input, so that no document can keep the engine busy for ever."""
     state = turn.state
-    if state.outcome is not None or not (turn.is_cut or turn.caught or state.sliced):
-        return
     moves, enumerated, caught = turn.moves, turn.enumerated, turn.caught
     if isinstance(turn.input, i.Proceed):
         moves, enumerated, caught = state.moves + moves, state.enumerated + enumerated, state.caught + caught
     most = limits.moves + limits.moves_per_element * min(enumerated, limits.elements)
     if caught >= limits.caught:
         _exhaust(turn, "failures", caught)
-    elif not turn.is_cut:
+    elif not is_cut:
         if state.sliced:
             _slice(turn, moves, enumerated, caught, more=False)
     elif moves < most:

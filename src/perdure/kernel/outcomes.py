@@ -43,9 +43,10 @@ class Status(StrEnum):
     TIMED_OUT = "timed_out"
     PARTIAL = "partial"  # it has a result, although parts of it failed
 
-    @property
-    def is_final(self) -> bool:
-        return self not in OPEN_STATUSES
+    is_final: bool
+
+    def __init__(self, value: str) -> None:
+        self.is_final = value not in ("running", "waiting", "paused")  # every step asks
 
     @property
     def has_result(self) -> bool:
@@ -62,7 +63,7 @@ class Status(StrEnum):
         return participles.get(self, self.value)
 
 
-OPEN_STATUSES = (Status.RUNNING, Status.WAITING, Status.PAUSED)
+OPEN_STATUSES = tuple(status for status in Status if not status.is_final)
 
 
 class Code(StrEnum):

@@ -69,7 +69,6 @@ class Stage(IntEnum):
     FRESH = 0
     RECORDED = 1
     ACCEPTED = 2
-    DONE = 3
 
 
 _NONE: Mapping[Any, Any] = MappingProxyType({})
@@ -98,16 +97,16 @@ class Turn(msgspec.Struct, eq=False, gc=False):
     now: Instant
     record_version: int = RECORDS  # that every live server can read; newer events wait until then
     ahead: Instant = 0  # offset of the wall clock from the store's clock, for calendars
+    is_acknowledged: bool = False  # its sender was told that it is recorded, before it was decided
+    routes: Mapping[str, str] = _NONE  # provider → its pool, as an operator says; the document's own comes first
+    name_holders: Mapping[tuple[RunName, RunId], RunId] = _NONE  # of names that an earlier attempt could not claim
     state: State = _LATER
     program: Any = _LATER
     body: Any = _LATER
     events: list[e.Event] = []
     answer: InputAnswer = ACCEPTED
     changes_nothing: bool = False
-    is_acknowledged: bool = False  # its sender was told that it is recorded, before it was decided
-    routes: Mapping[str, str] = _NONE  # provider → its pool, as an operator says; the document's own comes first
     moves: int = 0
-    is_cut: bool = False  # other runs get their turn before it has made all its moves
     enumerated: int = 0  # elements of Gathers, loops, maps: each allows the run further moves
     caught: int = 0  # failures from which the program continues
     brings_more: bool = False  # than events: values, programs, names, what is kept for other runs
@@ -116,7 +115,6 @@ class Turn(msgspec.Struct, eq=False, gc=False):
     programs: Mapping[bytes, tuple[str, bytes]] = _NONE
     cache_writes: Mapping[str, CachedValue] = _NONE
     claims: Mapping[RunName, RunId] = _NONE  # names of children that start with this turn
-    name_holders: Mapping[tuple[RunName, RunId], RunId] = _NONE  # of names that an earlier attempt could not claim
     _absent: set[bytes] | None = None
     _answers: LookupAnswers | None = None
     _texts: dict[bytes, bytes] | None = None

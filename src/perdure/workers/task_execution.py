@@ -61,7 +61,6 @@ class StaleTask(RuntimeError):
 MOST_UNHEARD = 20_000  # lines
 LINES_AT_ONCE = 200
 
-_LATER: Any = None  # filled in by `__post_init__`
 _ISOLATED = Mode.ISOLATED  # members of an enumeration are found slowly, and every task asks
 
 
@@ -79,8 +78,8 @@ class TaskExecution(msgspec.Struct, eq=False):
     secrets: Secrets
     limit: int
     family: str
-    mode: Mode = _LATER
-    group: str = ""  # what it takes a place of; what is to be apart has places of its own
+    mode: Mode
+    group: str  # what it takes a place of; what is to be apart has places of its own
     cancellation: Cancellation | None = None
     stopped: Outcome | None = None
     has_begun: bool = False
@@ -96,10 +95,6 @@ class TaskExecution(msgspec.Struct, eq=False):
     missed: int = 0  # of them, because they were too many
 
     __repr__ = object.__repr__  # event loops log it: a struct would show its arguments
-
-    def __post_init__(self) -> None:
-        self.mode = _ISOLATED if self.assignment.apart else self.provider.mode
-        self.group = self.provider.group
 
     @property
     def can_be_cancelled(self) -> bool:

@@ -133,8 +133,9 @@ class Worker:
             done(Failed(Code.PROVIDER_FAULT, f"no provider is named {assignment.provider!r}", False))
             return
         name = assignment.provider
-        where = assignment.namespace, assignment.document_namespace, assignment.from_api
-        refusal = not_open(name, assignment.language) or refusal_in_force(name, *where)
+        refusal = not_open(name, assignment.language) or refusal_in_force(
+            name, assignment.namespace, assignment.document_namespace, assignment.from_api
+        )
         if refusal is not None:  # what the document was validated against may have changed since
             done(Failed(Code.NOT_ALLOWED, refusal, False))
             return
@@ -142,8 +143,9 @@ class Worker:
         mask = self._masks.of(family)
         if assignment.secrets:
             fill_mask(mask, assignment.secrets, self._resolve_secret, self._keychain)
-        secrets = Secrets(self._resolve_secret, mask)
-        execution = TaskExecution(assignment, port, provider, done, secrets, self._limits.result_bytes, family)
+        secrets, limit = Secrets(self._resolve_secret, mask), self._limits.result_bytes
+        mode = _ISOLATED if assignment.apart else provider.mode
+        execution = TaskExecution(assignment, port, provider, done, secrets, limit, family, mode, provider.group)
         places = read_secret_places(assignment.arguments) if assignment.sealed else None
         has_much = len(assignment.arguments) > _MUCH or len(assignment.input) > _MUCH
         if places is None and (has_much or assignment.sealed):  # the event loop should not read it

@@ -29,7 +29,7 @@ _KEEP_NAMES = (
 
 _LOG = (  # only behind the row that it was decided after: without a number a row is ignored, and counted as missing
     "INSERT OR IGNORE INTO log (run, seq, body) VALUES (?1,"
-    " CASE WHEN ?4 IS NULL OR NOT EXISTS (SELECT 1 FROM log WHERE run = ?1 AND seq > ?4) THEN ?2 END, ?3)"
+    " CASE WHEN NOT EXISTS (SELECT 1 FROM log WHERE run = ?1 AND seq > ?4) THEN ?2 END, ?3)"
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from perdure.dialects.flow.plan.instants import clamp
 from perdure.dialects.flow.plan.program import Flow
 from perdure.dialects.flow.plan.program import PlannedCall as CallProgram
+from perdure.dialects.flow.plan.program import Step as StepProgram
 from perdure.dialects.flow.run import subrun
 from perdure.dialects.flow.run.expression_roots import call_record, element, settled_call_record, window_record
 from perdure.dialects.flow.run.interruption import boundary_of
@@ -29,9 +30,8 @@ _TASK = Kind.TASK  # looking up a member of an enumeration is slow, and every st
 # The tail of a Step that succeeded: its output, and the variables it binds.
 
 
-def evaluate_tail(move: Move, step: Step, result: Result) -> tuple[Carried | None, Bindings]:
+def evaluate_tail(move: Move, step: Step, program: StepProgram, result: Result) -> tuple[Carried | None, Bindings]:
     """`output` and `assign` of a Call, evaluated with its Result in scope; raises their `Fault`."""
-    program = move.step_program(step)
     if program.output is None and not program.assign:
         return RISING, {}
     scope = move.step_scope(step, move.now, result)
@@ -232,12 +232,12 @@ def _leave_with_step(move: Move, accepted: Instant) -> bool:
     step = move.frame.stack[-2]
     if not isinstance(step, Step):
         return False
+    program = move.step_program(step)
     try:
-        output, bound = evaluate_tail(move, step, Result(True, move.body.cell(move.frame, ARRIVAL)))
+        output, bound = evaluate_tail(move, step, program, Result(True, move.body.cell(move.frame, ARRIVAL)))
     except Fault:
         return False  # reported by the Step, once the Result has risen to it
-    following = move.step_program(step).next
-    move.emit(f.StepAnswered(move.number, accepted, following, move.now, move.next_step, output, bound))
+    move.emit(f.StepAnswered(move.number, accepted, program.next, move.now, move.next_step, output, bound))
     return True
 
 

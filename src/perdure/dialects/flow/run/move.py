@@ -1,6 +1,6 @@
 """One move of one frame: it reads the state and emits events. Shared by the modules that decide."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from perdure.dialects.flow.plan.program import Flow, Program
@@ -33,18 +33,16 @@ def _is_deep(link: Envelope) -> bool:
 
 
 class Move:
-    __slots__ = ("body", "frame", "now", "number", "program", "turn")
+    __slots__ = ("body", "emit", "frame", "now", "number", "program", "turn")
 
     def __init__(self, turn: Turn, number: int) -> None:
         self.turn = turn
+        self.emit: Callable[[Event], None] = turn.emit
         self.now: Instant = turn.now
         self.body: Body = turn.body
         self.program: Program = turn.program
         self.number = number
         self.frame: Frame = self.body.frames[number]
-
-    def emit(self, event: Event) -> None:
-        self.turn.emit(event)
 
     def encode(self, data: Any) -> Payload:
         return self.turn.keep(jsontext.encode(data))

@@ -272,14 +272,15 @@ class Body(msgspec.Struct, gc=False):
         """The value that an event carries; a place means the value that the frame holds there."""
         if not isinstance(carried, dict):
             return Cell(carried)
-        if "grows" in carried:
-            return cell_at(frame, carried["grows"]).grow(carried["added"], carried.get("sealed"))
-        if "links" in carried:
-            return _extend_chain(frame, carried)
-        if carried["place"] == "landed":
+        place = carried.get("place")
+        if place == "landed":
             assert self.arrival is not None and self.arrival.cell is not None
             return self.arrival.cell
-        return cell_at(frame, carried["place"])
+        if place is not None:
+            return cell_at(frame, place)
+        if "links" in carried:
+            return _extend_chain(frame, carried)
+        return cell_at(frame, carried["grows"]).grow(carried["added"], carried.get("sealed"))
 
 
 def _extend_chain(frame: Frame, carried: Place) -> FailureChain:

@@ -71,13 +71,13 @@ class CallAction(Action):
         if not result.ok:
             move.resolve_failed(result.cell.read(move.turn))
             return
+        program = move.step_program(step)
         try:
-            output, bound = evaluate_tail(move, step, result)
+            output, bound = evaluate_tail(move, step, program, result)
         except Fault as fault:
             move.resolve_failed(fault.envelope)
         else:
-            following = move.step_program(step).next
-            move.emit(f.StepLeft(move.number, following, move.now, move.next_step, output, bound))
+            move.emit(f.StepLeft(move.number, program.next, move.now, move.next_step, output, bound))
 
     def show_results(self, turn: Turn, step: Step, result: Result | None) -> dict[str, Any]:
         return {} if result is None else {"result": result.read(turn)}
