@@ -7,6 +7,25 @@ FLOW = """{"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "en
  "steps": {"end": {"action": "Return", "value": "WORD"}}}"""
 
 
+OUTER = """apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: outer}
+spec: {steps: [{name: call, type: executeStory, with: {storyRef: {name: inner}}},
+  {name: flow, type: executeStory, with: {documentRef: {language: flow, name: word}}}]}
+"""
+INNER = """apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: inner}
+spec: {steps: [{name: a, ref: echo}]}
+"""
+IMPULSE = """apiVersion: bubustack.io/v1alpha1
+kind: Impulse
+metadata: {name: hourly}
+spec: {templateRef: {name: cron}, documentRef: {language: flow, name: word},
+  with: {schedules: [{name: h, cron: "0 * * * *"}]}}
+"""
+
+
 def test_a_run_is_started_found_and_steered_in_its_namespace(
     perdure: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,3 +67,17 @@ def test_documents_of_the_catalog_are_run_in_their_namespace(perdure: CommandLin
     assert "shop" in table and "default" in table
     perdure.here("delete", "flow", "word", "-n", "shop")
     assert perdure.here("run", "word").out.strip() == "default"
+
+
+@pytest.mark.parametrize("namespace", ["default", "shop"])
+def test_documents_that_are_applied_together_find_each_other_in_their_namespace(
+    perdure: CommandLine, namespace: str
+) -> None:
+    texts = {"outer.yaml": OUTER, "inner.yaml": INNER, "impulse.yaml": IMPULSE, "word.json": FLOW}
+    for name, text in texts.items():
+        (perdure.folder / name).write_text(text)
+    files = [word for name in texts for word in ("-f", name)]
+
+    assert perdure.here("apply", *files, "-n", namespace).err == ""
+    missing = perdure.here("apply", "-f", "impulse.yaml", "-n", "elsewhere").err
+    assert "there is no flow.mwl.dev/word in namespace 'elsewhere' yet" in missing

@@ -76,7 +76,7 @@ async def test_what_was_applied_comes_before_the_catalog() -> None:
     assert (await judging.validate(chain, jsontext.encode(link("a", "b")), applied)).program == 2
     assert shelf.asked == []
     around = ValidationContext(
-        judging.declared(applied), answers={ResourcesInNamespace("Link", ""): [link("b", "nowhere"), link("a")]}
+        judging.declared(applied, ""), answers={ResourcesInNamespace("Link", ""): [link("b", "nowhere"), link("a")]}
     )
     assert around.list_resources("Link", "") == [link("a"), link("b")]
 

@@ -112,6 +112,7 @@ def test_one_failure_of_a_hundred_is_found_understood_and_redriven(commands: Com
     (folder / "bank-is-up").touch()
     redriven = commands("redrive", "--status", "failed", "--yes")
     resumed = commands("resume", found["id"], "--load", "shop.py")
+    finished = commands.here("show", found["id"]).out
 
     assert found["labels"] == {"order": "37"} and "the bank does not answer" in listed
     assert "step 'charge', attempt 1: Provider.Call.JourneyCharge.Errors.ConnectionError" in shown
@@ -119,6 +120,7 @@ def test_one_failure_of_a_hundred_is_found_understood_and_redriven(commands: Com
     assert len(commands.here("ps", "--all", "--json").json) == 100
     assert dry.out.split() == [found["id"]] and "1 run would be reopened" in dry.err
     assert "1 run: reopened" in redriven.err and resumed.out == "paid 37\n"
+    assert re.search(r"✓ reserve .*\n +✓ charge .*2 times, 1 failed\n +✓ done ", finished)
     assert commands.here("ps", "--status", "failed", "--json").json == []
     reserved = Counter((folder / "reserved.txt").read_text().split())
     assert len(reserved) == 100 and set(reserved.values()) == {1}, "the step before the failure was not repeated"

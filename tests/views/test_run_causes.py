@@ -122,6 +122,26 @@ async def test_each_link_is_the_event_itself_however_many_there_are_at_that_time
 
 
 @pytest.mark.parametrize("language", ["flow", "playbook", "story"])
+async def test_steps_of_a_redriven_run_stand_as_they_ended(tmp_path: Path, language: str) -> None:
+    async with _world(tmp_path) as world:
+        run = await world.start(_document(language, 0))
+        await world.settle()
+        for name in ("causes-bank", "causes-pay", "http"):
+            world.mock(name, {"status": 200, "headers": {}, "body": None} if name == "http" else {})
+        await run.redrive()
+        await world.settle()
+        client = world.engine
+        assert client is not None
+        status = await run.status()
+        steps = {step["name"]: (step["status"], step["visits"]["open"]) for step in await list_steps(client, run.id)}
+
+    first = ("failed, caught", 0) if language == "flow" else ("done", 0)
+    assert status == "succeeded"
+    assert steps["first"] == first and steps["pay"] == ("done", 0)
+    assert steps.get("end", ("done", 0)) == ("done", 0)
+
+
+@pytest.mark.parametrize("language", ["flow", "playbook", "story"])
 async def test_between_two_attempts_a_run_says_when_it_tries_again(tmp_path: Path, language: str) -> None:
     async with _world(tmp_path) as world:
         run = await world.start(_document(language, 4))

@@ -200,7 +200,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         message += self._near_options(message)
-        hint = f"See `{self.prog} --help`."
+        asked = [verb.prog for verb in self._verbs() if verb.get_default("perform") is not None]
+        hint = f"See `{asked[0] if asked else self.prog} --help`."
         if _Parser.as_json:
             import json
 
@@ -215,11 +216,18 @@ class _Parser(argparse.ArgumentParser):
             return ""
         from difflib import get_close_matches
 
-        verbs = [group for group in self._actions if isinstance(group, argparse._SubParsersAction)]
-        parsers = [self, *(verb for group in verbs for verb in group.choices.values())]
-        options = [option for parser in parsers for option in parser._option_string_actions if option.startswith("--")]
+        options = [
+            option
+            for parser in (self, *self._verbs())
+            for option in parser._option_string_actions
+            if option.startswith("--")
+        ]
         near = get_close_matches(unknown[0], options, n=1)
         return f"; did you mean {near[0]}?" if near else ""
+
+    def _verbs(self) -> list[argparse.ArgumentParser]:
+        groups = [group for group in self._actions if isinstance(group, argparse._SubParsersAction)]
+        return [verb for group in groups for verb in group.choices.values()]
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):

@@ -14,7 +14,7 @@ from perdure.engine.executor import NullExecutor
 from perdure.engine.settings import Settings
 from perdure.views.access import Access, StoreAccess
 from perdure.views.errors import StoreMissing
-from perdure.views.progress_events import step_of_path
+from perdure.views.progress_events import spell_step
 from perdure.wiring import Engine, Observer, languages, load_sources, open_store
 
 OUTPUT_CAPTURE = "perdure.workers.output_capture"  # this process is ours: what tasks print goes into their runs
@@ -37,7 +37,7 @@ def open_engine(
     log_to(talk, asked.verbose)
     load_sources(asked.load)
     if hands_out_tasks := not getattr(asked, "detach", False):
-        import_module(OUTPUT_CAPTURE).install_capture(lambda path, line: talk.say(f"  {step_of_path(path)}: {line}"))
+        import_module(OUTPUT_CAPTURE).install_capture(lambda path, line: talk.say(f"  {spell_step(path)}: {line}"))
     clock = SystemClock()
     store = open_store(asked.db, clock, must_exist=must_exist, lease=lease, patience=patience)
     hands = None if hands_out_tasks else NullExecutor()

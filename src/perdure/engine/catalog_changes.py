@@ -113,20 +113,15 @@ class Step(msgspec.Struct, frozen=True):
 
 def read_entry(language: Dialect, declared: DeclaredResource, file: str, namespace: str) -> Entry:
     kind = next(kind for kind in language.kinds if kind.name == declared.kind)
+    declared = declared.placed(kind, namespace or DEFAULT_NAMESPACE)
     declared_metadata: dict[str, Any] = declared.body.get("metadata", {})
     metadata = {name: value for name, value in declared_metadata.items() if name not in GIVEN_BY_CATALOG}
-    key = declared.key
-    if kind.has_namespace:
-        own = "" if declared.source else str(declared_metadata.get("namespace") or "")
-        key = ResourceKey(kind.name, own or namespace or DEFAULT_NAMESPACE, declared.name)
-        if not declared.source:  # where the wording counts, the document stays as it was written
-            metadata["namespace"] = key.namespace
     body = {name: value for name, value in declared.body.items() if name != "status"}
     labels = declared_metadata.get("labels")
     version = str(declared_metadata.get("resourceVersion", ""))
     return Entry(
         kind,
-        key,
+        declared.key,
         jsontext.encode({**body, "metadata": metadata}),
         declared.source,
         {name: str(value) for name, value in labels.items()} if isinstance(labels, dict) else {},

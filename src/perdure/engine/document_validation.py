@@ -53,7 +53,7 @@ class DocumentValidator:
         self.fetch = fetch
         self._validated: OrderedDict[bytes, tuple[LookupAnswers, Validated]] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Event] = {}
-        self._declared: tuple[tuple[AppliedDocument, ...], list[DeclaredResource]] = ((), [])
+        self._declared: tuple[tuple[tuple[AppliedDocument, ...], str], list[DeclaredResource]] = (((), ""), [])
 
     def language_of(self, text: bytes) -> Dialect | None:
         """Of several languages that recognize a text, the one whose marks come first: data may mention the others."""
@@ -64,19 +64,21 @@ class DocumentValidator:
         """As `language_of`; of a long text in a thread."""
         return await done_aside(WORK_OF_TEXT * len(text), lambda: self.language_of(text))
 
-    def declared(self, applied: Iterable[AppliedDocument]) -> list[DeclaredResource]:
+    def declared(self, applied: Iterable[AppliedDocument], namespace: str) -> list[DeclaredResource]:
         """Everything that these texts hold. Of texts that are applied together each is validated beside all of them."""
         texts = tuple(applied)
         known, resources = self._declared
-        if known == texts:
+        if known == (texts, namespace):
             return list(resources)
         resources = []
         for document in texts:
             text = document.text.encode()
             language = self.language_of(text)
             if language is not None:
-                resources += language.declares(text, document.file)
-        self._declared = (texts, resources)
+                kinds = {kind.name: kind for kind in language.kinds}
+                found = language.declares(text, document.file)
+                resources += [one.placed(kinds[one.kind], namespace) if one.kind in kinds else one for one in found]
+        self._declared = ((texts, namespace), resources)
         return list(resources)
 
     async def validate(
@@ -126,7 +128,10 @@ class DocumentValidator:
     ) -> Validated:
         size = WORK_OF_TEXT * (len(text) + sum(len(document.text) for document in applied))
         around = ValidationContext(
-            await done_aside(size, lambda: self.declared(applied)), applied=applied, chosen=chosen, namespace=namespace
+            await done_aside(size, lambda: self.declared(applied, namespace)),
+            applied=applied,
+            chosen=chosen,
+            namespace=namespace,
         )
         await done_aside(size, partial(language.foresee, text, around))
         await self._answer(around)

@@ -11,6 +11,7 @@ import msgspec
 
 from perdure.kernel.lookups import Lookup, LookupAnswers, ResourceKey, ResourcesInNamespace
 from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.resource_kinds import ResourceKind
 
 Resource = dict[str, Any]
 """A document as data: `apiVersion`, `kind`, `metadata`, `spec` and whatever else its language has."""
@@ -36,6 +37,22 @@ class DeclaredResource(msgspec.Struct, frozen=True):
     @property
     def key(self) -> ResourceKey:
         return ResourceKey(self.kind, self.namespace, self.name)
+
+    def placed(self, kind: ResourceKind, namespace: str) -> "DeclaredResource":
+        """As it is kept: in its own namespace, or in this one if it names none.
+
+        Where the wording counts, the document stays as it was written, and a namespace in it means something else.
+        """
+        if not kind.has_namespace:
+            return self
+        if self.source:
+            return msgspec.structs.replace(self, namespace=namespace)
+        metadata = self.body.get("metadata", {})
+        own = str(metadata.get("namespace") or namespace)
+        if not own:
+            return self
+        body = {**self.body, "metadata": {**metadata, "namespace": own}}
+        return msgspec.structs.replace(self, namespace=own, body=body)
 
 
 class Validated(msgspec.Struct, frozen=True):

@@ -112,7 +112,7 @@ class ApiCall:
         if self.caller.namespaces is None:
             return
         size = WORK_OF_TEXT * sum(len(document.text) for document in texts)
-        for declared in await done_aside(size, lambda: self.documents.validator.declared(texts)):
+        for declared in await done_aside(size, lambda: self.documents.validator.declared(texts, "")):
             named = declared.body.get("metadata", {}).get("namespace")
             kind = self.engine.catalog.kind(declared.kind)
             if isinstance(named, str) and kind.has_namespace and not declared.source:

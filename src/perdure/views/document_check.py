@@ -58,7 +58,7 @@ class ProblemsFound(InvalidDocument):
 class NotApplied(InvalidDocument):
     """Resources that were to be applied have problems; they have been listed already."""
 
-    hint = "Correct them; `perdure check FILE…` lists the problems of files together and stores nothing."
+    hint = "Correct the documents; `perdure check FILE…` lists the problems of files together and stores nothing."
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         errors = sum(finding.problem.severity is Severity.ERROR for finding in findings)

@@ -99,9 +99,7 @@ def _failure_text(event: e.TaskEnded, scheduled: e.TaskScheduled | None) -> str 
     name, where = "", []
     if scheduled is not None:
         name = scheduled.provider
-        step, _, task = step_of_path(scheduled.path).rpartition(" › ")
-        is_unnamed = task == f"{step.partition('[')[0]}_task"  # the task of a step that has only one
-        where = [f"step {(step if is_unnamed else step_of_path(scheduled.path))!r}"]
+        where = [f"step {spell_step(scheduled.path)!r}"]
         if scheduled.attempt > 1:
             where.append(f"attempt {scheduled.attempt}")
     where += [f"at {frame}" for frame in frames_of(event.outcome.details)[-1:]]
@@ -114,6 +112,13 @@ _COUNTS = re.compile(r"^\d+:|#\d+")
 def step_of_path(path: str) -> str:
     """`each[2] › one`: a Flow counts the Steps it has entered (`/2:charge`), a Playbook runs of a step (`one#1`)."""
     return " › ".join(_COUNTS.sub("", part) for part in path.split("/") if part)
+
+
+def spell_step(path: str) -> str:
+    """The same for people: without the task of a step that has only one, to which nobody has given a name."""
+    step, _, task = step_of_path(path).rpartition(" › ")
+    last = step.rpartition(" › ")[2].partition("[")[0]
+    return step if last and task == f"{last}_task" else step_of_path(path)
 
 
 def _steering_text(event: e.Steered) -> str:

@@ -12,6 +12,7 @@ from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.kernel import jsontext
 from perdure.views.log_reader import TaskLine
+from perdure.views.progress_events import spell_step
 from perdure.views.times import local
 
 EXAMPLES = """\
@@ -92,4 +93,4 @@ class LineFormat:
 
 def _source(line: TaskLine) -> str:
     counts = "" if line.attempt <= 1 else f" #{line.attempt}"
-    return f"{line.step}{counts}"
+    return f"{spell_step(line.path)}{counts}"

@@ -78,13 +78,14 @@ def line_of(text: bytes, place: DocumentPath) -> int | None:
 
 
 class _Frame:
-    __slots__ = ("attempts", "caller", "current", "flow", "index", "is_ok", "siblings")
+    __slots__ = ("attempts", "caller", "current", "flow", "index", "is_ok", "last", "siblings")
 
     def __init__(self, flow: str, siblings: dict[str, StepOverview], index: int) -> None:
         self.flow = flow
         self.siblings = siblings
         self.index = index
         self.current: StepOverview | None = None
+        self.last: StepOverview | None = None  # the one that it was in before
         self.caller: StepOverview | None = None  # the Gather whose dispatch it is
         self.is_ok = True
         self.attempts: dict[int, int] = {}  # by dispatch, of the current Step
@@ -98,6 +99,7 @@ class _Overview:
         self._run = run
         self._program = program
         self._frames: dict[int, _Frame] = {}
+        self._failed: dict[int, _Frame] = {}  # closed; a redrive puts them back
         self._tasks: dict[int, tuple[StepOverview, int, int]] = {}  # with dispatch and attempt
         self._dues: dict[int, Instant] = {}
 
@@ -120,9 +122,13 @@ class _Overview:
                 opened.is_ok = event.failure is None
             case f.FrameClosed():
                 closed = self._frames.pop(event.frame, None)
+                if closed is not None and not closed.is_ok:
+                    self._failed[event.frame] = closed
                 if closed is not None and closed.caller is not None:
                     closed.caller.items_done += closed.is_ok
                     closed.caller.items_failed += not closed.is_ok
+            case f.FrameRenewed():
+                self._renew(event.frame, at)
             case _ if (frame := self._frames.get(getattr(event, "frame", -1))) is not None:
                 self._in_frame(frame, event, at)
             case _:
@@ -164,6 +170,21 @@ class _Overview:
             case _:
                 pass
 
+    def _renew(self, number: int, at: Instant) -> None:
+        """A redrive goes on in the Step that had failed, or was cancelled; what failed in it is tried again."""
+        frame = self._frames.get(number) or self._failed.pop(number, None)
+        if frame is None:
+            return
+        self._frames[number] = frame
+        if frame.caller is not None and not frame.is_ok:
+            frame.caller.items_failed = max(0, frame.caller.items_failed - 1)
+        frame.is_ok = True
+        step = frame.last
+        if frame.current is None and step is not None and step.state in (StepStatus.FAILED, StepStatus.CANCELLED):
+            step.items_failed = 0
+            frame.current, frame.attempts = step, {}
+            step.enter(at, self.seq)
+
     def _enter(self, frame: _Frame, name: str, at: Instant) -> None:
         if not name:
             return
@@ -185,7 +206,7 @@ class _Overview:
     def _leave(self, frame: _Frame, state: StepStatus, at: Instant) -> None:
         if frame.current is not None:
             frame.current.leave(state, at, self.seq)
-            frame.current = None
+            frame.current, frame.last = None, frame.current
 
     def _wait(self, frame: _Frame, state: StepStatus, due: Instant | None) -> None:
         if frame.current is not None:
