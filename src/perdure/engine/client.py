@@ -286,8 +286,7 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def _something_happened(self, run: RunId) -> None:
         if self.runtime is None:
-            await asyncio.sleep(LOOK_EVERY)
-            return
+            return await asyncio.sleep(LOOK_EVERY)
         happened = asyncio.Event()
         forget = self.runtime.watch(lambda which, _: happened.set() if which == run else None)
         try:
