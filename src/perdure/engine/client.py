@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -290,10 +290,9 @@ class Client(AbstractAsyncContextManager["Client"]):
         happened = asyncio.Event()
         forget = self.runtime.watch(lambda which, _: happened.set() if which == run else None)
         try:
-            async with asyncio.timeout(LOOK_EVERY):
-                await happened.wait()
-        except TimeoutError:
-            pass
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY):
+                    await happened.wait()
         finally:
             forget()
 

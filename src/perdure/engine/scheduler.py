@@ -247,21 +247,15 @@ class Scheduler:
         """
         execution, held, limits = slot.execution, slot.held, self._settings.limits
         assert execution is not None
-        record_version = self._store.min_record_version
+        version = self._store.min_record_version
         for at in range(slot.decided, len(slot.taken)):
             mail = slot.taken[at]
             turn = slot.unfinished
             if turn is None:
+                input, arrived, decided_at = mail.input, mail.at, self._clock.now() if now is None else now
+                has_position, routes = mail.position is not None, self._settings.routes
                 turn = Turn(
-                    execution,
-                    mail.input,
-                    mail.at,
-                    self._clock.now() if now is None else now,
-                    record_version,
-                    slot.ahead,
-                    mail.position is not None,
-                    self._settings.routes,
-                    slot.rivals,
+                    execution, input, arrived, decided_at, version, slot.ahead, has_position, routes, slot.rivals
                 )
                 if mail.values:
                     turn.texts.update(mail.values)

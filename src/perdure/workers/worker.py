@@ -132,10 +132,8 @@ class Worker:
         if provider is None:
             done(Failed(Code.PROVIDER_FAULT, f"no provider is named {assignment.provider!r}", False))
             return
-        name = assignment.provider
-        refusal = not_open(name, assignment.language) or refusal_in_force(
-            name, assignment.namespace, assignment.document_namespace, assignment.from_api
-        )
+        name, place, of_document = assignment.provider, assignment.namespace, assignment.document_namespace
+        refusal = not_open(name, assignment.language) or refusal_in_force(name, place, of_document, assignment.from_api)
         if refusal is not None:  # what the document was validated against may have changed since
             done(Failed(Code.NOT_ALLOWED, refusal, False))
             return
