@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -202,6 +202,14 @@ def pool_worker(source: "TaskSource", executor: "Executor", clock: Clock, name: 
     from perdure.workers.pool_worker import PoolWorker
 
     return PoolWorker(source, executor, clock.now, name=name, slots=slots)
+
+
+def stream_performer() -> tuple[list[str], Callable[..., Awaitable[None]]]:
+    """Which streaming steps of a server can be done here, by their providers, and how one is done."""
+    from perdure.services.story.streams.remote_session import perform_step, streaming_providers
+    from perdure.workers.secrets import Secrets, from_environment
+
+    return streaming_providers(), lambda connection, step: perform_step(connection, step, Secrets(from_environment))
 
 
 def load_sources(sources: Iterable[str]) -> None:

@@ -39,8 +39,8 @@ UNTESTED = {
     "076": "a publish under best effort never blocks here (STR-126), so no send timeout ends a session",
     "099": "`traceparent` in metadata, sampled; spans are not exported",
     "078": "not yet",
-    "088": "`maxInFlight` is not used; blue_green stops the old worker first: one task carries a topology",
-    "112": "not yet: `StreamSession` is the interface that it will serve",
+    "088": "strategies are for workers elsewhere; a process that ends stops its own workers first",
+    "112": "a worker must be connected to the server that carries the topology",
     "113": "`python -m bench.streams` measures it; docs/performance.md has the figures",
 }
 
@@ -53,8 +53,8 @@ def titles() -> dict[str, str]:
 def citations() -> dict[str, list[str]]:
     """By rule: the test files that cite it."""
     found: dict[str, set[str]] = {}
-    for folder in (HERE, TESTS / "dialects" / "story"):
-        for file in sorted(folder.rglob("test_*.py")):
+    for folder in (HERE, TESTS / "dialects" / "story", TESTS / "server"):
+        for file in sorted(folder.rglob("test_*stream*.py" if folder.name == "server" else "test_*.py")):
             for number in re.findall(r"STR-(\d{3})", file.read_text(encoding="utf-8")):
                 found.setdefault(number, set()).add(file.stem)
     return {number: sorted(files) for number, files in found.items()}

@@ -128,6 +128,11 @@ class TaskContext(_ContextBase):
         self._effects = effects
         self._may_await = may_await
 
+    @property
+    def port(self) -> RunPort:
+        """How the task reaches its run: for what stands between a task and code elsewhere."""
+        return self._port
+
     async def wait_cancelled(self) -> None:
         """Return when the task should stop."""
         await self._cancellation.wait()

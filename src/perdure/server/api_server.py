@@ -18,8 +18,8 @@ from perdure.engine.document_validation import DocumentValidator
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import SECOND
 from perdure.providers.policy import refusal_for_api
-from perdure.server.application import ApiServer, listened_hosts
-from perdure.server.authentication import Authentication, is_loopback
+from perdure.server.application import ApiServer
+from perdure.server.authentication import Authentication, is_loopback, listened_hosts
 from perdure.server.data_folder import data_folder, write_private
 from perdure.server.limits import OidcTable, RequestLimits
 from perdure.server.listener import CountingSocket, bind, listening

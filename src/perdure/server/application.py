@@ -15,17 +15,18 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from perdure.engine.decision_threads import done_aside
 from perdure.engine.leased_tasks import LeasedTasks
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.values import SECOND
-from perdure.server.authentication import Authentication, is_loopback, network_of
-from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, visible_run
+from perdure.server.authentication import Authentication, host_of, network_of
+from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, judge_body, visible_run
 from perdure.server.limits import CallerPlaces, Rates, RequestLimits
 from perdure.server.problems import ServerFault, problem_json
 from perdure.server.request_reading import (
@@ -40,7 +41,7 @@ from perdure.server.responses import STREAM_HEADERS, FollowedStream, add_headers
 from perdure.server.route_table import Route, RouteTable, split_path
 from perdure.stores.access import RequestKeyRow
 from perdure.views.access_tokens import AccessRole
-from perdure.views.api_errors import AccessDenied, ApiError, HostUnknown, NotReady, TooManyRequests
+from perdure.views.api_errors import AccessDenied, ApiError, HostUnknown, NotReady, RouteNotFound, TooManyRequests
 from perdure.views.audit_log import AuditEntry, AuditLog
 from perdure.views.errors import BadRequest
 from perdure.views.live_events import LiveEvents
@@ -105,7 +106,7 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
+            await self._converse(scope, receive, send)
             return
         request = Request(scope, receive)
         began = time.perf_counter()
@@ -114,6 +115,39 @@ class Application:
             self._server.metrics.count_request(operation, response.status_code, time.perf_counter() - began)
         add_headers(response, self._server.version, is_last=self._server.is_stopping)
         await response(scope, receive, send)
+
+    async def _converse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket: who is refused is answered as any other request, who is not is a streaming worker."""
+        from perdure.server.stream_connections import SocketConnection, serve_connection
+
+        request_id = secrets.token_hex(8)
+        connection = HTTPConnection(scope)
+        seen = _Seen(connection.client.host if connection.client else "", UNKNOWN)
+        try:
+            await receive()  # websocket.connect
+            caller = await self._stream_worker(connection, seen)
+            with self._streams.one(caller.name):
+                await send({"type": "websocket.accept"})
+                await serve_connection(self._server, caller, SocketConnection(receive, send))
+        except PerdureError as refusal:
+            response = self._refusal(refusal, request_id, seen)
+            await WebSocket(scope, receive, send).send_denial_response(response)
+
+    async def _stream_worker(self, connection: HTTPConnection, seen: "_Seen") -> Caller:
+        route, _ = self._router.find(
+            "GET", split_path(connection.scope.get("raw_path") or connection.url.path.encode())
+        )
+        seen.verb = route.verb
+        self._check_origin(connection, is_health=False)
+        host = host_of(connection.headers.get("host", ""))
+        caller = seen.caller = await self._server.authentication.caller(connection.headers, seen.address, host)
+        self._rates.take(f"{caller.via} {caller.name}")
+        if route.role is not AccessRole.WORKER:
+            raise RouteNotFound("this is no WebSocket")
+        caller.need(route.role)
+        if self._server.is_stopping:
+            raise NotReady("this server is stopping")
+        return caller
 
     async def _respond(self, request: Request, request_id: str) -> tuple[Response, str]:
         """The answer, and which operation was asked for."""
@@ -126,6 +160,9 @@ class Application:
         except Exception:
             _log.exception("request %s (%s %s) failed", request_id, request.method, seen.verb)
             refusal = ServerFault(f"request {request_id} failed")
+        return self._refusal(refusal, request_id, seen, with_body=request.method != "HEAD"), seen.verb
+
+    def _refusal(self, refusal: PerdureError, request_id: str, seen: "_Seen", *, with_body: bool = True) -> Response:
         status, headers, body = problem_json(refusal, request_id)
         if seen.must_audit(status):
             who = seen.caller
@@ -135,13 +172,13 @@ class Application:
                     who.via if who else "",
                     seen.verb,
                     refusal.code,
-                    source=address,
+                    source=seen.address,
                     request=request_id,
                 )
             )
         if status == 413 or status == 408:
             headers["Connection"] = "close"
-        return Response(b"" if request.method == "HEAD" else body, status, headers), seen.verb
+        return Response(body if with_body else b"", status, headers)
 
     async def _answer(self, request: Request, request_id: str, seen: "_Seen") -> Response:
         server = self._server
@@ -160,7 +197,7 @@ class Application:
         elif route is not None and route.takes_signatures and "authorization" not in request.headers:
             caller = Caller("", AccessRole.OPERATOR, via=SIGNATURE)
         else:
-            host = _host_of(request.headers.get("host", ""))
+            host = host_of(request.headers.get("host", ""))
             caller = seen.caller = await server.authentication.caller(request.headers, seen.address, host)
             if route is None or not route.is_refused_last:
                 self._rates.take(caller.identity)
@@ -219,10 +256,10 @@ class Application:
         result = await (self._once(request, route, call, key, text, value) if key else self._handle(route, call))
         return await make_response(result, with_body=request.method != "HEAD")
 
-    def _check_origin(self, request: Request, *, is_health: bool) -> None:
+    def _check_origin(self, request: HTTPConnection, *, is_health: bool) -> None:
         """Pages of strangers reach a server on loopback through the browser: by its name, or from their own."""
         host = request.headers.get("host", "")
-        name = _host_of(host)
+        name = host_of(host)
         if not is_health and name not in self._server.hosts:
             raise HostUnknown(f"this server is not called {name[:80]!r}")
         site = request.headers.get("sec-fetch-site", "none")
@@ -315,31 +352,6 @@ class _Seen:
 
     def must_audit(self, status: int) -> bool:
         return status in (401, 403) or (self.changes and status != 429)
-
-
-def _host_of(host: str) -> str:
-    """The name without the port, in lower case."""
-    if host.startswith("["):
-        return host.partition("]")[0].lstrip("[").lower()
-    return host.partition(":")[0].rstrip(".").lower()
-
-
-def listened_hosts(host: str, names: Sequence[str]) -> frozenset[str]:
-    """The names under which a server may be called."""
-    own = {host.strip("[]").lower(), *(name.lower() for name in names)}
-    if is_loopback(host) or host in ("0.0.0.0", "::"):
-        own |= {"localhost", "127.0.0.1", "::1"}
-    return frozenset(own)
-
-
-def judge_body(caller: Caller, value: Any) -> None:
-    """A namespace in the body that the caller may not see is not there: that is said before what the role lacks."""
-    if isinstance(value, dict):
-        inner, several = value.get("filter"), value.get("namespaces")
-        named = [value.get("namespace"), inner.get("namespace") if isinstance(inner, dict) else None]
-        for namespace in [*named, *(several if isinstance(several, list) else ())]:
-            if isinstance(namespace, str) and namespace:
-                caller.need_namespace(namespace)
 
 
 def _digest(request: Request, value: Any) -> bytes:

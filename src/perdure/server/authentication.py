@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, NoReturn
 
@@ -159,3 +159,18 @@ def is_loopback(host: str) -> bool:
         return ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def host_of(host: str) -> str:
+    """The name without the port, in lower case."""
+    if host.startswith("["):
+        return host.partition("]")[0].lstrip("[").lower()
+    return host.partition(":")[0].rstrip(".").lower()
+
+
+def listened_hosts(host: str, names: Sequence[str]) -> frozenset[str]:
+    """The names under which a server may be called."""
+    own = {host.strip("[]").lower(), *(name.lower() for name in names)}
+    if is_loopback(host) or host in ("0.0.0.0", "::"):
+        own |= {"localhost", "127.0.0.1", "::1"}
+    return frozenset(own)

@@ -146,3 +146,13 @@ async def visible_run(engine: "Engine", caller: Caller, name: str) -> RunRow:
     if row is not None and caller.sees(row.namespace):
         return row
     return await engine.find(await engine.resolve(name, caller.namespaces))
+
+
+def judge_body(caller: Caller, value: Any) -> None:
+    """A namespace in the body that the caller may not see is not there: that is said before what the role lacks."""
+    if isinstance(value, dict):
+        inner, several = value.get("filter"), value.get("namespaces")
+        named = [value.get("namespace"), inner.get("namespace") if isinstance(inner, dict) else None]
+        for namespace in [*named, *(several if isinstance(several, list) else ())]:
+            if isinstance(namespace, str) and namespace:
+                caller.need_namespace(namespace)

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from perdure.server.application import ApiServer, Application
 from perdure.server.limits import RequestLimits
 from perdure.server.problems import TITLES, problem_json
+from perdure.server.stream_connections import LARGEST_FRAME
 from perdure.views.api_errors import ApiError, HeaderTooLarge, RequestTimeout
 from perdure.views.errors import BadRequest
 
@@ -77,6 +78,13 @@ class Connection(HttpToolsProtocol):
         self._end_deadline()
         if not self.transport.is_closing():
             super().on_headers_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        """The connection is another protocol's from now on, which looks after it."""
+        self._end_deadline()
+        if self._watch is not None:
+            self._watch.cancel()
+        super().handle_websocket_upgrade()
 
     def _await_head(self) -> None:
         self._in_head = True
@@ -208,7 +216,9 @@ async def listening(
         Application(server),
         loop="none",
         http=Connection,
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=LARGEST_FRAME,
+        ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
         access_log=False,

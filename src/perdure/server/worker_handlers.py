@@ -15,7 +15,7 @@ from perdure.kernel.errors import PerdureError
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.values import SECOND, Payload, Ref, digest
 from perdure.server import worker_types as w
-from perdure.server.calls import Answer, ApiCall, Result
+from perdure.server.calls import Answer, ApiCall, Caller, Result
 from perdure.server.problems import status_of
 from perdure.server.request_reading import idempotency_key
 from perdure.stores.pool_tasks import LeaseRequest, TaskLease
@@ -37,15 +37,13 @@ def _tasks(call: ApiCall) -> LeasedTasks:
     return tasks
 
 
-def _may_work(call: ApiCall, pool: str) -> bool:
+def may_work(caller: Caller, pool: str) -> bool:
     """A token for its pools; an admin for all but the system's, for which a token of that pool is needed."""
-    if pool in call.caller.pools:
-        return True
-    return call.caller.role is AccessRole.ADMIN and pool != SYSTEM
+    return pool in caller.pools or (caller.role is AccessRole.ADMIN and pool != SYSTEM)
 
 
 def _sees(call: ApiCall, lease: TaskLease) -> bool:
-    return _may_work(call, lease.pool) and call.caller.sees(lease.namespace)
+    return may_work(call.caller, lease.pool) and call.caller.sees(lease.namespace)
 
 
 async def _lease(call: ApiCall, *, is_open: bool = True) -> TaskLease:
@@ -60,7 +58,7 @@ async def _lease(call: ApiCall, *, is_open: bool = True) -> TaskLease:
 async def lease_tasks(call: ApiCall) -> Result:
     body: w.LeaseBody = call.body
     for pool in body.pools:
-        if not _may_work(call, pool):
+        if not may_work(call.caller, pool):
             raise AccessDenied(f"this token is not for the pool {pool!r}", hint="Use a token with --pool.")
     if sum(map(len, body.providers or ())) > LONGEST_OFFER:
         raise BadRequest(f"the names of `providers` have more than {LONGEST_OFFER:,} characters")
@@ -329,6 +327,11 @@ async def get_task_document(call: ApiCall) -> Result:
 async def leave_pools(call: ApiCall) -> Result:
     """A worker that stops in order says so, for whoever looks."""
     body: w.LeaveBody = call.body
-    own = [pool for pool in body.pools if _may_work(call, pool)]
+    own = [pool for pool in body.pools if may_work(call.caller, pool)]
     call.server.presence.left(body.worker, own, call.caller.name)
     return Answer({})
+
+
+async def connect_stream_worker(call: ApiCall) -> Result:
+    """A WebSocket is accepted by the application; whoever comes here did not ask for one."""
+    raise BadRequest("this is a WebSocket", hint="Connect with ws:// or wss://; see docs/guide/stream-workers.md.")

@@ -29,6 +29,7 @@ WORKER_ROUTES = (
     ),
     _worker("/heartbeat", workers.heartbeat, "keep leases", w.HeartbeatBody, answer=w.HeartbeatAnswer),
     _worker("/answers", workers.answer_tasks, "answer many tasks", w.AnswersBody, answer=w.AnswersAnswer),
+    _worker("/stream", workers.connect_stream_worker, "do one streaming step, as a WebSocket", method="GET"),
     _worker("/leave", workers.leave_pools, "stop working for pools", w.LeaveBody, answer=dict[str, Any]),
     _worker(f"{TASK}/complete", workers.complete_task, "the task succeeded", w.CompleteBody, answer=w.EndedAnswer),
     _worker(f"{TASK}/fail", workers.fail_task, "the task failed", w.FailBody, answer=w.EndedAnswer),

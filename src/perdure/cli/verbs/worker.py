@@ -18,7 +18,7 @@ from perdure.cli.stdout import give_json
 from perdure.engine.clock import SystemClock
 from perdure.kernel.values import SECOND
 from perdure.views.provider_list import known_providers
-from perdure.wiring import languages, load_sources, local_executor, pool_worker, serving_policy
+from perdure.wiring import languages, load_sources, local_executor, pool_worker, serving_policy, stream_performer
 
 EXAMPLES = """\
 examples:
@@ -28,7 +28,8 @@ examples:
 
 The worker asks a server for tasks that were sent to its pools (`serve --route`, or what documents say), does them in
 this process, and answers each one once. Secrets of tasks come from this machine. The policy of a server applies: code
-in documents is not run, unless [policy] allows it. When the server is away it is tried again.
+in documents is not run, unless [policy] allows it. When the server is away it is tried again. Engrams that are loaded
+with --load do streaming steps too, each in a connection of its own.
 
 Ctrl-C and SIGTERM: nothing more is taken, what is in hand may end (see --grace), the rest is given back.
 """
@@ -86,6 +87,7 @@ async def _work(asked: argparse.Namespace, token: str, talk: Console) -> int:
     load_sources(asked.load)
     import_module(OUTPUT_CAPTURE).install_capture(None)
 
+    from perdure.server.stream_client import StreamWorker
     from perdure.server.worker_client import ServerSource
 
     clock, spoken = SystemClock(), languages()
@@ -109,18 +111,34 @@ async def _work(asked: argparse.Namespace, token: str, talk: Console) -> int:
     if asked.json:
         give_json({"server": asked.server, "pools": source.pools, "pid": os.getpid()})
     worker = pool_worker(source, executor, clock, source.worker, asked.slots)
+    providers, perform = stream_performer()
+    streams = StreamWorker(
+        asked.server,
+        token,
+        worker=source.worker,
+        pools=source.pools,
+        providers=providers,
+        perform=perform,
+        ca=asked.ca,
+        say=talk.always,
+    )
+    streaming = asyncio.ensure_future(streams.run())
     stopping = asyncio.Event()
     working = asyncio.ensure_future(worker.run(stopping, asked.grace / SECOND))
     try:
         await asyncio.shield(working)
     except asyncio.CancelledError:
         stopping.set()
-        if worker.in_hand:
-            talk.always(f"stopping; {worker.in_hand} tasks in hand may end")
+        in_hand = worker.in_hand + streams.in_hand
+        if in_hand:
+            talk.always(f"stopping; {in_hand} tasks in hand may end")
+        streaming.cancel()
+        await streams.leave(asked.grace / SECOND)
         left = await working
         talk.always(f"stopped{f'; {left} tasks were given back' if left else ''}")
         raise
     finally:
+        streaming.cancel()
         await source.close()
         await executor.close()
     return Exit.OK

@@ -31,6 +31,7 @@ from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.steps.engram import InputRefused, created, worker_arguments
 from perdure.dialects.story.steps.step_kind import ENGRAM
 from perdure.kernel import jsontext
+from perdure.kernel.assignments import short_name
 from perdure.kernel.ids import family_of
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant
@@ -178,11 +179,25 @@ def _launch(turn: Turn, engrams: dict[str, ResolvedEngram], transports: dict[str
             turn.emit(created(turn, engrams[step.name], key, turn.keep(text)))
         else:
             turn.emit(s.StepStarted(step.name, StoryPhase.RUNNING, BUILT_IN_READY, turn.now))
-    provider = next((pair.provider for engram in engrams.values() if (pair := engram.pair).run is None), TOPOLOGY)
+    here = [engram.pair for engram in engrams.values() if not _pool(turn, engram)]
+    provider = next((pair.provider for pair in here if pair.run is None), TOPOLOGY)
     turn.emit(stream_events.TopologyStarted(turn.next_number, turn.now))
     turn.schedule_task(
         provider, PATH, jsontext.encode(arguments), max_deliveries=0, grace=drain + grace(program) + 5 * SECOND
     )
+
+
+def _pool(turn: Turn, engram: ResolvedEngram) -> str:
+    """The pool of workers elsewhere that does the step: as the Engram says, or the operator; empty: none."""
+    return engram.execution.pool or turn.routes.get(short_name(engram.pair.provider, turn.execution.dialect.name), "")
+
+
+def _handoff(settings: dict[str, Any], drain: Instant) -> dict[str, Any]:
+    """How a worker is replaced by another one (STR-088)."""
+    strategy = stream_settings.strategy_of(settings)
+    most = object_at(settings, "lifecycle").get("maxInFlight") or 0
+    is_drained = strategy != stream_settings.ROLLING
+    return {"strategy": strategy, "maxInFlight": most, "drain": drain if is_drained else 0}
 
 
 def _drain_time(program: Program, settings: dict[str, dict[str, Any]]) -> Instant:
@@ -255,8 +270,9 @@ def _arguments(
     workers: dict[str, Any] = {}
     for name, engram in engrams.items():
         retry = engram.execution.retry()
-        place = place_of(engram.template)
+        place, pool = place_of(engram.template), _pool(turn, engram)
         workers[name] = {
+            **({"pool": pool, "handoff": _handoff(settings[name], drain)} if pool else {}),
             "provider": COMMAND if place == COMMAND else engram.pair.provider,
             "task": jsontext.decode(prepared[name][1]),
             "retry": {**msgspec.to_builtins(retry), "backoff": retry.backoff.value},

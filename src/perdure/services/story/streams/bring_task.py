@@ -30,7 +30,7 @@ async def bring(context: TaskContext, run: str, step: str, **content: Any) -> An
     from perdure.services.story.streams.live_topology import TOPOLOGIES
 
     async with asyncio.timeout(PATIENCE):
-        while (topology := TOPOLOGIES.get(RunId(run))) is None or step not in topology.sessions:
+        while (topology := TOPOLOGIES.get(RunId(run))) is None or not topology.takes(step):
             await asyncio.sleep(LOOK_EVERY)
     if "child" in content:
         topology.child_ended(content["child"], content)
@@ -52,7 +52,7 @@ async def publish(engine: "Client", run: RunId, step: str, members: Mapping[str,
     try:
         message = make_message("", engine.clock.now() // 1_000, **members)
         topology = TOPOLOGIES.get(run)
-        if topology is not None and step in topology.sessions:
+        if topology is not None and topology.takes(step):
             await topology.receive(step, message)
             return
     except (BadMessage, Draining) as problem:

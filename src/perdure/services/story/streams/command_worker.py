@@ -119,21 +119,26 @@ class _Conversation:
     async def _publish(self, value: Any) -> None:
         reply_to = self._open.get(str(value.pop("replyTo", ""))) if isinstance(value, dict) else None
         try:
-            message = read_message(value, "", 0)
+            members = publication(value)
         except BadMessage as error:
             raise EngramError(
                 f"the command wrote a message that is not valid: {error}", type="validation_error"
             ) from None
-        members = {
-            "payload": value.get("payload"),
-            "inputs": value.get("inputs"),
-            "transports": value.get("transports"),
-            "kind": value.get("kind") or "",
-            "metadata": value.get("metadata"),
-            "message_id": value.get("messageId") or "",
-            "audio": message.audio,
-            "video": message.video,
-            "binary": message.binary,
-            "envelope": value.get("envelope") if message.chunk is not None else None,
-        }
         await self._session.publish(members, reply_to)
+
+
+def publication(value: Any) -> dict[str, Any]:
+    """What `publish` is called with for a message in its JSON form. Raises `BadMessage`."""
+    message = read_message(value, "", 0)
+    return {
+        "payload": value.get("payload"),
+        "inputs": value.get("inputs"),
+        "transports": value.get("transports"),
+        "kind": value.get("kind") or "",
+        "metadata": value.get("metadata"),
+        "message_id": value.get("messageId") or "",
+        "audio": message.audio,
+        "video": message.video,
+        "binary": message.binary,
+        "envelope": value.get("envelope") if message.chunk is not None else None,
+    }

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from perdure.services.story.streams.stream_session import CHANNEL, StreamSession
-from perdure.services.story.streams.worker_context import InboundMessage, StreamContext
+from perdure.services.story.streams.stream_session import CHANNEL
+from perdure.services.story.streams.worker_context import InboundMessage, StreamContext, WorkerSession
 
 SLICE = 0.005  # seconds that a plain function works through messages before their results are taken
 
@@ -25,7 +25,7 @@ def is_plain(function: Callable[..., Any]) -> bool:
 
 
 async def run_function(
-    function: Callable[..., Any], config: Any, session: StreamSession, context: StreamContext
+    function: Callable[..., Any], config: Any, session: WorkerSession, context: StreamContext
 ) -> None:
     if is_plain(function):
         await _call_for_each(function, config, session, context)
@@ -71,7 +71,7 @@ def _settle(answer: "asyncio.Future[Handled]", handled: Handled) -> None:
 
 
 async def _call_for_each(
-    function: Callable[..., Any], config: Any, session: StreamSession, context: StreamContext
+    function: Callable[..., Any], config: Any, session: WorkerSession, context: StreamContext
 ) -> None:
     """Call the function for every message; what it returns is published, then the message is done.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.dialects.story.state.folding.topologies import HANDING_OVER
 from perdure.kernel.values import RunId
 from perdure.providers.context import TaskContext
 from perdure.services.story.engrams.hydration import families_of
@@ -62,6 +63,7 @@ class LiveTopology:
         self._spawned: set[asyncio.Task[Any]] = set()
         self._states: dict[str, str] = {}  # as reported
         self._connected: set[str] = set()
+        self._handoffs: set[str] = set()  # steps whose worker is being replaced
         self._hooks: set[str] = set()
         self._ended: dict[str, dict[str, Any]] = {}
         self.stop_request: StopRequest | None = None
@@ -211,6 +213,7 @@ class LiveTopology:
     def connected(self, name: str, session: StreamSession, context: StreamContext) -> None:
         self.sessions[name] = session
         self._contexts[name] = context
+        self._handoffs.discard(name)
         is_new = name not in self._connected
         self._connected.add(name)
         self.wake()
@@ -334,11 +337,18 @@ class LiveTopology:
         self._flush_wanted.set()
         await self._log.show_numbers(states)
 
+    async def note_handoff(self, step: str) -> None:
+        """The worker of a step is being replaced (STR-088)."""
+        self._handoffs.add(step)
+        self._states[step] = "draining"
+        await self.report({"states": [{"step": step, "state": "draining", "message": HANDING_OVER}]})
+
     async def _report_notices(self, *, is_last: bool = False) -> None:
         states = []
         for name, worker in self._workers.items():
             state = "ready" if worker.is_connected else "connecting"
-            if worker.is_engram and not worker.has_ended and self._states.get(name, state) != state:
+            is_open = worker.is_engram and not worker.has_ended and name not in self._handoffs
+            if is_open and self._states.get(name, state) != state:
                 self._states[name] = state
                 message = "" if worker.last_error is None else f"lost: {worker.last_error}"
                 states.append({"step": name, "state": state, "message": message})
@@ -352,6 +362,10 @@ class LiveTopology:
             await asyncio.to_thread(self._recorder.write, is_last=True)
 
     # From outside.
+
+    def takes(self, step: str) -> bool:
+        """Whether the step is there; one whose workers are elsewhere also before one has come."""
+        return step in self.sessions or (step in self._workers and self._workers[step].is_remote)
 
     async def receive(self, step: str, value: Any) -> None:
         """Take a packet from outside; returns once it is kept, where it is (STR-092, 121)."""

@@ -1,7 +1,7 @@
 """The session of one step: the messages it gets, what it publishes, and how it is told to stop.
 
-A session is what a driver gives to a worker, wherever the worker runs: `next`, `publish`, `complete`. Here the hub is
-in the same process. A worker on another machine would be given the same three calls over a connection.
+A session is what a driver gives to a worker, wherever the worker runs: `next`, `publish`, `complete`. For a worker
+elsewhere its conversation makes these calls (`remote_worker`).
 """
 
 import asyncio
@@ -191,6 +191,11 @@ class StreamSession:
             if len(inlet.waiting) >= CHANNEL and inlet.is_connected:
                 return True
         return False
+
+    @property
+    def is_asked_to_pause(self) -> bool:
+        """Whether a step below has so much to do that publishers should wait (STR-075, 126)."""
+        return any(inlet.is_paused for inlet in self._targets)
 
     def complete(self, inbound: InboundMessage) -> Awaitable[None]:
         """The message is done. Its staged publications become real in the same transaction (STR-069, 122)."""

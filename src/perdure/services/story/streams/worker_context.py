@@ -1,8 +1,8 @@
 """Messages and the context as the worker of a streaming step sees them (STR-091)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -11,9 +11,6 @@ from perdure.providers.context import TaskContext
 from perdure.services.story.engrams.context import EngramContext
 from perdure.streams.inlet import Packet
 from perdure.streams.stream_messages import Frame, StreamMessage
-
-if TYPE_CHECKING:
-    from perdure.services.story.streams.stream_session import StreamSession
 
 _UNREAD: Any = object()
 
@@ -29,12 +26,35 @@ class _Done:
 DONE = _Done()
 
 
+class WorkerSession(Protocol):
+    """What the code of a worker has of its step, wherever the hub is."""
+
+    step: str
+    stream_id: str
+
+    @property
+    def is_stopping(self) -> bool: ...
+    async def wait_stopping(self) -> None: ...
+    def note_life(self) -> None: ...
+    async def next(self) -> "InboundMessage | None": ...
+    def take_some(self, most: int) -> "list[InboundMessage]": ...
+    def put_back(self, messages: "list[InboundMessage]") -> None: ...
+    def messages(self) -> "AsyncIterator[InboundMessage]": ...
+    def answer(self, members: dict[str, Any], inbound: "InboundMessage") -> StreamMessage: ...
+    async def publish(self, members: dict[str, Any], reply_to: "InboundMessage | None") -> None: ...
+    def complete(self, inbound: "InboundMessage") -> Awaitable[None]: ...
+    async def finish(self, inbound: "InboundMessage") -> None: ...
+    def metadata_of(self, message: StreamMessage) -> dict[str, str]: ...
+    def with_stored_values(self, inputs: bytes) -> Any: ...
+    def note_signal(self, key: str, value: Any) -> None: ...
+
+
 class InboundMessage:
     """A message on its way through a worker. `done()` acknowledges it; it may be awaited to know that it is kept."""
 
     __slots__ = ("_answers", "_inputs", "_packet", "_payload", "_session", "is_done", "staged")
 
-    def __init__(self, packet: Packet, session: "StreamSession") -> None:
+    def __init__(self, packet: Packet, session: WorkerSession) -> None:
         self._packet = packet
         self._session = session
         self._payload = self._inputs = _UNREAD
@@ -136,7 +156,7 @@ class StreamContext(EngramContext):
         self,
         inner: TaskContext,
         task: Mapping[str, Any],
-        session: "StreamSession",
+        session: WorkerSession,
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         super().__init__(inner, task)

@@ -19,6 +19,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.values import SECOND
 from perdure.providers.context import TaskContext
 from perdure.providers.policy import refusal_in_force
+from perdure.providers.remote_steps import StreamConnectionLost
 from perdure.providers.task_outcomes import describe
 from perdure.services.story.engrams.failure import EngramError
 from perdure.services.story.engrams.hydration import hydrate_inputs
@@ -26,6 +27,7 @@ from perdure.services.story.engrams.registry import shared_engrams
 from perdure.services.story.streams import built_in_steps
 from perdure.services.story.streams.command_worker import run_command
 from perdure.services.story.streams.function_worker import is_plain, run_function
+from perdure.services.story.streams.remote_worker import ReadyWorker, RemoteConversation, RemoteStepOfTopology
 from perdure.services.story.streams.stream_session import StreamSession
 from perdure.services.story.streams.worker_context import StreamContext
 from perdure.streams.hub import Draining, StaleSession
@@ -48,6 +50,7 @@ class WorkerTask:
         self._spec: dict[str, Any] = topology.task["workers"].get(name, {})
         self.is_engram = bool(self._spec)
         self._session: StreamSession | None = None
+        self._remote = RemoteStepOfTopology(topology, name, self._spec) if self._spec.get("pool") else None
         self._is_closing = False
         self.task: asyncio.Task[None]
         self.failure: dict[str, Any] | None = None
@@ -55,12 +58,17 @@ class WorkerTask:
         self.has_ended = self.returned_itself = self.is_connected = False
 
     @property
+    def is_remote(self) -> bool:
+        return self._remote is not None
+
+    @property
     def is_fed_by_hooks(self) -> bool:
         return not self.is_engram and not self.plan.needs
 
     def connect(self) -> None:
         """Every worker is connected before any of them works: nothing is published to a step that is about to come."""
-        self._session = StreamSession(self._topology, self._name)
+        if self._remote is None:
+            self._session = StreamSession(self._topology, self._name)
 
     def start(self) -> None:
         self.task = asyncio.get_running_loop().create_task(self._run())
@@ -68,6 +76,9 @@ class WorkerTask:
     def session_stop(self) -> None:
         if self._session is not None:
             self._session.stop()
+        elif self._remote is not None and self._remote.is_waiting:
+            self._is_closing = True
+            self.task.cancel()
 
     def close(self) -> None:
         """End without another message; what waits for something else is cancelled."""
@@ -75,7 +86,7 @@ class WorkerTask:
             return
         self._is_closing = True
         self.session_stop()
-        if not self.plan.needs or self._topology.hub.inlets[self._name].pending:
+        if self._session is None or not self.plan.needs or self._topology.hub.inlets[self._name].pending:
             self.task.cancel()
 
     def abandon(self) -> None:
@@ -113,14 +124,17 @@ class WorkerTask:
         retries = 0
         try:
             while True:
+                worker = None if self._remote is None else await self._remote.next_worker()
                 session = self._session or StreamSession(self._topology, self._name)
                 self._session = session
                 try:
-                    await self._attempt(session)
+                    await self._attempt(session, worker)
                     self.returned_itself = not self._topology.hub.is_draining
                     return
                 except (StaleSession, Draining):
                     return
+                except StreamConnectionLost as lost:  # another worker goes on
+                    self._lose(str(lost))
                 except Exception as error:
                     retries = 0 if session.has_done else retries
                     retries += 1
@@ -132,7 +146,7 @@ class WorkerTask:
         finally:
             self._end()
 
-    async def _attempt(self, session: StreamSession) -> None:
+    async def _attempt(self, session: StreamSession, worker: ReadyWorker | None) -> None:
         task = {**self._spec.get("task", {})}
         loop = asyncio.get_running_loop()
         function = shared_engrams.streaming.get(self._spec.get("provider", ""))
@@ -141,6 +155,14 @@ class WorkerTask:
             if not self.is_engram:
                 self._enter(session, context)
                 await built_in_steps.run(self._topology, self.plan, session)
+                return
+            if self._remote is not None and worker is not None:
+                if worker.failure is not None:
+                    raise worker.failure
+                self._enter(session, context)
+                await self._watched(
+                    RemoteConversation(self._remote, worker, session, self._topology).hold(self._context), session
+                )
                 return
             config = hydrate_inputs(task, self._context.secrets, context.namespace, self._context.run)
             if self._spec["provider"] == COMMAND:
@@ -183,11 +205,21 @@ class WorkerTask:
         if refusal is not None:
             raise EngramError(refusal, type="initialization_error", exit_class="terminal")
 
-    async def _recover(self, error: Exception, retries: int) -> bool:
-        """Whether the worker is to be started again, after a wait; else it has failed (STR-084, 136)."""
+    def _end_session(self) -> None:
         self._topology.hub.lose(self._name, self._topology.now())
         self._session = None
         self._topology.wake()
+
+    def _lose(self, reason: str) -> None:
+        """A worker elsewhere is gone; what it did not acknowledge waits for the next one."""
+        self._end_session()
+        self.last_error = reason
+        name, now = self.plan.public_name, self._topology.now()
+        self._topology.hub.notices.add(name, "WorkerLost", "", f"waiting for another worker: {reason}", now)
+
+    async def _recover(self, error: Exception, retries: int) -> bool:
+        """Whether the worker is to be started again, after a wait; else it has failed (STR-084, 136)."""
+        self._end_session()
         outcome = self._context_failure(error)
         failure = classify_failure(outcome, expired=False)
         self.last_error = failure.error.message

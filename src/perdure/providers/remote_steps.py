@@ -1,0 +1,106 @@
+"""Streaming steps that are done by workers elsewhere, and workers that wait for one (STR-112).
+
+    the topology: `request` ─▶ a step without a worker ┐
+                                                       ├─▶ the step has the worker's connection
+    the server:   `take`    ─▶ a worker without a step ┘
+
+Both are in one process: a step is given to a worker that is connected to the server which carries its topology.
+"""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any, Protocol
+
+import msgspec
+
+Frame = dict[str, Any]
+
+
+class StreamConnectionLost(ConnectionError):
+    """The worker is not there any more, or was told to go."""
+
+
+class WorkerConnection(Protocol):
+    """One worker that does one step. Frames are JSON objects with a member `type`."""
+
+    worker: str
+
+    async def send(self, frame: Frame) -> None:
+        """Raises `StreamConnectionLost`."""
+
+    async def receive(self) -> Frame:
+        """Raises `StreamConnectionLost`."""
+
+    async def close(self) -> None: ...
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What a worker is ready to do: providers by their short names, of these pools; None: in every namespace."""
+
+    pools: Collection[str]
+    providers: Collection[str]
+    namespaces: Collection[str] | None = None
+
+
+class RemoteStep:
+    """A step that waits for a worker. `connection` is done when there is one."""
+
+    def __init__(self, namespace: str, pool: str, provider: str) -> None:
+        self.namespace = namespace
+        self.pool = pool
+        self.provider = provider
+        self.connection: asyncio.Future[WorkerConnection] = asyncio.get_running_loop().create_future()
+
+    def fits(self, offer: Offer) -> bool:
+        return (
+            self.pool in offer.pools
+            and self.provider in offer.providers
+            and (offer.namespaces is None or self.namespace in offer.namespaces)
+        )
+
+
+class RemoteSteps:
+    """Steps and workers of this process that wait for each other, each in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._steps: list[RemoteStep] = []
+        self._workers: list[tuple[Offer, asyncio.Future[RemoteStep]]] = []
+
+    def request(self, step: RemoteStep) -> None:
+        """A step needs a worker."""
+        self._steps.append(step)
+        self._match()
+
+    def withdraw(self, step: RemoteStep) -> None:
+        """The step needs none any more."""
+        if step in self._steps:
+            self._steps.remove(step)
+
+    async def take(self, offer: Offer) -> RemoteStep:
+        """The next step that fits; whoever takes it gives it a connection."""
+        found: asyncio.Future[RemoteStep] = asyncio.get_running_loop().create_future()
+        entry = offer, found
+        self._workers.append(entry)
+        self._match()
+        try:
+            return await found
+        except asyncio.CancelledError:
+            if found.done() and not found.cancelled():  # nobody will connect
+                self._steps.insert(0, found.result())
+                self._match()
+            raise
+        finally:
+            if entry in self._workers:
+                self._workers.remove(entry)
+
+    def _match(self) -> None:
+        for step in list(self._steps):
+            entry = next((entry for entry in self._workers if step.fits(entry[0]) and not entry[1].done()), None)
+            if entry is not None:
+                self._steps.remove(step)
+                self._workers.remove(entry)
+                entry[1].set_result(step)
+
+
+remote_steps = RemoteSteps()
+"""Those of this process."""
