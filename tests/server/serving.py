@@ -127,7 +127,7 @@ class Server:
     def start(cls, folder: Path, *words: str, **env: str) -> "Server":
         commands = CommandLine(folder, patience=PATIENCE)
         process = commands.start("serve", "--listen", "127.0.0.1:0", *words, **env)
-        url = process.hear("listening on ").split()[-1]
+        url = process.hear("listening on ").split()[-1].rstrip('"}')
         return cls(commands, process, url)
 
     @property

@@ -1,7 +1,9 @@
 """What every request may rely on: JSON, refusals, limits, addresses (SRV-003, SRV-010, SRV-011, SRV-015, SRV-076)."""
 
 import json
+import signal
 import socket
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -206,3 +208,34 @@ def test_figures_out_of_range_are_bad_requests(server: Server) -> None:
     assert server.admin("POST", "/api/v1/tokens", token).problem[0] == 400
     labels = "&".join(f"label=a{number}=b" for number in range(1_000))
     assert server.admin("GET", f"/api/v1/runs?{labels}").problem[0] == 400
+
+
+def test_the_log_can_be_json_lines(tmp_path: Path) -> None:
+    """SRV-052: every line is an object; entries about a run and a task name them."""
+    (tmp_path / "tasks.py").write_text(
+        "import perdure\n\n\n@perdure.provider('talk')\ndef talk(context):\n"
+        "    context.log('two\\nlines \\x1b[2J', level='warning', size=3)\n    return 1\n"
+    )
+    server = Server.start(tmp_path, "--load", "tasks.py", "--log-format", "json")
+    try:
+        flow = {
+            "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+            "entrypoint": "talk",
+            "steps": {
+                "talk": {"action": "Call", "call": {"provider": "mwl:provider.call/perdure/talk/v1"}, "next": "end"},
+                "end": {"action": "Return"},
+            },
+        }
+        run = server.admin.start(flow)
+        server.admin.result(run)
+        server.process.send(signal.SIGTERM)
+        lines = server.process.end().err.splitlines()
+        entries = [json.loads(line) for line in lines if line]
+        assert all({"time", "level", "message"} <= entry.keys() for entry in entries)
+        spoken = next(entry for entry in entries if entry["message"].startswith("two\nlines"))
+        assert (spoken["level"], spoken["run"], spoken["fields"]) == ("warning", run, {"size": 3})
+        assert "talk" in spoken["task"] and spoken["logger"].startswith("perdure")
+        assert "\x1b" not in "".join(lines)
+        assert any(entry["message"].startswith("listening on") for entry in entries)
+    finally:
+        server.commands.end_all()

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from perdure.cli.terminal import LiveBlock
@@ -68,6 +68,15 @@ class Console:
         """Print a line about progress, unless --quiet was given."""
         if not self.is_quiet:
             self.always(indented(text))
+
+    def tell(self, run: str, text: str) -> None:
+        """Print a line about a run, unless --quiet was given."""
+        self.say(f"{run}: {text}")
+
+    def log(self, level: str, text: str, members: dict[str, Any]) -> None:
+        """Print an entry of the log; `members` are for programs that read it."""
+        style = {"warning": "yellow", "error": "red", "critical": "red"}.get(level, "dim")
+        self.always(f"{self.paint(f'{level}:', style)} {text}")
 
     def always(self, text: str) -> None:
         """Print a line even if --quiet was given."""

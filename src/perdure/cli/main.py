@@ -71,7 +71,7 @@ def _perform(words: Sequence[str]) -> int:
         if asked.verb is None:
             _parser(()).print_help(sys.stderr)
             return Exit.USAGE
-        talk, as_json = Console(sys.stderr, is_quiet=asked.quiet), asked.json
+        talk, as_json = _console(asked), asked.json
         from perdure.cli.server_choice import chosen_server
 
         asked.choice = chosen_server(asked)
@@ -84,6 +84,14 @@ def _perform(words: Sequence[str]) -> int:
         from perdure.cli.error_output import complain
 
         return complain(error, talk, as_json=as_json)
+
+
+def _console(asked: argparse.Namespace) -> Console:
+    if getattr(asked, "log_format", "text") == "text":
+        return Console(sys.stderr, is_quiet=asked.quiet)
+    from perdure.cli.log_output import JsonConsole
+
+    return JsonConsole(sys.stderr, is_quiet=asked.quiet)
 
 
 def _behind_verb(words: Sequence[str]) -> Sequence[str]:

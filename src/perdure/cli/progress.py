@@ -84,7 +84,7 @@ class LineProgress:
         if self._lines > LINES_PER_SECOND:
             self._swallowed += 1
         else:
-            self._talk.say(f"{run}: {sentence}")
+            self._talk.tell(run, sentence)
 
     def stand(self, statuses: list[RunStatus], now: Instant) -> None:
         for status in statuses:

@@ -69,7 +69,7 @@ class Inbox:
             input = i.decode(delivered.message.body)
         except NewerRecord as error:
             if position not in self._kept:
-                _log.warning("run %s: %s; it waits for a server with a newer Perdure", run, error)
+                _log.warning("run %s: %s; it waits for a server with a newer Perdure", run, error, extra={"run": run})
             self._kept[position] = delivered.partition
             self._scheduler.incompatible.note(run, delivered.partition)
             return

@@ -90,7 +90,7 @@ class Recovery:
             if await self._scheduler.partitions.give_back(family):
                 self._taken.discard(family)
                 self._left[family] = _now() + LOOK_AGAIN
-                _log.info("run %s is given back: something it needs is not loaded here", family)
+                _log.info("run %s is given back: something it needs is not loaded here", family, extra={"run": family})
 
     async def _take_up(self) -> None:
         orphaned = await self._store.orphaned_partitions()
@@ -102,7 +102,7 @@ class Recovery:
                 continue
             if lack := await self._lack(family):
                 if family not in self._left:
-                    _log.info("run %s has no live owner and is left alone: %s", family, lack)
+                    _log.info("run %s has no live owner and is left alone: %s", family, lack, extra={"run": family})
                 self._left[family] = _now() + LOOK_AGAIN
                 continue
             fit.append(family)

@@ -220,7 +220,7 @@ class ResidentRuns:
         elif stored is not None:
             self._scheduler.stuck.set_stuck(slot, error)
         else:  # its start is a message, and stays in the inbox
-            _log.warning("run %s waits for a server with a newer Perdure: %s", slot.id, error)
+            _log.warning("run %s waits for a server with a newer Perdure: %s", slot.id, error, extra={"run": slot.id})
             self._context.stuck[slot.id] = slot.partition
             self.drop(slot, i.Refused(str(error)))
 
@@ -255,7 +255,12 @@ class ResidentRuns:
             for lost in [
                 mail for mail in mails if mail.is_acknowledged_control
             ]:  # a store keeps runs that have control messages
-                _log.warning("run %s no longer exists; a %s to it is dropped", slot.id, kind_of(lost.input))
+                _log.warning(
+                    "run %s no longer exists; a %s to it is dropped",
+                    slot.id,
+                    kind_of(lost.input),
+                    extra={"run": slot.id},
+                )
             self.drop(slot, i.Refused("there is no such run"))
             await self._scheduler.inbox.discard(mails)
             return

@@ -101,17 +101,23 @@ class StuckRuns:
             self.set_stuck(slot, error)
         else:
             text, shown = _told(slot, error)
-            _log.warning("run %s could not be decided (%s); trying once more", slot.id, text, exc_info=shown)
+            _log.warning(
+                "run %s could not be decided (%s); trying once more",
+                slot.id,
+                text,
+                exc_info=shown,
+                extra={"run": slot.id},
+            )
             self._scheduler.runs.reload(slot)
 
     def set_stuck(self, slot: Slot, error: Exception, *, is_born: bool = True) -> None:
         """Its error is shown, its inputs are kept."""
         if isinstance(error, NewerRecord):
             text = f"it waits for a server with a newer Perdure: {error}"
-            _log.warning("run %s is left alone: %s", slot.id, text)
+            _log.warning("run %s is left alone: %s", slot.id, text, extra={"run": slot.id})
         else:
             text, shown = _told(slot, error)
-            _log.error("run %s is stuck: %s", slot.id, text, exc_info=shown)
+            _log.error("run %s is stuck: %s", slot.id, text, exc_info=shown, extra={"run": slot.id})
         slot.put_back()
         mails, slot.mailbox = slot.mailbox, []
         if slot.creation is not None or not is_born:  # it was never stored: the start itself is refused

@@ -216,5 +216,11 @@ class TaskRecorder:
                 await self._store.send(Message(assignment.run, self._clock.now(), body))
                 return
             except StoreError as error:
-                _log.info("task %s of run %s cannot be cleared yet: %s", assignment.task, assignment.run, error)
+                _log.info(
+                    "task %s of run %s cannot be cleared yet: %s",
+                    assignment.task,
+                    assignment.run,
+                    error,
+                    extra={"run": assignment.run},
+                )
                 await asyncio.sleep(SPEAK_EVERY)

@@ -17,7 +17,7 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.follow import listening
 from perdure.cli.health import health_page
 from perdure.cli.interrupts import complete
-from perdure.cli.log_output import log_to
+from perdure.cli.log_output import FORMATS, log_to
 from perdure.cli.open_engine import OUTPUT_CAPTURE
 from perdure.cli.progress import progress_for
 from perdure.cli.stdout import give_json
@@ -76,6 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=a.address,
         help="where to answer requests; port 0 picks a free one; `off` for nowhere (default: 127.0.0.1:8420)",
     )
+    parser.add_argument("--log-format", choices=FORMATS, default="text", help="of the lines on stderr (default: text)")
     parser.add_argument("--config", metavar="FILE", help="the settings file (default: $PERDURE_CONFIG)")
     parser.add_argument(
         "--apply", metavar="PATH", action="append", default=[], help="apply these resources at the start; repeatable"

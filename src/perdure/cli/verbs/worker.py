@@ -12,7 +12,7 @@ from perdure.cli.console import Console
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.log_output import log_to
+from perdure.cli.log_output import FORMATS, log_to
 from perdure.cli.open_engine import OUTPUT_CAPTURE
 from perdure.cli.stdout import give_json
 from perdure.engine.clock import SystemClock
@@ -48,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slots", metavar="N", type=int, default=8, help="tasks at a time (default: 8)")
     parser.add_argument("--name", metavar="NAME", help="what the worker is called (default: host and process)")
     parser.add_argument("--ca", metavar="FILE", help="the authority of the server's certificate (see `perdure ca`)")
+    parser.add_argument("--log-format", choices=FORMATS, default="text", help="of the lines on stderr (default: text)")
     parser.add_argument("--config", metavar="FILE", help="the settings file (default: $PERDURE_CONFIG)")
     parser.add_argument(
         "--grace",

@@ -80,7 +80,13 @@ class NatsLog:
 
     def _tell(self, kind: str, message: str) -> None:
         self._is_lost = kind == "TransportLost"
-        _log.log(logging.WARNING if self._is_lost else logging.INFO, "run %s: %s", self._run, message)
+        _log.log(
+            logging.WARNING if self._is_lost else logging.INFO,
+            "run %s: %s",
+            self._run,
+            message,
+            extra={"run": self._run},
+        )
         step = next(iter(self._steps.values())).public_name
         self._hub.notices.add(step, kind, "nats", message, time.time_ns() // 1_000)
 
@@ -262,7 +268,7 @@ class NatsLog:
             for place in self._log.take_old_ids(changes.ids_removed):
                 await self._stream.delete_message(place)
         except Exception as problem:  # the next write meets the same connection, and makes a new one
-            _log.debug("acknowledgements of run %s are late: %s", self._run, problem)
+            _log.debug("acknowledgements of run %s are late: %s", self._run, problem, extra={"run": self._run})
 
     async def show_numbers(self, states: Mapping[str, InletState]) -> None:
         await self._store.write(Changes([], [], dict(states), {}, {}))
