@@ -40,7 +40,7 @@ KEYCHAIN_ENV = "PERDURE_KEYCHAIN_ENV"
 KEYCHAIN_FILES = "PERDURE_KEYCHAIN_FILES"
 RETENTION = "PERDURE_RETENTION"
 
-TABLES = frozenset({"policy", "keychain", "retention", "server", "limits", "route", "workers", "oidc", "hooks"})
+TABLES = frozenset({"policy", "keychain", "retention", "server", "limits", "route", "workers", "oidc", "feed", "hooks"})
 """Of the settings file, each read by those whom it concerns. It may have others, but no misspelling of these."""
 
 CODE = frozenset({"shell", "script", "python", "container"}).union(*(brought.code for brought in LANGUAGE_PROVIDERS))
