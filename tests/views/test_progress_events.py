@@ -12,6 +12,7 @@ from perdure.views.progress_events import ProgressNarrator, spell_step
     [
         (e.Steered("gate", b'{"step": "ok", "state": "Approved"}', by="Ada"), "gate 'ok' approved by Ada"),
         (e.Steered("patch", b'{"ctx": {}}'), "patch received"),
+        (e.Steered("resume", b"{}", by="Ada"), "unpause received by Ada"),
         (e.CancelRequested("wrong customer"), "cancel requested: wrong customer"),
         (e.SignalReceived("paid", b"17"), "signal 'paid' received"),
     ],

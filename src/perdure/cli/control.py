@@ -169,7 +169,8 @@ async def _tell(
         ownerless = [run for run, result in answer.steered if result is not None and not result.is_live]
         if ownerless and not is_any_served:
             named = ownerless if len(ownerless) <= RUNS_NAMED else ()
-            talk.say(f"Resume them with: {resume_command(asked, *named)}")
+            them = "it" if len(named) == 1 else "them"
+            talk.say(f"Resume {them} with: {resume_command(asked, *named)}")
     codes = {exit_of_error(failure.error) for failure in answer.failed}
     return next((code for code in WORST_FIRST if code in codes), Exit.ENGINE_ERROR if codes else Exit.OK)
 

@@ -8,6 +8,7 @@ from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.ids import child_run
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+from perdure.kernel.pause import RESUME
 from perdure.kernel.values import RunId
 
 
@@ -127,7 +128,8 @@ def _steering_text(event: e.Steered) -> str:
     members = body if isinstance(body, dict) else {}
     subject = f" {members['step']!r}" if isinstance(members.get("step"), str) else ""
     state = str(members["state"]).lower() if isinstance(members.get("state"), str) else "received"
-    return f"{event.verb}{subject} {state}{f' by {event.by}' if event.by else ''}"
+    verb = "unpause" if event.verb == RESUME else event.verb  # as the command is called
+    return f"{verb}{subject} {state}{f' by {event.by}' if event.by else ''}"
 
 
 def outcome_text(outcome: Outcome) -> str:
