@@ -30,6 +30,7 @@ from perdure.stores.commit_types import (
     Transition,
 )
 from perdure.stores.errors import CopyDiffers, StoreInUse, StoreLocked, StoreMissing, StoreNotEmpty
+from perdure.stores.hook_deliveries import DeliveryRow
 from perdure.stores.pool_tasks import LeaseRequest, WorkerRow
 from perdure.stores.postgres import record_import as postgres_pouring
 from perdure.stores.protocol import ResourceWrite, RunFilter, Store
@@ -104,6 +105,8 @@ async def fill(store: Store) -> int:
     await store.add_audit_rows([AuditRow("1", 5, "a", b"{}"), AuditRow("2", 6, None, b"{}")])
     await store.seal_audit(lambda rows, last: AuditSeal.over(rows, last, "here", 7))
     await store.claim_request_key("ada", "k", RequestKeyRow(b"d", 5, 200, b"{}"), expired=0)
+    await store.note_hooks({"h": "http://x"}, 5, 0)
+    assert await store.add_deliveries("h", 0, 7, [DeliveryRow("h", 7, "a", "ns", b"{}", 5)])
     await store.note_workers([WorkerRow("far", "w1", "ada", "null", "[]", 4, 8)], 0)
     await store.write_task_logs([TaskLogRow(RunId("a"), 7, 2, 1, "step", 1, 2, b"[1,2]")])
     return home
@@ -123,6 +126,8 @@ async def contents(store: Store) -> dict[str, object]:
         "memories": await store.memories(["k"]),
         "tokens": await store.tokens(),
         "workers": await store.workers(),
+        "hooks": await store.hooks(),
+        "deliveries": await store.deliveries("h", None, None, 9),
         "backlogs": await store.backlogs(),
         "audit rows": await store.audit_rows(),
         "audit seals": await store.audit_seals(),
@@ -149,6 +154,8 @@ async def test_everything_arrives_as_it_was(way: tuple[Place, Place]) -> None:
         "audit rows": 2,
         "audit seals": 1,
         "request keys": 1,
+        "hooks": 1,
+        "hook deliveries": 1,
         "documents": 1,
         "runs": 5,
         "large values": 1,

@@ -21,10 +21,12 @@ from perdure.providers.policy import refusal_for_api
 from perdure.server.application import ApiServer
 from perdure.server.authentication import Authentication, is_loopback, listened_hosts
 from perdure.server.data_folder import data_folder, write_private
+from perdure.server.hook_settings import Hook
 from perdure.server.limits import OidcTable, RequestLimits
 from perdure.server.listener import CountingSocket, bind, listening
 from perdure.server.oidc import OidcProvider
 from perdure.server.routes import ROUTES
+from perdure.server.run_hooks import RunHooks
 from perdure.server.tls import OwnCertificate, ServerCertificate, own_names
 from perdure.views.access_tokens import FIRST, AccessRole, create_first_token
 from perdure.views.audit_log import NO_SEAL, AuditLog, audit_head
@@ -55,6 +57,7 @@ class ApiOptions:
     oidc: OidcTable | None = None
     drain_delay: float = 0.0  # seconds
     feed_keep: float = 600.0  # seconds
+    hooks: Sequence[Hook] = ()
 
 
 class Address:
@@ -126,7 +129,11 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
     await server.authentication.tokens.read()
     server.live.open()
     await server.changes.open()
+    hooks = RunHooks(engine, options.hooks, say)
+    await hooks.note()
+    await server.changes.open()  # while there are hooks, it stays open
     work = [server.authentication.tokens.keep(), _sealing(server), _noting_workers(server), server.changes.run()]
+    work.append(hooks.run())
     if certificate is not None:
         work.append(_renewing(certificate, say))
     background = [asyncio.ensure_future(coroutine) for coroutine in work]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from perdure.kernel.errors import PerdureError
+from perdure.server.hook_settings import HookSettings
 from perdure.views.api_errors import TooManyRequests
 
 SECONDS_OF_STRANGERS = 10.0
@@ -150,10 +151,11 @@ class ServerSettings(msgspec.Struct, frozen=True):
     workers: WorkersTable = WorkersTable()
     oidc: OidcTable | None = None
     feed: FeedTable = FeedTable()
+    hooks: list[HookSettings] = []
 
 
 def read_server_settings(environment: Mapping[str, str]) -> ServerSettings:
-    """Of the settings file the tables `[server]`, `[limits]`, `[[route]]`, `[workers]`, `[oidc]` and `[feed]`."""
+    """The tables of the settings file that are for a server."""
     name = environment.get(CONFIG, "").strip()
     if not name:
         return ServerSettings()

@@ -91,6 +91,10 @@ class PageQuery(Body):
     cursor: str | None = None
 
 
+class DeliveryQuery(PageQuery):
+    state: Literal["open", "delivered", "dead"] | None = None
+
+
 class LogQuery(PageQuery):
     step: str | None = None
 

@@ -19,6 +19,7 @@ from perdure.views.timeline import TIMELINE, TIMELINE_JSON
 
 API = "/api/v1"
 RUN = f"{API}/runs/{{id}}"
+HOOK = f"{API}/hooks/{{hook}}"
 RESOURCE = f"{API}/resources/{{kind}}/{{namespace}}/{{name}}"
 
 EXPENSIVE_PAGE: dict[str, Any] = {"answer": m.ItemPage, "is_expensive": True}
@@ -287,6 +288,18 @@ ROUTES = (
         takes_signatures=True,
         is_raw=True,
     ),
+    _get(f"{API}/hooks", system.list_hooks, "outgoing hooks", ADMIN, answer=m.ItemPage),
+    _get(
+        f"{HOOK}/deliveries",
+        system.list_hook_deliveries,
+        "deliveries of a hook, the latest first",
+        ADMIN,
+        query=m.DeliveryQuery,
+        answer=m.ItemPage,
+    ),
+    _change("POST", f"{HOOK}/pause", system.pause_hook, "send nothing for now", ADMIN, answer=dict[str, Any]),
+    _change("POST", f"{HOOK}/resume", system.resume_hook, "send again", ADMIN, answer=dict[str, Any]),
+    _change("POST", f"{HOOK}/retry", system.retry_hook, "try what was given up", ADMIN, answer=dict[str, Any]),
     _get(f"{API}/whoami", system.whoami, "who the token is", answer=m.WhoAnswer, is_for_every_role=True),
     _get(f"{API}/tokens", system.list_access_tokens, "list tokens", ADMIN, answer=m.ItemPage),
     _change(

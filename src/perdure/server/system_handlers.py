@@ -8,10 +8,12 @@ from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
 from perdure.server.openapi import describe
 from perdure.server.problems import error_page
+from perdure.server.run_hooks import delivery_json, hook_json
 from perdure.views.access_tokens import AccessRole, check_namespace, create_token, list_tokens, revoke_token
-from perdure.views.api_errors import AccessDenied, PoolNotFound, RouteNotFound
+from perdure.views.api_errors import AccessDenied, HookNotFound, PoolNotFound, RouteNotFound
 from perdure.views.audit_log import audit_json, list_audit
 from perdure.views.provider_list import list_providers
+from perdure.views.run_steps import read_offset
 from perdure.views.server_presence import health_json
 from perdure.views.times import iso
 from perdure.views.worker_pools import list_pools, list_workers
@@ -88,6 +90,46 @@ async def get_pool(call: ApiCall) -> Result:
     if found is None:
         raise PoolNotFound(f"there is no pool {call.path['pool']!r}")
     return Answer(found)
+
+
+async def list_hooks(call: ApiCall) -> Result:
+    call.caller.need_all_namespaces()
+    return Answer({"items": [hook_json(row) for row in await call.engine.store.hooks()]})
+
+
+async def list_hook_deliveries(call: ApiCall) -> Result:
+    """The latest first."""
+    query: m.DeliveryQuery = call.query
+    name = await _hook(call)
+    before = None if query.cursor is None else read_offset(query.cursor)
+    rows = await call.engine.store.deliveries(name, query.state, before, query.limit + 1)
+    more = {"next": str(rows[query.limit - 1].position)} if len(rows) > query.limit else {}
+    return Answer({"items": [delivery_json(row) for row in rows[: query.limit]], **more})
+
+
+async def pause_hook(call: ApiCall) -> Result:
+    await call.engine.store.pause_hook(await _hook(call), is_paused=True)
+    return Answer({"name": call.path["hook"], "paused": True})
+
+
+async def resume_hook(call: ApiCall) -> Result:
+    await call.engine.store.pause_hook(await _hook(call), is_paused=False)
+    return Answer({"name": call.path["hook"], "paused": False})
+
+
+async def retry_hook(call: ApiCall) -> Result:
+    """Deliveries that were given up are tried again."""
+    count = await call.engine.store.retry_deliveries(await _hook(call), call.engine.clock.now())
+    return Answer({"name": call.path["hook"], "retried": count})
+
+
+async def _hook(call: ApiCall) -> str:
+    call.caller.need_all_namespaces()
+    name = call.path["hook"]
+    call.audit(f"hook/{name}")
+    if all(row.name != name for row in await call.engine.store.hooks()):
+        raise HookNotFound(f"there is no hook {name!r}")
+    return name
 
 
 async def whoami(call: ApiCall) -> Result:

@@ -13,6 +13,7 @@ import msgspec
 
 from perdure.kernel.values import Instant
 
+FOREVER: Instant = 1 << 62
 RUN = "run"  # the kind of changes of runs; others are kinds of entries
 
 
@@ -60,12 +61,16 @@ def feed_change(row: tuple[Any, ...]) -> FeedChange:
 
 class ChangeFeedStore(Protocol):
     async def open_feed(self, until: Instant) -> FeedPage:
-        """Have changes written until then, at least. If none were written up to now, a new feed begins behind all
-        positions that were ever given; every change that is committed after this returns is in it.
+        """Have changes written until then, at least; while there are hooks, for ever.
+
+        If none were written up to now, a new feed begins behind all positions that were ever given; every change that
+        is committed after this returns is in it.
         """
 
     async def read_feed(self, after: int, limit: int) -> FeedPage:
         """Changes behind the position, in order. No change ever appears at or below a position that was answered."""
 
     async def trim_feed(self, before: Instant, limit: int) -> int:
-        """Remove up to `limit` changes that are older than this, the oldest first; how many."""
+        """Remove up to `limit` changes that are older than this, the oldest first, none that a hook has not read; how
+        many.
+        """

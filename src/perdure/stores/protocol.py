@@ -16,6 +16,7 @@ from perdure.kernel.values import Instant, RunId
 from perdure.stores.access import AccessStore
 from perdure.stores.commit_types import CommitAnswer, DeliveredMessage, Message, TaskLogRow, Transition
 from perdure.stores.feed_changes import ChangeFeedStore
+from perdure.stores.hook_deliveries import HookStore
 from perdure.stores.pool_tasks import TaskLeaseStore
 
 # What a store knows.
@@ -149,7 +150,7 @@ class PollIntervals(msgspec.Struct, frozen=True):
     sweep: float  # leases of workers that ended without a result
 
 
-class Store(AccessStore, ChangeFeedStore, TaskLeaseStore, Protocol):
+class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
     poll_intervals: PollIntervals
 
     # Ownership. A process either serves: `share`, again and again; or it keeps to itself: `claim`, once.

@@ -13,6 +13,7 @@ from perdure.kernel.errors import NewerRecord
 from perdure.kernel.values import RunId
 from perdure.stores import records as r
 from perdure.stores.admin import OrphanRow
+from perdure.stores.hook_deliveries import DELIVERY_COLUMNS, HOOK_COLUMNS
 
 _RUN = (
     "id, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck, on_wall,"
@@ -61,6 +62,12 @@ class RecordExport(ABC):
         yield from self._all(r.AuditRecord, "SELECT id, at, run, body, seal FROM audit")
         yield from self._all(r.AuditSealRecord, "SELECT number, server, at, rows, previous, hash FROM audit_seals")
         yield from self._all(r.RequestKeyRecord, "SELECT who, key, digest, at, status, answer FROM request_keys")
+        hooks = self.select(f"SELECT {HOOK_COLUMNS} FROM hooks")
+        yield from r.batches(
+            r.HookRecord(name, address, position, bool(is_paused), seen_at)
+            for name, address, position, is_paused, seen_at in hooks
+        )
+        yield from self._all(r.DeliveryRecord, f"SELECT {DELIVERY_COLUMNS} FROM hook_deliveries")
         yield from self._all(r.ProgramRecord, "SELECT digest, language, text FROM programs")
         yield from self._runs()
         yield from self._all(r.NameRecord, "SELECT language, namespace, name, run, heir FROM names")

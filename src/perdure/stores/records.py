@@ -111,6 +111,33 @@ class RequestKeyRecord(Record, frozen=True):
     answer: bytes | None
 
 
+class HookRecord(Record, frozen=True):
+    """An outgoing hook. Its position is one of the feed of the store that it comes from."""
+
+    name: str
+    address: str
+    position: int
+    is_paused: bool
+    seen_at: Instant
+
+
+class DeliveryRecord(Record, frozen=True):
+    """An event on its way to the receiver of a hook."""
+
+    hook: str
+    position: int
+    run: str
+    namespace: str
+    body: bytes
+    created_at: Instant
+    state: str
+    attempts: int
+    next_at: Instant
+    answered_at: Instant | None
+    status: int | None
+    error: str
+
+
 class ProgramRecord(Record, frozen=True):
     """A pinned document."""
 
@@ -256,6 +283,8 @@ KINDS: dict[type[Record], str] = {
     AuditRecord: "audit rows",
     AuditSealRecord: "audit seals",
     RequestKeyRecord: "request keys",
+    HookRecord: "hooks",
+    DeliveryRecord: "hook deliveries",
     ProgramRecord: "documents",
     RunRecord: "runs",
     ValueRecord: "large values",

@@ -1,4 +1,4 @@
-"""What every store must do with its change feed; a part of `StoreSuite`."""
+"""What every store must do with its change feed and its hooks; a part of `StoreSuite`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Committed, RunSummary, Transition
 from perdure.stores.feed_changes import FeedChange
+from perdure.stores.hook_deliveries import DeliveryRow
 from perdure.stores.protocol import ResourceRemoval, ResourceWrite, Store
 from perdure.testing.transitions import created
 
@@ -121,4 +122,51 @@ class FeedSuite(ABC):
         await store.commit([created("d", home)])
         page = await store.read_feed(positions[2], 10)
         assert page.continues(positions[2]) and [change.name for change in page.changes] == ["d"]
+        await store.close()
+
+    async def test_a_hook_holds_the_feed_and_its_deliveries_are_written_once(self, tmp_path: Path) -> None:
+        """SRV-043: position and deliveries are one transaction; of two servers one writes them."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await store.open_feed(5_000)
+        (hook,) = await store.note_hooks({"h": "http://x"}, self.now, 0)
+        await store.open_feed(6_000)
+        await store.commit([created("a", home, ENDED)])
+        (change,) = (await store.read_feed(hook.position, 10)).changes
+        assert await store.trim_feed(self.now + 1, 10) == 0, "the hook has not read it"
+        row = DeliveryRow("h", change.position, "a", "default", b"{}", self.now)
+        assert await store.add_deliveries("h", hook.position, change.position, [row])
+        assert not await store.add_deliveries("h", hook.position, change.position, [row])
+        assert await store.trim_feed(self.now + 1, 10) == 1
+        assert await store.deliveries("h", "open", None, 10) == [row]
+        (noted,) = await store.note_hooks({"h": "http://y"}, self.now + 5, 0)
+        assert (noted.address, noted.position, noted.seen_at) == ("http://y", change.position, self.now + 5)
+        assert await store.note_hooks({}, self.now, self.now + 6) == []
+        assert await store.deliveries("h", None, None, 10) == []
+        await store.close()
+
+    async def test_a_delivery_is_taken_by_one_and_tried_until_it_is_settled(self, tmp_path: Path) -> None:
+        """SRV-043: who took it and died leaves it to others; paused hooks have nothing to take."""
+        store = self.open(tmp_path)
+        await store.open_feed(5_000)
+        (hook,) = await store.note_hooks({"h": "http://x"}, self.now, 0)
+        rows = [DeliveryRow("h", hook.position + n, f"r{n}", "default", b"{}", self.now) for n in (1, 2)]
+        assert await store.add_deliveries("h", hook.position, hook.position + 2, rows)
+        assert await store.pause_hook("h", is_paused=True) and not await store.pause_hook("g", is_paused=True)
+        assert await store.take_deliveries(["h"], self.now, 2_000, 10) == []
+        assert await store.pause_hook("h", is_paused=False)
+        taken = await store.take_deliveries(["h"], self.now, 2_000, 10)
+        assert [(row.run, row.attempts, row.next_at) for row in taken] == [("r1", 1, 2_000), ("r2", 1, 2_000)]
+        assert await store.take_deliveries(["h", "g"], 1_999, 3_000, 10) == []
+        await store.settle_delivery(replace(taken[0], state="delivered", status=204, answered_at=1_500))
+        await store.settle_delivery(
+            replace(taken[1], state="dead", status=500, answered_at=1_500, error="answered 500")
+        )
+        assert await store.take_deliveries(["h"], 9_000, 9_999, 10) == []
+        assert [row.run for row in await store.deliveries("h", "dead", None, 10)] == ["r2"]
+        assert [row.run for row in await store.deliveries("h", None, hook.position + 2, 10)] == ["r1"]
+        assert await store.retry_deliveries("h", 4_000) == 1
+        (again,) = await store.take_deliveries(["h"], 4_000, 5_000, 10)
+        assert (again.run, again.attempts, again.created_at) == ("r2", 1, 4_000)
+        assert await store.drop_deliveries(1_500) == 0 and await store.drop_deliveries(1_501) == 1
         await store.close()

@@ -77,6 +77,14 @@ class PoolNotFound(ApiError):
     status = 404
 
 
+class HookNotFound(ApiError):
+    """There is no hook of that name."""
+
+    code = "HOOK-NOT-FOUND"
+    hint = "List the hooks: GET /api/v1/hooks."
+    status = 404
+
+
 class TokenNotFound(ApiError):
     """There is no token of that name."""
 

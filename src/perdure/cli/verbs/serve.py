@@ -211,6 +211,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
             ) from None
         talk.say("requests are not answered: that needs pip install 'perdure[server]'")
         return None
+    from perdure.server.hook_settings import read_hooks
     from perdure.server.limits import read_server_settings
     from perdure.views.access_tokens import AccessRole
 
@@ -232,6 +233,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         oidc=settings.oidc,
         drain_delay=settings.server.drain_delay,
         feed_keep=settings.feed.keep,
+        hooks=read_hooks(settings.hooks),
     )
     try:
         return Address(options)

@@ -1,12 +1,13 @@
 """Tokens, the audit log and idempotency keys of requests on PostgreSQL."""
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.kernel.values import Instant
 from perdure.stores.access import AccessTokenRow, AuditRow, AuditSeal, RequestKeyRow
+from perdure.stores.postgres.hooks import StoredHooks
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement
 from perdure.stores.rows import TOKEN_COLUMNS, token_row
@@ -63,7 +64,9 @@ _ANSWER = Statement(
 _DROP_KEY = Statement("DELETE FROM request_keys WHERE who = {} AND key = {}", TEXT, TEXT)
 
 
-class StoredAccess(ABC):
+class StoredAccess(StoredHooks):
+    """What concerns others than runs: who may call a server, what was done, and what is sent elsewhere."""
+
     @abstractmethod
     async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from perdure.kernel.values import Instant
-from perdure.stores.feed_changes import FEED_COLUMNS, FeedPage, feed_change
+from perdure.stores.feed_changes import FEED_COLUMNS, FOREVER, FeedPage, feed_change
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Kind, Statement
 
@@ -57,7 +57,12 @@ _WAIT_FOR_COMMITS = "LOCK TABLE runs, resources IN SHARE MODE"
 _UNTIL = Statement("SELECT until FROM feed_state FOR UPDATE")
 _BEGIN = Statement("UPDATE feed_state SET floor = greatest(last + 1, {0}), last = greatest(last + 1, {0})", INT)
 _EMPTY = Statement("DELETE FROM feed")
-_WANT = Statement("UPDATE feed_state SET until = greatest(until, {}) RETURNING floor, last", INT)
+_WANT = Statement(
+    "UPDATE feed_state SET until = CASE WHEN EXISTS (SELECT 1 FROM hooks) THEN {1} WHEN until = {1} THEN {0}"
+    " ELSE greatest(until, {0}) END RETURNING floor, last",
+    INT,
+    INT,
+)
 
 _STATE = Statement(
     "SELECT floor, last, EXISTS (SELECT 1 FROM feed WHERE position IS NULL) FROM feed_state",
@@ -74,7 +79,7 @@ _NUMBER = Statement(
 _CHANGES = Statement(f"SELECT {FEED_COLUMNS} FROM feed WHERE position > {{}} ORDER BY position LIMIT {{}}", INT, INT)
 _OLDEST = Statement(
     "SELECT max(position) FROM (SELECT position, at FROM feed WHERE position IS NOT NULL ORDER BY position LIMIT {})"
-    " AS oldest WHERE at < {}",
+    " AS oldest WHERE at < {} AND position <= coalesce((SELECT min(hooks.position) FROM hooks), position)",
     INT,
     INT,
 )
@@ -103,7 +108,7 @@ class StoredChangeFeed(ABC):
                     session.execute(_WAIT_FOR_COMMITS)
                     session.run(_BEGIN, now)
                     session.run(_EMPTY)
-                return FeedPage(*session.run(_WANT, until)[0])
+                return FeedPage(*session.run(_WANT, until, FOREVER)[0])
 
         return await self._write_aside(work)
 

@@ -146,6 +146,19 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
         _typed("who text, key text, digest bytea, at int8, status int8, answer bytea"),
         RecordImport._plain,
     ),
+    r.HookRecord: (
+        "hooks",
+        _typed("name text, address text, position int8, is_paused bool, seen_at int8"),
+        RecordImport._plain,
+    ),
+    r.DeliveryRecord: (
+        "hook_deliveries",
+        _typed(
+            "hook text, position int8, run text, namespace text, body bytea, created_at int8, state text,"
+            " attempts int8, next_at int8, answered_at int8, status int8, error text"
+        ),
+        RecordImport._plain,
+    ),
     r.ProgramRecord: ("programs", _typed("digest bytea, language text, text bytea"), RecordImport._plain),
     r.RunRecord: (
         "runs",

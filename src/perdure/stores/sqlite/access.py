@@ -1,7 +1,7 @@
 """Tokens, the audit log and idempotency keys of requests on SQLite."""
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ import apsw
 from perdure.kernel.values import Instant
 from perdure.stores.access import AccessTokenRow, AuditRow, AuditSeal, RequestKeyRow
 from perdure.stores.rows import TOKEN_COLUMNS, token_row
+from perdure.stores.sqlite.hooks import StoredHooks
 
 T = TypeVar("T")
 
@@ -18,7 +19,9 @@ _AUDIT = "SELECT id, at, run, body, seal FROM audit "
 _SEAL = "SELECT number, server, at, rows, previous, hash FROM audit_seals "
 
 
-class StoredAccess(ABC):
+class StoredAccess(StoredHooks):
+    """What concerns others than runs: who may call a server, what was done, and what is sent elsewhere."""
+
     @property
     @abstractmethod
     def _connection(self) -> apsw.Connection: ...

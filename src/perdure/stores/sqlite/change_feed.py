@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure.kernel.values import Instant
-from perdure.stores.feed_changes import FEED_COLUMNS, FeedPage, feed_change
+from perdure.stores.feed_changes import FEED_COLUMNS, FOREVER, FeedPage, feed_change
 
 T = TypeVar("T")
 
@@ -60,7 +60,11 @@ class StoredChangeFeed(ABC):
                 )
                 execute("DELETE FROM feed")  # its number is not given again
                 execute("UPDATE feed_state SET floor = ?", (floor,))
-            execute("UPDATE feed_state SET until = max(until, ?)", (until,))
+            execute(
+                "UPDATE feed_state SET until = CASE WHEN EXISTS (SELECT 1 FROM hooks) THEN ?1"
+                " WHEN until = ?1 THEN ?2 ELSE max(until, ?2) END",
+                (FOREVER, until),
+            )
             rows: list[Any] = execute(_STATE).fetchall()
             return FeedPage(*rows[0])
 
@@ -76,7 +80,8 @@ class StoredChangeFeed(ABC):
 
     async def trim_feed(self, before: Instant, limit: int) -> int:
         oldest = "SELECT position, at FROM feed ORDER BY position LIMIT ?"
-        (last,) = self._read(f"SELECT max(position) FROM ({oldest}) WHERE at < ?", (limit, before))[0]
+        unread = "position <= coalesce((SELECT min(position) FROM hooks), position)"
+        (last,) = self._read(f"SELECT max(position) FROM ({oldest}) WHERE at < ? AND {unread}", (limit, before))[0]
         if last is None:
             return 0
 

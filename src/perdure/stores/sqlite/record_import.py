@@ -9,6 +9,7 @@ from msgspec.structs import astuple
 
 from perdure.kernel.values import RunId
 from perdure.stores import records as r
+from perdure.stores.hook_deliveries import DELIVERY_COLUMNS, HOOK_COLUMNS
 
 HOME = 1  # the partition where everything lives from now on, as if one engine had left it behind
 
@@ -82,6 +83,8 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
     r.AuditRecord: (_insert("audit", "id, at, run, body, seal"), RecordImport._plain),
     r.AuditSealRecord: (_insert("audit_seals", "number, server, at, rows, previous, hash"), RecordImport._plain),
     r.RequestKeyRecord: (_insert("request_keys", "who, key, digest, at, status, answer"), RecordImport._plain),
+    r.HookRecord: (_insert("hooks", HOOK_COLUMNS), RecordImport._plain),
+    r.DeliveryRecord: (_insert("hook_deliveries", DELIVERY_COLUMNS), RecordImport._plain),
     r.ProgramRecord: (_insert("programs", "digest, language, text"), RecordImport._plain),
     r.RunRecord: (
         _insert(

@@ -317,10 +317,38 @@ CREATE TABLE feed_state (
     floor INTEGER NOT NULL
 ) STRICT;
 
+CREATE TABLE hooks (
+    name      TEXT PRIMARY KEY,
+    address   TEXT NOT NULL,
+    position  INTEGER NOT NULL,
+    is_paused INTEGER NOT NULL,
+    seen_at   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE hook_deliveries (
+    hook        TEXT NOT NULL,
+    position    INTEGER NOT NULL,
+    run         TEXT NOT NULL,
+    namespace   TEXT NOT NULL,
+    body        BLOB NOT NULL,
+    created_at  INTEGER NOT NULL,
+    state       TEXT NOT NULL,  -- open, delivered, dead
+    attempts    INTEGER NOT NULL,
+    next_at     INTEGER NOT NULL,
+    answered_at INTEGER,
+    status      INTEGER,
+    error       TEXT NOT NULL,
+    PRIMARY KEY (hook, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX hook_deliveries_open ON hook_deliveries (next_at) WHERE state = 'open';
+
+CREATE INDEX hook_deliveries_done ON hook_deliveries (answered_at) WHERE state = 'delivered';
+
 INSERT INTO catalog_version VALUES (0);
 
 INSERT INTO partition_numbers VALUES (0);
 
 INSERT INTO feed_state VALUES (0, 0);
 
-PRAGMA user_version = 18;
+PRAGMA user_version = 19;
