@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import yaml
 from tests.cli.commandline import CommandLine, in_terminal, in_terminal_here
 from tests.cli.test_terminal import ESCAPE
 
@@ -140,9 +141,13 @@ def test_a_step_at_work_does_not_wait_for_a_timer(perdure: CommandLine) -> None:
     run = live.run
     shown = perdure("show", run).out
     live.kill()
+    live.end()
+    killed, why = perdure.here("show", run).out, perdure.here("why", run).out
 
     assert "timer" not in shown
     assert "why       It works: step 'slow' is at work for " in shown
+    assert "step 'slow' was interrupted" in why
+    assert re.search(r"▶ slow .* at work$", shown.rstrip()) and re.search(r"▶ slow .* interrupted$", killed.rstrip())
 
 
 def test_a_story_at_a_gate_says_what_moves_it_and_that_the_decision_is_recorded(perdure: CommandLine) -> None:
@@ -271,7 +276,8 @@ def test_a_failure_in_a_called_run_is_the_failure_of_its_callers(perdure: Comman
 
 
 def test_a_document_without_lines_is_named_by_its_path(perdure: CommandLine) -> None:
-    _write(perdure, STORY)
+    """As a program writes it: all of it is on one line."""
+    _write(perdure, json.dumps(yaml.safe_load(STORY)))
     perdure.here("apply", "-f", "document.yaml")
     done = perdure("run", "shop", "--load", "app.py", code=3)
 

@@ -24,7 +24,10 @@ _MARKS = {
 _URGENT = frozenset({StepStatus.FAILED, StepStatus.AT_WORK, StepStatus.RETRIES, StepStatus.WAITS})
 
 
-def step_lines(steps: Sequence[StepOverview], now: Instant, paint: Paint, width: int | None) -> list[str]:
+def step_lines(
+    steps: Sequence[StepOverview], now: Instant, paint: Paint, width: int | None, *, is_live: bool = True
+) -> list[str]:
+    """`is_live`: somebody does what is at work."""
     rows = list(_rows(steps, 0))
     left_out: dict[StepStatus, int] = {}
     if len(rows) > MOST_LINES:
@@ -37,7 +40,8 @@ def step_lines(steps: Sequence[StepOverview], now: Instant, paint: Paint, width:
     names = max((2 * depth + len(step.name) for depth, step in rows), default=0)
     kinds = max((len(step.kind) for _, step in rows), default=0)
     names = min(names, 40)
-    lines = [_line(depth, step, now, paint, width, names, kinds) for depth, step in rows]
+    facts = [f"{step.kind.ljust(kinds)}  {_lasted(step, now):>9}  {_words(step, now, is_live)}" for _, step in rows]
+    lines = [_line(*row, fact.rstrip(), paint, width, names) for row, fact in zip(rows, facts, strict=True)]
     if left_out:
         counts = ", ".join(f"{count} {state}" for state, count in left_out.items())
         lines.append(f"  … and {counts} (see -o yaml)")
@@ -50,10 +54,9 @@ def _rows(steps: Sequence[StepOverview], depth: int) -> Iterator[tuple[int, Step
         yield from _rows(list(step.steps.values()), depth + 1)
 
 
-def _line(depth: int, step: StepOverview, now: Instant, paint: Paint, width: int | None, names: int, kinds: int) -> str:
+def _line(depth: int, step: StepOverview, facts: str, paint: Paint, width: int | None, names: int) -> str:
     mark, style = _MARKS[step.state]
     name = cut("  " * depth + step.name, names).ljust(names)
-    facts = f"{step.kind.ljust(kinds)}  {_lasted(step, now):>9}  {_words(step, now)}".rstrip()
     room = None if width is None else max(10, width - names - 6)
     return f"  {paint(mark, style)} {name}  {paint(cut(facts, room), 'dim' if style == 'dim' else '')}".rstrip()
 
@@ -64,10 +67,12 @@ def _lasted(step: StepOverview, now: Instant) -> str:
     return span((step.ended_at if step.ended_at is not None else now) - step.began_at)
 
 
-def _words(step: StepOverview, now: Instant) -> str:
+def _words(step: StepOverview, now: Instant, is_live: bool) -> str:
     words = []
     if step.due is not None and step.state is StepStatus.RETRIES:
         words.append(f"tries again in {span(step.due - now)}")
+    elif step.state is StepStatus.AT_WORK and not is_live and not step.child:
+        words.append("interrupted")
     elif step.state not in (StepStatus.DONE, StepStatus.FAILED):
         words.append(str(step.state))
         if step.due is not None and step.state.is_open:

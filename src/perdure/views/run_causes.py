@@ -44,7 +44,7 @@ async def explain_run(client: Client, run: RunId, step: str | None = None) -> di
     commands: list[str] = []
     if step is not None:
         path, overview = find_step(flattened(steps), run, step)
-        chain = _step_chain(path, overview, history)
+        chain = _step_chain(path, overview, history, is_live=stand.is_owned)
     elif stand.status.is_final:
         chain = await _end_chain(client, execution, steps, history)
     else:
@@ -55,7 +55,7 @@ async def explain_run(client: Client, run: RunId, step: str | None = None) -> di
         chain = [history.link(history.last, explanation.sentence)]
         open_steps = [item for item in flattened(steps) if item[1].state.is_open and not item[1].steps]
         for path, overview in open_steps[:STEPS_EXPLAINED]:
-            chain += _step_chain(path, overview, history)
+            chain += _step_chain(path, overview, history, is_live=stand.is_owned)
     chain.append(history.link(history.first, "the run started"))
     facts = {"run": run, **({"step": step} if step is not None else {}), "chain": chain, "commands": commands}
     hidden: dict[str, Any] = (await run_views.mask_of(client.store, execution)).data(facts)
@@ -88,10 +88,10 @@ async def _end_chain(
     ended = f"the run {status_words(execution.state.status.value)}{f': {reason}' if reason else ''}"
     chain = [history.link(await run_views.number_of_end(client.store, execution), ended)]
     place = await failure_of(client, execution, steps)
-    return [*chain, *_step_chain(place.path, place.step, history)] if place is not None else chain
+    return [*chain, *_step_chain(place.path, place.step, history, is_live=False)] if place is not None else chain
 
 
-def _step_chain(path: tuple[str, ...], step: StepOverview, history: _History) -> list[dict[str, Any]]:
+def _step_chain(path: tuple[str, ...], step: StepOverview, history: _History, *, is_live: bool) -> list[dict[str, Any]]:
     """From how the step stands back to its beginning; the last failure in this chain is the first: the cause."""
     label = f"step {' › '.join(path)!r}"
     note = f": {step.note.rstrip('.')}" if step.note else ""
@@ -99,7 +99,7 @@ def _step_chain(path: tuple[str, ...], step: StepOverview, history: _History) ->
         return [history.link(history.last, f"{label} has not started{note}")]
     chain = []
     if step.state.is_open:
-        chain.append(history.link(history.last, f"{label} {_standing(step)}{note}"))
+        chain.append(history.link(history.last, f"{label} {_standing(step, is_live)}{note}"))
     elif step.ended_at is not None and step.failure is None:
         chain.append(history.link(step.ended_seq, f"{label} {_ended(step)}{note}"))
     for failure in dict.fromkeys(filter(None, (step.failure, step.first_failure))):
@@ -119,5 +119,7 @@ def _ended(step: StepOverview) -> str:
     return words.get(step.state, str(step.state))
 
 
-def _standing(step: StepOverview) -> str:
-    return f"is {step.state}" if step.state is StepStatus.AT_WORK else str(step.state)
+def _standing(step: StepOverview, is_live: bool) -> str:
+    if step.state is not StepStatus.AT_WORK:
+        return str(step.state)
+    return "is at work" if is_live or step.child else "was interrupted"

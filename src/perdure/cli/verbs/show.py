@@ -60,7 +60,9 @@ async def _show(asked: argparse.Namespace, talk: Console) -> int:
         paint, width = Paint(sys.stdout), width_of(sys.stdout)
         lines = _aligned([(name, text) for name, text in page.lines() if text], paint)
         if page.screen.steps:
-            lines += ["", paint("steps", "dim"), *step_lines(page.screen.steps, page.screen.now, paint, width)]
+            is_live = page.screen.standing.is_owned or asked.at is not None
+            steps = step_lines(page.screen.steps, page.screen.now, paint, width, is_live=is_live)
+            lines += ["", paint("steps", "dim"), *steps]
         give_text("\n".join(lines))
         return Exit.OK
 
