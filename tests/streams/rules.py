@@ -38,7 +38,6 @@ UNTESTED = {
     "049": "`StreamGraph.is_direct`; in process there is one path",
     "076": "a publish under best effort never blocks here (STR-126), so no send timeout ends a session",
     "099": "`traceparent` in metadata, sampled; spans are not exported",
-    "078": "not yet",
     "088": "strategies are for workers elsewhere; a process that ends stops its own workers first",
     "112": "a worker must be connected to the server that carries the topology",
     "113": "`python -m bench.streams` measures it; docs/performance.md has the figures",

@@ -10,6 +10,7 @@ from perdure.kernel import jsontext
 from perdure.services.story.engrams import storage
 from perdure.services.story.streams.expressions import TopologyTemplates
 from perdure.streams.gates import WORK_OF_A_PACKET
+from perdure.streams.guards import HubGuards, Room
 from perdure.streams.hub import Hub
 from perdure.streams.hub_metadata import is_sampled, is_trace_context, own_metadata
 from perdure.streams.inlet import Packet
@@ -277,3 +278,22 @@ def test_a_time_out_of_range_moves_no_watermark(value: Any) -> None:
     """STR-098: it could not be stored, and the topology would end."""
     assert moment_of(make_message("1", 5, payload={"at": value}), "payload.at") == 0
     assert moment_of(make_message("1", 5, payload={"at": 7}), "payload.at") == 7_000
+
+
+def test_topologies_wait_for_room_in_the_order_in_which_they_came() -> None:
+    """STR-078: nothing of another topology is given up; a small one does not overtake."""
+    guards, limit = HubGuards(), Room(10, 5)
+    woken: list[str] = []
+
+    def ask(run: str, streams: int, buffers: int) -> bool:
+        return guards.admit(run, Room(streams, buffers), limit, lambda: woken.append(run))
+
+    assert ask("a", 6, 3) and not ask("b", 6, 1) and not ask("c", 1, 1)
+    assert guards.used == (6, 3)
+    guards.leave("a")
+    assert woken[0] == "b" and not ask("c", 1, 1) and ask("b", 6, 1)
+    assert woken[-1] == "c" and ask("c", 1, 1)
+    assert not ask("d", 1, 4), "buffers are counted too"
+    guards.leave("d")
+    guards.leave("b")
+    assert ask("e", 9, 4) and guards.used == (10, 5)

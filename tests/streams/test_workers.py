@@ -13,7 +13,7 @@ import perdure
 from perdure.services.story.engrams.registry import shared_engrams
 from perdure.services.story.streams.live_topology import TOPOLOGIES
 from perdure.services.story.streams.stream_session import CHANNEL
-from tests.streams.topologies import SEEN, add_workers, played, states, story, stream_of, transport
+from tests.streams.topologies import SEEN, Played, add_workers, played, states, story, stream_of, transport
 
 GO = threading.Event()
 
@@ -121,3 +121,34 @@ async def test_a_worker_is_ready_when_its_code_is_entered(tmp_path: Path) -> Non
     error = shown["stepRuns"]["sink"]["status"]["error"]
     assert (error["type"], states(shown)["sink"]) == ("initialization_error", "Failed")
     assert "config map" in error["message"]
+
+
+async def test_a_topology_waits_for_room_in_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """STR-078: the run is Pending, reason Queued, until others have ended; one that can never fit is refused."""
+    monkeypatch.setenv("PERDURE_STORY_SETTINGS", json.dumps({"hub.max-streams": 3}))
+    steps = """
+  steps:
+  - {name: source, ref: {name: numbers}, with: {count: 3, stays: true}}
+  - {name: sink, ref: {name: collect}, with: {into: guarded}, needs: [source]}
+"""
+    third = "  - {name: again, ref: {name: collect}, with: {into: guarded}, needs: [source]}\n"
+    async with played(tmp_path, story(steps)) as first:
+        await first.until(lambda shown: states(shown).get("sink") == "Running")
+        waiting = Played(first.engine, (await first.engine.start(story(steps, name="second"), None)).id)
+        given_up = Played(first.engine, (await first.engine.start(story(steps, name="third"), None)).id)
+        queued = await waiting.until(lambda shown: shown["status"]["phase"] == "Pending" and states(shown) != {})
+        await given_up.until(lambda shown: shown["status"]["phase"] == "Pending" and states(shown) != {})
+        await first.engine.cancel(given_up.id)
+        assert (await given_up.end())["status"]["phase"] == "Finished"
+        await first.engine.cancel(first.id)
+        await first.end()
+        running = await waiting.until(lambda shown: states(shown).get("sink") == "Running")
+        await first.engine.cancel(waiting.id)
+        await waiting.end()
+        refused = await first.engine.start(story(steps + third + third.replace("again", "more"), name="large"), None)
+        large = await Played(first.engine, refused.id).end()
+
+    assert {condition["reason"] for condition in queued["status"]["conditions"]} == {"Queued"}
+    assert set(states(queued).values()) == {"Pending"}
+    assert running["status"]["phase"] == "Running"
+    assert large["status"]["phase"] == "Failed" and "hub.max-streams" in str(large["status"])

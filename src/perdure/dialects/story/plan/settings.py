@@ -64,6 +64,8 @@ class Settings:
     hub_buffer_max_bytes: int = _key("hub.buffer-max-bytes", 10_485_760)
     hub_buffer_eviction_ttl: str = _key("hub.buffer-eviction-ttl", "10m", is_span=True)
     hub_message_timeout: str = _key("hub.per-message-timeout", "10m", is_span=True)
+    hub_max_streams: int = _key("hub.max-streams", 2_000)
+    hub_max_buffers: int = _key("hub.max-buffers", 1_000)
     hub_hang_timeout: str = _key("hub.hang-timeout", "none", is_span=True)
     is_lenient: bool = _key("admission.lenient", False)  # unknown fields are warnings
 

@@ -14,8 +14,8 @@ from perdure.dialects.story.run.step_end import end_step
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state import stream_events
 from perdure.dialects.story.state.body import Body, PacketRun, TopologyState
-from perdure.dialects.story.state.folding.topologies import HANDING_OVER, READY
-from perdure.dialects.story.state.phases import StoryPhase
+from perdure.dialects.story.state.folding.topologies import HANDING_OVER, QUEUED, READY
+from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.steps.step_kind import ENGRAM
 from perdure.dialects.story.values.schema_fit import fitted
@@ -48,7 +48,12 @@ def report(turn: Turn, content: dict[str, Any]) -> Any:
     """Record what the topology reports, and answer it."""
     topology: TopologyState = turn.body.topology
     answer: Any = None
+    if "queued" in content:
+        _note_wait(turn, str(content["queued"]))
+        return None
     if "opened" in content:
+        if turn.body.reason == Reason.QUEUED:
+            _note_wait(turn, "")
         ended = [name for name, state in turn.body.steps.items() if state.phase.is_terminal]
         return {"hooks": list(topology.hooks), "ended": ended}
     if "stopping" in content:
@@ -69,6 +74,13 @@ def report(turn: Turn, content: dict[str, Any]) -> Any:
     if isinstance(request := content.get("child"), dict):
         answer = _start_child(turn, request)
     return answer
+
+
+def _note_wait(turn: Turn, message: str) -> None:
+    """The topology waits for room in its process, or has found it (STR-078)."""
+    for name, state in list(turn.body.steps.items()):
+        if state.run is not None and not state.phase.is_terminal and state.message != message:
+            turn.emit(stream_events.StreamChanged(name, QUEUED if message else "connecting", message, turn.now))
 
 
 def _begin_stop(turn: Turn, topology: TopologyState, steps: list[str]) -> bool:

@@ -35,6 +35,7 @@ from perdure.kernel.assignments import short_name
 from perdure.kernel.ids import family_of
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant
+from perdure.streams.guards import Room, guard_problem
 from perdure.streams.hub import STEP_READY, STORY_READY
 from perdure.streams.stream_graph import Settings, StreamGraph, StreamStep, Topology, fan_out_problem
 
@@ -156,7 +157,8 @@ def _launch(turn: Turn, engrams: dict[str, ResolvedEngram], transports: dict[str
     }
     topology = _topology(program, meaning, engrams)
     limits = {name: stream_settings.max_downstreams(merged) for name, merged in settings.items()}
-    problem = fan_out_problem(StreamGraph(topology), limits) or _quorum_problem(topology)
+    graph, guards = StreamGraph(topology), Room(program.settings.hub_max_streams, program.settings.hub_max_buffers)
+    problem = fan_out_problem(graph, limits) or guard_problem(graph, guards) or _quorum_problem(topology)
     if problem := problem or _place_problem(topology, transports):
         _refuse(turn, Reason.INVALID_CONFIGURATION, problem)
         return
@@ -295,6 +297,7 @@ def _arguments(
         "story": {"name": program.name, "namespace": program.namespace},
         "life": body.life,
         "drain": drain,
+        "guards": {"streams": program.settings.hub_max_streams, "buffers": program.settings.hub_max_buffers},
         "messageTimeout": program.settings.hub_message_timeout,
         "hangTimeout": 0 if (text := program.settings.hub_hang_timeout) == "none" else read_positive(text),
         "offloadedData": "controller" if program.reads_in_process or program.injects else "error",

@@ -53,6 +53,7 @@ class Reason(StrEnum):
     RUNNING = "Running"
     PAUSED = "Paused"
     BLOCKED = "Blocked"
+    QUEUED = "Queued"
     SCHEDULED = "Scheduled"
     COMPLETED = "Completed"
     EXECUTION_FAILED = "ExecutionFailed"

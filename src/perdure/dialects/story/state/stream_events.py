@@ -12,7 +12,10 @@ class TopologyStarted(Event, frozen=True, tag=154):
 
 
 class StreamChanged(Event, frozen=True, tag=155):
-    """The worker of a streaming step came, was lost, or is being replaced. `state`: connecting, ready, draining."""
+    """The worker of a streaming step came, was lost, or is being replaced; or its topology waits for room.
+
+    `state`: queued, connecting, ready, draining.
+    """
 
     step: str
     state: str

@@ -23,6 +23,7 @@ from perdure.services.story.streams.stream_session import StreamSession
 from perdure.services.story.streams.topology_stop import TopologyStop
 from perdure.services.story.streams.worker_context import StreamContext
 from perdure.services.story.streams.workers import StopRequest, WorkerTask, make_worker
+from perdure.streams.guards import HubGuards, Room, room_of
 from perdure.streams.hub import STEP_READY, STORY_READY, Hub, StaleSession
 from perdure.streams.stream_graph import JOIN, SECOND, read_topology
 from perdure.streams.stream_messages import StreamMessage, read_message
@@ -32,6 +33,8 @@ _log = logging.getLogger("perdure.stream")
 TICK = 0.1  # seconds between looks at what time brings
 UNHURRIED = 0.02  # seconds that changes wait for others if nobody waits for them; a packet done by then is not written
 REPORT_EVERY = 1.0  # seconds between two writings of the numbers
+
+GUARDS = HubGuards()
 
 TOPOLOGIES: dict[RunId, "LiveTopology"] = {}
 """The topologies of this process, by run: whoever has something for one finds it here."""
@@ -51,7 +54,7 @@ class LiveTopology:
         self.redact = context.secrets.redact
         self.hides = bool(getattr(getattr(context.secrets, "mask", None), "hides", False))
         self.sessions: dict[str, StreamSession] = {}
-        self._contexts: dict[str, StreamContext] = {}
+        self.contexts: dict[str, StreamContext] = {}
         self._workers: dict[str, WorkerTask] = {}
         self._recorder = PacketRecorder(task.get("recording") or {}, self.run, self.redact)
         self._ids = 0
@@ -82,9 +85,6 @@ class LiveTopology:
         self._ids += 1
         return f"{step}-{self._generation}-{self._ids}"
 
-    def context_of(self, step: str) -> StreamContext:
-        return self._contexts[step]
-
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(work)
         self._spawned.add(task)
@@ -105,25 +105,40 @@ class LiveTopology:
 
     async def carry(self) -> dict[str, Any]:
         run = RunId(self._context.run)
-        TOPOLOGIES[run] = self
         services = [self.spawn(self._flush()), self.spawn(self._tick()), self.spawn(self._stop.watch())]
         try:
+            if not await self._is_admitted():
+                return {}
+            TOPOLOGIES[run] = self
             await self._open()
             await self._live()
             return await self._close()
         finally:
+            GUARDS.leave(run)
             if TOPOLOGIES.get(run) is self:
                 del TOPOLOGIES[run]
             for task in (*services, *(worker.task for worker in self._workers.values())):
                 task.cancel()
-            for future in (*self._waiters, *self._held):
+            futures: list[asyncio.Future[Any]] = [*self._waiters, *self._held, *self.children.values()]
+            for future in futures:
                 future.cancel()
-            for ended in self.children.values():
-                ended.cancel()
             await self._log.close()
 
     async def report(self, body: dict[str, Any]) -> Any:
         return await self._context.report({"stream": body})
+
+    async def _is_admitted(self) -> bool:
+        """Wait for room in this process (STR-078); False: the topology is to end before there is any."""
+        need, limit = room_of(self.hub.graph), Room(**self.task["guards"])
+        while not GUARDS.admit(self._context.run, need, limit, self.look):
+            await self.report({"queued": f"Queued: no room for {need.streams} streams and {need.buffers} buffers"})
+            await self._changed.wait()
+            self._changed.clear()
+            if self._fault is not None:
+                raise self._fault
+            if self._stop.is_draining:
+                return False
+        return True
 
     async def _open(self) -> None:
         known = await self.report({"opened": True})
@@ -198,21 +213,17 @@ class LiveTopology:
                 if end is not None:
                     self._ended[name] = end
                     ends.append(end)
-        if ends and not self._is_over_soon():
+        if ends and not all(worker.has_ended for worker in self._workers.values()):  # else the result says it anyway
             await self.report({"ended": ends})
         elif ends:
             for end in ends:
                 del self._ended[end["step"]]
 
-    def _is_over_soon(self) -> bool:
-        """Whether the result of the task says it anyway."""
-        return all(worker.has_ended for worker in self._workers.values())
-
     # Workers come and go.
 
     def connected(self, name: str, session: StreamSession, context: StreamContext) -> None:
         self.sessions[name] = session
-        self._contexts[name] = context
+        self.contexts[name] = context
         self._handoffs.discard(name)
         is_new = name not in self._connected
         self._connected.add(name)
@@ -327,8 +338,7 @@ class LiveTopology:
     async def _note_numbers(self) -> None:
         """Have the numbers of all steps written, if they have changed (STR-100)."""
         states = {name: inlet.state for name, inlet in self.hub.inlets.items()}
-        counters = [state.counters for state in states.values()]
-        totals = sum(counter.received + counter.published + counter.acked for counter in counters)
+        totals = sum(it.received + it.published + it.acked for it in (state.counters for state in states.values()))
         if totals == self._totals:
             return
         self._totals = totals

@@ -130,7 +130,7 @@ class StreamSession:
 
     async def messages(self) -> AsyncIterator[InboundMessage]:
         while (message := await self.next()) is not None:
-            self._topology.context_of(self.step).message = message
+            self._topology.contexts[self.step].message = message
             yield message
 
     # Publishing.

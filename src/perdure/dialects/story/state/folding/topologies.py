@@ -5,11 +5,13 @@ from typing import Any
 
 from perdure.dialects.story.state import stream_events
 from perdure.dialects.story.state.body import RUNS_KEPT, Body, Handoff, PacketRun, TopologyState
+from perdure.dialects.story.state.folding.runs import STARTING
 from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.kernel import events as e
 from perdure.kernel.events import Event
 from perdure.kernel.outcomes import Failed, Succeeded
 
+QUEUED = "queued"
 READY = "Realtime runtime is ready"  # STR-023
 HANDING_OVER = "Handing over: the process of the worker ends"
 
@@ -27,6 +29,12 @@ def _changed(body: Body, event: stream_events.StreamChanged) -> None:
     state = body.steps[event.step]
     if state.phase.is_terminal:
         return
+    if event.state == QUEUED:
+        state.phase, state.reason, state.message = StoryPhase.PENDING, Reason.QUEUED, event.message
+        body.phase, body.reason, body.message = StoryPhase.PENDING, Reason.QUEUED, event.message
+        return
+    if body.reason == Reason.QUEUED:
+        body.phase, body.reason, body.message = StoryPhase.RUNNING, Reason.STARTING, STARTING
     is_ready = event.state == "ready"
     state.phase = StoryPhase.RUNNING if is_ready else StoryPhase.PAUSED
     state.reason = Reason.RUNNING if is_ready else Reason.PAUSED
