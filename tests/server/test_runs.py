@@ -195,6 +195,38 @@ def test_every_verb_that_steers_answers_with_the_decision(server: Server) -> Non
 STORY = story("steps: [{name: ask, type: gate}, {name: say, ref: {name: echo}, needs: [ask], with: {n: 1}}]", "orders")
 
 
+def test_a_cancel_and_a_fork_under_a_key_are_done_once_and_compared(server: Server) -> None:
+    """SRV-012: the same key and body, the same answer; another body or path, 409; sent at once, one fork."""
+    admin = server.admin
+    run, other = admin.start(WAITS), admin.start(WAITS)
+    fork = f"/api/v1/runs/{run}/fork"
+    forks: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: forks.append(admin("POST", fork, {}, Idempotency_Key="fork-1")))
+        for _ in range(5)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    forks.append(admin("POST", fork, {}, Idempotency_Key="fork-1"))
+    assert {reply.status for reply in forks} == {201} and len({reply.json["id"] for reply in forks}) == 1
+    assert forks[0].headers["location"] == f"/api/v1/runs/{forks[0].json['id']}"
+    assert admin("POST", fork, {"at": 1}, Idempotency_Key="fork-1").problem == (409, "CONFLICT")
+    assert admin("POST", f"/api/v1/runs/{other}/fork", {}, Idempotency_Key="fork-1").problem == (409, "CONFLICT")
+    assert admin("POST", fork, {}, Idempotency_Key="fork-2").json["id"] != forks[0].json["id"]
+    found = admin("GET", f"/api/v1/runs?label=perdure.dev%2Fforked-from%3D{run}").json["items"]
+    assert len(found) == 2
+
+    cancel = f"/api/v1/runs/{run}/cancel"
+    first = admin("POST", cancel, {"reason": "no"}, Idempotency_Key="cancel-1")
+    again = admin("POST", cancel, {"reason": "no"}, Idempotency_Key="cancel-1")
+    assert (first.status, first.json) == (again.status, again.json) == (200, first.json)
+    assert admin("POST", cancel, {"reason": "yes"}, Idempotency_Key="cancel-1").problem == (409, "CONFLICT")
+    assert admin("POST", f"/api/v1/runs/{other}/cancel", Idempotency_Key="cancel-1").problem == (409, "CONFLICT")
+    assert admin("GET", f"/api/v1/runs/{other}").json["status"] == "waiting"
+
+
 def test_a_gate_is_decided_by_who_the_token_is(server: Server) -> None:
     """SRV-026, SRV-082: `updatedBy` is the token's name; a given name is kept beside it and counts nowhere."""
     admin, operator = server.admin, server.role("operator")

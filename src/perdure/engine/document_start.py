@@ -103,7 +103,7 @@ async def start_run(
         run = RunId(request.key)
     else:
         run = new_run_id(client.clock.now())
-    if (token is not None or found_name is not None or request is not None) and await _has_started(client, run, key):
+    if (token is not None or found_name is not None or request is not None) and await has_started(client, run, key):
         return run
     start = i.Start(
         language.name,
@@ -121,7 +121,7 @@ async def start_run(
     while isinstance(answer := await _create(client, run, start, validated), i.Refused):
         if runtime.stopped is not None:
             raise runtime.stopped
-        if await _has_started(client, run, key):
+        if await has_started(client, run, key):
             break
         if answer.conflict:
             raise Conflict(answer.reason, hint="Choose another name, or look at the run that has this one.")
@@ -150,7 +150,7 @@ async def _create(client: "Client", run: RunId, start: i.Start, validated: Valid
     return await future
 
 
-async def _has_started(client: "Client", run: RunId, key: bytes) -> bool:
+async def has_started(client: "Client", run: RunId, key: bytes) -> bool:
     row = await client.store.find(run)
     if row is not None and row.key != key:
         raise Conflict(

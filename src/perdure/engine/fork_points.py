@@ -4,8 +4,10 @@ Inside a turn something was recorded and not reacted to yet; nothing would ever 
 from an event has all of its turn: the input, and everything that was decided from it.
 """
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Iterator
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,8 +27,10 @@ from perdure.stores.protocol import RunRow
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
+    from perdure.engine.document_start import StartRequest
 
 
+MEANWHILE = 5.0  # seconds that the same request gets to be on disk
 FORKED_FROM = "perdure.dev/forked-from"
 """The label of a fork: the run whose past it has. The forks of a run are found by it."""
 
@@ -91,16 +95,28 @@ def _numbers(run: RunId, dialect: Dialect, turns: Turns) -> Iterator[int]:
     return iter(range(1, sum(len(events) for _, events in turns) + 1))
 
 
-async def fork(client: "Client", run: RunId, at: int | None, at_failure: "ForkChanges | None" = None) -> RunId:
-    """The id of a new run with the past of this one up to an event; see `Client.fork`."""
+async def fork(
+    client: "Client",
+    run: RunId,
+    at: int | None,
+    at_failure: "ForkChanges | None" = None,
+    request: "StartRequest | None" = None,
+) -> RunId:
+    """The id of a new run with the past of this one up to an event; see `Client.fork`.
+
+    Under one request there is one fork, also if it is repeated after a crash: the key is the id of the fork.
+    """
     if at_failure is not None:
         return await _fork_at_failure(client, run, at_failure)
     runtime = client.running()
+    if request is not None and await _is_forked(client, request):
+        return RunId(request.key)
     row = await client.find(run)
     dialect = run_views.dialect_of(client.languages, row.language)
     program = await run_views.program_of(client.store, dialect, row)
     turns = await run_views.turns(client.store, dialect, run)
-    execution = Execution(new_run_id(client.clock.now()), dialect, program)
+    new_id = new_run_id(client.clock.now()) if request is None else RunId(request.key)
+    execution = Execution(new_id, dialect, program)
 
     def live() -> bytes:
         past_turns = RunPast(run, dialect, program, turns).until(at)
@@ -110,10 +126,28 @@ async def fork(client: "Client", run: RunId, at: int | None, at_failure: "ForkCh
     past_turns = await done_aside(len(turns) * WORK_OF_A_TURN, live)
     seq = execution.state.seq
     new = _new_run(client, row, row.program)
+    if request is not None:
+        new = msgspec.structs.replace(new, key=request.digest)
     answer = await runtime.create_forked(execution, new, [(seq, past_turns)], i.Fork(run, seq))
-    if isinstance(answer, i.Refused):
+    if isinstance(answer, i.Refused) and not (request and await _is_forked_meanwhile(client, request)):
         raise PerdureError(answer.reason)
     return execution.id
+
+
+async def _is_forked(client: "Client", request: "StartRequest") -> bool:
+    from perdure.engine.document_start import has_started
+
+    return await has_started(client, RunId(request.key), request.digest)
+
+
+async def _is_forked_meanwhile(client: "Client", request: "StartRequest") -> bool:
+    """Whether the same request, sent at the same time, has made the fork; it may not be on disk yet."""
+    until = monotonic() + MEANWHILE
+    while not await _is_forked(client, request):
+        if monotonic() >= until:
+            return False
+        await asyncio.sleep(0.02)
+    return True
 
 
 def _new_run(client: "Client", row: RunRow, program: bytes) -> NewRun:

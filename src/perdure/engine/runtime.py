@@ -188,6 +188,8 @@ class Runtime:
         """Begin a run that has another's past, and goes on with `reopen` if that had ended."""
         self.scheduler.must_run()
         place = await self.birthplace(execution.id)
+        if execution.id in self._slots:  # the same request twice
+            return i.Refused("the same fork is being made", conflict=True)
         slot = self._slots[execution.id] = Slot(execution.id, place)
         slot.creation = new
         slot.lived = lived

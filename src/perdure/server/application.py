@@ -247,8 +247,9 @@ class Application:
             value, call.body = await done_aside(len(text), partial(read_typed, route, request.headers, text))
         elif text.strip():
             raise BadRequest("this request takes no body")
-        if key is not None and route.is_keyed_by_run:
+        if key is not None:
             call.key = sha256(f"{caller.via}\0{caller.name}\0{key}".encode()).hexdigest()[:32]
+        if key is not None and route.is_keyed_by_run:
             call.body_digest = await done_aside(len(text), partial(_digest, request, value))
             key = None
         if wants_stream:

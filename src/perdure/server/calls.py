@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.engine.document_start import StartRequest
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.values import Instant, RunId, digest
 from perdure.stores.protocol import RunRow
 from perdure.views.access_tokens import AccessRole, check_namespace
 from perdure.views.api_errors import AccessDenied, NamespaceNotFound
@@ -106,6 +108,13 @@ class ApiCall:
         """The run that the path names; the caller may see it."""
         assert self.row is not None, "the path of the route names a run"
         return self.row
+
+    def start_request(self, namespace: str) -> StartRequest | None:
+        """The Idempotency-Key as the key of a new run; like a start's token it counts in one namespace."""
+        if self.key is None:
+            return None
+        key = self.key if namespace == DEFAULT_NAMESPACE else digest(f"{namespace}\0{self.key}".encode()).hex()[:32]
+        return StartRequest(key, self.body_digest)
 
     async def judge_documents(self, texts: Sequence[AppliedDocument]) -> None:
         """Documents of a request are in namespaces of its sender: others are not there for it."""

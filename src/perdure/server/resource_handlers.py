@@ -178,7 +178,7 @@ async def receive_event(call: ApiCall) -> Result:
     events, is_batch = await done_aside(len(call.raw_body), reading)
     if not is_batch:
         (event,) = events
-        return await _deliver(call, namespace, name, event.event, event.token or delivery_id)
+        return await _deliver(call, namespace, name, event.event, event.token or delivery_id or call.key)
     items = []
     for event in events:
         try:

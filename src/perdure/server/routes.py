@@ -37,8 +37,8 @@ def _change(method: str, path: str, handler: Handler, summary: str, role: Access
 
 def _steer(path: str, handler: Handler, summary: str, body: type, **more: Any) -> Route:
     """A control message to one run, which keeps its key."""
-    kept = {"body_is_optional": True, "answer": m.SentAnswer, "statuses": (202,)} | more
-    return _change("POST", f"{RUN}{path}", handler, summary, OPERATOR, body=body, is_keyed_by_run=True, **kept)
+    kept = {"body_is_optional": True, "answer": m.SentAnswer, "statuses": (202,), "is_keyed_by_run": True} | more
+    return _change("POST", f"{RUN}{path}", handler, summary, OPERATOR, body=body, **kept)
 
 
 def _question(question: Question[Any, Any]) -> Route:
@@ -187,7 +187,7 @@ ROUTES = (
     *map(_question, QUESTIONS),
     _get(f"{RUN}/logs", runs.list_logs, "what tasks printed and logged", query=m.LogQuery, **EXPENSIVE_PAGE),
     _get(f"{RUN}/values/{{digest}}", runs.get_value, "a large value of the run", is_expensive=True),
-    _steer("/cancel", steering.cancel_run, "ask the run to stop", m.CancelBody),
+    _steer("/cancel", steering.cancel_run, "ask the run to stop", m.CancelBody, is_keyed_by_run=False),
     _steer("/signals/{name}", steering.signal_run, "send a signal", m.SignalBody),
     _steer("/gates/{step}", steering.decide_gate, "decide a gate", m.GateBody, body_is_optional=False),
     _steer("/patch", steering.patch_run, "change the ctx of a Playbook", m.PatchBody, body_is_optional=False),

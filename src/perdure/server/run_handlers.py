@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.decision_threads import JSON_PER_WORK, done_aside
-from perdure.engine.document_start import StartRequest
 from perdure.engine.effects import effects
 from perdure.kernel import jsontext
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.ids import DEFAULT_NAMESPACE, reserved_label
-from perdure.kernel.values import RunId, digest
+from perdure.kernel.values import RunId
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, EventStream, Result, visible_run
 from perdure.server.request_reading import SSE, preferred_wait
@@ -88,7 +87,7 @@ async def start_run(call: ApiCall) -> Result:
         namespace=namespace,
         started_by=(call.caller.name, call.caller.via),
         from_api=from_api,
-        request=_request(call, namespace) if body.token is None else None,
+        request=call.start_request(namespace) if body.token is None else None,
     )
     call.audit(f"run/{handle.id}", run=handle.id, namespace=namespace)
     headers = {"Location": f"/api/v1/runs/{handle.id}"}
@@ -111,14 +110,6 @@ def _check_labels(labels: dict[str, str]) -> None:
         raise BadRequest(f"a run has at most {MOST_LABELS} labels, of at most {LONGEST_LABEL} characters each")
     if reserved := reserved_label(labels):
         raise BadRequest(f"the label {reserved!r} is reserved for the engine")
-
-
-def _request(call: ApiCall, namespace: str) -> StartRequest | None:
-    """The Idempotency-Key as the key of a run; like a start's token it counts in one namespace."""
-    if call.key is None:
-        return None
-    key = call.key if namespace == DEFAULT_NAMESPACE else digest(f"{namespace}\0{call.key}".encode()).hex()[:32]
-    return StartRequest(key, call.body_digest)
 
 
 def _with_members(value: Any, members: dict[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 from perdure.engine.client import Client
 from perdure.engine.effects import settle
+from perdure.engine.fork_points import fork
 from perdure.engine.message_sending import SendResult
 from perdure.engine.retention import delete_run as delete
 from perdure.kernel import jsontext
@@ -81,9 +82,8 @@ async def redrive_run(call: ApiCall) -> Result:
 
 async def fork_run(call: ApiCall) -> Result:
     body: m.ForkBody = call.body
-    handle = await call.engine.fork(call.run.id, body.at)
-    headers = {"Location": f"/api/v1/runs/{handle.id}"}
-    return Answer({"id": handle.id, "source": call.run.id}, 201, headers)
+    run = await fork(call.engine, call.run.id, body.at, request=call.start_request(call.run.namespace))
+    return Answer({"id": run, "source": call.run.id}, 201, {"Location": f"/api/v1/runs/{run}"})
 
 
 async def pause_run(call: ApiCall) -> Result:
