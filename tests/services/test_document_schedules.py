@@ -13,6 +13,7 @@ from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.outcomes import Failed, Succeeded
 from perdure.kernel.validation import AppliedDocument
 from perdure.services.failure_alerts import WATCH, FailureAlerts
+from perdure.services.schedules import cron_scheduler
 from perdure.services.schedules.cron_scheduler import CronScheduler
 from perdure.services.schedules.firings import FIRING
 from perdure.services.story.triggers.impulse_schedules import ImpulseSchedules
@@ -238,6 +239,27 @@ async def test_after_downtime_every_time_within_the_catch_up_window_is_started_o
             assert await scene.times() == expected
             await scene.keeper.close()
         await scene.keep()
+
+
+@pytest.mark.parametrize("policy", ["allow", "queue"])
+async def test_many_times_that_were_missed_are_claimed_some_at_a_time(
+    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others have their turn in between. A month of minutes took two seconds of the event loop."""
+    monkeypatch.setattr(cron_scheduler, "CLAIMED_AT_ONCE", 3)
+    async with Ticking(tmp_path, impulse(catchUpWindow="2h", concurrencyPolicy=policy)) as scene:
+        await scene.keeper.close()
+        scene.world.clock.move_to(at("2027-01-15T11:02:00"))
+        written, write = list[int](), scene.engine.store.write_catalog
+
+        async def observed(changes: Any) -> Any:
+            written.append(sum(change.key.kind == FIRING for change in changes))
+            return await write(changes)
+
+        monkeypatch.setattr(scene.engine.store, "write_catalog", observed)
+        await scene.keep()
+        assert await scene.times() == [f"{10 + minute // 60}:{minute % 60:02}" for minute in range(5, 65, 5)]
+        assert await scene.firings() == [] and max(written) == 3
 
 
 async def test_a_paused_schedule_starts_nothing_and_makes_up_for_nothing(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import tzinfo
 from enum import StrEnum
 from hashlib import sha256
+from itertools import islice
 
 import msgspec
 
@@ -21,6 +22,7 @@ STARTING_DEADLINE: Instant = 60 * SECOND
 LONGEST_DEADLINE: Instant = 7 * 24 * 3600 * SECOND
 LONGEST_CATCH_UP: Instant = 31 * 24 * 3600 * SECOND
 MOST_QUEUED = 1_000
+MOST_SCHEDULES = 1_000  # of one entry
 _SCALE = 1 << 64
 
 
@@ -55,10 +57,15 @@ class Timetable(msgspec.Struct, frozen=True):
     def next_after(self, after: Instant) -> Instant | None:
         return self.cron.next_after(after, self.zone)
 
-    def due(self, since: Instant, now: Instant) -> list[Instant]:
-        """The times after `since` that are to be started now; those that are too old are left out."""
+    def due(self, since: Instant, now: Instant, most: int) -> list[Instant]:
+        """The first times after `since` that are to be started now; those that are too old are left out.
+
+        There are more than `most` of them where a change of the clocks puts some out of order.
+        """
         if self.catch_up:
-            return sorted(self.times(max(since, now - self.catch_up - 1), now))
+            begin = max(since, now - self.catch_up - 1)
+            first = list(islice(self.times(begin, now), most))
+            return sorted(first if len(first) < most else self.times(begin, max(first)))
         latest = self.cron.latest(max(since, now - self.deadline - 1), now, self.zone)
         return [] if latest is None else [latest]
 

@@ -67,7 +67,11 @@ class AccessTokens:
         now = self._engine.clock.now()
         if caller.via != "token":
             return caller.expires_at is None or now < caller.expires_at
-        return any(row.name == caller.name and row.is_valid_at(now) for row in self._by_digest.values())
+        return any(
+            (row.name, row.role, row.namespaces) == (caller.name, caller.role.value, caller.namespaces)
+            and row.is_valid_at(now)
+            for row in self._by_digest.values()
+        )
 
 
 class RefusedLogIns:

@@ -4,7 +4,7 @@ Schedules follow the wall clock, however it is set (invariant 30).
 """
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -40,6 +40,8 @@ from perdure.services.schedules.firings import (
 from perdure.stores.errors import StoreError
 from perdure.stores.protocol import CatalogConflict, ResourceRemoval, ResourceRow, ResourceWrite
 
+CLAIMED_AT_ONCE = 200  # times of one entry: then other work has its turn
+
 _Group = tuple[ResourceKey, str]
 _EntryVersion = tuple[ResourceKey, str, int]
 
@@ -68,6 +70,7 @@ class CronScheduler:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._busy: set[_Group] = set()
         self._passed_over: set[_Group] = set()  # busy when somebody looked: they are looked at again
+        self._behind: set[ResourceKey] = set()  # entries that have more times that are due
         self._awaited: set[RunId] = set()
         self._turn = asyncio.Lock()
         self._is_closed = False
@@ -107,6 +110,8 @@ class CronScheduler:
             firings = await store.list_resources(FIRING)
         self._start_due(firings)
         self._arm(list(rows.items()), firings)
+        if self._behind:
+            self._spawn(self.refresh())
 
     async def _initialize(self, row: ResourceRow) -> _Scheduled | None:
         label = f"{self._source.kind.lower()} {row.key.namespace}/{row.key.name}"
@@ -145,21 +150,27 @@ class CronScheduler:
         is_start: bool,
     ) -> bool:
         now = self._client.clock.wall()
-        waiting = [read_firing(row) for row in firings]
+        waiting = Counter((firing.entry_key, firing.schedule) for firing in map(read_firing, firings))
 
         async def attempt() -> bool | CatalogConflict:
             row = (await self._client.store.resources([key])).get(key)
             if row is None or (row.key, row.uid, row.generation) != version:
                 return False  # changed meanwhile: looked at again
-            status, claimed = status_in(row), list[Firing]()
+            status, claimed, left = status_in(row), list[Firing](), CLAIMED_AT_ONCE
+            self._behind.discard(key)
             for schedule in scheduled.schedules:
                 state = read_state(status, schedule.name)
                 if not schedule.is_enabled or state.is_paused:
                     continue
-                due = schedule.timetable.due(counts_after(state, scheduled.begun), now)
+                queued, since = waiting[key, schedule.name], counts_after(state, scheduled.begun)
+                most = left if queued < MOST_QUEUED or schedule.timetable.overlap is Overlap.QUEUE else 0
+                due = schedule.timetable.due(since, now, most) if most > 0 else []
+                left -= len(due)
+                if left <= 0:
+                    self._behind.add(key)
                 if due:
                     status = with_state(status, schedule.name, replace(state, last_scheduled=utc(due[-1])))
-                    kept = self._within_queue(schedule, due, key, waiting)
+                    kept = self._within_queue(schedule, due, key, queued)
                     claimed += [new_firing(self._source, row, schedule, instant, FROM_SCHEDULE) for instant in kept]
                 if is_start and schedule.runs_on_startup:
                     claimed.append(new_firing(self._source, row, schedule, now // SECOND * SECOND, FROM_START_UP))
@@ -167,18 +178,17 @@ class CronScheduler:
             new: list[ResourceWrite] = [
                 firing.write() for firing in {one.key: one for one in claimed}.values() if firing.key not in known
             ]
-            if not claimed:
+            if not claimed and left == CLAIMED_AT_ONCE:
                 return False
             return await self._client.store.write_catalog([*new, rewritten(row, status)]) or True
 
         return await retry_on_conflict(attempt, Conflict(f"{key.kind.lower()} {key.name} keeps being changed"))
 
     def _within_queue(
-        self, schedule: NamedSchedule, due: list[Instant], key: ResourceKey, waiting: Sequence[Firing]
+        self, schedule: NamedSchedule, due: list[Instant], key: ResourceKey, queued: int
     ) -> list[Instant]:
         if schedule.timetable.overlap is not Overlap.QUEUE:
             return due
-        queued = sum(1 for firing in waiting if (firing.entry_key, firing.schedule) == (key, schedule.name))
         kept = due[: max(0, MOST_QUEUED - queued)]
         if len(kept) < len(due):
             self._say(f"schedule {key.name}/{schedule.name}: {MOST_QUEUED} times wait; {len(due) - len(kept)} left out")

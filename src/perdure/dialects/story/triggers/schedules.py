@@ -14,6 +14,7 @@ from perdure.expressions.cron import BadSchedule, find_zone, read_cron
 from perdure.expressions.timetables import (
     LONGEST_CATCH_UP,
     LONGEST_DEADLINE,
+    MOST_SCHEDULES,
     STARTING_DEADLINE,
     Overlap,
     Timetable,
@@ -100,6 +101,8 @@ def read_schedules(impulse: Resource) -> Schedules:
     schedules = config.get("schedules")
     if not isinstance(schedules, list) or not schedules:
         raise BadSchedule("with.schedules: there must be at least one schedule")
+    if len(schedules) > MOST_SCHEDULES:
+        raise BadSchedule(f"with.schedules: at most {MOST_SCHEDULES:,} schedules")
     policy = config.get("concurrencyPolicy") or "allow"
     if policy not in OVERLAPS:
         raise BadSchedule(f"with.concurrencyPolicy: {policy!r} is not one of {', '.join(OVERLAPS)}")
