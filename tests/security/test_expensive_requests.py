@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from perdure.providers.remote_steps import StreamConnectionLost
 from perdure.server.limits import CallerPlaces
 from perdure.server.responses import PIECE, PiecewiseResponse
 from perdure.server.routes import ROUTES
+from perdure.server.stream_connections import SocketConnection
 from perdure.views.api_errors import TooManyRequests
 from perdure.views.worker_pools import MOST_NAMES, WorkerPresence
 
@@ -64,6 +66,24 @@ async def test_a_large_answer_is_sent_in_pieces() -> None:
     assert b"".join(piece["body"] for piece in pieces) == body
     assert max(len(piece["body"]) for piece in pieces) == PIECE
     assert [piece["more_body"] for piece in pieces] == [True] * (len(pieces) - 1) + [False]
+
+
+async def test_a_frame_of_very_many_values_ends_the_connection() -> None:
+    """STR-112: 16 MiB can hold eight million values, which take a second to read."""
+    texts = ['{"type":"data","a":[' + "0," * 600_000 + "0]}", '{"type":"data","a":[1,2]}']
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "websocket.receive", "text": texts.pop()}
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    connection = SocketConnection(receive, send)
+    assert await connection.receive() == {"type": "data", "a": [1, 2]}
+    with pytest.raises(StreamConnectionLost):
+        await connection.receive()
+    assert sent[-1]["type"] == "websocket.close"
 
 
 def test_names_of_workers_that_a_token_makes_up_are_not_all_remembered() -> None:

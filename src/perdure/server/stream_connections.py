@@ -6,13 +6,16 @@ handshake (who, role) ─▶ `offer` ─▶ waits for a step ─▶ `step` … f
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from perdure.engine.decision_threads import done_aside
 from perdure.kernel import jsontext
 from perdure.providers.remote_steps import Frame, Offer, RemoteStep, StreamConnectionLost, remote_steps
 from perdure.server.calls import Caller
+from perdure.server.request_reading import MOST_VALUES
 from perdure.server.worker_handlers import may_work
 from perdure.views.api_errors import AccessDenied
 
@@ -73,7 +76,7 @@ class SocketConnection:
                 self.closed.set()
                 raise StreamConnectionLost("the worker has hung up")
             text = event.get("text") or (event.get("bytes") or b"").decode(errors="replace")
-            frame = _frame(text)
+            frame = await done_aside(len(text), partial(_frame, text))
             if frame is None:
                 await self.close(NOT_ALLOWED, "a frame is a JSON object with a member `type`")
             elif frame["type"] != "heartbeat" or self.worker:
@@ -87,8 +90,12 @@ class SocketConnection:
 
 
 def _frame(text: str) -> Frame | None:
+    """None: it is no frame, or contains more values than the body of a request may."""
     try:
-        value = jsontext.read_strict(text.encode())
+        data = text.encode()
+        if len(data) > MOST_VALUES and jsontext.count_values(data, MOST_VALUES) > MOST_VALUES:
+            return None
+        value = jsontext.read_strict(data)
     except (jsontext.NotJson, UnicodeEncodeError):
         return None
     return value if isinstance(value, dict) and isinstance(value.get("type"), str) else None
