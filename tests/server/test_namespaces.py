@@ -121,6 +121,12 @@ HIDDEN: dict[tuple[str, str], Attack] = {
         api("GET", f"/api/v1/resources/storyrun/red/{scene.runs['blue story']}"),
         api("GET", f"/api/v1/resources/storyrun/blue/{scene.runs['blue story']}"),
     ],
+    ("GET", "/api/v1/resources/{kind}/{namespace}/{name}/versions"): _request(
+        "GET", f"{RESOURCE}/{PLANTED}-story/versions"
+    ),
+    ("GET", "/api/v1/resources/{kind}/{namespace}/{name}/versions/{version}"): _request(
+        "GET", f"{RESOURCE}/{PLANTED}-story/versions/1"
+    ),
     ("PUT", "/api/v1/resources/{kind}/{namespace}/{name}"): _request("PUT", f"{RESOURCE}/other", BLUE_STORY),
     ("DELETE", "/api/v1/resources/{kind}/{namespace}/{name}"): lambda scene, api: [
         api("DELETE", f"{RESOURCE}/{PLANTED}-story"),

@@ -227,6 +227,30 @@ def test_a_cancel_and_a_fork_under_a_key_are_done_once_and_compared(server: Serv
     assert admin("GET", f"/api/v1/runs/{other}").json["status"] == "waiting"
 
 
+def test_operations_on_a_run_and_versions_of_an_entry_can_be_read(server: Server) -> None:
+    """SRV-083"""
+    run = server.admin.start(WAITS)
+    assert server.role("operator")("POST", f"/api/v1/runs/{run}/signals/go", {"value": 1}).status == 200
+    done = server.role("viewer")("GET", f"/api/v1/runs/{run}/operations").json["items"]
+    assert [(item["verb"], item["who"]["name"]) for item in done] == [
+        ("signal_run", "the-operator"),
+        ("start_run", "admin"),
+    ]
+    assert all("from" not in item for item in done)
+    place = "/api/v1/resources/playbook/default/dated"
+    step = {"step": "start", "tool": {"kind": "noop"}}
+    document = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "dated", "path": "dated"}}
+    for more in ({}, {"desc": "changed"}):
+        written = server.admin("PUT", place, {**document, "workflow": [{**step, **more}]})
+        assert written.status in (200, 201), written.text
+    versions = server.admin("GET", f"{place}/versions").json["items"]
+    assert [item["version"] for item in versions] == [2, 1]
+    first = server.admin("GET", f"{place}/versions/1").json
+    assert first["document"]["workflow"] == [step] and first["created_at"] == versions[1]["created_at"]
+    assert server.admin("GET", f"{place}/versions/3").problem == (404, "RESOURCE-NOT-FOUND")
+    assert server.admin("GET", "/api/v1/resources/playbook/default/none/versions").status == 404
+
+
 def test_a_gate_is_decided_by_who_the_token_is(server: Server) -> None:
     """SRV-026, SRV-082: `updatedBy` is the token's name; a given name is kept beside it and counts nowhere."""
     admin, operator = server.admin, server.role("operator")

@@ -16,6 +16,7 @@ from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Caller, Result
 from perdure.server.problems import problem_json
 from perdure.server.request_reading import read_json_text
+from perdure.stores.protocol import Edition
 from perdure.views.access_tokens import AccessRole, check_namespace
 from perdure.views.api_errors import UnsupportedMediaType
 from perdure.views.document_check import validate
@@ -33,6 +34,7 @@ from perdure.views.resource_changes import (
 )
 from perdure.views.resource_list import change_json, kind_json
 from perdure.views.run_pages import read_label
+from perdure.views.times import iso
 
 UNKNOWN = "the request has neither an access token nor a signature that this Impulse accepts"
 
@@ -91,6 +93,33 @@ async def get_resource(call: ApiCall) -> Result:
     kind = _kind(call)
     resource, version = await read_resource(call.engine, kind, _place(call, kind), call.path["name"])
     return Answer(resource, 200, {} if version is None else {"ETag": entry_tag(version)})
+
+
+async def list_versions(call: ApiCall) -> Result:
+    """What an entry said in each of its generations, the latest first; without what it said."""
+    items = [
+        {"version": edition.generation, "created_at": iso(edition.created_at), "bytes": len(edition.body)}
+        for edition in await _editions(call)
+    ]
+    return Answer({"items": items[::-1]})
+
+
+async def get_resource_version(call: ApiCall) -> Result:
+    number = call.path["version"]
+    for edition in await _editions(call):
+        if str(edition.generation) == number:
+            source = edition.source.decode() if edition.source else None
+            said = {"version": edition.generation, "created_at": iso(edition.created_at), "source": source}
+            return Answer(said | {"document": jsontext.decode(edition.body)})
+    raise ResourceNotFound(f"{call.path['name']!r} has no version {number[:20]!r}")
+
+
+async def _editions(call: ApiCall) -> list[Edition]:
+    kind = _kind(call)
+    if kind.of_runs:
+        raise ResourceNotFound(f"a {kind.name} is a run, and has no versions", hint="Look at its events.")
+    row = await call.engine.catalog.row(kind, call.path["name"], _place(call, kind))
+    return await call.engine.store.editions(row.key)
 
 
 async def put_one_resource(call: ApiCall) -> Result:

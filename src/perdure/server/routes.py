@@ -186,6 +186,7 @@ ROUTES = (
     ),
     *map(_question, QUESTIONS),
     _get(f"{RUN}/logs", runs.list_logs, "what tasks printed and logged", query=m.LogQuery, **EXPENSIVE_PAGE),
+    _get(f"{RUN}/operations", system.list_operations, "who did what to it", query=m.PageQuery, answer=m.ItemPage),
     _get(f"{RUN}/values/{{digest}}", runs.get_value, "a large value of the run", is_expensive=True),
     _steer("/cancel", steering.cancel_run, "ask the run to stop", m.CancelBody, is_keyed_by_run=False),
     _steer("/signals/{name}", steering.signal_run, "send a signal", m.SignalBody),
@@ -252,6 +253,20 @@ ROUTES = (
         judge=resources.judge_path,
     ),
     _get(RESOURCE, resources.get_resource, "one resource", answer=dict[str, Any], judge=resources.judge_path),
+    _get(
+        f"{RESOURCE}/versions",
+        resources.list_versions,
+        "versions of a resource, the latest first",
+        answer=m.ItemPage,
+        judge=resources.judge_path,
+    ),
+    _get(
+        f"{RESOURCE}/versions/{{version}}",
+        resources.get_resource_version,
+        "what a resource said in a version",
+        answer=dict[str, Any],
+        judge=resources.judge_path,
+    ),
     _change(
         "PUT",
         RESOURCE,

@@ -189,6 +189,14 @@ async def revoke_access_token(call: ApiCall) -> Result:
     return Answer(revoked)
 
 
+async def list_operations(call: ApiCall) -> Result:
+    """Who did what to the run, for whoever sees it."""
+    query: m.PageQuery = call.query
+    rows, cursor = await list_audit(call.engine, run=call.run.id, cursor=query.cursor, limit=query.limit)
+    items = [audit_json(row, with_source=False) for row in rows]
+    return Answer({"items": items} | ({"next": cursor} if cursor else {}))
+
+
 async def list_audit_rows(call: ApiCall) -> Result:
     """The whole log for an admin of all namespaces; that of a run for whoever sees the run, without addresses."""
     query: m.AuditQuery = call.query
