@@ -11,6 +11,7 @@ import perdure
 from perdure.kernel.validation import AppliedDocument
 from perdure.services.story.engrams.registry import shared_engrams
 from perdure.testing import load_source
+from tests.nats_server import shared_server
 from tests.streams.topologies import SEEN, Played, add_workers, played, states, story
 
 ROOT = Path(__file__).parents[2]
@@ -158,7 +159,10 @@ CLASSIFYING = """
 @pytest.mark.parametrize(
     ("name", "steps"), [("realtime-transcribe", TRANSCRIBING), ("realtime-intent", TRANSCRIBING + CLASSIFYING)]
 )
-async def test_the_published_realtime_stories_run_as_written(tmp_path: Path, name: str, steps: str) -> None:
+@pytest.mark.parametrize("driver", ["local", "nats"])
+async def test_the_published_realtime_stories_run_as_written(
+    tmp_path: Path, name: str, steps: str, driver: str
+) -> None:
     """The seventh thing: namespaces, a Transport of their own, `realtime`, `outputs` of a step, the speaker."""
     add_workers()
     SEEN.clear()
@@ -184,7 +188,11 @@ spec:
   transports: [{{name: audio, transportRef: livekit-default, description: Sound of a room}}]
   steps:{steps}"""
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
-        await engine.apply([AppliedDocument("resources.yaml", RESOURCES)])
+        resources = RESOURCES
+        if driver == "nats":
+            servers = f'{{nats: {{servers: ["{shared_server().address}"]}}}}'
+            resources = RESOURCES.replace("driver: local", f"driver: nats, defaultSettings: {servers}")
+        await engine.apply([AppliedDocument("resources.yaml", resources)])
         handle = await engine.start(text.encode(), {"language": "en"})
         run = Played(engine, handle.id)
         last = "classify" if name == "realtime-intent" else "transcribe"

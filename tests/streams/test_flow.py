@@ -147,8 +147,9 @@ async def test_a_packet_starts_one_sub_run_and_goes_on_with_its_output(tmp_path:
     assert shown["status"]["phase"] == "Succeeded"
 
 
-async def test_the_same_packet_finds_its_sub_run_again(tmp_path: Path) -> None:
-    """STR-058: asked twice for one packet, the run starts one child."""
+@pytest.mark.parametrize("replay", ["memory", "durable", "nats"])
+async def test_the_same_packet_finds_its_sub_run_again(tmp_path: Path, replay: str) -> None:
+    """STR-058, the ninth thing: asked twice for one packet, the run starts one child."""
     steps = """
   steps:
   - {name: source, ref: {name: numbers}, with: {count: 0, stays: true}}
@@ -157,7 +158,9 @@ async def test_the_same_packet_finds_its_sub_run_again(tmp_path: Path) -> None:
     async with played(tmp_path, story("  steps: [{name: a, ref: {name: numbers}}]", name="first")) as run:
         await run.end()
         await run.engine.apply([AppliedDocument("child.yaml", CHILD)])
-        handle = await run.engine.start(story(steps), None)
+        if replay == "nats":
+            await apply_nats(run.engine)
+        handle = await run.engine.start(story(steps, transport(replay)), None)
         run.id = handle.id
         await run.until(lambda shown: states(shown).get("source") == "Running")
         topology = TOPOLOGIES[run.id]

@@ -188,6 +188,25 @@ async def test_a_join_may_need_only_some(tmp_path: Path, join: str, count: int, 
     assert stream_of(shown, "both")["delivered"] == count
 
 
+@pytest.mark.parametrize("replay", ["memory", "durable", "nats"])
+async def test_a_join_that_stays_incomplete_is_given_up_in_time(tmp_path: Path, replay: str) -> None:
+    """STR-054 STR-133, the fourth thing: counted, and nothing of it is kept."""
+    steps = """
+  steps:
+  - {name: left, ref: {name: numbers}, with: {count: 3, joins: true, stays: true}}
+  - {name: right, ref: {name: numbers}, with: {count: 1, joins: true, stays: true}}
+  - {name: both, ref: {name: collect}, with: {into: both}, needs: [left, right]}
+"""
+    async with played(tmp_path, story(steps, transport(replay, "fanIn: {mode: all, timeoutSeconds: 1}"))) as run:
+        await run.until(lambda shown: stream_of(shown, "both")["dropped"].get("join_timeout") == 2)
+        kept = await run.engine.store.stream_rows(run.id, b"p")
+        await run.engine.cancel(run.id)
+        shown = await run.end()
+
+    assert len(SEEN["both"]) == 1 and kept == []
+    assert stream_of(shown, "both")["received"] == 3
+
+
 async def test_packets_without_a_key_pass_a_join_by_themselves(tmp_path: Path) -> None:
     """STR-054: ids that were made up for different sources are no keys; those of one journey are."""
     steps = """
@@ -318,7 +337,8 @@ async def test_built_in_steps_work_on_every_packet(tmp_path: Path, replay: str) 
     assert states(shown)["source"] == "Finished"
 
 
-async def test_hooks_are_sent_once_to_steps_that_name_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replay", ["none", "durable", "nats"])
+async def test_hooks_are_sent_once_to_steps_that_name_them(tmp_path: Path, replay: str) -> None:
     """STR-059 STR-079 STR-080 STR-081, the fifth thing: the greet-once Story."""
     steps = """
   steps:
@@ -327,7 +347,7 @@ async def test_hooks_are_sent_once_to_steps_that_name_them(tmp_path: Path) -> No
      if: '{{ and (eq packet.kind "hook") (eq packet.type "storyrun.ready") }}'}
   - {name: plain, ref: {name: collect}, with: {into: plain}, needs: [listen]}
 """
-    async with played(tmp_path, story(steps)) as run:
+    async with played(tmp_path, story(steps, transport(replay))) as run:
         await run.until(lambda shown: len(SEEN["greet"]) == 1 and len(SEEN["plain"]) == 3)
         await asyncio.sleep(0.1)
         await run.engine.cancel(run.id)
