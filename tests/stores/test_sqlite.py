@@ -237,6 +237,17 @@ def test_many_who_open_a_new_file_at_once_have_the_same_store(tmp_path: Path) ->
         assert (versions, modes) == ({len(migration_names())}, {"wal"})
 
 
+async def test_a_store_that_nobody_follows_leaves_its_feed_alone(tmp_path: Path) -> None:
+    """Even a statement that adds no row to the feed would count its numbers, and write that down."""
+    store = SqliteStore(tmp_path / "runs.db", lambda: 1)
+    await store.commit([created("run", await store.claim())])
+    await store.close()
+
+    with closing(apsw.Connection(str(tmp_path / "runs.db"))) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").get == 1
+        assert connection.execute("SELECT count(*) FROM sqlite_sequence WHERE name = 'feed'").get == 0
+
+
 async def test_a_busy_log_has_room_before_it_needs_it(tmp_path: Path) -> None:
     """A commit that makes the log longer takes twice the time of one that does not."""
     store = SqliteStore(tmp_path / "runs.db", lambda: 1)

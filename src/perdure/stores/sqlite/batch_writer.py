@@ -60,12 +60,14 @@ class BatchWriter:
         self._executemany = connection.executemany
         self._connection = connection
         self._numbers: dict[RunId, int] = {}
+        self._feed_until: Instant | None = None  # changes are written until then; None: not read in this transaction
 
     def forget(self) -> None:
         """After a rollback the numbers given in the transaction mean nothing."""
         self._numbers.clear()
 
     def write(self, batch: Sequence[Transition], owned: Collection[int], now: Instant) -> Committed:
+        self._feed_until = None
         refused: set[RunId] = set()
         delivered: list[DeliveredMessage] = []
         scopes: set[str] = set()
@@ -163,7 +165,8 @@ class BatchWriter:
         if new.named is not None and not self._take_name(RunName(new.language, new.namespace, new.named), change.run):
             self._execute("DELETE FROM runs WHERE number = ?", (number,))
             return False
-        self._execute(RUN_CREATED, (number, now, change.seq))
+        if self._is_feed_open(now):
+            self._execute(RUN_CREATED, (number, now, change.seq))
         if len(self._numbers) >= MOST_NUMBERS_KEPT:
             self._numbers.clear()
         self._numbers[change.run] = number
@@ -226,10 +229,17 @@ class BatchWriter:
             self._numbers[run] = number
         return number
 
+    def _is_feed_open(self, now: Instant) -> bool:
+        """Whether somebody wants to hear of changes: asked once in a transaction, for most stores have nobody."""
+        if self._feed_until is None:
+            self._feed_until = self._execute("SELECT until FROM feed_state").get
+        return self._feed_until > now
+
     def _summarize(self, number: int, change: Transition, now: Instant) -> None:
         summary = change.summary
         assert summary is not None
-        self._execute(RUN_CHANGED, (number, now, change.seq, summary.status.value, summary.ended_at))
+        if self._is_feed_open(now):
+            self._execute(RUN_CHANGED, (number, now, change.seq, summary.status.value, summary.ended_at))
         self._execute(
             "UPDATE runs SET status = ?, has_work = ?, due = ?, ended_at = ?, on_wall = ? WHERE number = ?",
             (summary.status.value, summary.has_work, summary.due, summary.ended_at, summary.on_wall, number),
