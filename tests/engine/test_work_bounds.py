@@ -79,7 +79,7 @@ async def test_200_runs_of_10_steps(
     assert sum(meter.bytes) / 2000 < bounds.sequence
 
 
-CALLS = {"drill": 115, "flow": 164, "playbook": 211, "story": 240}
+CALLS = {"drill": 113, "flow": 159, "playbook": 209, "story": 240}
 """Python calls per step of W1, starts and ends among them: a fiftieth above what they are today, or less."""
 
 
