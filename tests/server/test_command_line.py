@@ -20,6 +20,22 @@ GATED = """{"apiVersion": "bubustack.io/v1alpha1", "kind": "Story", "metadata": 
   "spec": {"steps": [{"name": "ok", "type": "gate"}]}}"""
 
 
+NIGHTLY = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: nightly-check}
+spec: {steps: [{name: ok, type: gate}]}
+---
+apiVersion: bubustack.io/v1alpha1
+kind: Impulse
+metadata: {name: nightly}
+spec:
+  templateRef: {name: cron}
+  storyRef: {name: nightly-check}
+  with: {timezone: Europe/Oslo, schedules: [{name: night, cron: "0 3 * * *"}]}
+"""
+
+
 class Scene:
     """A server, and commands that go to it or to its store."""
 
@@ -147,6 +163,74 @@ def test_a_gate_is_approved_by_who_the_token_is(scene: Scene) -> None:
     assert scene.server.admin.result(run)["status"] == "succeeded"
     gate = scene.remote("show", run, "--json").json["status"]["gates"]["ok"]
     assert gate["updatedBy"] == "admin"
+
+
+def test_resources_schedules_and_requests_go_through_the_server(scene: Scene) -> None:
+    file = scene.file("nightly.yaml", NIGHTLY)
+    assert {one["result"] for one in scene.remote("apply", file, "--json").json} == {"created"}
+    looks = [
+        ("get", "stories"),
+        ("get", "story", "nightly-check", "-o", "yaml"),
+        ("get", "impulses,stories", "-A", "--json"),
+        ("get", "nothing"),
+        ("describe", "story", "nightly-check"),
+        ("describe", "impulse", "nightly", "--json"),
+        ("schedule", "list"),
+        ("schedule", "next", "nightly", "3", "--json"),
+        ("schedule", "backfill", "nightly", "--from", "2026-05-01", "--to", "2026-05-02", "--dry-run"),
+        ("schedule", "backfill", "nightly", "--from", "2026-05-03", "--to", "2026-05-02"),
+        ("providers",),
+        ("providers", "echo"),
+    ]
+    for words in looks:
+        code = 8 if "nothing" in words else 2 if "2026-05-03" in words else 0
+        assert scene.both(*words, code=code).code == code
+    assert "paused" in scene.remote("schedule", "pause", "nightly", "--reason", "moving").err
+    assert scene.remote("schedule", "list", "--json").json[0]["paused"]["by"] == "admin"
+    scene.remote("schedule", "pause", "nightly", code=9)
+    assert "next: " in scene.remote("schedule", "unpause", "nightly").err
+    first = scene.remote("trigger", "nightly-check", "--token", "evt-1", "--json").json
+    again = scene.remote("trigger", "nightly-check", "--token", "evt-1", "--json").json
+    assert first["status"]["storyRunRef"] == again["status"]["storyRunRef"]
+    run = first["status"]["storyRunRef"]["name"]
+    forked = scene.remote("fork", run, "--at", "1", "--detach").out.strip()
+    assert scene.remote("status", forked, "--json").json["forked_from"]
+    bad = scene.file("bad.yaml", NIGHTLY.replace("cron:", "corn:"))
+    assert scene.both("apply", bad, code=7).err.count("bad.yaml:") == 1
+    scene.remote("delete", "story", "nightly-check", "no-such-story", code=8)
+    assert "nightly-check" in scene.remote("get", "stories").out
+    assert len(scene.remote("delete", "-f", file, "--json").json) == 2
+
+
+def test_tokens_audit_and_overview_go_through_the_server(scene: Scene) -> None:
+    made = scene.remote("token", "create", "--name", "by-wire", "--role", "viewer", "--expires", "1d", "--json").json
+    assert made["token"].startswith("pdr_") and made["expires_at"]
+    assert scene.both("token", "list").code == 0
+    assert scene.remote("top", "--once", PERDURE_TOKEN=made["token"]).out.startswith("store")
+    assert scene.remote("token", "revoke", "by-wire", "--json").json["valid"] is False
+    scene.remote("token", "revoke", "nobody", code=8)
+    frame = scene.remote("top", "--json").json
+    assert frame["runs"]["failed"] >= 1 and frame["rates"] is None
+    assert scene.remote("audit", "verify", "--json").json["problems"] == []
+    assert scene.remote("audit", "head").out.strip()[0].isdigit()
+    assert len(scene.remote("audit", "list", "--limit", "2", "--json").json) == 2
+
+
+def test_settings_are_shown_with_their_origin_and_without_secrets(scene: Scene, tmp_path: Path) -> None:
+    """SRV-005."""
+    file = tmp_path / "server.toml"
+    file.write_text('[limits]\nrate = 7\n[policy]\nproxy = "http://user:hidden@proxy:3128"\n')
+    words = ("config", "view", "--show-origin", "--json", "--config", str(file), "--db", "postgresql://me:hidden@h/db")
+    shown = scene.commands(*words, PERDURE_TOKEN="hidden", PERDURE_NAMESPACE="shop")
+    assert "hidden" not in shown.out + shown.err
+    settings = {one["name"]: (one["value"], one["origin"]) for one in shown.json}
+    assert settings["limits.rate"] == (7, str(file)) and settings["limits.body"][1] == "default"
+    assert settings["access_token"] == ("***", "PERDURE_TOKEN")
+    assert settings["namespace"] == ("shop", "PERDURE_NAMESPACE")
+    assert settings["db"][1] == "--db" and settings["config"] == (str(file), "--config")
+    assert settings["server"] == (None, "default")
+    by_environment = scene.remote("config", "view", "--show-origin")
+    assert re.search(rf"^server +{scene.server.url} +PERDURE_SERVER$", by_environment.out, re.MULTILINE)
 
 
 def test_a_token_comes_from_flag_environment_or_context_and_is_told_nowhere(scene: Scene, tmp_path: Path) -> None:

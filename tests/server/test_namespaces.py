@@ -111,6 +111,24 @@ HIDDEN: dict[tuple[str, str], Attack] = {
         api("GET", f"/api/v1/runs:resolve?name={name}")
         for name in (scene.runs["blue"], scene.runs["blue"][:12], f"{PLANTED}-story", "@latest&namespace=blue")
     ],
+    ("GET", "/api/v1/resources:listing"): _request("GET", "/api/v1/resources:listing?what=stories&namespace=blue"),
+    ("GET", "/api/v1/resources:description"): _request(
+        "GET", f"/api/v1/resources:description?what=story&what={PLANTED}-story&namespace=blue"
+    ),
+    ("GET", "/api/v1/schedules"): _request("GET", "/api/v1/schedules?namespace=blue"),
+    **{
+        ("POST", f"/api/v1/schedules:{verb}"): _request(
+            "POST", f"/api/v1/schedules:{verb}", {"name": PLANTED, "namespace": "blue", **more}
+        )
+        for verb, more in (("pause", {}), ("unpause", {}), ("backfill", {"from": "2026-05-01", "to": "2026-05-02"}))
+    },
+    ("POST", "/api/v1/triggers"): _request(
+        "POST",
+        "/api/v1/triggers",
+        {"story": f"{PLANTED}-story", "namespace": "blue"},
+        {"story": f"blue/{PLANTED}-story"},
+        {"story": f"{PLANTED}-story"},
+    ),
     ("GET", "/api/v1/references"): lambda scene, api: [
         api("GET", f"/api/v1/references?ref={ref}")
         for ref in (scene.runs["blue story"], f"blue/{scene.runs['blue story']}/steps/ok/x.json")
@@ -228,7 +246,7 @@ def test_a_route_shows_and_changes_nothing_of_another_namespace(scene: Scene, me
     elif path == "/api/v1/workers" or path.startswith("/api/v1/hooks"):
         assert admin(method, path.replace("{hook}", "h")).status == 403
         return
-    elif path == "/metrics":  # figures over all namespaces
+    elif path in ("/metrics", "/api/v1/overview", "/api/v1/audit:head", "/api/v1/audit:verify"):  # of all namespaces
         assert {api("GET", path).status for api in scene.red.values()} == {403}
         return
     elif (method, path) == AUDIT:
@@ -284,6 +302,12 @@ def _seen(scene: Scene) -> Any:
     stories = scene.blue("GET", "/api/v1/resources/story").json["items"]
     logs = [scene.blue("GET", f"/api/v1/runs/{run['id']}/events?raw=true").json for run in runs]
     return json.dumps([runs, stories, logs, [one["name"] for one in scene.blue("GET", "/api/v1/tokens").json["items"]]])
+
+
+def test_lists_over_all_namespaces_are_of_those_that_the_token_has(scene: Scene) -> None:
+    for path in ("resources:listing?what=stories,storyruns,flows&all_namespaces=true", "schedules?all_namespaces=true"):
+        seen = scene.red["viewer"]("GET", f"/api/v1/{path}")
+        assert seen.status == 200 and PLANTED.encode() not in seen.text and b"blue" not in seen.text
 
 
 def test_a_batch_steers_only_what_its_token_sees(scene: Scene) -> None:

@@ -115,7 +115,7 @@ async def test_top_of_a_topology(tmp_path: Path) -> None:
     settings = "backpressure: {buffer: {maxMessages: 20}}, observability: {watermark: {enabled: true}},"
     settings += " flowControl: {mode: window, initialCredits: {messages: 2}}"
     async with played(tmp_path, story(steps, transport("none", settings))) as run:
-        overview = TopologyOverview(run.engine, run.id)
+        overview = TopologyOverview(run.engine, run.id, run.engine.clock)
         await run.until(lambda shown: "nap" in states(shown))
         first = await overview.read()
         await run.until(lambda shown: shown["status"]["stepStates"]["nap"]["stream"]["received"] == 40)
@@ -126,7 +126,7 @@ async def test_top_of_a_topology(tmp_path: Path) -> None:
         batch = await run.engine.start(story("  steps: [{name: a, type: sleep, with: {duration: 1h}}]").replace(
             b"streaming", b"batch"), None)  # fmt: skip
         with pytest.raises(BadRequest, match="has no topology"):
-            await TopologyOverview(run.engine, batch.id).read()
+            await TopologyOverview(run.engine, batch.id, run.engine.clock).read()
         await run.engine.cancel(batch.id)
         await run.engine.cancel(run.id)
         await run.end(90)

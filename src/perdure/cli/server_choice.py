@@ -125,7 +125,7 @@ def check_url(url: str) -> str:
 
 def token_of(asked: argparse.Namespace, choice: ServerChoice) -> str | None:
     """By flag, environment or context; a context's token goes to the context's own server only."""
-    context = choice.context or _context_of(choice.url)
+    context = choice.context or context_of(choice.url)
     for given in (asked.access_token, os.environ.get("PERDURE_TOKEN")):
         if given:
             return read_token(given)
@@ -134,7 +134,7 @@ def token_of(asked: argparse.Namespace, choice: ServerChoice) -> str | None:
     return context.token or (read_token(f"@{context.token_file}") if context.token_file else None)
 
 
-def _context_of(url: str) -> Context | None:
+def context_of(url: str) -> Context | None:
     """The context of a server that was named by its address, if exactly that one is known."""
     if not contexts_path().exists():
         return None
@@ -173,7 +173,7 @@ def server_access(asked: argparse.Namespace, say: Callable[[str], None]) -> "Ser
     from perdure.server.server_access import ServerAccess
 
     choice: ServerChoice = asked.choice
-    context = choice.context or _context_of(choice.url)
+    context = choice.context or context_of(choice.url)
     ca = os.environ.get("PERDURE_CA") or (context.ca if context else "") or None
     token = token_of(asked, choice)
     parts = urlsplit(choice.url)

@@ -224,10 +224,10 @@ class RemoteEngine(ServerConnection):
         body = {"done": False} if result is None else {"done": True, "result": jsontext.decode(result)}
         return await self._send(run, f"effects/{quote(effect, safe='')}/settle", body, key, by)
 
-    async def fork(self, run: str, at: int | None = None) -> "RemoteHandle":
-        forked = await self.call(
-            "POST", f"{_run(run)}/fork", {} if at is None else {"at": at}, key=secrets.token_hex(16)
-        )
+    async def fork(self, run: str, at: int | str | None = None, **more: Any) -> "RemoteHandle":
+        """`at`: the number of an event, or a time. `at_failure=True`: where it failed, with another `input`."""
+        body = more | ({} if at is None else {"at": at})
+        forked = await self.call("POST", f"{_run(run)}/fork", body, key=secrets.token_hex(16))
         return RemoteHandle(self, RunId(forked["id"]))
 
     async def delete(self, run: str) -> SendResult:

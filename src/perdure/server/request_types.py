@@ -95,6 +95,10 @@ class DeliveryQuery(PageQuery):
     state: Literal["open", "delivered", "dead"] | None = None
 
 
+class OverviewQuery(Body):
+    limit: Limit = 50
+
+
 class LogQuery(PageQuery):
     step: str | None = None
 
@@ -135,7 +139,9 @@ class RedriveBody(Body):
 
 
 class ForkBody(Body):
-    at: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    at: Annotated[int, msgspec.Meta(ge=1)] | str | None = None  # an event: its number, its id, or a time
+    at_failure: bool = False
+    input: Any = msgspec.UNSET  # another input; with at_failure
     by: str | None = None
 
 

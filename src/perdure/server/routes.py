@@ -5,12 +5,16 @@ from typing import Any
 from perdure.server import request_types as m
 from perdure.server import resource_handlers as resources
 from perdure.server import run_handlers as runs
+from perdure.server import schedule_handlers as schedules
 from perdure.server import steering_handlers as steering
 from perdure.server import system_handlers as system
 from perdure.server.route_table import Handler, Route
 from perdure.server.worker_routes import WORKER_ROUTES
 from perdure.views.access import Question
 from perdure.views.access_tokens import AccessRole
+from perdure.views.audit_log import AUDIT_HEAD, AUDIT_REPORT
+from perdure.views.resource_details import DESCRIPTION
+from perdure.views.resource_list import RESOURCES
 from perdure.views.run_causes import CAUSES
 from perdure.views.run_graph import DRAWING
 from perdure.views.run_list_json import LISTING
@@ -47,6 +51,7 @@ def _question(question: Question[Any, Any]) -> Route:
         f"{API}{question.path}",
         runs.answer_question(question),
         question.summary,
+        AccessRole(question.role),
         query=question.query,
         is_expensive="{id}" in question.path,
         refusals=(404, 409),
@@ -54,8 +59,11 @@ def _question(question: Question[Any, Any]) -> Route:
 
 
 QUESTIONS: tuple[Question[Any, Any], ...] = (
+    AUDIT_HEAD,
+    AUDIT_REPORT,
     CAUSES,
     CONDITION,
+    DESCRIPTION,
     DRAWING,
     ENDING,
     LEFT_BEHIND,
@@ -63,6 +71,8 @@ QUESTIONS: tuple[Question[Any, Any], ...] = (
     NAME,
     PICTURE,
     REFERENCE,
+    RESOURCES,
+    schedules.SCHEDULES,
     SCREEN,
     STANDING,
     STATUS,
@@ -213,6 +223,14 @@ ROUTES = (
     ),
     _get(f"{API}/providers", system.list_all_providers, "providers that tasks can call", answer=m.ItemPage),
     _get(f"{API}/servers", system.list_servers, "servers of the store", answer=m.ItemPage),
+    _get(
+        f"{API}/overview",
+        system.get_overview,
+        "all runs at a glance: statuses, owners, what is at work and what is waited for",
+        query=m.OverviewQuery,
+        answer=dict[str, Any],
+        is_expensive=True,
+    ),
     _get(f"{API}/workers", system.list_all_workers, "workers elsewhere", **EXPENSIVE_PAGE),
     _get(f"{API}/pools", system.list_all_pools, "pools of tasks for workers elsewhere", **EXPENSIVE_PAGE),
     _get(f"{API}/pools/{{pool}}", system.get_pool, "one pool", answer=dict[str, Any]),
@@ -315,6 +333,34 @@ ROUTES = (
     _change("POST", f"{HOOK}/pause", system.pause_hook, "send nothing for now", ADMIN, answer=dict[str, Any]),
     _change("POST", f"{HOOK}/resume", system.resume_hook, "send again", ADMIN, answer=dict[str, Any]),
     _change("POST", f"{HOOK}/retry", system.retry_hook, "try what was given up", ADMIN, answer=dict[str, Any]),
+    _change(
+        "POST",
+        f"{API}/triggers",
+        schedules.trigger_story,
+        "request a run of a Story",
+        OPERATOR,
+        body=schedules.TriggerBody,
+        answer=dict[str, Any],
+        status=202,
+        refusals=(404,),
+    ),
+    *(
+        _change(
+            "POST",
+            f"{API}/schedules:{verb}",
+            handler,
+            f"{verb} a schedule",
+            OPERATOR,
+            body=body,
+            answer=dict[str, Any],
+            refusals=(404,),
+        )
+        for verb, handler, body in (
+            ("pause", schedules.pause_schedule, schedules.PauseScheduleBody),
+            ("unpause", schedules.unpause_schedule, schedules.PauseScheduleBody),
+            ("backfill", schedules.backfill_schedule, schedules.BackfillBody),
+        )
+    ),
     _get(f"{API}/whoami", system.whoami, "who the token is", answer=m.WhoAnswer, is_for_every_role=True),
     _get(f"{API}/tokens", system.list_access_tokens, "list tokens", ADMIN, answer=m.ItemPage),
     _change(

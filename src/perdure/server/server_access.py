@@ -41,6 +41,11 @@ class ServerAccess(RemoteEngine):
         found: A = from_wire(answer, question.answer)
         return found
 
+    async def overview(self, limit: int) -> dict[str, Any]:
+        """All runs at a glance: one look."""
+        frame: dict[str, Any] = await self.call("GET", f"{API}/overview?limit={min(limit, 1_000)}")
+        return frame
+
     async def status(self, run: RunId) -> Status:
         return await self.handle(run).status()
 
@@ -65,6 +70,15 @@ class ServerAccess(RemoteEngine):
             if not follow or quiet >= LAST_LINES:
                 return
             await asyncio.sleep(LOOK_EVERY)
+
+    async def first(self, path: str, limit: int) -> list[dict[str, Any]]:
+        """The first so many items of a list."""
+        found: list[dict[str, Any]] = []
+        async for item in self.pages(path, [("limit", min(limit, 1_000))]):
+            found.append(item)
+            if len(found) == limit:
+                break
+        return found
 
     async def plan(self, selection: Selection, verb: Verb) -> BatchAnswer:
         selection.check()

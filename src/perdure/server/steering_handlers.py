@@ -3,9 +3,11 @@
 from collections.abc import Awaitable
 from typing import Any
 
+import msgspec
+
 from perdure.engine.client import Client
 from perdure.engine.effects import settle
-from perdure.engine.fork_points import fork
+from perdure.engine.fork_points import ForkChanges, fork
 from perdure.engine.message_sending import SendResult
 from perdure.engine.retention import delete_run as delete
 from perdure.kernel import jsontext
@@ -16,6 +18,7 @@ from perdure.server.calls import Answer, ApiCall, Result
 from perdure.views.access import steer
 from perdure.views.batch_steering import Selection, Verb, plan, steer_piece
 from perdure.views.errors import BadRequest
+from perdure.views.history_events import event_at
 
 BATCH_VERBS = {"resume": Verb.UNPAUSE}
 
@@ -82,7 +85,11 @@ async def redrive_run(call: ApiCall) -> Result:
 
 async def fork_run(call: ApiCall) -> Result:
     body: m.ForkBody = call.body
-    run = await fork(call.engine, call.run.id, body.at, request=call.start_request(call.run.namespace))
+    if body.input is not msgspec.UNSET and not body.at_failure:
+        raise BadRequest("`input` is for a fork with `at_failure`")
+    changes = ForkChanges(input=body.input) if body.at_failure else None
+    at = None if body.at is None else await event_at(call.engine, call.run.id, str(body.at))
+    run = await fork(call.engine, call.run.id, at, changes, request=call.start_request(call.run.namespace))
     return Answer({"id": run, "source": call.run.id}, 201, {"Location": f"/api/v1/runs/{run}"})
 
 

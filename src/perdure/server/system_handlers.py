@@ -12,6 +12,7 @@ from perdure.server.run_hooks import delivery_json, hook_json
 from perdure.views.access_tokens import AccessRole, check_namespace, create_token, list_tokens, revoke_token
 from perdure.views.api_errors import AccessDenied, HookNotFound, PoolNotFound, RouteNotFound
 from perdure.views.audit_log import audit_json, list_audit
+from perdure.views.live_overview import LiveOverview
 from perdure.views.provider_list import list_providers
 from perdure.views.run_steps import read_offset
 from perdure.views.server_presence import health_json
@@ -72,6 +73,13 @@ async def list_servers(call: ApiCall) -> Result:
         for one in servers
     ]
     return Answer({"items": items})
+
+
+async def get_overview(call: ApiCall) -> Result:
+    """All runs of the store at a glance, over all namespaces."""
+    call.caller.need_all_namespaces()
+    admin = open_admin(call.server.store_url, call.engine.clock)
+    return Answer(await LiveOverview(call.engine, admin).read(call.query.limit))
 
 
 async def list_all_workers(call: ApiCall) -> Result:

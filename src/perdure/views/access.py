@@ -57,6 +57,7 @@ class Question(Generic[Q, A]):
     answer: Any  # the type of the answer; `Any`: plain JSON
     read: Callable[["Client", Scope, Q], Awaitable[A]]
     needs_all_namespaces: bool = False  # it tells of the whole store
+    role: str = "viewer"
 
 
 class Access(Protocol):
@@ -67,6 +68,7 @@ class Access(Protocol):
     async def resolve(self, name: str, namespaces: Sequence[str] | None = None) -> RunId: ...
     async def ask(self, question: Question[Q, A], query: Q, run: RunId = NO_RUN) -> A: ...
     async def show(self, run: RunId) -> Any: ...
+    async def overview(self, limit: int) -> dict[str, Any]: ...
     async def status(self, run: RunId) -> Status: ...
     async def history(self, run: RunId, after: int = 0, *, raw: bool = False) -> list[dict[str, Any]]: ...
     def follow(self, run: RunId, after: int = 0, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]: ...
@@ -116,6 +118,9 @@ class StoreAccess:
 
     async def show(self, run: RunId) -> Any:
         return await self.client.show(run)
+
+    async def overview(self, limit: int) -> dict[str, Any]:
+        raise NotImplementedError("figures of a store are read where it is administered: `LiveOverview`")
 
     async def status(self, run: RunId) -> Status:
         return (await self.client.find(run)).status

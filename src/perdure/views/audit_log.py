@@ -10,6 +10,7 @@ import msgspec
 from perdure.engine.client import Client
 from perdure.kernel.values import SECOND, Instant
 from perdure.stores.access import AuditRow, AuditSeal, seal_hash
+from perdure.views.access import NoParameters, Query, Question, Scope
 from perdure.views.errors import BadRequest
 from perdure.views.times import iso
 
@@ -222,3 +223,41 @@ def _read_head(head: str) -> tuple[int, bytes] | None:
         return (int(number), bytes.fromhex(text)) if int(number) else None
     except ValueError:
         raise BadRequest(f"{head!r} is not a head (expected what `perdure audit head` printed)") from None
+
+
+class AuditHeadQuery(Query):
+    head: str = ""
+
+
+class AuditHead(msgspec.Struct):
+    head: str
+
+
+async def read_audit_head(client: Client, scope: Scope, query: NoParameters) -> AuditHead:
+    return AuditHead(await audit_head(client))
+
+
+async def read_audit_report(client: Client, scope: Scope, query: AuditHeadQuery) -> AuditReport:
+    return await verify_audit(client, query.head)
+
+
+AUDIT_HEAD = Question(
+    "get_audit_head",
+    "/audit:head",
+    "number and hash of the last seal",
+    NoParameters,
+    AuditHead,
+    read_audit_head,
+    needs_all_namespaces=True,
+    role="admin",
+)
+AUDIT_REPORT = Question(
+    "verify_audit",
+    "/audit:verify",
+    "whether the audit log is whole",
+    AuditHeadQuery,
+    AuditReport,
+    read_audit_report,
+    needs_all_namespaces=True,
+    role="admin",
+)

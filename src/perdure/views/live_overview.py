@@ -6,10 +6,12 @@ a glance: what flows through each of its steps, what waits, what was dropped; nu
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from perdure.engine import run_views
 from perdure.engine.client import Client
+from perdure.engine.clock import Clock
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.outcomes import OPEN_STATUSES, Status
 from perdure.kernel.values import SECOND, Instant, RunId
@@ -37,9 +39,14 @@ class LiveOverview:
     def __init__(self, client: Client, admin: StatisticsSource) -> None:
         self._client = client
         self._admin = admin
-        self._before: tuple[Instant, int, int] | None = None  # when, runs in all, runs ended
+        self._before: dict[str, Any] | None = None  # the look before
 
     async def read(self, limit: int = MOST_LISTED) -> dict[str, Any]:
+        frame = await self._read(limit)
+        frame["rates"], self._before = rates_between(self._before, frame), frame
+        return frame
+
+    async def _read(self, limit: int) -> dict[str, Any]:
         statistics = await asyncio.to_thread(self._admin.statistics)
         now = self._client.clock.now()
         runs = statistics.runs
@@ -57,7 +64,7 @@ class LiveOverview:
             "at": iso(now),
             "store": self._admin.address,
             "runs": {**runs.by_status, "open": runs.open, "stuck": runs.stuck, "unowned": runs.unowned},
-            "rates": self._rates(now, runs.total, runs.ended),
+            "rates": None,
             "waiting": dict(waiting.most_common()),
             "tasks": dict(tasks.most_common()),
             "owners": [
@@ -66,17 +73,6 @@ class LiveOverview:
             ],
             "list": listed,
             "unlisted": max(0, runs.open - len(rows)),
-        }
-
-    def _rates(self, now: Instant, total: int, ended: int) -> dict[str, float] | None:
-        """Per second since the last look; None at the first. What was removed meanwhile is not seen."""
-        before, self._before = self._before, (now, total, ended)
-        if before is None or now <= before[0]:
-            return None
-        seconds = (now - before[0]) / SECOND
-        return {
-            "started": max(0.0, (total - before[1]) / seconds),
-            "ended": max(0.0, (ended - before[2]) / seconds),
         }
 
     async def _run(
@@ -110,17 +106,57 @@ class LiveOverview:
         }
 
 
+def rates_between(before: dict[str, Any] | None, frame: dict[str, Any]) -> dict[str, float] | None:
+    """Per second between two looks; None at the first. What was removed meanwhile is not seen."""
+    if before is None:
+        return None
+    seconds = (read_instant(frame["at"], 0) - read_instant(before["at"], 0)) / SECOND
+    if seconds <= 0:
+        return None
+    (total, ended), (total_before, ended_before) = _totals(frame), _totals(before)
+    return {
+        "started": max(0.0, (total - total_before) / seconds),
+        "ended": max(0.0, (ended - ended_before) / seconds),
+    }
+
+
+def _totals(frame: dict[str, Any]) -> tuple[int, int]:
+    """Runs in all, and those that have ended."""
+    total = sum(frame["runs"].get(status.value, 0) for status in Status)
+    return total, total - frame["runs"]["open"]
+
+
+class RemoteOverview:
+    """The same from a server, which is asked for each look."""
+
+    def __init__(self, ask: Callable[[int], Awaitable[dict[str, Any]]]) -> None:
+        self._ask = ask
+        self._before: dict[str, Any] | None = None
+
+    async def read(self, limit: int = MOST_LISTED) -> dict[str, Any]:
+        frame = await self._ask(limit)
+        frame["rates"], self._before = rates_between(self._before, frame), frame
+        return frame
+
+
+class Showing(Protocol):
+    """Where pictures of runs come from: a store, or a server."""
+
+    async def show(self, run: RunId) -> Any: ...
+
+
 class TopologyOverview:
     """Each look remembers the counts, from which the next one computes rates."""
 
-    def __init__(self, client: Client, run: RunId) -> None:
+    def __init__(self, client: Showing, run: RunId, clock: Clock) -> None:
         self._client = client
+        self._clock = clock
         self._run = run
         self._before: tuple[Instant, dict[str, tuple[int, int]]] | None = None  # when; by step: handed over, published
 
     async def read(self) -> dict[str, Any]:
         shown = await self._client.show(self._run)
-        now = self._client.clock.now()
+        now = self._clock.now()
         states = shown.get("status", {}).get("stepStates", {}) if isinstance(shown, dict) else {}
         streams = {name: state["stream"] for name, state in states.items() if isinstance(state.get("stream"), dict)}
         if not streams:

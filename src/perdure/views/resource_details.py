@@ -2,14 +2,21 @@
 
 from typing import Any
 
+import msgspec
+
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
 from perdure.engine.resource_usage import with_usage
 from perdure.engine.resource_views import find_views
+from perdure.kernel.outcomes import Status
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Resource
-from perdure.stores.protocol import Edition, RunFilter, RunRow
-from perdure.views.resource_names import ResourceName
+from perdure.kernel.values import Instant, RunId
+from perdure.stores.protocol import RunFilter, RunRow
+from perdure.views.access import Query, Question, Scope
+from perdure.views.errors import BadRequest
+from perdure.views.resource_list import check_visible, meant_namespace
+from perdure.views.resource_names import full_resource_names
 
 RUNS_SHOWN = 10
 RUNS_LOOKED_AT = 50
@@ -17,37 +24,82 @@ EVENTS_SHOWN = 10
 EDITIONS_SHOWN = 10
 
 
-async def resource_details_json(client: Client, name: ResourceName, namespace: str) -> dict[str, Any]:
-    assert name.name is not None
-    details = _run_details if name.kind.of_runs else _entry_details
-    return await details(client, name.kind, name.name, namespace)
+class EditionFacts(msgspec.Struct):
+    generation: int
+    created_at: Instant
 
 
-async def _entry_details(client: Client, kind: ResourceKind, name: str, namespace: str) -> dict[str, Any]:
+class RunFacts(msgspec.Struct):
+    id: RunId
+    status: Status
+    created_at: Instant
+    ended_at: Instant | None
+
+
+class ResourceDetails(msgspec.Struct):
+    resource: dict[str, Any]
+    versions: list[EditionFacts]
+    runs: list[RunFacts]
+    events: list[dict[str, Any]]
+    log: list[dict[str, Any]] | None = None
+
+
+class DescriptionQuery(Query):
+    what: list[str] = msgspec.field(default_factory=list)
+    namespace: str | None = None
+
+
+class Description(msgspec.Struct):
+    items: list[ResourceDetails]
+    now: Instant
+
+
+async def read_description(client: Client, scope: Scope, query: DescriptionQuery) -> Description:
+    if not query.what:
+        raise BadRequest("a name is required: KIND NAME or KIND/NAME")
+    namespace = meant_namespace(scope, query.namespace)
+    items = []
+    for name in full_resource_names(client.catalog, query.what):
+        assert name.name is not None
+        if name.kind.has_namespace:
+            check_visible(scope, namespace)
+        details = _run_details if name.kind.of_runs else _entry_details
+        items.append(await details(client, name.kind, name.name, namespace))
+    return Description(items, client.clock.now())
+
+
+def details_json(details: ResourceDetails) -> dict[str, Any]:
+    """For programs; only runs have a log."""
+    plain: dict[str, Any] = msgspec.to_builtins(details)
+    return plain if details.log is not None else {name: value for name, value in plain.items() if name != "log"}
+
+
+DESCRIPTION = Question(
+    "describe_resources",
+    "/resources:description",
+    "resources with their versions, runs and last events",
+    DescriptionQuery,
+    Description,
+    read_description,
+)
+
+
+async def _entry_details(client: Client, kind: ResourceKind, name: str, namespace: str) -> ResourceDetails:
     (resource,) = await with_usage(client, kind, [await client.catalog.get(kind, name, namespace)])
     editions = await client.catalog.editions(kind, name, namespace)
-    return {
-        "resource": resource,
-        "versions": [_edition(edition) for edition in editions[-EDITIONS_SHOWN:]],
-        "runs": [_run(row) for row in await _runs_of(client, kind, resource)],
-        "events": [],
-    }
+    versions = [EditionFacts(edition.generation, edition.created_at) for edition in editions[-EDITIONS_SHOWN:]]
+    return ResourceDetails(resource, versions, [_run(row) for row in await _runs_of(client, kind, resource)], [])
 
 
-async def _run_details(client: Client, kind: ResourceKind, name: str, namespace: str) -> dict[str, Any]:
+async def _run_details(client: Client, kind: ResourceKind, name: str, namespace: str) -> ResourceDetails:
     views = await find_views(client, kind, name, namespace or "default")
     if not views:
         raise ResourceNotFound(f"there is no {kind.title(name)}")
     row, resource = views[0]
     children = await client.search(RunFilter(parent=row.id, limit=RUNS_SHOWN))
     events = await client.history(row.id)
-    return {
-        "resource": resource,
-        "versions": [],
-        "runs": [_run(row), *map(_run, children)],
-        "events": [event for event in events if _concerns(event, resource)][-EVENTS_SHOWN:],
-        "log": await _log(client, row, resource),
-    }
+    recent = [event for event in events if _concerns(event, resource)][-EVENTS_SHOWN:]
+    return ResourceDetails(resource, [], [_run(row), *map(_run, children)], recent, await _log(client, row, resource))
 
 
 def _concerns(event: dict[str, Any], resource: Resource) -> bool:
@@ -92,9 +144,5 @@ async def _is_in_namespace(client: Client, row: RunRow, namespace: str | None) -
     return getattr(program, "namespace", row.namespace) == namespace
 
 
-def _edition(edition: Edition) -> dict[str, Any]:
-    return {"generation": edition.generation, "created_at": edition.created_at}
-
-
-def _run(row: RunRow) -> dict[str, Any]:
-    return {"id": row.id, "status": row.status, "created_at": row.created_at, "ended_at": row.ended_at}
+def _run(row: RunRow) -> RunFacts:
+    return RunFacts(row.id, row.status, row.created_at, row.ended_at)

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from perdure.documents import write_document
 from perdure.engine.catalog import ResourceNotFound
@@ -12,7 +14,11 @@ from perdure.engine.resource_usage import with_usage
 from perdure.engine.resource_views import View, find_views, list_views
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Resource
-from perdure.views.resource_names import ResourceName
+from perdure.kernel.values import Instant
+from perdure.views.access import Query, Question, Scope
+from perdure.views.errors import BadRequest
+from perdure.views.resource_names import ResourceName, resource_names
+from perdure.views.run_pages import read_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,71 @@ async def _run_views(
 def _named_view(kind: ResourceKind, view: View) -> NamedResource:
     row, resource = view
     return NamedResource(kind, str(resource.get("metadata", {}).get("name", row.id)), resource)
+
+
+class ResourceListQuery(Query):
+    """`what`: words as `KIND`, `KIND NAME…`, `KIND/NAME…`; `usage`: as whole resources have it."""
+
+    what: list[str] = msgspec.field(default_factory=list)
+    namespace: str | None = None
+    all_namespaces: bool = False
+    label: list[str] = msgspec.field(default_factory=list)
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
+    usage: bool = False
+
+
+class ResourceListing(msgspec.Struct):
+    resources: list[NamedResource]
+    is_cut: bool  # there are more
+    is_alone: bool  # one resource was asked for by name
+    has_namespaces: bool  # of the kinds
+    now: Instant
+
+
+async def read_resources(client: Client, scope: Scope, query: ResourceListQuery) -> ResourceListing:
+    if not query.what:
+        raise BadRequest("name a kind of resources")
+    names = resource_names(client.catalog, query.what)
+    namespace = meant_namespace(scope, query.namespace)
+    asked = ResourceQuery(namespace, query.all_namespaces, dict(map(read_label, query.label)), query.limit, query.usage)
+    found: list[NamedResource] = []
+    is_cut = False
+    for name in names:
+        is_filtered = name.kind.has_namespace and query.all_namespaces
+        if name.kind.has_namespace and not is_filtered:
+            check_visible(scope, namespace)
+        more, is_more = await list_resources(client, name, asked)
+        found += [one for one in more if not is_filtered or _is_visible(scope, one)]
+        is_cut = is_cut or is_more
+    is_alone = len(names) == 1 and names[0].name is not None
+    has_namespaces = any(name.kind.has_namespace for name in names)
+    return ResourceListing(found, is_cut, is_alone, has_namespaces, client.clock.now())
+
+
+def meant_namespace(scope: Scope, named: str | None) -> str:
+    """The namespace that is asked for, or the only one that the asker sees; empty: the default one."""
+    return named or (scope.namespaces[0] if scope.namespaces is not None and len(scope.namespaces) == 1 else "")
+
+
+def check_visible(scope: Scope, namespace: str) -> None:
+    """What the asker may not see is not there."""
+    if scope.namespaces is not None and (namespace or "default") not in scope.namespaces:
+        raise ResourceNotFound(f"there is nothing in namespace {namespace or 'default'!r}")
+
+
+def _is_visible(scope: Scope, named: NamedResource) -> bool:
+    place = str(named.resource.get("metadata", {}).get("namespace") or "default")
+    return scope.namespaces is None or place in scope.namespaces
+
+
+RESOURCES = Question(
+    "list_resources_at_a_glance",
+    "/resources:listing",
+    "resources as `get` lists them",
+    ResourceListQuery,
+    ResourceListing,
+    read_resources,
+)
 
 
 def kind_json(kind: ResourceKind) -> dict[str, Any]:

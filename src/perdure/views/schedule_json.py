@@ -1,12 +1,13 @@
 """A schedule as JSON: what `perdure schedule` answers."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any, Protocol
 
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.values import SECOND, Instant
-from perdure.views.times import iso
+from perdure.views.errors import BadRequest
+from perdure.views.times import iso, read_instant
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -105,6 +106,33 @@ def firings_json(view: ScheduleStanding) -> list[dict[str, Any]]:
         {"at": iso(at), "local": in_zone(at, view.schedule.timetable.zone), "starts_at": iso(starts_at)}
         for at, starts_at in view.next
     ]
+
+
+def read_range(begin: str, end: str, zone: tzinfo, now: Instant) -> tuple[Instant, Instant]:
+    """The instants of a range; a time without a zone is meant in the zone of the schedule."""
+    return _instant(begin, zone, now), _last_instant(end, zone, now)
+
+
+def _last_instant(text: str, zone: tzinfo, now: Instant) -> Instant:
+    """A day belongs to the range with all of its times that have passed."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return _instant(text, zone, now)
+    end = _instant((day + timedelta(days=1)).isoformat(), zone, now) - 1
+    return min(end, max(now, _instant(text, zone, now)))
+
+
+def _instant(text: str, zone: tzinfo, now: Instant) -> Instant:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return read_instant(text, now)
+        except ValueError as error:
+            raise BadRequest(str(error)) from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def in_zone(instant: Instant, zone: tzinfo) -> str:

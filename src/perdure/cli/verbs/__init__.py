@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "serve": ("perdure.cli.verbs.serve", "run as a server that executes runs, until Ctrl-C"),
     "worker": ("perdure.cli.verbs.worker", "do tasks of a pool for a server elsewhere, until Ctrl-C"),
     "context": ("perdure.cli.verbs.context", "choose the server that verbs ask, and keep its token"),
+    "config": ("perdure.cli.verbs.config", "print the settings in force, and where they come from"),
     "token": ("perdure.cli.verbs.token", "make, list and revoke access tokens of a server"),
     "audit": ("perdure.cli.verbs.audit", "check the audit log of a server, or print its head"),
     "ca": ("perdure.cli.verbs.ca", "print the certificate authority of `serve --tls auto`"),

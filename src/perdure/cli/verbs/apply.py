@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console, indented
@@ -11,13 +12,15 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.next_commands import resume_command
 from perdure.cli.open_engine import open_client, open_engine
+from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.catalog_changes import Finding, Outcome, Rejected
+from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.validation import AppliedDocument
-from perdure.views.document_check import NotApplied
+from perdure.views.document_check import NotApplied, checked_elsewhere
 from perdure.views.resource_list import change_json
-from perdure.views.server_presence import who_goes_on
-from perdure.wiring import load_sources
+from perdure.views.server_presence import TAKEN_UP, who_goes_on
+from perdure.wiring import languages, load_sources
 
 EXAMPLES = """\
 examples:
@@ -50,6 +53,8 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[AppliedDocument]) -> int:
+    if asked.choice is not None:
+        return await _apply_on_server(asked, talk, texts)
     has_requests = any(kind in document.text for document in texts for kind in ("StoryRun", "StoryTrigger"))
     asked.detach = True  # what begins here is done by whoever takes it up: nobody waits for it
     async with open_engine(asked, talk) if has_requests else open_client(asked, talk) as client:
@@ -59,18 +64,58 @@ async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[Appli
             _tell(rejected.findings, talk)
             raise NotApplied(rejected.findings) from None
         goes_on = await who_goes_on(client, resume_command(asked))
-    _tell(findings, talk)
-    if asked.json:
-        give_json([change_json(change) for change in changes])
-    elif changes:
-        give_text(
-            "\n".join(indented(f"{change.kind.title(change.key.name)} {change.outcome.value}") for change in changes)
-        )
-    if any(change.kind.is_request and change.outcome is Outcome.CREATED for change in changes):
-        talk.say(f"recorded; {goes_on}")
-    if not texts:
-        talk.say("no .yaml, .yml or .json files found")
+    _give(asked, talk, [change_json(change) for change in changes], findings, goes_on, is_empty=not texts)
     return Exit.OK
+
+
+async def _apply_on_server(asked: argparse.Namespace, talk: Console, texts: Sequence[AppliedDocument]) -> int:
+    async with server_access(asked, talk.say) as server:
+        try:
+            done = await server.apply([document.text for document in texts], asked.namespace or "")
+        except InvalidDocument as error:
+            findings = _findings(error.facts.get("problems", ()), texts)
+            _tell(findings, talk)
+            raise NotApplied(findings) from None
+    changes = [{**change, "file": _origin(change["file"], texts)} for change in done["changes"]]
+    _give(asked, talk, changes, _findings(done["warnings"], texts), TAKEN_UP, is_empty=not texts)
+    return Exit.OK
+
+
+def _findings(problems: Any, texts: Sequence[AppliedDocument]) -> list[Finding]:
+    """What a server has found, in the files that were sent."""
+    return [
+        Finding(_origin(one["file"], texts), checked_elsewhere("", b"", [one]).problems[0])
+        for one in problems
+        if isinstance(one, dict)
+    ]
+
+
+def _origin(place: str, texts: Sequence[AppliedDocument]) -> str:
+    """A server knows the texts by their number only: `apply[2]`."""
+    number = place.removeprefix("apply[").removesuffix("]")
+    return texts[int(number)].file if number.isdecimal() and int(number) < len(texts) else place
+
+
+def _give(
+    asked: argparse.Namespace,
+    talk: Console,
+    changes: Sequence[dict[str, Any]],
+    findings: Sequence[Finding],
+    goes_on: str,
+    *,
+    is_empty: bool,
+) -> None:
+    _tell(findings, talk)
+    kinds = {kind.name: kind for language in languages().values() for kind in language.kinds}
+    if asked.json:
+        give_json(changes)
+    elif changes:
+        lines = [indented(f"{kinds[change['kind']].title(change['name'])} {change['result']}") for change in changes]
+        give_text("\n".join(lines))
+    if any(kinds[change["kind"]].is_request and change["result"] == Outcome.CREATED.value for change in changes):
+        talk.say(f"recorded; {goes_on}")
+    if is_empty:
+        talk.say("no .yaml, .yml or .json files found")
 
 
 def _tell(findings: Sequence[Finding], talk: Console) -> None:

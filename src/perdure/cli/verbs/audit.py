@@ -8,9 +8,11 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_client
+from perdure.cli.open_engine import open_access, open_client
+from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.views.audit_log import audit_head, audit_json, list_audit, verify_audit
+from perdure.views.access import NoParameters
+from perdure.views.audit_log import AUDIT_HEAD, AUDIT_REPORT, AuditHeadQuery, audit_json, list_audit
 
 EXAMPLES = """\
 examples:
@@ -41,8 +43,8 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _verify(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_client(asked, talk, must_exist=True) as client:
-        report = await verify_audit(client, asked.head)
+    async with open_access(asked, talk) as access:
+        report = await access.ask(AUDIT_REPORT, AuditHeadQuery(head=asked.head))
     if asked.json:
         give_json(msgspec.to_builtins(report))
     for problem in report.problems:
@@ -55,8 +57,8 @@ async def _verify(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _head(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_client(asked, talk, must_exist=True) as client:
-        head = await audit_head(client)
+    async with open_access(asked, talk) as access:
+        head = (await access.ask(AUDIT_HEAD, NoParameters())).head
     if asked.json:
         give_json({"head": head})
     else:
@@ -65,9 +67,14 @@ async def _head(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _list(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_client(asked, talk, must_exist=True) as client:
-        rows, _ = await list_audit(client, limit=max(1, asked.limit))
-    shown = [audit_json(row) for row in rows]
+    limit = max(1, asked.limit)
+    if asked.choice is not None:
+        async with server_access(asked, talk.say) as server:
+            shown = await server.first("/api/v1/audit", limit)
+    else:
+        async with open_client(asked, talk, must_exist=True) as client:
+            rows, _ = await list_audit(client, limit=limit)
+        shown = [audit_json(row) for row in rows]
     if asked.json:
         give_json(shown)
     elif shown:

@@ -1,6 +1,8 @@
 """`delete`: take resources out of the catalog; runs keep what they began with. `delete run`: remove ended runs."""
 
 import argparse
+from collections.abc import Sequence
+from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console, indented
@@ -10,14 +12,17 @@ from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_client
+from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.engine.catalog import key_of
-from perdure.engine.client import Client
+from perdure.engine.catalog import Catalog, ResourceNotFound, key_of
+from perdure.engine.document_validation import DocumentValidator
 from perdure.engine.retention import delete_resources
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.views.batch_steering import Verb
+from perdure.views.resource_changes import NO_NAMESPACE
 from perdure.views.resource_names import full_resource_names
+from perdure.wiring import languages
 
 RUN_WORDS = ("run", "runs")
 
@@ -64,25 +69,49 @@ async def _delete_runs(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _delete(asked: argparse.Namespace, talk: Console) -> int:
+    if asked.choice is not None:
+        return await _delete_on_server(asked, talk)
     async with open_client(asked, talk, must_exist=True) as client:
-        kinds = dict(_keys(client, asked))
+        kinds = dict(_keys(client.catalog, asked))
         deleted = await delete_resources(client, kinds, ignore_missing=asked.ignore_not_found)
         for run in deleted.waiting:
             talk.say(f"run {run} is removed as soon as its sub-runs have stopped and what was said to them is decided")
-        if asked.json:
-            give_json(
-                [{"kind": key.kind, "namespace": key.namespace or None, "name": key.name} for key in deleted.keys]
-            )
-        elif deleted.keys:
-            give_text("\n".join(indented(f"{kinds[key].title(key.name)} deleted") for key in deleted.keys))
+        _give(asked, kinds, deleted.keys)
         return Exit.OK
 
 
-def _keys(client: Client, asked: argparse.Namespace) -> list[tuple[ResourceKey, ResourceKind]]:
+async def _delete_on_server(asked: argparse.Namespace, talk: Console) -> int:
+    """All of them must be there before the first one is deleted."""
+    spoken = languages()
+    nowhere: Any = None  # what is deleted is looked up by the server
+    kinds = dict(_keys(Catalog(nowhere, spoken, DocumentValidator(spoken)), asked))
+    keys = []
+    async with server_access(asked, talk.say) as server:
+        for key, kind in kinds.items():
+            try:
+                await server.resource(kind.name, key.name, key.namespace or NO_NAMESPACE)
+                keys.append(key)
+            except ResourceNotFound:
+                if not asked.ignore_not_found:
+                    raise
+        for key in keys:
+            await server.delete_resource(kinds[key].name, key.name, key.namespace or NO_NAMESPACE)
+    _give(asked, kinds, keys)
+    return Exit.OK
+
+
+def _give(asked: argparse.Namespace, kinds: dict[ResourceKey, ResourceKind], keys: Sequence[ResourceKey]) -> None:
+    if asked.json:
+        give_json([{"kind": key.kind, "namespace": key.namespace or None, "name": key.name} for key in keys])
+    elif keys:
+        give_text("\n".join(indented(f"{kinds[key].title(key.name)} deleted") for key in keys))
+
+
+def _keys(catalog: Catalog, asked: argparse.Namespace) -> list[tuple[ResourceKey, ResourceKind]]:
     if asked.files:
-        entries, _ = client.catalog.entries(read_applied(asked.files), asked.namespace or "")
+        entries, _ = catalog.entries(read_applied(asked.files), asked.namespace or "")
         return [(entry.key, entry.kind) for entry in entries]
-    names = full_resource_names(client.catalog, asked.what)
+    names = full_resource_names(catalog, asked.what)
     for name in names:
         if name.kind.of_runs and not name.kind.is_request:
             raise BadUsage(

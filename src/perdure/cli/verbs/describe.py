@@ -9,7 +9,7 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console, Paint, indented
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_client
+from perdure.cli.open_engine import open_access
 from perdure.cli.resource_output import age, pairs
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
@@ -17,9 +17,8 @@ from perdure.cli.verbs.history import EventLine
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import Instant
 from perdure.views.progress_events import status_words
-from perdure.views.resource_details import resource_details_json
+from perdure.views.resource_details import DESCRIPTION, DescriptionQuery, details_json
 from perdure.views.resource_list import resource_yaml
-from perdure.views.resource_names import full_resource_names
 from perdure.views.times import local, span
 
 EXAMPLES = """\
@@ -43,15 +42,14 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _describe(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_client(asked, talk, must_exist=True) as client:
-        names = full_resource_names(client.catalog, asked.what)
-        details = [await resource_details_json(client, name, asked.namespace or "") for name in names]
-        if asked.json:
-            give_json(details[0] if len(details) == 1 else details)
-        else:
-            now = client.clock.now()
-            give_text("\n\n".join("\n".join(map(indented, _lines(resource, now))) for resource in details))
-        return Exit.OK
+    async with open_access(asked, talk) as access:
+        described = await access.ask(DESCRIPTION, DescriptionQuery(what=asked.what, namespace=asked.namespace))
+    details = [details_json(item) for item in described.items]
+    if asked.json:
+        give_json(details[0] if len(details) == 1 else details)
+    else:
+        give_text("\n\n".join("\n".join(map(indented, _lines(resource, described.now))) for resource in details))
+    return Exit.OK
 
 
 def _lines(details: dict[str, Any], now: Instant) -> list[str]:

@@ -1,6 +1,7 @@
 """`fork`: a new run with another one's past; finished work is a fact, open work is issued anew."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -9,11 +10,15 @@ from perdure.cli.console import Console
 from perdure.cli.document_files import read
 from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
-from perdure.cli.start_and_follow import add_waiting, begin_and_follow
+from perdure.cli.start_and_follow import add_waiting, begin_and_follow, start_on_server
 from perdure.engine.client import Client
 from perdure.engine.fork_points import ForkChanges
 from perdure.engine.handle import Handle
+from perdure.kernel.values import RunId
 from perdure.views.history_events import HELP, event_at
+
+if TYPE_CHECKING:
+    from perdure.server.server_access import ServerAccess
 
 EXAMPLES = """\
 examples:
@@ -47,6 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def perform(asked: argparse.Namespace, talk: Console) -> int:
     if not asked.at_failure and (asked.input is not None or asked.document is not None):
         raise BadUsage("--input and --document are for a fork --at-failure")
+    if asked.choice is not None:
+        if asked.load or asked.document is not None:
+            raise BadUsage("--load and --document work on a store, not through a server", hint="Name it with --db.")
+        return complete(start_on_server(asked, talk, lambda access: _fork_on_server(access, asked)))
     changes = ForkChanges()
     if asked.document is not None:
         origin, text = read(asked.document)
@@ -61,3 +70,10 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
         return await engine.fork(run, None if asked.at is None else await event_at(engine, run, asked.at))
 
     return complete(begin_and_follow(asked, talk, fork, must_exist=True))
+
+
+async def _fork_on_server(access: "ServerAccess", asked: argparse.Namespace) -> RunId:
+    run = await access.resolve(asked.run)
+    more = {"at_failure": True} if asked.at_failure else {}
+    more |= {} if asked.input is None else {"input": asked.input}
+    return (await access.fork(run, asked.at, **more)).id

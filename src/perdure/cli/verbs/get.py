@@ -6,14 +6,13 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_client
+from perdure.cli.open_engine import open_access
 from perdure.cli.resource_output import FORMS, give_resources
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.engine.client import Client
 from perdure.kernel.resource_kinds import ResourceKind
-from perdure.views.resource_list import NamedResource, ResourceQuery, kind_json, list_resources
-from perdure.views.resource_names import resource_names
+from perdure.views.resource_list import RESOURCES, ResourceListQuery, kind_json
+from perdure.wiring import languages
 
 LIMIT = 500
 
@@ -44,41 +43,35 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _get(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_client(asked, talk, must_exist=True) as client:
+    async with open_access(asked, talk) as access:
         if not asked.what:
-            _give_kinds(client, as_json=asked.json)
+            _give_kinds(as_json=asked.json)
             return Exit.OK
         form = "json" if asked.json else asked.output
-        query = ResourceQuery(
-            namespace=asked.namespace or "",
+        query = ResourceListQuery(
+            what=asked.what,
+            namespace=None if asked.all_namespaces else asked.namespace,
             all_namespaces=asked.all_namespaces,
-            labels=dict(asked.selector),
+            label=[f"{name}={value}" for name, value in asked.selector],
             limit=asked.limit,
-            counts_usage=form in ("json", "yaml"),
+            usage=form in ("json", "yaml"),
         )
-        resources: list[NamedResource] = []
-        is_cut = False
-        names = resource_names(client.catalog, asked.what)
-        for name in names:
-            more, is_more = await list_resources(client, name, query)
-            resources += more
-            is_cut = is_cut or is_more
-        alone = len(names) == 1 and names[0].name is not None
-        give_resources(resources, form, client.clock.now(), alone=alone, all_namespaces=asked.all_namespaces)
-        if is_cut:
-            talk.say(f"these are the latest {asked.limit}; --limit N gives more")
-        if not resources and form not in ("json", "yaml"):
-            is_namespaced = not asked.all_namespaces and any(name.kind.has_namespace for name in names)
-            talk.say(
-                f"no resources found in namespace {asked.namespace or 'default'!r}"
-                if is_namespaced
-                else "no resources found"
-            )
-        return Exit.OK
+        found = await access.ask(RESOURCES, query)
+    give_resources(found.resources, form, found.now, alone=found.is_alone, all_namespaces=asked.all_namespaces)
+    if found.is_cut:
+        talk.say(f"these are the latest {asked.limit}; --limit N gives more")
+    if not found.resources and form not in ("json", "yaml"):
+        is_namespaced = not asked.all_namespaces and found.has_namespaces
+        talk.say(
+            f"no resources found in namespace {asked.namespace or 'default'!r}"
+            if is_namespaced
+            else "no resources found"
+        )
+    return Exit.OK
 
 
-def _give_kinds(client: Client, *, as_json: bool) -> None:
-    kinds = client.catalog.kinds
+def _give_kinds(*, as_json: bool) -> None:
+    kinds = [kind for language in languages().values() for kind in language.kinds]
     if as_json:
         give_json([kind_json(kind) for kind in kinds])
         return

@@ -7,10 +7,14 @@ from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
+from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Cell, Column, table
-from perdure.views.provider_list import Provider, find_provider, list_parameters, list_providers
+from perdure.views.errors import ProviderNotFound
+from perdure.views.provider_list import find_provider, list_parameters, list_providers
 from perdure.wiring import load_sources
 
 EXAMPLES = """\
@@ -31,37 +35,51 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
+    if asked.choice is not None:
+        if asked.load:
+            raise BadUsage("--load: providers of a server are loaded there (`perdure serve --load`)", hint="")
+        return complete(_ask_server(asked, talk))
     load_sources(asked.load)
     if asked.name is None:
-        _list(asked)
+        _list(asked, [entry.json() for entry in list_providers()])
     else:
-        _show(asked)
+        _show(asked, find_provider(asked.name).json())
     return Exit.OK
 
 
-def _list(asked: argparse.Namespace) -> None:
-    providers = list_providers()
+async def _ask_server(asked: argparse.Namespace, talk: Console) -> int:
+    async with server_access(asked, talk.say) as server:
+        providers = [one async for one in server.pages("/api/v1/providers")]
+    if asked.name is None:
+        _list(asked, providers)
+        return Exit.OK
+    found = next((one for one in providers if one["name"] == asked.name), None)
+    if found is None:
+        raise ProviderNotFound(f"the server has no provider {asked.name!r}")
+    _show(asked, found)
+    return Exit.OK
+
+
+def _list(asked: argparse.Namespace, providers: list[dict[str, Any]]) -> None:
     if asked.json:
-        give_json([entry.json() for entry in providers])
+        give_json(providers)
         return
     cells = [
-        [(entry.name, ""), _mode(entry.provider), (entry.problem or _first_line(entry.description), "")]
+        [(entry["name"], ""), _mode(entry), (entry.get("problem") or _first_line(entry["description"]), "")]
         for entry in providers
     ]
     give_text("\n".join(table(COLUMNS, cells)))
 
 
-def _show(asked: argparse.Namespace) -> None:
-    entry = find_provider(asked.name)
-    provider = entry.provider
+def _show(asked: argparse.Namespace, entry: dict[str, Any]) -> None:
     if asked.json:
-        give_json(entry.json())
-    elif provider is None:
-        give_text(f"{entry.name}: {entry.problem}")
+        give_json(entry)
+    elif "problem" in entry:
+        give_text(f"{entry['name']}: {entry['problem']}")
     else:
-        effects = "may have side effects" if provider.side_effects else "has no side effects"
-        head = f"{provider.name} ({provider.mode.value}; {effects})"
-        give_text("\n".join([head, "", cleandoc(provider.description), "", *_parameters(provider.parameters)]))
+        effects = "may have side effects" if entry["side_effects"] else "has no side effects"
+        head = f"{entry['name']} ({entry['mode']}; {effects})"
+        give_text("\n".join([head, "", cleandoc(entry["description"]), "", *_parameters(entry["parameters"])]))
 
 
 def _parameters(schema: Mapping[str, Any]) -> list[str]:
@@ -77,8 +95,8 @@ def _parameters(schema: Mapping[str, Any]) -> list[str]:
     return table(PARAMETERS, cells) if cells else ["It takes no parameters."]
 
 
-def _mode(provider: Provider | None) -> Cell:
-    return ("-", "red") if provider is None else (provider.mode.value, "dim")
+def _mode(entry: dict[str, Any]) -> Cell:
+    return ("-", "red") if "problem" in entry else (entry["mode"], "dim")
 
 
 def _first_line(text: str) -> str:

@@ -1,21 +1,26 @@
 """`schedule`: the schedules of Impulses: list them, see their next times, pause them, start times of the past."""
 
 import argparse
-from datetime import UTC, date, datetime, timedelta, tzinfo
+import secrets
+from datetime import datetime, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.main import EXIT_CODES, Formatter
-from perdure.cli.open_engine import open_client
+from perdure.cli.open_engine import open_access, open_client
+from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.kernel.values import Instant
-from perdure.views.schedule_json import firings_json, in_zone, schedule_json
+from perdure.server.schedule_handlers import SCHEDULES, BackfillBody, ScheduleQuery, backfill_json
+from perdure.views.schedule_json import in_zone, schedule_json
 from perdure.views.server_presence import is_served
-from perdure.views.times import iso, read_instant
+from perdure.views.times import read_instant
 from perdure.wiring import schedules
 
 EXAMPLES = """\
@@ -126,11 +131,13 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _list(asked: argparse.Namespace, talk: Console) -> int:
-    namespace = None if asked.all_namespaces else asked.namespace or "default"
-    async with open_client(asked, talk, must_exist=True) as client:
-        views = await schedules(client).list(namespace)
+    query = ScheduleQuery(
+        namespace=None if asked.all_namespaces else asked.namespace, all_namespaces=asked.all_namespaces
+    )
+    async with open_access(asked, talk) as access:
+        views = await access.ask(SCHEDULES, query)
     if asked.json:
-        give_json([schedule_json(view) for view in views])
+        give_json(views)
         return Exit.OK
     if not views:
         talk.say("no schedules found; an Impulse of the template `cron` has some")
@@ -146,13 +153,13 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
     ]
     rows = [
         [
-            *([(view.entry.namespace, "")] if asked.all_namespaces else []),
-            (view.name, ""),
-            (view.schedule.cron, ""),
-            (str(view.schedule.timetable.zone), ""),
-            (view.schedule.starts, ""),
+            *([(view["namespace"], "")] if asked.all_namespaces else []),
+            (view["name"], ""),
+            (view["cron"], ""),
+            (view["timezone"], ""),
+            (view["starts"], ""),
             _next_cell(view),
-            (view.state.result or "-", "red" if view.state.result in ("Failed", "Rejected") else ""),
+            _last_cell(view),
         ]
         for view in views
     ]
@@ -160,116 +167,98 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
     return Exit.OK
 
 
-def _next_cell(view: Any) -> tuple[str, str]:
-    if not view.schedule.is_enabled:
+def _next_cell(view: dict[str, Any]) -> tuple[str, str]:
+    if not view["enabled"]:
         return "disabled", "dim"
-    if view.state.is_paused:
+    if view["paused"]:
         return "paused", "yellow"
-    if not view.next:
+    if not view["next"]:
         return "never", "yellow"
-    at, _ = view.next[0]
-    return in_zone(at, view.schedule.timetable.zone), ""
+    return view["next"][0]["local"], ""
+
+
+def _last_cell(view: dict[str, Any]) -> tuple[str, str]:
+    result = view["last"]["result"] if view["last"] else ""
+    return result or "-", "red" if result in ("Failed", "Rejected") else ""
 
 
 async def _next(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_client(asked, talk, must_exist=True) as client:
-        view = await schedules(client).find(asked.name, asked.namespace or "default", asked.count)
+    async with open_access(asked, talk) as access:
+        query = ScheduleQuery(name=asked.name, namespace=asked.namespace, next=asked.count)
+        (view,) = await access.ask(SCHEDULES, query)
     if asked.json:
-        give_json({**schedule_json(view), "next": firings_json(view)})
+        give_json(view)
         return Exit.OK
-    zone = view.schedule.timetable.zone
-    has_jitter = any(at != starts_at for at, starts_at in view.next)
+    zone = ZoneInfo(view["timezone"])
+    has_jitter = any(one["at"] != one["starts_at"] for one in view["next"])
     lines = [
-        in_zone(at, zone) + (f"  starts {_clock(starts_at, zone)}" if has_jitter else "") for at, starts_at in view.next
+        one["local"] + (f"  starts {_clock(one['starts_at'], zone)}" if has_jitter else "") for one in view["next"]
     ]
     if lines:
         give_text("\n".join(lines))
     if not lines:
-        talk.always(f"{view.name} never fires: {view.schedule.cron}")
-    elif not view.schedule.is_enabled or view.state.is_paused:
-        talk.always(f"{view.name} is {'paused' if view.state.is_paused else 'disabled'}: none of them is started")
+        talk.always(f"{view['name']} never fires: {view['cron']}")
+    elif not view["enabled"] or view["paused"]:
+        talk.always(f"{view['name']} is {'paused' if view['paused'] else 'disabled'}: none of them is started")
     return Exit.OK
 
 
-def _clock(instant: Instant, zone: tzinfo) -> str:
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=instant)
-    return moment.astimezone(zone).strftime("%H:%M:%S")
+def _clock(instant: str, zone: tzinfo) -> str:
+    return datetime.fromisoformat(instant).astimezone(zone).strftime("%H:%M:%S")
 
 
 async def _pause(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_client(asked, talk, must_exist=True) as client:
-        administration, namespace = schedules(client), asked.namespace or "default"
-        if asked.action == "pause":
-            view = await administration.pause(asked.name, namespace, by=asked.by, reason=asked.reason)
-        else:
-            view = await administration.unpause(asked.name, namespace)
+    if asked.choice is not None:
+        body = {"name": asked.name, "namespace": asked.namespace, "reason": getattr(asked, "reason", "")}
+        view = await _change(asked, talk, body)
+    else:
+        async with open_client(asked, talk, must_exist=True) as client:
+            administration, namespace = schedules(client), asked.namespace or "default"
+            if asked.action == "pause":
+                paused = await administration.pause(asked.name, namespace, by=asked.by, reason=asked.reason)
+            else:
+                paused = await administration.unpause(asked.name, namespace)
+        view = schedule_json(paused)
     if asked.json:
-        give_json(schedule_json(view))
-    talk.say(f"schedule {view.name} {asked.action}d" + ("" if asked.action == "pause" else _after_unpause(view)))
+        give_json(view)
+    next_time = "" if asked.action == "pause" else f"; next: {_next_cell(view)[0]}"
+    talk.say(f"schedule {view['name']} {asked.action}d{next_time}")
     return Exit.OK
 
 
-def _after_unpause(view: Any) -> str:
-    cell, _ = _next_cell(view)
-    return f"; next: {cell}"
+async def _change(asked: argparse.Namespace, talk: Console, body: dict[str, Any]) -> dict[str, Any]:
+    async with server_access(asked, talk.say) as server:
+        path = f"/api/v1/schedules:{asked.action}"
+        changed: dict[str, Any] = await server.call("POST", path, body, key=secrets.token_hex(16))
+        return changed
 
 
 async def _backfill(asked: argparse.Namespace, talk: Console) -> int:
-    namespace = asked.namespace or "default"
-    async with open_client(asked, talk, must_exist=True) as client:
-        administration = schedules(client)
-        view = await administration.find(asked.name, namespace)
-        zone, now = view.schedule.timetable.zone, client.clock.wall()
-        begin, end = _instant(asked.begin, zone, now), _last_instant(asked.end, zone, now)
-        backfill = await administration.backfill(
-            asked.name, namespace, begin, end, overlap=asked.overlap, is_dry_run=asked.dry_run
-        )
-        has_server = await is_served(client)
-    times = backfill.times
+    body = BackfillBody(
+        name=asked.name,
+        namespace=asked.namespace,
+        begin=asked.begin,
+        end=asked.end,
+        overlap=asked.overlap,
+        dry_run=asked.dry_run,
+    )
+    if asked.choice is not None:
+        backfill, has_server = await _change(asked, talk, msgspec.to_builtins(body)), True
+    else:
+        async with open_client(asked, talk, must_exist=True) as client:
+            backfill = await backfill_json(client, body, asked.namespace or "default")
+            has_server = await is_served(client)
+    zone, times = ZoneInfo(backfill.pop("timezone")), backfill["times"]
     if asked.json:
-        give_json(
-            {
-                "name": view.name,
-                "from": iso(begin),
-                "to": iso(end),
-                "dry_run": asked.dry_run,
-                "times": [iso(at) for at in times],
-                "waiting": [iso(at) for at in backfill.waiting],
-            }
-        )
+        give_json(backfill)
     elif asked.dry_run and times:
-        give_text("\n".join(in_zone(at, zone) for at in times))
+        give_text("\n".join(in_zone(read_instant(at, 0), zone) for at in times))
     said = f"{len(times)} time{'' if len(times) == 1 else 's'} {'would be ' if asked.dry_run else ''}recorded"
-    waiting = f"; {len(backfill.waiting)} wait already" if backfill.waiting else ""
+    waiting = f"; {len(backfill['waiting'])} wait already" if backfill["waiting"] else ""
     them = "it" if len(times) == 1 else "them"
     follow = "" if asked.dry_run or not times or has_server else f"; `perdure serve` starts {them}"
     talk.say(f"{said}{waiting}{follow}")
     return Exit.OK
-
-
-def _last_instant(text: str, zone: tzinfo, now: Instant) -> Instant:
-    """A day belongs to the range with all of its times that have passed."""
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        return _instant(text, zone, now)
-    end = _instant((day + timedelta(days=1)).isoformat(), zone, now) - 1
-    return min(end, max(now, _instant(text, zone, now)))
-
-
-def _instant(text: str, zone: tzinfo, now: Instant) -> Instant:
-    """A time without a zone is meant in the zone of the schedule."""
-    from perdure.cli.errors import BadUsage
-
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            return read_instant(text, now)
-        except ValueError as error:
-            raise BadUsage(str(error)) from None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 _ACTIONS: dict[str, Any] = {"list": _list, "next": _next, "pause": _pause, "unpause": _pause, "backfill": _backfill}

@@ -1,14 +1,18 @@
-"""`token`: access tokens of a server, made, listed and revoked on the store."""
+"""`token`: access tokens of a server, made, listed and revoked on the store, or through a server as admin."""
 
 import argparse
+from typing import Any
+from urllib.parse import quote
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_client
+from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
+from perdure.kernel.values import SECOND
 from perdure.views.access_tokens import AccessRole, create_token, list_tokens, revoke_token
 from perdure.views.audit_log import record_on_store
 
@@ -23,6 +27,8 @@ A token is printed once; the store keeps only its hash. viewer reads; operator a
 sends documents and changes resources; admin may do everything; worker may only do tasks of its pools. A revoked token
 is refused by every server within a second, and its name is not given again.
 """
+
+TOKENS = "/api/v1/tokens"
 
 COLUMNS = (
     Column("NAME"),
@@ -60,6 +66,22 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _create(asked: argparse.Namespace, talk: Console) -> int:
+    if asked.choice is not None:
+        body = {"name": asked.name, "role": asked.role, "namespaces": asked.namespace, "pools": asked.pool}
+        body |= {} if asked.expires is None else {"expires_in": asked.expires / SECOND}
+        async with server_access(asked, talk.say) as server:
+            made = await server.call("POST", TOKENS, body)
+    else:
+        made = await _create_on_store(asked, talk)
+    if asked.json:
+        give_json(made)
+    else:
+        give_text(made["token"])
+        talk.say("It is not shown again.")
+    return Exit.OK
+
+
+async def _create_on_store(asked: argparse.Namespace, talk: Console) -> dict[str, Any]:
     async with open_client(asked, talk) as client:
         made = await create_token(
             client,
@@ -71,18 +93,17 @@ async def _create(asked: argparse.Namespace, talk: Console) -> int:
             by="store",
         )
         await record_on_store(client, "create_access_token", f"token/{made.name}")
-    if asked.json:
-        shown = {"name": made.name, "role": made.role, "namespaces": made.namespaces and list(made.namespaces)}
-        give_json({**shown, "pools": list(made.pools), "expires_at": made.expires_at, "token": made.token})
-    else:
-        give_text(made.token)
-        talk.say("It is not shown again.")
-    return Exit.OK
+    shown = {"name": made.name, "role": made.role, "namespaces": made.namespaces and list(made.namespaces)}
+    return {**shown, "pools": list(made.pools), "expires_at": made.expires_at, "token": made.token}
 
 
 async def _list(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_client(asked, talk, must_exist=True) as client:
-        tokens = await list_tokens(client)
+    if asked.choice is not None:
+        async with server_access(asked, talk.say) as server:
+            tokens = [one async for one in server.pages(TOKENS)]
+    else:
+        async with open_client(asked, talk, must_exist=True) as client:
+            tokens = await list_tokens(client)
     if asked.json:
         give_json(tokens)
     elif tokens:
@@ -103,9 +124,13 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _revoke(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_client(asked, talk, must_exist=True) as client:
-        revoked = await revoke_token(client, asked.name)
-        await record_on_store(client, "revoke_access_token", f"token/{asked.name}")
+    if asked.choice is not None:
+        async with server_access(asked, talk.say) as server:
+            revoked = await server.call("DELETE", f"{TOKENS}/{quote(asked.name, safe='')}")
+    else:
+        async with open_client(asked, talk, must_exist=True) as client:
+            revoked = await revoke_token(client, asked.name)
+            await record_on_store(client, "revoke_access_token", f"token/{asked.name}")
     if asked.json:
         give_json(revoked)
     talk.say(f"token {asked.name!r} is revoked")

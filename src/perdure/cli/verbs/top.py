@@ -17,12 +17,13 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console, Paint, cut, harmless, is_terminal, width_of
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
 from perdure.engine.clock import SystemClock
 from perdure.kernel.values import SECOND
-from perdure.views.live_overview import MOST_LISTED, LiveOverview, TopologyOverview
+from perdure.views.access import Access, StoreAccess
+from perdure.views.live_overview import MOST_LISTED, LiveOverview, RemoteOverview, TopologyOverview
 from perdure.views.progress_events import status_words
 from perdure.views.times import span
 from perdure.wiring import open_admin
@@ -72,10 +73,11 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 async def _top(asked: argparse.Namespace, talk: Console) -> int:
     every = max(asked.every, SECOND // 10) / SECOND
     is_screen = not asked.json and not asked.once and is_terminal(sys.stdout) and sys.stdin.isatty()
-    async with open_observer(asked, talk) as observer:
+    async with open_access(asked, talk) as access:
         lines: Callable[[dict[str, Any], int | None], list[str]]
         if asked.run is not None:
-            topology, lines = TopologyOverview(observer, await observer.resolve(asked.run)), topology_lines
+            topology = TopologyOverview(access, await access.resolve(asked.run), SystemClock())
+            lines = topology_lines
             if not is_screen:
                 await topology.read()
                 await asyncio.sleep(every)
@@ -83,7 +85,7 @@ async def _top(asked: argparse.Namespace, talk: Console) -> int:
             async def read(limit: int) -> dict[str, Any]:
                 return await topology.read()
         else:
-            read, lines = LiveOverview(observer, open_admin(asked.db, SystemClock())).read, _lines
+            read, lines = _overview(access, asked).read, _lines
         if asked.json:
             give_json(await read(MOST_LISTED))
         elif not is_screen:
@@ -91,6 +93,12 @@ async def _top(asked: argparse.Namespace, talk: Console) -> int:
         else:
             await _live(read, lines, every)
         return Exit.OK
+
+
+def _overview(access: Access, asked: argparse.Namespace) -> LiveOverview | RemoteOverview:
+    if isinstance(access, StoreAccess):
+        return LiveOverview(access.client, open_admin(asked.db, SystemClock()))
+    return RemoteOverview(lambda limit: access.overview(limit))
 
 
 async def _live(

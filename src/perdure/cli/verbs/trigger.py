@@ -1,6 +1,7 @@
 """`trigger`: ask durably for a run of a Story that is in the catalog."""
 
 import argparse
+import secrets
 from typing import Any
 
 from perdure.cli import arguments as a
@@ -10,9 +11,9 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.next_commands import resume_command
 from perdure.cli.open_engine import open_engine
+from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.engine.catalog import ResourceNotFound
-from perdure.views.server_presence import who_goes_on
+from perdure.views.server_presence import TAKEN_UP, who_goes_on
 
 EXAMPLES = """\
 examples:
@@ -65,15 +66,12 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _trigger(asked: argparse.Namespace, talk: Console, inputs: Any) -> int:
-    namespace = asked.namespace or "default"
-    async with open_engine(asked, talk, must_exist=True) as engine:
-        reference = await _reference(engine, asked, namespace) if asked.story is not None else None
-        request = await engine.trigger(
-            reference, inputs, token=asked.token, key=asked.key, impulse=asked.impulse, namespace=namespace
-        )
-        status = request["status"]
-        run = status.get("storyRunRef", {}).get("name", "") or status.get("runRef", {}).get("id", "")
-        goes_on = await who_goes_on(engine, resume_command(asked, run))
+    if asked.choice is not None:
+        request, goes_on = await _trigger_on_server(asked, talk, inputs), TAKEN_UP
+    else:
+        request, goes_on = await _trigger_here(asked, talk, inputs)
+    status = request["status"]
+    run = _run_of(request)
     if asked.json:
         give_json(request)
     if not asked.json:
@@ -88,10 +86,27 @@ async def _trigger(asked: argparse.Namespace, talk: Console, inputs: Any) -> int
     return Exit.OK
 
 
-async def _reference(engine: Any, asked: argparse.Namespace, namespace: str) -> dict[str, str]:
-    place, slash, name = asked.story.rpartition("/")
-    kind = engine.catalog.kind("story")
-    if not await engine.store.resources([key := engine.catalog.key(kind, name, place or namespace)]):
-        raise ResourceNotFound(f"there is no {kind.title(name)} in namespace {key.namespace!r}")
-    reference = {"name": name, **({"namespace": place} if slash and place != namespace else {})}
-    return {**reference, "version": asked.version} if asked.version else reference
+def _run_of(request: dict[str, Any]) -> str:
+    status = request["status"]
+    return str(status.get("storyRunRef", {}).get("name", "") or status.get("runRef", {}).get("id", ""))
+
+
+async def _trigger_here(asked: argparse.Namespace, talk: Console, inputs: Any) -> tuple[dict[str, Any], str]:
+    from perdure.server.schedule_handlers import story_reference
+
+    namespace = asked.namespace or "default"
+    async with open_engine(asked, talk, must_exist=True) as engine:
+        story, version = asked.story, asked.version
+        reference = None if story is None else await story_reference(engine, story, version, namespace)
+        request = await engine.trigger(
+            reference, inputs, token=asked.token, key=asked.key, impulse=asked.impulse, namespace=namespace
+        )
+        return request, await who_goes_on(engine, resume_command(asked, _run_of(request)))
+
+
+async def _trigger_on_server(asked: argparse.Namespace, talk: Console, inputs: Any) -> dict[str, Any]:
+    body = {"story": asked.story, "version": asked.version, "impulse": asked.impulse, "input": inputs}
+    body |= {"token": asked.token, "key": asked.key, "namespace": asked.namespace}
+    async with server_access(asked, talk.say) as server:
+        request: dict[str, Any] = await server.call("POST", "/api/v1/triggers", body, key=secrets.token_hex(16))
+        return request

@@ -1,0 +1,143 @@
+"""`config view`: the settings in force, and where each comes from: flag, environment, file, context or default."""
+
+import argparse
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perdure.cli import arguments as a
+from perdure.cli.console import Console
+from perdure.cli.errors import BadUsage
+from perdure.cli.exit_codes import Exit
+from perdure.cli.server_choice import chosen_server, context_of
+from perdure.cli.stdout import give_json, give_text
+from perdure.cli.tables import Column, table
+from perdure.kernel import jsontext
+from perdure.wiring import server_settings, url_to_type
+
+EXAMPLES = """\
+examples:
+  perdure config view                      the settings in force
+  perdure config view --show-origin        also where each of them comes from
+  perdure config view --config server.toml --show-origin --json
+
+A flag counts before the environment (PERDURE_SERVER, PERDURE_TOKEN, PERDURE_NAMESPACE, PERDURE_DB, PERDURE_CONFIG,
+PERDURE_POLICY), that before the settings file or the context in use, and that before the default. Tokens and passwords
+are not printed. Tables such as policy and limits are those of a server.
+"""
+
+MASK = "***"
+DEFAULT = "default"
+_LOGIN = re.compile(r"(?<=://)[^/@\s\"]+@")
+
+Setting = tuple[str, Any, str]
+"""Name, value, origin."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    view = actions.add_parser("view", help="print the settings in force", allow_abbrev=False)
+    view.add_argument("--show-origin", action="store_true", help="also say where each setting comes from")
+    view.add_argument("--config", metavar="FILE", help="the settings file (default: $PERDURE_CONFIG)")
+    view.add_argument("-n", "--namespace", metavar="NS", type=a.namespace, help="as a command would name it")
+    a.add_shared_again(view)
+
+
+def perform(asked: argparse.Namespace, talk: Console) -> int:
+    settings = [(name, _masked(value), origin) for name, value, origin in (*_client(asked), *_server(asked))]
+    if asked.json:
+        give_json(
+            [
+                {"name": name, "value": value, **({"origin": origin} if asked.show_origin else {})}
+                for name, value, origin in settings
+            ]
+        )
+        return Exit.OK
+    columns = [Column("NAME"), Column("VALUE", may_shrink=True), *([Column("ORIGIN")] if asked.show_origin else [])]
+    rows = [
+        [(name, ""), (_text(value), ""), *([(origin, "dim")] if asked.show_origin else [])]
+        for name, value, origin in settings
+    ]
+    give_text("\n".join(table(columns, rows)))
+    return Exit.OK
+
+
+def _client(asked: argparse.Namespace) -> Iterator[Setting]:
+    """What chooses where commands go."""
+    as_of_a_look = argparse.Namespace(**{**vars(asked), "verb": "ps"})
+    choice = chosen_server(as_of_a_look)
+    context = None if choice is None else choice.context or context_of(choice.url)
+    yield "server", choice and choice.url, choice.origin if choice is not None else DEFAULT
+    for origin, given in (
+        ("--access-token", asked.access_token),
+        ("PERDURE_TOKEN", os.environ.get("PERDURE_TOKEN")),
+        ("context", context and (context.token or context.token_file)),
+    ):
+        if given:
+            yield "access_token", MASK, origin
+            break
+    else:
+        yield "access_token", None, DEFAULT
+    if context is not None and context.ca and not os.environ.get("PERDURE_CA"):
+        yield "ca", context.ca, "context"
+    else:
+        yield from _by_environment("ca", "PERDURE_CA", None)
+    if asked.namespace:
+        yield "namespace", asked.namespace, "--namespace"
+    elif context is not None and context.namespace and not os.environ.get("PERDURE_NAMESPACE"):
+        yield "namespace", context.namespace, "context"
+    else:
+        yield from _by_environment("namespace", "PERDURE_NAMESPACE", "default")
+    if asked.names_store:
+        yield "db", url_to_type(asked.db), "--db"
+    else:
+        yield "db", url_to_type(asked.db), "PERDURE_DB" if os.environ.get("PERDURE_DB") else DEFAULT
+    if asked.config:
+        yield "config", asked.config, "--config"
+    else:
+        yield from _by_environment("config", "PERDURE_CONFIG", None)
+
+
+def _by_environment(name: str, variable: str, default: Any) -> Iterator[Setting]:
+    given = os.environ.get(variable)
+    yield name, given or default, variable if given else DEFAULT
+
+
+def _server(asked: argparse.Namespace) -> Iterator[Setting]:
+    """What a server would read, member by member."""
+    environment = dict(os.environ) | ({"PERDURE_CONFIG": asked.config} if asked.config else {})
+    name = environment.get("PERDURE_CONFIG", "").strip()
+    try:
+        written: dict[str, Any] = tomllib.loads(Path(name).read_text("utf-8")) if name else {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadUsage(f"the settings file {name!r} cannot be read: {error}", hint="") from None
+    variable: Mapping[str, Any] = jsontext.decode(environment.get("PERDURE_POLICY") or "{}")
+    for table_name, members in server_settings(environment).items():
+        in_file = written.get(table_name)
+        if not isinstance(members, dict):
+            yield table_name, members, name if in_file else DEFAULT
+            continue
+        for member, value in members.items():
+            if table_name == "policy" and member in variable:
+                origin = "PERDURE_POLICY"
+            elif isinstance(in_file, dict) and member in in_file:
+                origin = name
+            else:
+                origin = DEFAULT
+            yield f"{table_name}.{member}", value, origin
+
+
+def _masked(value: Any) -> Any:
+    """A login in an address is nobody's business."""
+    plain = msgspec.to_builtins(value)
+    return plain if plain is None else jsontext.decode(_LOGIN.sub(f"{MASK}@", jsontext.encode(plain).decode()))
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else jsontext.encode(value).decode()
