@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.engine.effects import EffectNotFound
 from perdure.kernel.errors import Conflict, InvalidDocument, RunNotFound
 from perdure.testing.drill import Drill
 from perdure.views.api_errors import NotAuthenticated
@@ -72,6 +73,61 @@ async def test_what_is_wrong_raises_the_same_errors(opened: Opened) -> None:
             await engine.handle("nobody").show()
         with pytest.raises(InvalidDocument):
             await engine.start({"drill": 1, "steps": "none"})
+
+
+PLAYBOOK = {
+    "apiVersion": "noetl.io/v2",
+    "kind": "Playbook",
+    "metadata": {"name": "two", "path": "two"},
+    "workflow": [
+        {"step": "start", "tool": {"kind": "noop"}, "next": {"arcs": [{"step": "other"}]}},
+        {"step": "other", "tool": {"kind": "noop"}},
+    ],
+}
+GATED = {
+    "apiVersion": "bubustack.io/v1alpha1",
+    "kind": "Story",
+    "metadata": {"name": "gated"},
+    "spec": {"steps": [{"name": "ok", "type": "gate"}]},
+}
+
+
+async def test_a_start_takes_options(opened: Opened) -> None:
+    async with opened() as engine:
+        handle = await engine.start(PLAYBOOK, options={"entry_step": "other"})
+        await handle.result()
+        steps = {event.get("step") for event in await handle.history()} - {None, ""}
+        assert steps == {"other"}
+
+
+async def test_gates_effects_and_redrives_are_steered_alike(opened: Opened) -> None:
+    async with opened() as engine:
+        handle = await engine.start(GATED)
+        assert (await handle.approve("ok", "fine")).is_decided
+        await handle.result()
+        assert await handle.effects() == []
+        with pytest.raises(EffectNotFound):
+            await handle.settle_effect("nothing", done=False)
+        failed = await engine.start({"drill": 1, "name": "fails", "steps": [{"signal": "go"}]})
+        await failed.cancel("enough")
+        with pytest.raises(perdure.RunFailed):
+            await failed.result(timeout=60)
+        assert (await failed.redrive()).is_decided
+        assert (await failed.status()).value == "waiting"
+        await failed.cancel()
+
+
+async def test_resources_are_applied_listed_and_deleted(server: Server) -> None:
+    async with perdure.connect(server.url, server.admin.token) as engine:
+        applied = await engine.apply([GATED], "shop")
+        assert [change["result"] for change in applied["changes"]] == ["created"]
+        (found,) = await engine.resources("story", "shop")
+        assert found["metadata"]["name"] == "gated"
+        assert (await engine.resource("story", "gated", "shop"))["spec"] == GATED["spec"]
+        started = await engine.start_named("gated", namespace="shop", labels={"a": "b"})
+        assert (await started.status()).value in ("running", "waiting")
+        await engine.delete_resource("story", "gated", "shop")
+        assert await engine.resources("story", "shop") == []
 
 
 async def test_who_has_no_token_hears_so(server: Server) -> None:
