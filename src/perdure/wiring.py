@@ -231,24 +231,6 @@ def metric_aliases() -> Mapping[str, Mapping[str, str]]:
     return METRIC_ALIASES
 
 
-def server_settings(environment: Mapping[str, str]) -> dict[str, Any]:
-    """What a server reads from its environment and its settings file, by table; without secrets."""
-    import msgspec
-
-    from perdure.providers import policy
-    from perdure.server.limits import read_server_settings
-
-    tables = msgspec.to_builtins(read_server_settings(environment))
-    return {
-        "server": tables["server"],
-        "limits": tables["limits"],
-        "workers": tables["workers"],
-        "route": tables["route"],
-        "policy": msgspec.to_builtins(policy.read_policy(environment, policy.SERVER)),
-        "retention": msgspec.to_builtins(policy.read_retention(environment)),
-    }
-
-
 def serving_policy() -> AbstractContextManager[None]:
     """The policy of a server: what is not allowed is refused."""
     from perdure.providers.policy import serving_policy

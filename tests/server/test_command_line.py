@@ -187,12 +187,12 @@ def test_resources_schedules_and_requests_go_through_the_server(scene: Scene) ->
         ("schedule", "next", "nightly", "3", "--json"),
         ("schedule", "backfill", "nightly", "--from", "2026-05-01", "--to", "2026-05-02", "--dry-run"),
         ("schedule", "backfill", "nightly", "--from", "2026-05-03", "--to", "2026-05-02"),
-        ("providers",),
         ("providers", "echo"),
     ]
     for words in looks:
         code = 8 if "nothing" in words else 2 if "2026-05-03" in words else 0
         assert scene.both(*words, code=code).code == code
+    assert {"echo", "http"} <= {one["name"] for one in scene.remote("providers", "--json").json}
     assert "paused" in scene.remote("schedule", "pause", "nightly", "--reason", "moving").err
     assert scene.remote("schedule", "list", "--json").json[0]["paused"]["by"] == "admin"
     scene.remote("schedule", "pause", "nightly", code=9)

@@ -164,3 +164,12 @@ def read_server_settings(environment: Mapping[str, str]) -> ServerSettings:
         return msgspec.convert(tables, ServerSettings)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise BadServerSettings(f"the settings file {name!r} ({CONFIG}) cannot be read: {error}") from None
+
+
+def settings_in_force(environment: Mapping[str, str]) -> dict[str, Any]:
+    """What a server reads from its environment and its settings file, by table."""
+    from perdure.providers.policy import SERVER, read_policy, read_retention
+
+    tables: dict[str, Any] = msgspec.to_builtins(read_server_settings(environment))
+    policy, retention = read_policy(environment, SERVER), read_retention(environment)
+    return {**tables, "policy": msgspec.to_builtins(policy), "retention": msgspec.to_builtins(retention)}

@@ -70,8 +70,13 @@ async def read_description(client: Client, scope: Scope, query: DescriptionQuery
 
 def details_json(details: ResourceDetails) -> dict[str, Any]:
     """For programs; only runs have a log."""
-    plain: dict[str, Any] = msgspec.to_builtins(details)
-    return plain if details.log is not None else {name: value for name, value in plain.items() if name != "log"}
+    return {
+        "resource": details.resource,
+        "versions": msgspec.to_builtins(details.versions),
+        "runs": msgspec.to_builtins(details.runs),
+        "events": details.events,
+        **({} if details.log is None else {"log": details.log}),
+    }
 
 
 DESCRIPTION = Question(

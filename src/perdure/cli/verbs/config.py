@@ -18,7 +18,8 @@ from perdure.cli.server_choice import chosen_server, context_of
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
 from perdure.kernel import jsontext
-from perdure.wiring import server_settings, url_to_type
+from perdure.server.limits import settings_in_force
+from perdure.wiring import url_to_type
 
 EXAMPLES = """\
 examples:
@@ -33,6 +34,7 @@ are not printed. Tables such as policy and limits are those of a server.
 
 MASK = "***"
 DEFAULT = "default"
+_SECRET = re.compile(r"secret|password|token$")
 _LOGIN = re.compile(r"(?<=://)[^/@\s\"]+@")
 
 Setting = tuple[str, Any, str]
@@ -50,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
-    settings = [(name, _masked(value), origin) for name, value, origin in (*_client(asked), *_server(asked))]
+    settings = [(name, _masked(name, value), origin) for name, value, origin in (*_client(asked), *_server(asked))]
     if asked.json:
         give_json(
             [
@@ -118,7 +120,7 @@ def _server(asked: argparse.Namespace) -> Iterator[Setting]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadUsage(f"the settings file {name!r} cannot be read: {error}", hint="") from None
     variable: Mapping[str, Any] = jsontext.decode(environment.get("PERDURE_POLICY") or "{}")
-    for table_name, members in server_settings(environment).items():
+    for table_name, members in settings_in_force(environment).items():
         in_file = written.get(table_name)
         if not isinstance(members, dict):
             yield table_name, members, name if in_file else DEFAULT
@@ -133,8 +135,10 @@ def _server(asked: argparse.Namespace) -> Iterator[Setting]:
             yield f"{table_name}.{member}", value, origin
 
 
-def _masked(value: Any) -> Any:
-    """A login in an address is nobody's business."""
+def _masked(name: str, value: Any) -> Any:
+    """A secret, or a login in an address, is nobody's business."""
+    if value and _SECRET.search(name):
+        return MASK
     plain = msgspec.to_builtins(value)
     return plain if plain is None else jsontext.decode(_LOGIN.sub(f"{MASK}@", jsontext.encode(plain).decode()))
 
