@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.errors import BadUsage
@@ -136,11 +134,18 @@ def _server(asked: argparse.Namespace) -> Iterator[Setting]:
 
 
 def _masked(name: str, value: Any) -> Any:
-    """A secret, or a login in an address, is nobody's business."""
+    """A secret, or a login in an address, is nobody's business; also inside of tables."""
     if value and _SECRET.search(name):
         return MASK
-    plain = msgspec.to_builtins(value)
-    return plain if plain is None else jsontext.decode(_LOGIN.sub(f"{MASK}@", jsontext.encode(plain).decode()))
+    match value:
+        case str():
+            return _LOGIN.sub(f"{MASK}@", value)
+        case list():
+            return [_masked("", item) for item in value]
+        case dict():
+            return {member: _masked(member, item) for member, item in value.items()}
+        case _:
+            return value
 
 
 def _text(value: Any) -> str:
