@@ -248,9 +248,18 @@ async def _backfill(asked: argparse.Namespace, talk: Console) -> int:
         async with open_client(asked, talk, must_exist=True) as client:
             backfill = await backfill_json(client, body, asked.namespace or "default")
             has_server = await is_served(client)
-    zone, times = ZoneInfo(backfill.pop("timezone")), backfill["times"]
+    zone, times = ZoneInfo(backfill["timezone"]), backfill["times"]
     if asked.json:
-        give_json(backfill)
+        give_json(
+            {
+                "name": backfill["name"],
+                "from": backfill["from"],
+                "to": backfill["to"],
+                "dry_run": asked.dry_run,
+                "times": times,
+                "waiting": backfill["waiting"],
+            }
+        )
     elif asked.dry_run and times:
         give_text("\n".join(in_zone(read_instant(at, 0), zone) for at in times))
     said = f"{len(times)} time{'' if len(times) == 1 else 's'} {'would be ' if asked.dry_run else ''}recorded"
