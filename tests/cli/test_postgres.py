@@ -128,9 +128,15 @@ def test_every_verb_works_on_a_database(perdure: CommandLine, url: str) -> None:
 
     assert on("effects", waits, "--json", code=8).json["error"]["code"] == "RUN-NOT-FOUND"  # it was pruned
     assert on("settle", waits, "key", "--not-done", "--json", code=8).json["error"]["code"] == "RUN-NOT-FOUND"
-    assert {*VERBS, *UNLISTED} - on.used <= {"ca", "completion", "conformance", "context", "restore", "worker"}, (
-        "which need no store"
-    )
+    assert {*VERBS, *UNLISTED} - on.used <= {
+        "ca",
+        "completion",
+        "config",
+        "conformance",
+        "context",
+        "restore",
+        "worker",
+    }, "which need no store"
 
 
 # What is wrong, and what to do.
