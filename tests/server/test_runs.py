@@ -195,6 +195,20 @@ def test_every_verb_that_steers_answers_with_the_decision(server: Server) -> Non
 STORY = story("steps: [{name: ask, type: gate}, {name: say, ref: {name: echo}, needs: [ask], with: {n: 1}}]", "orders")
 
 
+FAILS = {
+    "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+    "entrypoint": "ask",
+    "steps": {
+        "ask": {
+            "action": "Call",
+            "call": {"provider": "mwl:provider.call/perdure/http/v1", "with": {"url": "http://127.0.0.1:9/"}},
+            "next": "end",
+        },
+        "end": {"action": "Return"},
+    },
+}
+
+
 def test_a_cancel_and_a_fork_under_a_key_are_done_once_and_compared(server: Server) -> None:
     """SRV-012: the same key and body, the same answer; another body or path, 409; sent at once, one fork."""
     admin = server.admin
@@ -217,6 +231,14 @@ def test_a_cancel_and_a_fork_under_a_key_are_done_once_and_compared(server: Serv
     assert admin("POST", fork, {}, Idempotency_Key="fork-2").json["id"] != forks[0].json["id"]
     found = admin("GET", f"/api/v1/runs?label=perdure.dev%2Fforked-from%3D{run}").json["items"]
     assert len(found) == 2
+
+    failed = admin.start(FAILS)
+    assert admin.result(failed)["status"] == "failed"
+    retry = {"at_failure": True, "input": "changed"}
+    again = [admin("POST", f"/api/v1/runs/{failed}/fork", retry, Idempotency_Key="fork-3") for _ in range(2)]
+    assert [reply.status for reply in again] == [201, 201] and again[0].json == again[1].json
+    changed = admin("POST", f"/api/v1/runs/{failed}/fork", {"at_failure": True}, Idempotency_Key="fork-3")
+    assert changed.problem == (409, "CONFLICT")
 
     cancel = f"/api/v1/runs/{run}/cancel"
     first = admin("POST", cancel, {"reason": "no"}, Idempotency_Key="cancel-1")

@@ -106,17 +106,16 @@ async def fork(
 
     Under one request there is one fork, also if it is repeated after a crash: the key is the id of the fork.
     """
-    if at_failure is not None:
-        return await _fork_at_failure(client, run, at_failure)
     runtime = client.running()
     if request is not None and await _is_forked(client, request):
         return RunId(request.key)
+    if at_failure is not None:
+        return await _fork_at_failure(client, run, at_failure, request)
     row = await client.find(run)
     dialect = run_views.dialect_of(client.languages, row.language)
     program = await run_views.program_of(client.store, dialect, row)
     turns = await run_views.turns(client.store, dialect, run)
-    new_id = new_run_id(client.clock.now()) if request is None else RunId(request.key)
-    execution = Execution(new_id, dialect, program)
+    execution = Execution(_new_id(client, request), dialect, program)
 
     def live() -> bytes:
         past_turns = RunPast(run, dialect, program, turns).until(at)
@@ -125,13 +124,15 @@ async def fork(
 
     past_turns = await done_aside(len(turns) * WORK_OF_A_TURN, live)
     seq = execution.state.seq
-    new = _new_run(client, row, row.program)
-    if request is not None:
-        new = msgspec.structs.replace(new, key=request.digest)
+    new = _new_run(client, row, row.program, request)
     answer = await runtime.create_forked(execution, new, [(seq, past_turns)], i.Fork(run, seq))
     if isinstance(answer, i.Refused) and not (request and await _is_forked_meanwhile(client, request)):
         raise PerdureError(answer.reason)
     return execution.id
+
+
+def _new_id(client: "Client", request: "StartRequest | None") -> RunId:
+    return new_run_id(client.clock.now()) if request is None else RunId(request.key)
 
 
 async def _is_forked(client: "Client", request: "StartRequest") -> bool:
@@ -150,12 +151,13 @@ async def _is_forked_meanwhile(client: "Client", request: "StartRequest") -> boo
     return True
 
 
-def _new_run(client: "Client", row: RunRow, program: bytes) -> NewRun:
+def _new_run(client: "Client", row: RunRow, program: bytes, request: "StartRequest | None") -> NewRun:
     """A name is one run's: the fork is known by its id, and says whose past it has."""
     label = client.languages[row.language].name_label
     labels = {name: value for name, value in row.labels.items() if name != label} | {FORKED_FROM: row.id}
     now = client.clock.now()
-    return NewRun(row.language, row.name, program, None, labels, row.key, now, namespace=row.namespace)
+    key = row.key if request is None else request.digest
+    return NewRun(row.language, row.name, program, None, labels, key, now, namespace=row.namespace)
 
 
 # A fork that goes on where the run failed.
@@ -176,7 +178,7 @@ class ForkChanges(msgspec.Struct, frozen=True):
         return self.input is not msgspec.UNSET
 
 
-async def _fork_at_failure(client: "Client", run: RunId, changes: ForkChanges) -> RunId:
+async def _fork_at_failure(client: "Client", run: RunId, changes: ForkChanges, request: "StartRequest | None") -> RunId:
     """The id of a new run that goes on where this one failed; see `Client.fork`."""
     runtime = client.running()
     row = await client.find(run)
@@ -188,7 +190,7 @@ async def _fork_at_failure(client: "Client", run: RunId, changes: ForkChanges) -
         raise Conflict(f"run {run} has not ended", hint=f"perdure fork {run}")
     program, document = await _program(client, dialect, row, changes)
     turns = await run_views.turns(client.store, dialect, run)
-    execution = Execution(new_run_id(client.clock.now()), dialect, program)
+    execution = Execution(_new_id(client, request), dialect, program)
     await done_aside(len(turns) * WORK_OF_A_TURN, lambda: execution.fold(turns))
     reopen = i.Reopen()
     if reason := dialect.refusal(execution, reopen):
@@ -202,12 +204,12 @@ async def _fork_at_failure(client: "Client", run: RunId, changes: ForkChanges) -
         raise UnfitInput(f"{reason}; nothing was started")
     seq = execution.state.seq
     pinned = row.program if document is None else digest(document)
-    new = _new_run(client, row, pinned)
+    new = _new_run(client, row, pinned, request)
     input = jsontext.encode(changes.input) if changes.has_input else None
     fork = i.Fork(run, seq, pinned if document is not None else b"", input)
     past_turns = [(seq, encode_turns(turns))]
     answer = await runtime.create_forked(execution, new, past_turns, fork, reopen=reopen, document=document)
-    if isinstance(answer, i.Refused):
+    if isinstance(answer, i.Refused) and not (request and await _is_forked_meanwhile(client, request)):
         raise PerdureError(answer.reason)
     return execution.id
 
