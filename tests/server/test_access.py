@@ -3,12 +3,17 @@
 import json
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
+import perdure
+from perdure.server.authentication import AccessTokens
+from perdure.server.calls import Caller
+from perdure.views.access_tokens import AccessRole, create_token, revoke_token
 from tests.cli.commandline import CommandLine
 from tests.server.serving import RETURNS, WAITS, Api, Server
 
@@ -74,6 +79,22 @@ def test_roles_allow_what_they_say(server: Server) -> None:
         assert callers["viewer"]("GET", path).status == 200
         assert callers["worker"]("GET", path).status == 403
     assert callers["viewer"]("GET", f"/api/v1/audit?run={run}").status == 200
+
+
+async def test_a_stream_lasts_as_long_as_its_token_allows_what_it_did(tmp_path: Path) -> None:
+    """SRV-014, SRV-022: also a token of the same name that allows less ends it."""
+    async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
+        tokens = AccessTokens(engine)
+        await create_token(engine, "ada", AccessRole.OPERATOR, namespaces=["shop"], by="store")
+        await tokens.read()
+        caller = Caller("ada", AccessRole.OPERATOR, namespaces=("shop",))
+        assert tokens.is_valid(caller)
+        assert not tokens.is_valid(replace(caller, role=AccessRole.ADMIN))
+        assert not tokens.is_valid(replace(caller, namespaces=None))
+        assert not tokens.is_valid(replace(caller, name="bob"))
+        await revoke_token(engine, "ada")
+        await tokens.read()
+        assert not tokens.is_valid(caller)
 
 
 def test_a_revoked_token_is_refused_at_once(server: Server) -> None:

@@ -30,12 +30,14 @@ class AccessTokens:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._by_digest: dict[bytes, AccessTokenRow] = {}
+        self._by_name: dict[str, AccessTokenRow] = {}
         self._read_at = float("-inf")
         self._changed: list[Callable[[], None]] = []
 
     async def read(self) -> None:
         rows = await self._engine.store.tokens()
         self._by_digest = {row.digest: row for row in rows}
+        self._by_name = {row.name: row for row in rows}
         self._read_at = time.monotonic()
 
     async def keep(self) -> None:
@@ -59,7 +61,7 @@ class AccessTokens:
         if row is None:
             row = await self._engine.store.find_token(digest)
             if row is not None:
-                self._by_digest[digest] = row
+                self._by_digest[digest] = self._by_name[row.name] = row
         return row if row is not None and row.is_valid_at(self._engine.clock.now()) else None
 
     def is_valid(self, caller: Caller) -> bool:
@@ -67,10 +69,11 @@ class AccessTokens:
         now = self._engine.clock.now()
         if caller.via != "token":
             return caller.expires_at is None or now < caller.expires_at
-        return any(
-            (row.name, row.role, row.namespaces) == (caller.name, caller.role.value, caller.namespaces)
+        row = self._by_name.get(caller.name)
+        return (
+            row is not None
             and row.is_valid_at(now)
-            for row in self._by_digest.values()
+            and (row.role, row.namespaces) == (caller.role.value, caller.namespaces)
         )
 
 
