@@ -168,7 +168,8 @@ def everything_said(perdure: CommandLine, *ended: Done, written: frozenset[str])
         done = perdure.here(*view, code=None)
         texts[" ".join(view)] = (done.out + done.err).encode()
     for path in Path(perdure.folder).rglob("*"):
-        if path.is_file() and path.name not in written:
+        is_ours = path.name in written or path.parent.name == "__pycache__"
+        if path.is_file() and not is_ours:
             texts[str(path.relative_to(perdure.folder))] = path.read_bytes()
     return texts
 

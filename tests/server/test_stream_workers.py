@@ -133,7 +133,7 @@ def test_a_worker_and_a_server_that_are_killed_lose_nothing(server: Server) -> N
     start_worker(server)
     wait_until(lambda: len({by for _, by in noted(server)}) == 2)
     wait_until(lambda: len(noted(server)) >= 150)
-    wait_until(lambda: b"WorkerLost" in server.admin("GET", f"/api/v1/runs/{run}/events").text)
+    wait_until(lambda: b"WorkerLost" in server.admin("GET", f"/api/v1/runs/{run}/events?limit=1000").text)
 
     port = server.url.rpartition(":")[2]
     server.process.process.kill()
