@@ -235,8 +235,8 @@ def test_a_cancel_and_a_fork_under_a_key_are_done_once_and_compared(server: Serv
     failed = admin.start(FAILS)
     assert admin.result(failed)["status"] == "failed"
     retry = {"at_failure": True, "input": "changed"}
-    again = [admin("POST", f"/api/v1/runs/{failed}/fork", retry, Idempotency_Key="fork-3") for _ in range(2)]
-    assert [reply.status for reply in again] == [201, 201] and again[0].json == again[1].json
+    twice = [admin("POST", f"/api/v1/runs/{failed}/fork", retry, Idempotency_Key="fork-3") for _ in range(2)]
+    assert [reply.status for reply in twice] == [201, 201] and twice[0].json == twice[1].json
     changed = admin("POST", f"/api/v1/runs/{failed}/fork", {"at_failure": True}, Idempotency_Key="fork-3")
     assert changed.problem == (409, "CONFLICT")
 
