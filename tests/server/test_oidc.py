@@ -1,5 +1,6 @@
 """Tokens of an identity provider (SRV-025), against a real one on loopback that signs with real keys."""
 
+import asyncio
 import json
 import threading
 import time
@@ -101,6 +102,14 @@ async def test_claims_give_a_role_and_namespaces(identity_provider: IdentityProv
     shop = await known.caller(identity_provider.token(realm_access={"roles": ["shop-operator"]}), now())
     assert (shop.role, shop.namespaces) == ("operator", ("shop",))
     assert (await known.caller(identity_provider.token(scope="openid read"), now())).role == "viewer"
+    assert identity_provider.asked == 1
+
+
+async def test_requests_that_come_together_wait_for_the_keys(identity_provider: IdentityProvider) -> None:
+    known = provider(identity_provider)
+    tokens = [identity_provider.token(groups=["platform"], sub=f"user-{number}") for number in range(8)]
+    callers = await asyncio.gather(*(known.caller(token, now()) for token in tokens))
+    assert [caller.name for caller in callers] == [f"user-{number}" for number in range(8)]
     assert identity_provider.asked == 1
 
 

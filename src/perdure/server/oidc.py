@@ -13,6 +13,7 @@
 Only signatures with a public key count. The keys are the provider's, found by discovery and read again.
 """
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -61,6 +62,7 @@ class OidcProvider:
                 except BadRequest as error:
                     raise BadServerSettings(f"[[oidc.roles]]: {error}") from None
         self._table = table
+        self._reading = asyncio.Lock()
         self._keys: dict[str, Any] = {}
         self._read_at = float("-inf")
         self._tried_at = float("-inf")
@@ -88,7 +90,8 @@ class OidcProvider:
         """What the token says, if its signature, issuer, audience and times are right."""
         import jwt
 
-        if time.monotonic() - self._read_at > READ_AGAIN:
+        age = time.monotonic() - self._read_at
+        if age > READ_AGAIN and not (age <= TRUSTED and self._reading.locked()):
             await self._read_keys()
         digest = sha256(token.encode()).digest()
         if (known := self._checked.get(digest)) is not None:
@@ -128,19 +131,20 @@ class OidcProvider:
         return key
 
     async def _read_keys(self) -> None:
-        """Read them again. While the provider is away, those that were read count for an hour."""
-        if time.monotonic() - self._tried_at > UNKNOWN_KEY:
-            self._tried_at = time.monotonic()
-            try:
-                keys = await _fetch_keys(self._table.issuer)
-            except IdentityProviderAway as error:
-                if time.monotonic() - self._read_at <= TRUSTED:
-                    return
-                self._keys, self._checked = {}, OrderedDict()
-                raise NotReady(f"tokens of the identity provider cannot be checked: {error}") from error
-            self._keys, self._checked, self._read_at = keys, OrderedDict(), time.monotonic()
-        elif time.monotonic() - self._read_at > TRUSTED:
-            raise NotReady("tokens of the identity provider cannot be checked: it does not answer")
+        """Read them again, once for all who ask. While the provider is away, those that were read count for an hour."""
+        async with self._reading:
+            if time.monotonic() - self._tried_at > UNKNOWN_KEY:
+                self._tried_at = time.monotonic()
+                try:
+                    keys = await _fetch_keys(self._table.issuer)
+                except IdentityProviderAway as error:
+                    if time.monotonic() - self._read_at <= TRUSTED:
+                        return
+                    self._keys, self._checked = {}, OrderedDict()
+                    raise NotReady(f"tokens of the identity provider cannot be checked: {error}") from error
+                self._keys, self._checked, self._read_at = keys, OrderedDict(), time.monotonic()
+            elif time.monotonic() - self._read_at > TRUSTED:
+                raise NotReady("tokens of the identity provider cannot be checked: it does not answer")
 
 
 class IdentityProviderAway(PerdureError):
