@@ -136,10 +136,9 @@ class Authentication:
         if self._oidc is not None and token.count(".") == 2:
             try:
                 return await self._oidc.caller(token, self._clock.now())
-            except NotAuthenticated as refusal:
-                self._refused.check(address)
-                self._refused.count(address)
-                raise refusal from None
+            except NotAuthenticated:
+                self._count_refusal(address)
+                raise
         row = await self.tokens.find(token) if token else None
         if row is None:
             self.refuse(address, "the access token is not known here, has expired or was revoked")
@@ -147,9 +146,12 @@ class Authentication:
 
     def refuse(self, address: str, message: str) -> NoReturn:
         """A proof was wrong. A right one is never refused for its address, which may be that of a proxy."""
+        self._count_refusal(address)
+        raise NotAuthenticated(message)
+
+    def _count_refusal(self, address: str) -> None:
         self._refused.check(address)
         self._refused.count(address)
-        raise NotAuthenticated(message)
 
 
 def _is_direct(headers: Mapping[str, str], address: str, host: str) -> bool:

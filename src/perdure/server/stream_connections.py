@@ -90,7 +90,7 @@ class SocketConnection:
 
 
 def _frame(text: str) -> Frame | None:
-    """None: it is no frame, or contains more values than the body of a request may."""
+    """None: it is not a frame, or contains more values than the body of a request may."""
     try:
         data = text.encode()
         if len(data) > MOST_VALUES and jsontext.count_values(data, MOST_VALUES) > MOST_VALUES:

@@ -118,7 +118,7 @@ class RequestTimeout(ApiError):
 
 
 class PositionExpired(ApiError):
-    """Changes behind this position of the change feed are not kept any more, or it is no position of this feed."""
+    """Changes behind this position of the change feed are not kept any more, or it is not a position of this feed."""
 
     code = "POSITION-EXPIRED"
     hint = "Ask for the position without `after`, read the list of runs again, and continue from there."
