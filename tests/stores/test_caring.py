@@ -39,7 +39,7 @@ async def test_figures_tell_how_it_stands(somewhere: Place) -> None:
     assert (runs.total, runs.open, runs.ended, runs.at_work, runs.parked, runs.stuck) == (5, 4, 1, 1, 1, 1)
     assert (runs.overdue, runs.unowned) == (1, 0)
     assert runs.by_status == {"running": 1, "succeeded": 1, "waiting": 3}
-    assert (figures.letters, figures.oldest_letter) == (6, 46)
+    assert (figures.messages, figures.oldest_message) == (6, 46)
     assert (figures.permits_held, figures.permits_waiting) == (1, 1)
     assert (figures.tasks_ready, figures.tasks_leased, figures.resources) == (0, 1, 1)
     (owner,) = figures.owners

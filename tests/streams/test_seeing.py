@@ -13,7 +13,7 @@ import pytest
 
 from perdure.cli.health import health_page
 from perdure.engine.retention import delete_run
-from perdure.services.story.streams.metrics import METRICS, PREFIX, metrics_text, samples_of
+from perdure.services.story.streams.metrics import METRICS, PREFIX, metrics_of, samples_of
 from perdure.services.story.streams.recording import PacketRecorder, read_recordings, redact_fields, remove_expired
 from perdure.streams.hub import Hub
 from perdure.streams.inlet import Counters
@@ -21,6 +21,7 @@ from perdure.streams.stream_graph import SECOND, Settings, StreamStep, Topology
 from perdure.streams.stream_messages import make_message
 from perdure.views.errors import BadRequest
 from perdure.views.live_overview import TopologyOverview
+from perdure.views.prometheus_text import metrics_text
 from tests.cli.commandline import CommandLine
 from tests.streams.test_simulation import RUN, NoExpressions
 from tests.streams.topologies import SEEN, Played, add_workers, played, states, story, transport
@@ -62,7 +63,7 @@ def test_metrics_have_the_original_names() -> None:
     for _ in range(3):
         hub.take("b", 0)
     hub.acknowledge("b", 1, 0)
-    found = numbers(metrics_text(list(samples_of(hub.inlets, LABELS, 9 * SECOND))))
+    found = numbers(metrics_text(metrics_of(list(samples_of(hub.inlets, LABELS, 9 * SECOND)))))
 
     def of(name: str, step: str, more: str = "") -> float:
         return found[f'{PREFIX}{name}{{namespace="default",storyrun="a \\"run\\"",step="{step}"{more}}}']

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from perdure.cli.errors import BadUsage
 from perdure.kernel import jsontext
 from perdure.services import METRICS
+from perdure.views.prometheus_text import metrics_text
 from perdure.views.server_presence import health_json
 from perdure.wiring import Engine
 
@@ -80,7 +81,7 @@ async def _respond(engine: Engine | None, head: bytes) -> bytes:
     if method not in ("GET", "HEAD"):
         return _response("405 Method Not Allowed", {"error": "only GET"})
     if path == METRICS_PATH:
-        text = "".join([pkgutil.resolve_name(function)() for function in METRICS])
+        text = metrics_text([metric for function in METRICS for metric in pkgutil.resolve_name(function)()])
         return _message("200 OK", TEXT_FORMAT, text.encode(), with_body=method == "GET")
     health = await health_json(engine)
     return _response("200 OK" if health["well"] else "503 Service Unavailable", health, with_body=method == "GET")

@@ -24,7 +24,7 @@ ALERT_START = "perdure.services.story.triggers.requests:start_alert"
 """The function that requests an alert about a watched run (`StartAlert`), with a client before its arguments."""
 
 METRICS = ("perdure.services.story.streams.metrics:live_metrics",)
-"""Functions that give numbers of this process as text for Prometheus."""
+"""Functions that give figures of this process: of each its name, kind, help text and series (suffix, labels, value)."""
 
 METRIC_ALIASES = {
     "story": {

@@ -63,8 +63,8 @@ class StoreStatistics(msgspec.Struct):
     bytes: int = 0
     owners: list[Owner] = []
     runs: RunCounts = msgspec.field(default_factory=RunCounts)
-    letters: int = 0
-    oldest_letter: Instant | None = None
+    messages: int = 0
+    oldest_message: Instant | None = None
     permits_held: int = 0
     permits_waiting: int = 0
     tasks_ready: int = 0

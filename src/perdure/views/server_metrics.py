@@ -13,9 +13,9 @@ from pathlib import Path
 from perdure.engine.runtime import Runtime
 from perdure.kernel import events as e
 from perdure.kernel.outcomes import Failed, Succeeded
-from perdure.kernel.prometheus_text import Labels, Sample, metric_lines
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.admin import StoreStatistics
+from perdure.views.prometheus_text import Labels, Metric, Sample, metrics_text
 
 PROC = Path("/proc/self")
 BUCKETS = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)  # seconds
@@ -92,14 +92,14 @@ class ServerMetrics:
 
     def text(self, statistics: StoreStatistics, now: Instant, gauges: Mapping[str, float]) -> str:
         """`gauges` are further figures of the moment, by name."""
-        lines: list[str] = []
+        metrics: list[Metric] = []
         for name, help_text in HELP.items():
             samples = [*self._samples(name), *_store_samples(name, statistics, now), *self._process(name)]
             if name in gauges:
                 samples.append(("", (), gauges[name]))
             if samples:
                 kind = "counter" if name.endswith("_total") else "histogram" if name in self._times else "gauge"
-                lines += metric_lines(name, kind, help_text, samples)
+                metrics.append((name, kind, help_text, samples))
         for language, names in self._aliases.items():
             for name, alias in names.items():
                 kind = "counter" if name.endswith("_total") else "histogram"
@@ -109,8 +109,8 @@ class ServerMetrics:
                     if ("language", language) in labels
                 ]
                 if samples:
-                    lines += metric_lines(alias, kind, HELP[name], samples)
-        return "".join(f"{line}\n" for line in lines)
+                    metrics.append((alias, kind, HELP[name], samples))
+        return metrics_text(metrics)
 
     def _samples(self, name: str) -> Iterator[Sample]:
         for labels, count in self._counts.get(name, {}).items():
@@ -164,12 +164,12 @@ def _outcome(event: e.TaskEnded) -> str:
 
 
 def _store_samples(name: str, statistics: StoreStatistics, now: Instant) -> Iterator[Sample]:
-    runs, oldest = statistics.runs, statistics.oldest_letter
+    runs, oldest = statistics.runs, statistics.oldest_message
     figures = {
         "perdure_runs_stuck": runs.stuck,
         "perdure_runs_unowned": runs.unowned,
         "perdure_runs_overdue": runs.overdue,
-        "perdure_messages": statistics.letters,
+        "perdure_messages": statistics.messages,
         "perdure_message_oldest_seconds": 0.0 if oldest is None else max(0.0, (now - oldest) / SECOND),
         "perdure_tasks_queued": statistics.tasks_ready,
         "perdure_tasks_leased": statistics.tasks_leased,

@@ -11,7 +11,7 @@ from perdure.views.times import iso
 
 def statistics_json(address: str, statistics: StoreStatistics) -> dict[str, Any]:
     schema, runs = statistics.schema, statistics.runs
-    oldest = statistics.oldest_letter
+    oldest = statistics.oldest_message
     return {
         "store": address,
         "kind": statistics.kind,
@@ -34,7 +34,7 @@ def statistics_json(address: str, statistics: StoreStatistics) -> dict[str, Any]
             "by_status": runs.by_status,
         },
         "inbox": {
-            "letters": statistics.letters,
+            "letters": statistics.messages,
             "oldest_at": iso(oldest),
             "oldest_seconds": None if oldest is None else _seconds(statistics.now - oldest),
         },

@@ -78,7 +78,7 @@ class PostgresAdmin:
         figures = StoreStatistics(f"PostgreSQL {version.split()[0]}", self._schema(connection), now)
         figures.owners = _owners(connection, now)
         figures.runs = _runs(connection, now)
-        figures.letters, figures.oldest_letter = _one(connection, "SELECT count(*), min(at) FROM inbox")
+        figures.messages, figures.oldest_message = _one(connection, "SELECT count(*), min(at) FROM inbox")
         figures.permits_held, figures.permits_waiting = _one(
             connection, "SELECT count(*) FILTER (WHERE granted), count(*) FILTER (WHERE NOT granted) FROM permits"
         )

@@ -67,7 +67,7 @@ class SqliteAdmin:
         figures.bytes = sum(path.stat().st_size for path in beside if path.exists())
         figures.owners = self._owners(connection)
         figures.runs = self._runs(connection, now, {id for owner in figures.owners for id in owner.partitions})
-        figures.letters, figures.oldest_letter = one("SELECT count(*), min(at) FROM inbox")
+        figures.messages, figures.oldest_message = one("SELECT count(*), min(at) FROM inbox")
         figures.permits_held, figures.permits_waiting = one(
             "SELECT count(*) FILTER (WHERE granted = 1), count(*) FILTER (WHERE granted = 0) FROM permits"
         )

@@ -50,7 +50,7 @@ def _for_people(statistics: dict[str, Any]) -> dict[str, Any]:
         "owners": [_owner_line(owner) for owner in statistics["owners"]] or "nobody: no engine is running",
         "inbox": "empty"
         if not inbox["letters"]
-        else f"{inbox['letters']:,} letters, the oldest {span(int(inbox['oldest_seconds'] * SECOND))} old",
+        else f"{inbox['letters']:,} messages, the oldest {span(int(inbox['oldest_seconds'] * SECOND))} old",
         "bytes": size(statistics["bytes"]),
         "tables": {table["name"]: _table_line(table) for table in statistics["tables"] if table["rows"]},
     }

@@ -1,4 +1,4 @@
-"""The numbers of the topologies of this process as text for Prometheus, with the original names (STR-097).
+"""The numbers of the topologies of this process for Prometheus, with the original names (STR-097).
 
 Every series has the labels `namespace`, `storyrun` and `step`. A transport with `observability.metrics.enabled: false`
 has none.
@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
-from perdure.kernel.prometheus_text import metric_lines
 from perdure.streams.inlet import Inlet
 from perdure.streams.stream_graph import SECOND
 
@@ -28,10 +27,12 @@ METRICS: dict[str, tuple[str, str]] = {
 
 StreamSample = tuple[str, dict[str, str], float]
 """The name of the metric, labels, value."""
+Metric = tuple[str, str, str, list[tuple[str, tuple[tuple[str, str], ...], float]]]
+"""As `perdure.services.METRICS` describes it."""
 
 
-def live_metrics() -> str:
-    """The text for the topologies at work here; empty if there are none."""
+def live_metrics() -> list[Metric]:
+    """Of the topologies at work here."""
     module = sys.modules.get("perdure.services.story.streams.live_topology")  # without it there are none
     topologies = {} if module is None else module.TOPOLOGIES
     now = time.time_ns() // 1_000
@@ -39,7 +40,7 @@ def live_metrics() -> str:
     for topology in list(topologies.values()):
         labels = {"namespace": topology.run["namespace"], "storyrun": topology.run["name"]}
         samples += samples_of(topology.hub.inlets, labels, now)
-    return metrics_text(samples)
+    return list(metrics_of(samples))
 
 
 def samples_of(inlets: Mapping[str, Inlet], labels: Mapping[str, str], now: int) -> Iterator[StreamSample]:
@@ -66,11 +67,9 @@ def _numbers(inlet: Inlet, now: int) -> Iterator[StreamSample]:
     yield "stream_recordings_total", {}, counters.recorded
 
 
-def metrics_text(samples: list[StreamSample]) -> str:
+def metrics_of(samples: list[StreamSample]) -> Iterator[Metric]:
     """Every metric once, with all its series."""
-    lines: list[str] = []
     for name, (kind, meaning) in METRICS.items():
         series = [("", tuple(labels.items()), value) for of, labels, value in samples if of == name]
         if series:
-            lines += metric_lines(f"{PREFIX}{name}", kind, meaning, series)
-    return "".join(f"{line}\n" for line in lines)
+            yield f"{PREFIX}{name}", kind, meaning, series

@@ -5,10 +5,15 @@ from collections.abc import Iterable
 Labels = tuple[tuple[str, str], ...]
 Sample = tuple[str, Labels, float]
 """What follows the name of the metric (`_bucket`), labels, value."""
+Metric = tuple[str, str, str, list[Sample]]
+"""Name, kind, help text, all series."""
 
 
-def metric_lines(name: str, kind: str, help_text: str, samples: Iterable[Sample]) -> list[str]:
-    """One metric with all its series."""
+def metrics_text(metrics: Iterable[Metric]) -> str:
+    return "".join(f"{line}\n" for metric in metrics for line in _lines(*metric))
+
+
+def _lines(name: str, kind: str, help_text: str, samples: list[Sample]) -> list[str]:
     lines = [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
     for suffix, labels, value in samples:
         shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
