@@ -1,4 +1,4 @@
-"""Perdure, a durable workflow engine. This is the public door; what stands behind it is imported when first used."""
+"""Perdure, a durable workflow engine. These are its public names; each is imported when it is first used."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -137,7 +137,7 @@ async def test_a_run_goes_to_a_live_server_that_can_read_it(tmp_path: Path) -> N
 
 @ON_POSTGRES
 async def test_children_whose_document_is_too_new_are_born_at_a_server_that_can_read_it(tmp_path: Path) -> None:
-    """Their starts are letters, which come to old servers too."""
+    """Their starts are messages, which come to old servers too."""
     kid = drill({"trip": "blessing"}, {"signal": "go"}, {"return": "$input"}, name="kid")
     parent = drill({"each": 10, "do": [{"child": kid, "input": "$index", "save": "r"}]}, {"return": "all"})
     async with server(tmp_path) as old, server(tmp_path, NewDrill()) as new:

@@ -10,7 +10,7 @@ from perdure.kernel import jsontext
 from perdure.services.story.engrams import storage
 from perdure.services.story.streams.expressions import TopologyTemplates
 from perdure.streams.gates import WORK_OF_A_PACKET
-from perdure.streams.guards import HubGuards, Room
+from perdure.streams.guards import HubCapacity, HubGuards
 from perdure.streams.hub import Hub
 from perdure.streams.hub_metadata import is_sampled, is_trace_context, own_metadata
 from perdure.streams.inlet import Packet
@@ -282,11 +282,11 @@ def test_a_time_out_of_range_moves_no_watermark(value: Any) -> None:
 
 def test_topologies_wait_for_room_in_the_order_in_which_they_came() -> None:
     """STR-078: nothing of another topology is given up; a small one does not overtake."""
-    guards, limit = HubGuards(), Room(10, 5)
+    guards, limit = HubGuards(), HubCapacity(10, 5)
     woken: list[str] = []
 
     def ask(run: str, streams: int, buffers: int) -> bool:
-        return guards.admit(run, Room(streams, buffers), limit, lambda: woken.append(run))
+        return guards.admit(run, HubCapacity(streams, buffers), limit, lambda: woken.append(run))
 
     assert ask("a", 6, 3) and not ask("b", 6, 1) and not ask("c", 1, 1)
     assert guards.used == (6, 3)

@@ -19,13 +19,13 @@ from perdure.views.access import Access, NoParameters
 from perdure.views.api_errors import NotReady, ServerUnreachable
 from perdure.views.progress_events import ProgressNarrator, event_of_history
 from perdure.views.run_list import RunRow
-from perdure.views.run_screen import STANDING
+from perdure.views.run_screen import LIVE_STATUS
 from perdure.views.run_status import RunStatus, run_status
 from perdure.views.server_presence import is_served
 
 LOOK_AT_SERVER_EVERY = 0.5  # seconds
 LOOKS_AT_ONCE = 50  # of many runs only some are looked at each time, in turn
-LETTERS_LOOKED_AT = 1_000
+MESSAGES_LOOKED_AT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Ended:
 class Idle:
     """Nothing will happen before a person does something."""
 
-    standing: RunStatus
+    run_status: RunStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +101,14 @@ async def follow(
             seen, began = [], asyncio.get_running_loop().time()
             for run in queue[:LOOKS_AT_ONCE]:
                 try:
-                    stands, end = await _look(client, run, until_idle)
+                    status, end = await _look(client, run, until_idle)
                 except RunNotFound:
                     ends[run] = Removed()
                     continue
                 except NewerRecord as error:
                     ends[run] = Stuck(str(error))
                     continue
-                seen.append(stands)
+                seen.append(status)
                 idle.pop(run, None)
                 if end is not None:
                     (idle if isinstance(end, Idle) else ends)[run] = end
@@ -116,7 +116,7 @@ async def follow(
             queue = queue[LOOKS_AT_ONCE:] + queue[:LOOKS_AT_ONCE]
             # Reading wide runs is expensive: it may take a tenth of the time, the rest is for the work.
             pause = max(progress.every, 10 * (asyncio.get_running_loop().time() - began))
-            progress.stand(seen, client.clock.now())
+            progress.show_statuses(seen, client.clock.now())
         return {run: ends.get(run) or idle[run] for run in waits}
     finally:
         progress.done()
@@ -140,7 +140,7 @@ async def follow_on_server(access: Access, run: RunId, progress: Progress) -> En
             changed.set()
 
     listening = asyncio.ensure_future(listen())
-    clock, stands, looked_at = SystemClock(), [await access.ask(STANDING, NoParameters(), run)], 0.0
+    clock, statuses, looked_at = SystemClock(), [await access.ask(LIVE_STATUS, NoParameters(), run)], 0.0
     try:
         while not listening.done():
             now = asyncio.get_running_loop().time()
@@ -148,10 +148,10 @@ async def follow_on_server(access: Access, run: RunId, progress: Progress) -> En
                 changed.clear()
                 looked_at = now
                 with suppress(ServerUnreachable, NotReady):  # the stream says so, and tries again
-                    stands = [await access.ask(STANDING, NoParameters(), run)]
-                if stands[0].row.stuck:
-                    return Stuck(stands[0].row.stuck)
-            progress.stand(stands, clock.now())
+                    statuses = [await access.ask(LIVE_STATUS, NoParameters(), run)]
+                if statuses[0].row.stuck:
+                    return Stuck(statuses[0].row.stuck)
+            progress.show_statuses(statuses, clock.now())
             await asyncio.wait([listening], timeout=progress.every)
         listening.result()
         return Ended(await access.status(run))
@@ -179,28 +179,28 @@ async def _is_stopping(client: Client, row: RunRow) -> bool:
 
 
 async def _look(client: Client, run: RunId, until_idle: bool) -> tuple[RunStatus, End | None]:
-    """How the run stands, and whether following it has come to an end other than its own."""
-    # Letters first: one that is decided between the two looks is then seen in the standing.
-    has_letters = until_idle and await _has_letters(client, run)
-    stands = await run_status(client, run)
-    if stands.status.is_final:
-        return stands, None  # its end is being told already
-    if stands.row.stuck:
-        return stands, Stuck(stands.row.stuck)
-    if not stands.is_owned and not (await client.find(run)).status.is_final:
+    """The status of the run, and whether following it has come to an end other than its own."""
+    # Messages first: one that is decided between the two reads is then seen in the status.
+    has_messages = until_idle and await _has_messages(client, run)
+    status = await run_status(client, run)
+    if status.status.is_final:
+        return status, None  # its end is being told already
+    if status.row.stuck:
+        return status, Stuck(status.row.stuck)
+    if not status.is_owned and not (await client.find(run)).status.is_final:
         if client.runtime is not None:
             await client.resume([run])  # its owner has died
         elif not await is_served(client):
-            return stands, Orphaned()
-    elif until_idle and not has_letters and not stands.goes_on:
-        return stands, Idle(stands)
-    return stands, None
+            return status, Orphaned()
+    elif until_idle and not has_messages and not status.goes_on:
+        return status, Idle(status)
+    return status, None
 
 
-async def _has_letters(client: Client, run: RunId) -> bool:
+async def _has_messages(client: Client, run: RunId) -> bool:
     row = await client.find(run)
-    letters = await client.store.inbox([row.partition], LETTERS_LOOKED_AT)
-    return any(is_family(letter.message.to, run) for letter in letters)
+    inbox = await client.store.inbox([row.partition], MESSAGES_LOOKED_AT)
+    return any(is_family(item.message.to, run) for item in inbox)
 
 
 async def messages_taken(client: Client, runs: Sequence[RunId]) -> None:
@@ -208,5 +208,5 @@ async def messages_taken(client: Client, runs: Sequence[RunId]) -> None:
     for run in runs:
         # Perhaps another process decides them: there is no event to wait for.
         with suppress(RunNotFound):
-            while await _has_letters(client, run) and not (await client.find(run)).stuck:
+            while await _has_messages(client, run) and not (await client.find(run)).stuck:
                 await asyncio.sleep(0.02)

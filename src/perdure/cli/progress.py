@@ -22,8 +22,8 @@ class Progress(Protocol):
     def happened(self, run: RunId, sentence: str) -> None:
         """Something worth a line."""
 
-    def stand(self, statuses: list[RunStatus], now: Instant) -> None:
-        """This is how the runs stand."""
+    def show_statuses(self, statuses: list[RunStatus], now: Instant) -> None:
+        """The statuses of the runs that are followed, now."""
 
     def done(self) -> None:
         """Nothing follows any more."""
@@ -44,7 +44,7 @@ class LiveProgress:
     def happened(self, run: RunId, sentence: str) -> None:
         self._talk.say(cut(f"  {sentence}", self._talk.width))
 
-    def stand(self, statuses: list[RunStatus], now: Instant) -> None:
+    def show_statuses(self, statuses: list[RunStatus], now: Instant) -> None:
         lines = [line for status in statuses[:RUNS_DRAWN] for line in _block_lines(status, now)]
         if len(statuses) > RUNS_DRAWN:
             lines.append(BlockLine(f"  and {len(statuses) - RUNS_DRAWN} more runs", "dim"))
@@ -86,7 +86,7 @@ class LineProgress:
         else:
             self._talk.tell(run, sentence)
 
-    def stand(self, statuses: list[RunStatus], now: Instant) -> None:
+    def show_statuses(self, statuses: list[RunStatus], now: Instant) -> None:
         for status in statuses:
             about = tuple(wait.about for wait in status.awaited if wait.due is None or wait.due - now > SHORT)
             if about and about != self._said.get(status.row.id):

@@ -41,7 +41,7 @@ async def tell_end(access: Access, run: RunId, end: End, asked: argparse.Namespa
 async def _tell_ended(access: Access, run: RunId, asked: argparse.Namespace, talk: Console) -> Exit:
     paint = talk.paint
     ending = await access.ask(ENDING, EndingQuery(), run)
-    status, summary = ending.standing.status, ended_text(ending.standing)
+    status, summary = ending.run_status.status, ended_text(ending.run_status)
     if status is Status.SUCCEEDED:
         talk.say(f"{paint('✓', 'green')} run {run} succeeded {paint(summary, 'dim')}")
     elif status is Status.PARTIAL:

@@ -19,7 +19,7 @@ from perdure.engine.client import Client
 from perdure.engine.handle import Handle
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.views.access import Access, NoParameters, StoreAccess
-from perdure.views.run_screen import STANDING
+from perdure.views.run_screen import LIVE_STATUS
 from perdure.views.server_presence import TAKEN_UP, is_served_after_us
 from perdure.views.times import span
 
@@ -81,7 +81,7 @@ async def start_on_server(asked: argparse.Namespace, talk: Console, begin: "Begi
             run = await begin(access)
             if asked.detach:
                 return await _leave(access, run, asked, talk)
-            row = (await access.ask(STANDING, NoParameters(), run)).row
+            row = (await access.ask(LIVE_STATUS, NoParameters(), run)).row
             talk.say(f"run {talk.paint(run, 'bold')} ({row.name}, {row.language})")
             end = await _within(asked.wait_timeout, follow_on_server(access, run, progress))
             return await _tell(access, run, end, asked, talk)

@@ -26,7 +26,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.values import SECOND
 from perdure.server.authentication import Authentication, host_of, network_of
-from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, judge_body, visible_run
+from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, check_body, visible_run
 from perdure.server.limits import CallerPlaces, Rates, RequestLimits
 from perdure.server.problems import ServerFault, problem_json
 from perdure.server.request_reading import (
@@ -212,8 +212,8 @@ class Application:
         if route.names_run:
             call.row = await visible_run(server.engine, caller, values["id"])
             call.audit(f"run/{call.row.id}", run=call.row.id, namespace=call.row.namespace)
-        if route.judge is not None:
-            route.judge(call)
+        if route.check is not None:
+            route.check(call)
         value: Any = None
         is_allowed = route.is_for_every_role or route.role is None or caller.role.includes(route.role)
         if not is_allowed:
@@ -222,7 +222,7 @@ class Application:
                 text = await read_body(request, server.limits)
                 with suppress(BadRequest, ApiError):
                     value = await done_aside(len(text), partial(read_json, route, request.headers, text))
-                judge_body(caller, value)
+                check_body(caller, value)
             caller.need(route.role)
         if server.is_stopping and route.changes:
             raise NotReady("this server is stopping")

@@ -116,7 +116,7 @@ class ApiCall:
         key = self.key if namespace == DEFAULT_NAMESPACE else digest(f"{namespace}\0{self.key}".encode()).hex()[:32]
         return StartRequest(key, self.body_digest)
 
-    async def judge_documents(self, texts: Sequence[AppliedDocument]) -> None:
+    async def check_documents(self, texts: Sequence[AppliedDocument]) -> None:
         """Documents of a request are in namespaces of its sender: others are not there for it."""
         if self.caller.namespaces is None:
             return
@@ -157,7 +157,7 @@ async def visible_run(engine: "Engine", caller: Caller, name: str) -> RunRow:
     return await engine.find(await engine.resolve(name, caller.namespaces))
 
 
-def judge_body(caller: Caller, value: Any) -> None:
+def check_body(caller: Caller, value: Any) -> None:
     """A namespace in the body that the caller may not see is not there: that is said before what the role lacks."""
     if isinstance(value, dict):
         inner, several = value.get("filter"), value.get("namespaces")

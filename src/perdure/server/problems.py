@@ -77,7 +77,7 @@ def status_of(error: PerdureError) -> int:
             return STATUS[family_of(error)]
 
 
-def judged(error: PerdureError) -> PerdureError:
+def as_policy_refusal(error: PerdureError) -> PerdureError:
     """A document that only the operator's policy refuses is not allowed; any other problem is the document's own."""
     problems = error.facts.get("problems")
     if isinstance(problems, list) and problems:
@@ -90,7 +90,7 @@ def judged(error: PerdureError) -> PerdureError:
 
 def problem_json(error: PerdureError, request_id: str) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body."""
-    error = judged(error)
+    error = as_policy_refusal(error)
     status = status_of(error)
     body: dict[str, Any] = {
         "type": f"/errors/{error.code}",

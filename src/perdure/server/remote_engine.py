@@ -18,7 +18,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status
 from perdure.kernel.pause import PAUSE, RESUME
 from perdure.kernel.values import RunId
-from perdure.server.server_connection import API, POLL, Patience, ServerConnection
+from perdure.server.server_connection import API, POLL, RetryPauses, ServerConnection
 from perdure.views.api_errors import ApiError, NotReady, ServerUnreachable
 
 START_OPTIONS = {"args": "arguments", "entry_step": "target", "env": "env"}
@@ -121,7 +121,7 @@ class RemoteEngine(ServerConnection):
     async def follow(self, run: str, after: int = 0, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]:
         """The history as it grows, until the run has ended; a connection that breaks is made anew."""
         path = f"{_run(run)}/events?raw={'true' if raw else 'false'}"
-        patience = Patience(None)
+        pauses = RetryPauses(None)
         while True:
             headers = {"Accept": "text/event-stream", **({"Last-Event-ID": str(after)} if after else {})}
             try:
@@ -131,9 +131,9 @@ class RemoteEngine(ServerConnection):
                     if reply.status_code >= 400 and reply.status_code != 503:
                         self.read(reply.status_code, reply.headers, await reply.aread())
                     if reply.status_code == 200:
-                        if patience.has_waited:
+                        if pauses.has_waited:
                             self.say(f"{self.url} answers again")
-                        patience = Patience(None)
+                        pauses = RetryPauses(None)
                         self.was_reached = True
                         async for line in reply.aiter_lines():
                             if line.startswith("data: "):
@@ -148,9 +148,9 @@ class RemoteEngine(ServerConnection):
                     return
             except (ServerUnreachable, NotReady):
                 pass
-            if not patience.has_waited:
+            if not pauses.has_waited:
                 self.say(f"the connection to {self.url} is lost; trying again (Ctrl-C stops this command, not the run)")
-            await patience.pause()
+            await pauses.pause()
 
     async def _is_told(self, path: str, after: int) -> bool:
         """Whether nothing of an ended run is left to tell."""

@@ -52,7 +52,7 @@ def _place(call: ApiCall, kind: ResourceKind) -> str:
     return namespace
 
 
-def judge_path(call: ApiCall) -> None:
+def check_path(call: ApiCall) -> None:
     """A namespace in the path that the caller may not see is not there, whatever the caller's role."""
     _place(call, _kind(call))
 
@@ -155,7 +155,7 @@ async def apply_resources(call: ApiCall) -> Result:
     body: m.ApplyBody = call.body
     texts = await m.applied_texts(body.documents)
     namespace = call.caller.meant_namespace(body.namespace)
-    await call.judge_documents(texts)
+    await call.check_documents(texts)
     entries = await declared_entries(call.documents.catalog, texts, namespace)
     for entry in entries:
         if entry.kind.has_namespace:
@@ -177,7 +177,7 @@ async def check_document(call: ApiCall) -> Result:
     applied = await m.applied_texts(body.apply)
     text = await m.text_of(body.document)
     namespace = call.caller.meant_namespace(body.namespace) or DEFAULT_NAMESPACE
-    await call.judge_documents([*applied, AppliedDocument("document", text.decode())])
+    await call.check_documents([*applied, AppliedDocument("document", text.decode())])
     checked = await validate("document", text, call.documents.validator, applied, chosen=body.name, namespace=namespace)
     plain = checked.plain()
     return Answer(

@@ -37,7 +37,7 @@ class Route:
     takes_signatures: bool = False  # the body may be signed instead of a token being sent; the handler checks it
     is_text: bool = False  # it is answered as text/plain
     is_raw: bool = False  # the handler reads the body itself
-    judge: Callable[[ApiCall], None] | None = None  # what the caller may see, before what the role allows
+    check: Callable[[ApiCall], None] | None = None  # what the caller may see, before what the role allows
     takes_value: bool = False  # a large value: the limit of its size is another one
     is_for_every_role: bool = False
     is_refused_last: bool = False  # it is not counted among the requests of its token

@@ -18,7 +18,17 @@ from perdure.views.resource_list import RESOURCES
 from perdure.views.run_causes import CAUSES
 from perdure.views.run_graph import DRAWING
 from perdure.views.run_list_json import LISTING
-from perdure.views.run_screen import CONDITION, ENDING, LEFT_BEHIND, NAME, PICTURE, REFERENCE, SCREEN, STANDING, STATUS
+from perdure.views.run_screen import (
+    CONDITION,
+    ENDING,
+    LEFT_BEHIND,
+    LIVE_STATUS,
+    NAME,
+    PICTURE,
+    REFERENCE,
+    SCREEN,
+    STATUS,
+)
 from perdure.views.timeline import TIMELINE, TIMELINE_JSON
 
 API = "/api/v1"
@@ -74,7 +84,7 @@ QUESTIONS: tuple[Question[Any, Any], ...] = (
     RESOURCES,
     schedules.SCHEDULES,
     SCREEN,
-    STANDING,
+    LIVE_STATUS,
     STATUS,
     TIMELINE,
     TIMELINE_JSON,
@@ -268,22 +278,22 @@ ROUTES = (
         "those of a namespace",
         query=m.ResourcePageQuery,
         **EXPENSIVE_PAGE,
-        judge=resources.judge_path,
+        check=resources.check_path,
     ),
-    _get(RESOURCE, resources.get_resource, "one resource", answer=dict[str, Any], judge=resources.judge_path),
+    _get(RESOURCE, resources.get_resource, "one resource", answer=dict[str, Any], check=resources.check_path),
     _get(
         f"{RESOURCE}/versions",
         resources.list_versions,
         "versions of a resource, the latest first",
         answer=m.ItemPage,
-        judge=resources.judge_path,
+        check=resources.check_path,
     ),
     _get(
         f"{RESOURCE}/versions/{{version}}",
         resources.get_resource_version,
         "what a resource said in a version",
         answer=dict[str, Any],
-        judge=resources.judge_path,
+        check=resources.check_path,
     ),
     _change(
         "PUT",
@@ -295,7 +305,7 @@ ROUTES = (
         answer=dict[str, Any],
         statuses=(201,),
         refusals=(412,),
-        judge=resources.judge_path,
+        check=resources.check_path,
     ),
     _change(
         "DELETE",
@@ -306,7 +316,7 @@ ROUTES = (
         answer=m.DeletedAnswer,
         statuses=(202,),
         refusals=(412,),
-        judge=resources.judge_path,
+        check=resources.check_path,
     ),
     _change(
         "POST",

@@ -44,7 +44,7 @@ async def start_run(call: ApiCall) -> Result:
     asked = call.caller.meant_namespace(body.namespace)
     applied = await m.applied_texts(body.apply)
     own = [] if body.document is None else await m.applied_texts([body.document])
-    await call.judge_documents([*applied, *own])
+    await call.check_documents([*applied, *own])
     if body.document is not None or body.apply:
         call.caller.need(AccessRole.AUTHOR)
     _check_labels(body.labels)

@@ -15,7 +15,7 @@ from perdure.views.api_errors import ApiError, NotAuthenticated, ServerUnreachab
 
 API = "/api/v1"
 POLL = 30  # seconds that one request waits for a result
-PATIENCE = 30.0  # seconds in which a server that was there before may come back
+RETRY_SECONDS = 30.0  # seconds in which a server that was there before may come back
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between tries
 
 TOKEN_HINT = "Give a token: --access-token @FILE, PERDURE_TOKEN, or the token of a context (`perdure context add`)."
@@ -41,7 +41,7 @@ def _kinds(kind: type[PerdureError]) -> list[type[PerdureError]]:
     return [kind, *(one for below in kind.__subclasses__() for one in _kinds(below))]
 
 
-class Patience:
+class RetryPauses:
     """Pauses between tries, each longer than the one before, for so many seconds in all; None: for ever."""
 
     def __init__(self, seconds: float | None) -> None:
@@ -107,16 +107,16 @@ class ServerConnection:
         is_safe = method == "GET" or key is not None
         if key is not None:
             sent["Idempotency-Key"] = key
-        patience = Patience(PATIENCE if self.was_reached and is_safe else 0)
+        pauses = RetryPauses(RETRY_SECONDS if self.was_reached and is_safe else 0)
         while True:
             try:
                 reply = await self.http.request(method, path, content=content, headers=sent)
             except (httpx.TransportError, httpx.InvalidURL) as error:
-                if not await patience.pause():
+                if not await pauses.pause():
                     raise self.unreachable(error) from None
                 continue
             self.was_reached = True
-            if reply.status_code == 503 and await patience.pause():
+            if reply.status_code == 503 and await pauses.pause():
                 continue
             return self.read(reply.status_code, reply.headers, reply.content)
 

@@ -10,23 +10,23 @@ from typing import NamedTuple
 from perdure.streams.stream_graph import StreamGraph
 
 
-class Room(NamedTuple):
+class HubCapacity(NamedTuple):
     """What a topology needs, or a process has."""
 
     streams: int
     buffers: int
 
-    def fits(self, limit: "Room") -> bool:
+    def fits(self, limit: "HubCapacity") -> bool:
         return self.streams <= limit.streams and self.buffers <= limit.buffers
 
 
-def room_of(graph: StreamGraph) -> Room:
-    return Room(len(graph.steps), sum(bool(step.needs) for step in graph.steps.values()))
+def capacity_of(graph: StreamGraph) -> HubCapacity:
+    return HubCapacity(len(graph.steps), sum(bool(step.needs) for step in graph.steps.values()))
 
 
-def guard_problem(graph: StreamGraph, limit: Room) -> str | None:
+def guard_problem(graph: StreamGraph, limit: HubCapacity) -> str | None:
     """Why a topology can never start, whatever else runs."""
-    need = room_of(graph)
+    need = capacity_of(graph)
     if need.fits(limit):
         return None
     return (
@@ -39,19 +39,19 @@ class HubGuards:
     """The topologies of one process: those at work, and those that wait for room."""
 
     def __init__(self) -> None:
-        self._admitted: dict[str, Room] = {}
+        self._admitted: dict[str, HubCapacity] = {}
         self._waiting: dict[str, Callable[[], None]] = {}  # in the order in which they came
 
     @property
-    def used(self) -> Room:
-        rooms = self._admitted.values()
-        return Room(sum(room.streams for room in rooms), sum(room.buffers for room in rooms))
+    def used(self) -> HubCapacity:
+        admitted = self._admitted.values()
+        return HubCapacity(sum(one.streams for one in admitted), sum(one.buffers for one in admitted))
 
-    def admit(self, run: str, need: Room, limit: Room, wake: Callable[[], None]) -> bool:
+    def admit(self, run: str, need: HubCapacity, limit: HubCapacity, wake: Callable[[], None]) -> bool:
         """Whether the topology may start. If not, `wake` is called when it is worth asking again."""
         used = self.used
         is_next = not self._waiting or next(iter(self._waiting)) == run
-        if is_next and Room(used.streams + need.streams, used.buffers + need.buffers).fits(limit):
+        if is_next and HubCapacity(used.streams + need.streams, used.buffers + need.buffers).fits(limit):
             self._waiting.pop(run, None)
             self._admitted[run] = need
             self._wake_next()

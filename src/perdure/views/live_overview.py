@@ -87,11 +87,11 @@ class LiveOverview:
         why = ""
         try:
             execution = await run_views.load(self._client.store, self._client.languages, row)
-            stand = await status_of_execution(self._client, row, execution)
-            why = await brief_reason_of(self._client, stand, execution)
+            status = await status_of_execution(self._client, row, execution)
+            why = await brief_reason_of(self._client, status, execution)
             if not row.status.is_final:
-                waiting.update({wait.reason.value for wait in stand.awaited})
-                tasks.update(stand.tasks_open)
+                waiting.update({wait.reason.value for wait in status.awaited})
+                tasks.update(status.tasks_open)
         except NewerRecord as error:
             why = str(error)
         return {

@@ -1,6 +1,6 @@
 """Why a run, or one of its steps, stands as it does: a chain of recorded events, from the present to the first cause.
 
-Each link names an event of the history, so that it can be looked up. The first one says how things stand now.
+Each link names an event of the history, so that it can be looked up. The first one says what the status is now.
 """
 
 from collections.abc import Sequence
@@ -37,25 +37,25 @@ CAUSES = Question(
 async def explain_run(client: Client, run: RunId, step: str | None = None) -> dict[str, Any]:
     """`{run, step?, chain[{seq, at, text}], commands[]}`; the chain begins with the state and ends with its cause."""
     row, execution, pending = await client.outlook(run)
-    stand = await status_of_execution(client, row, execution)
+    status = await status_of_execution(client, row, execution)
     steps = await steps_of(client, execution)
     told = await client.history(run)
     history = await run_views.told_aside(len(told), lambda: _History(told))
     commands: list[str] = []
     if step is not None:
         path, overview = find_step(flattened(steps), run, step)
-        chain = _step_chain(path, overview, history, is_live=stand.is_owned)
-    elif stand.status.is_final:
+        chain = _step_chain(path, overview, history, is_live=status.is_owned)
+    elif status.status.is_final:
         chain = await _end_chain(client, execution, steps, history)
     else:
-        served = not stand.is_owned and await is_served(client)
-        explanation = explain(stand, execution, steps, pending, client.clock.now(), is_served=served)
+        served = not status.is_owned and await is_served(client)
+        explanation = explain(status, execution, steps, pending, client.clock.now(), is_served=served)
         assert explanation is not None, "an open run can be explained"
         commands = list(explanation.commands)
         chain = [history.link(history.last, explanation.sentence)]
         open_steps = [item for item in flattened(steps) if item[1].state.is_open and not item[1].steps]
         for path, overview in open_steps[:STEPS_EXPLAINED]:
-            chain += _step_chain(path, overview, history, is_live=stand.is_owned)
+            chain += _step_chain(path, overview, history, is_live=status.is_owned)
     chain.append(history.link(history.first, "the run started"))
     facts = {"run": run, **({"step": step} if step is not None else {}), "chain": chain, "commands": commands}
     hidden: dict[str, Any] = (await run_views.mask_of(client.store, execution)).data(facts)
@@ -92,14 +92,14 @@ async def _end_chain(
 
 
 def _step_chain(path: tuple[str, ...], step: StepOverview, history: _History, *, is_live: bool) -> list[dict[str, Any]]:
-    """From how the step stands back to its beginning; the last failure in this chain is the first: the cause."""
+    """From the status of the step back to its beginning; the last failure in this chain is the first: the cause."""
     label = f"step {' › '.join(path)!r}"
     note = f": {step.note.rstrip('.')}" if step.note else ""
     if step.state is StepStatus.NOT_STARTED:
         return [history.link(history.last, f"{label} has not started{note}")]
     chain = []
     if step.state.is_open:
-        chain.append(history.link(history.last, f"{label} {_standing(step, is_live)}{note}"))
+        chain.append(history.link(history.last, f"{label} {_open_status(step, is_live)}{note}"))
     elif step.ended_at is not None and step.failure is None:
         chain.append(history.link(step.ended_seq, f"{label} {_ended(step)}{note}"))
     for failure in dict.fromkeys(filter(None, (step.failure, step.first_failure))):
@@ -119,7 +119,7 @@ def _ended(step: StepOverview) -> str:
     return words.get(step.state, str(step.state))
 
 
-def _standing(step: StepOverview, is_live: bool) -> str:
+def _open_status(step: StepOverview, is_live: bool) -> str:
     if step.state is not StepStatus.AT_WORK:
         return str(step.state)
     return "is at work" if is_live or step.child else "was interrupted"

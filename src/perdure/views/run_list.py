@@ -75,8 +75,8 @@ async def interrupted_runs(client: "Client") -> list[RunRow]:
     open_runs = await client.search(RunFilter(statuses=OPEN_STATUSES))
     owners = await Ownership.of(client, open_runs)
     interrupted = {row.id: row for row in reversed(open_runs) if not owners.is_live(row)}
-    for letter in await client.store.inbox(await client.store.orphaned_partitions(), 1_000):
-        run = letter.message.to
+    for waiting in await client.store.inbox(await client.store.orphaned_partitions(), 1_000):
+        run = waiting.message.to
         if run not in interrupted and (row := await client.store.find(run)) is not None:
             interrupted[run] = row
     return list(interrupted.values())

@@ -89,7 +89,7 @@ def find_step(
 
 
 def explain(
-    stand: RunStatus,
+    status: RunStatus,
     execution: Execution,
     steps: Sequence[StepOverview],
     pending: Sequence[Pending],
@@ -98,12 +98,12 @@ def explain(
     is_served: bool,
 ) -> Explanation | None:
     """None for a run that has ended."""
-    run = stand.row.id
-    if stand.status.is_final:
+    run = status.row.id
+    if status.status.is_final:
         return None
-    if stand.row.stuck:
+    if status.row.stuck:
         return Explanation(
-            f"It is stuck: a decision about it raises an error ({stand.row.stuck}).", (f"perdure resume {run}",)
+            f"It is stuck: a decision about it raises an error ({status.row.stuck}).", (f"perdure resume {run}",)
         )
     pause = execution.state.pause
     if pause is not None:
@@ -111,38 +111,38 @@ def explain(
         why = f" ({pause.reason})" if pause.reason else ""
         return Explanation(f"It was paused{by} at {local(pause.at)}{why}.", (f"perdure unpause {run}",))
     nobody, resume = "", tuple[str, ...]()
-    if stand.is_owned:
+    if status.is_owned:
         pass
     elif is_served:
         nobody, resume = "; no process runs it now, a server will", ()
     else:
         nobody, resume = "; no process runs it now", (f"perdure resume {run}",)
-    if pending and not stand.is_owned:
+    if pending and not status.is_owned:
         return Explanation(f"It has something to decide: {pending[-1].text}{nobody}.", resume)
-    text, command = _cause(stand, execution, steps, now)
+    text, command = _cause(status, execution, steps, now)
     return Explanation(f"{text}{nobody}.", ((command,) if command else ()) + resume)
 
 
-def _cause(stand: RunStatus, execution: Execution, steps: Sequence[StepOverview], now: Instant) -> tuple[str, str]:
+def _cause(status: RunStatus, execution: Execution, steps: Sequence[StepOverview], now: Instant) -> tuple[str, str]:
     """In order of what needs a person most; work in hand comes before what merely takes its time."""
     awaited = sorted(
-        stand.awaited, key=lambda wait: _FIRST.index(wait.reason) if wait.reason in _FIRST else len(_FIRST)
+        status.awaited, key=lambda wait: _FIRST.index(wait.reason) if wait.reason in _FIRST else len(_FIRST)
     )
     first = awaited[0] if awaited else None
     if first is not None and first.reason in _FIRST:
         return _phrase(first, execution, len(awaited), now)
     open_steps = [(path, step) for path, step in flattened(list(steps)) if step.state.is_open and not step.steps]
     at_work = [(path, step) for path, step in open_steps if step.state is StepStatus.AT_WORK and not step.child]
-    if stand.tasks_open and (first is None or first.reason is not WaitReason.WORKER):
-        return _work(stand, at_work, now), ""
+    if status.tasks_open and (first is None or first.reason is not WaitReason.WORKER):
+        return _work(status, at_work, now), ""
     if first is not None and first.retry is not None:
         sentence = first.sentence(now)
         return sentence[0].upper() + sentence[1:], ""
     if first is not None:
         return _phrase(first, execution, len(awaited), now)
-    if stand.is_moving or execution.state.sliced:
+    if status.is_moving or execution.state.sliced:
         return "It is making internal moves and needs nothing from outside", ""
-    if not stand.is_owned:
+    if not status.is_owned:
         return "It has work to do", ""
     return "It waits for something from outside", ""
 
@@ -157,14 +157,14 @@ def _phrase(wait: Wait, execution: Execution, count: int, now: Instant) -> tuple
     return f"It waits for {what}{most}{more}", f"perdure {command}" if command else ""
 
 
-def _work(stand: RunStatus, at_work: Sequence[tuple[tuple[str, ...], StepOverview]], now: Instant) -> str:
-    count = sum(stand.tasks_open.values())
+def _work(status: RunStatus, at_work: Sequence[tuple[tuple[str, ...], StepOverview]], now: Instant) -> str:
+    count = sum(status.tasks_open.values())
     if len(at_work) == 1 and at_work[0][1].began_at is not None:
         path, step = at_work[0]
         attempt = f", attempt {step.attempts}" if step.attempts > 1 and not step.items else ""
         many = f" with {count} tasks" if count > 1 else ""
         return f"It works: step {' › '.join(path)!r} is at work{many} for {span(now - (step.began_at or now))}{attempt}"
-    names = ", ".join(dict.fromkeys(" › ".join(path) for path, _ in at_work[:3])) or ", ".join(stand.tasks_open)
+    names = ", ".join(dict.fromkeys(" › ".join(path) for path, _ in at_work[:3])) or ", ".join(status.tasks_open)
     return f"It works: {count} task{'' if count == 1 else 's'} at work ({names})"
 
 
@@ -270,14 +270,14 @@ async def brief_reason(client: "Client", row: RunRow) -> str:
     return await brief_reason_of(client, await status_of_execution(client, row, execution), execution)
 
 
-async def brief_reason_of(client: "Client", stand: RunStatus, execution: Execution) -> str:
+async def brief_reason_of(client: "Client", status: RunStatus, execution: Execution) -> str:
     mask = await run_views.mask_of(client.store, execution)
     outcome = execution.state.outcome
     if outcome is not None:
         return mask.text(execution.dialect.cause(execution) or _root_cause(outcome))
-    if stand.row.stuck or execution.state.pause is not None:
+    if status.row.stuck or execution.state.pause is not None:
         return ""
-    text, _ = _cause(stand, execution, (), client.clock.now())
+    text, _ = _cause(status, execution, (), client.clock.now())
     text = text.removeprefix("It ").removeprefix("waits for ")
     return mask.text(text[:1].lower() + text[1:])
 

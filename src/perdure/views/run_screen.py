@@ -1,4 +1,4 @@
-"""What one screen says about a run (`show`), how it stands while it is followed, and how it has ended."""
+"""What one screen says about a run (`show`), its status while it is followed, and how it has ended."""
 
 from typing import Annotated, Any, Literal
 
@@ -41,7 +41,7 @@ class ScreenQuery(Query):
 class RunScreen(msgspec.Struct):
     """`error`, `details` and `result` are texts; without a place, the failure is the run's own."""
 
-    standing: RunStatus
+    run_status: RunStatus
     now: Instant
     ended_at: Instant | None
     life: int
@@ -62,15 +62,15 @@ async def read_screen(client: Client, scope: Scope, query: ScreenQuery) -> RunSc
     run = scope.run
     at = None if query.at is None else await event_at(client, run, query.at)
     row, execution, pending = await run_at(client, run, at)
-    stand = await status_of_execution(client, row, execution)
-    is_taken_up = not (stand.status.is_final or stand.is_owned) and await is_served(client)
+    status = await status_of_execution(client, row, execution)
+    is_taken_up = not (status.status.is_final or status.is_owned) and await is_served(client)
     steps = await steps_of(client, execution, at)
     now = client.clock.now()
-    why = explain(stand, execution, steps, pending, now, is_served=is_taken_up) if at is None else None
+    why = explain(status, execution, steps, pending, now, is_served=is_taken_up) if at is None else None
     failure = await first_failure_of(client, execution, steps)
     error, details, reason = _outcome(execution) if failure is None else ("", "", "")
     screen = RunScreen(
-        standing=stand,
+        run_status=status,
         now=now,
         ended_at=execution.state.ended_at,
         life=execution.state.incarnation,
@@ -118,16 +118,16 @@ async def read_picture(client: Client, scope: Scope, query: ScreenQuery) -> Any:
     return await show_json(client, execution, pending, checksum=query.checksum)
 
 
-async def read_standing(client: Client, scope: Scope, query: NoParameters) -> RunStatus:
-    stand = await run_status(client, scope.run)
-    mask = await run_views.mask_of_run(client.store, client.languages, stand.row)
-    return masked(stand, RunStatus, mask.text)
+async def read_live_status(client: Client, scope: Scope, query: NoParameters) -> RunStatus:
+    status = await run_status(client, scope.run)
+    mask = await run_views.mask_of_run(client.store, client.languages, status.row)
+    return masked(status, RunStatus, mask.text)
 
 
 class RunEnding(msgspec.Struct):
     """How a run has ended, as it is told to whoever followed it."""
 
-    standing: RunStatus
+    run_status: RunStatus
     reason: str
     cause: str | None
     exit_status: Status  # as the shell is told it; a language may see it otherwise than the status
@@ -150,7 +150,7 @@ async def read_ending(client: Client, scope: Scope, query: EndingQuery) -> RunEn
     if isinstance(outcome, Succeeded) and query.value:
         value = mask.json(await client.text(run, outcome.value)).decode()
     ending = RunEnding(
-        standing=await status_of_execution(client, row, execution),
+        run_status=await status_of_execution(client, row, execution),
         reason=outcome_text(outcome),
         cause=None if isinstance(outcome, Succeeded) else await failure_of_run(client, run),
         exit_status=execution.dialect.exit_status(execution.state.status, outcome),
@@ -245,7 +245,14 @@ SCREEN = Question("get_screen", "/runs/{id}/screen", "the run at a glance", Scre
 PICTURE = Question(
     "get_picture_at", "/runs/{id}/picture-at", "the picture of the run at a time", ScreenQuery, Any, read_picture
 )
-STANDING = Question("get_standing", "/runs/{id}/standing", "how the run stands", NoParameters, RunStatus, read_standing)
+LIVE_STATUS = Question(
+    "get_live_status",
+    "/runs/{id}/live-status",
+    "status and tasks of the run now",
+    NoParameters,
+    RunStatus,
+    read_live_status,
+)
 ENDING = Question("get_ending", "/runs/{id}/ending", "how the run has ended", EndingQuery, RunEnding, read_ending)
 LEFT_BEHIND = Question(
     "list_left_behind",

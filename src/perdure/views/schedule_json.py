@@ -59,7 +59,7 @@ class RecordedSchedule(Protocol):
     def pause_reason(self) -> str: ...
 
 
-class ScheduleStanding(Protocol):
+class ScheduleFacts(Protocol):
     @property
     def entry(self) -> ResourceKey: ...
     @property
@@ -74,7 +74,7 @@ class ScheduleStanding(Protocol):
     def waiting(self) -> int: ...
 
 
-def schedule_json(view: ScheduleStanding) -> dict[str, Any]:
+def schedule_json(view: ScheduleFacts) -> dict[str, Any]:
     written, state = view.schedule, view.state
     times = written.timetable
     return {
@@ -100,7 +100,7 @@ def schedule_json(view: ScheduleStanding) -> dict[str, Any]:
     }
 
 
-def firings_json(view: ScheduleStanding) -> list[dict[str, Any]]:
+def firings_json(view: ScheduleFacts) -> list[dict[str, Any]]:
     """The next times, as if the schedule were neither paused nor disabled."""
     return [
         {"at": iso(at), "local": in_zone(at, view.schedule.timetable.zone), "starts_at": iso(starts_at)}

@@ -60,7 +60,7 @@ async def _show(asked: argparse.Namespace, talk: Console) -> int:
         paint, width = Paint(sys.stdout), width_of(sys.stdout)
         lines = _aligned([(name, text) for name, text in page.lines() if text], paint)
         if page.screen.steps:
-            is_live = page.screen.standing.is_owned or asked.at is not None
+            is_live = page.screen.run_status.is_owned or asked.at is not None
             steps = step_lines(page.screen.steps, page.screen.now, paint, width, is_live=is_live)
             lines += ["", paint("steps", "dim"), *steps]
         give_text("\n".join(lines))
@@ -87,23 +87,23 @@ class Page:
         ]
 
     def _head(self) -> list[tuple[str, str]]:
-        screen, stand = self.screen, self.screen.standing
-        row, is_over = stand.row, stand.status.is_final
-        status = status_words(stand.status)
+        screen, status = self.screen, self.screen.run_status
+        row, is_over = status.row, status.status.is_final
+        words = status_words(status.status)
         if not is_over:
             owner = TAKEN_UP if screen.is_taken_up else "interrupted"
-            status += ", owned by a live process" if stand.is_owned else f", {owner}"
-        age = screen.now - stand.started_at
+            words += ", owned by a live process" if status.is_owned else f", {owner}"
+        age = screen.now - status.started_at
         lasted = "" if screen.ended_at is None else f", ended {local(screen.ended_at)}"
-        took = span((screen.ended_at or screen.now) - stand.started_at)
+        took = span((screen.ended_at or screen.now) - status.started_at)
         return [
             ("run", row.id),
             ("document", f"{row.name} ({row.language})"),
-            ("status", f"{status} after {took}" if is_over else status),
-            ("started", f"{local(stand.started_at)} ({span(age)} ago){lasted}"),
+            ("status", f"{words} after {took}" if is_over else words),
+            ("started", f"{local(status.started_at)} ({span(age)} ago){lasted}"),
             ("parent", row.parent or ""),
             ("labels", ", ".join(f"{name}={value}" for name, value in row.labels.items())),
-            ("tasks", tasks_text(stand)),
+            ("tasks", tasks_text(status)),
             ("life", str(screen.life) if screen.life > 1 else ""),
         ]
 

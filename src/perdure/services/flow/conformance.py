@@ -89,13 +89,13 @@ async def run_suite(scenarios: list[Scenario], store: Path, *, virtual_time: boo
     url = f"sqlite:///{store}"
     if not virtual_time:
         async with Engine(url, clock=SystemClock(), recover=False) as engine:
-            return list(await asyncio.gather(*(_judge(engine, scenario) for scenario in scenarios)))
+            return list(await asyncio.gather(*(_verdict(engine, scenario) for scenario in scenarios)))
     clock = VirtualClock()
     async with Engine(url, clock=clock, recover=False) as engine:
-        judging = asyncio.gather(*(_judge(engine, scenario) for scenario in scenarios))
-        while not judging.done():
+        verdicts = asyncio.gather(*(_verdict(engine, scenario) for scenario in scenarios))
+        while not verdicts.done():
             await _let_time_pass(engine, clock)
-        return list(await judging)
+        return list(await verdicts)
 
 
 async def _let_time_pass(engine: Engine, clock: VirtualClock) -> None:
@@ -113,7 +113,7 @@ async def _let_time_pass(engine: Engine, clock: VirtualClock) -> None:
         await asyncio.sleep(0.001)
 
 
-async def _judge(engine: Engine, scenario: Scenario) -> Verdict:
+async def _verdict(engine: Engine, scenario: Scenario) -> Verdict:
     options = {} if scenario.arguments is None else {"args": scenario.arguments}
     try:
         handle = await engine.start(scenario.definition, scenario.input, options=options)

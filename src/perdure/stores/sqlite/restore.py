@@ -32,7 +32,7 @@ def restore(backup: Path, target: Path) -> int:
     _remove(partial)
     try:
         _copy(backup, partial)
-        with _standing_still(target):
+        with _exclusive(target):
             partial.replace(target)
             _sync_folder(target.absolute().parent)
     finally:
@@ -71,7 +71,7 @@ def _copy(backup: Path, partial: Path) -> None:
 
 
 @contextmanager
-def _standing_still(target: Path) -> Iterator[None]:
+def _exclusive(target: Path) -> Iterator[None]:
     """While nobody has the file open. Its log is gone by then: folded in, or, of a damaged file, removed."""
     connection = _alone(target) if target.exists() else None
     try:

@@ -35,7 +35,7 @@ from perdure.kernel.assignments import short_name
 from perdure.kernel.ids import family_of
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant
-from perdure.streams.guards import Room, guard_problem
+from perdure.streams.guards import HubCapacity, guard_problem
 from perdure.streams.hub import STEP_READY, STORY_READY
 from perdure.streams.stream_graph import Settings, StreamGraph, StreamStep, Topology, fan_out_problem
 
@@ -157,7 +157,10 @@ def _launch(turn: Turn, engrams: dict[str, ResolvedEngram], transports: dict[str
     }
     topology = _topology(program, meaning, engrams)
     limits = {name: stream_settings.max_downstreams(merged) for name, merged in settings.items()}
-    graph, guards = StreamGraph(topology), Room(program.settings.hub_max_streams, program.settings.hub_max_buffers)
+    graph, guards = (
+        StreamGraph(topology),
+        HubCapacity(program.settings.hub_max_streams, program.settings.hub_max_buffers),
+    )
     problem = fan_out_problem(graph, limits) or guard_problem(graph, guards) or _quorum_problem(topology)
     if problem := problem or _place_problem(topology, transports):
         _refuse(turn, Reason.INVALID_CONFIGURATION, problem)

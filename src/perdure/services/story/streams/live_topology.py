@@ -23,7 +23,7 @@ from perdure.services.story.streams.stream_session import StreamSession
 from perdure.services.story.streams.topology_stop import TopologyStop
 from perdure.services.story.streams.worker_context import StreamContext
 from perdure.services.story.streams.workers import StopRequest, WorkerTask, make_worker
-from perdure.streams.guards import HubGuards, Room, room_of
+from perdure.streams.guards import HubCapacity, HubGuards, capacity_of
 from perdure.streams.hub import STEP_READY, STORY_READY, Hub, StaleSession
 from perdure.streams.stream_graph import JOIN, SECOND, read_topology
 from perdure.streams.stream_messages import StreamMessage, read_message
@@ -129,7 +129,7 @@ class LiveTopology:
 
     async def _is_admitted(self) -> bool:
         """Wait for room in this process (STR-078); False: the topology is to end before there is any."""
-        need, limit = room_of(self.hub.graph), Room(**self.task["guards"])
+        need, limit = capacity_of(self.hub.graph), HubCapacity(**self.task["guards"])
         while not GUARDS.admit(self._context.run, need, limit, self.look):
             await self.report({"queued": f"Queued: no room for {need.streams} streams and {need.buffers} buffers"})
             await self._changed.wait()
