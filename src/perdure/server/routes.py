@@ -10,6 +10,7 @@ from perdure.server import steering_handlers as steering
 from perdure.server import system_handlers as system
 from perdure.server.route_table import Handler, Route
 from perdure.server.worker_routes import WORKER_ROUTES
+from perdure.views import run_screen
 from perdure.views.access import Question
 from perdure.views.access_tokens import AccessRole
 from perdure.views.audit_log import AUDIT_HEAD, AUDIT_REPORT
@@ -18,17 +19,6 @@ from perdure.views.resource_list import RESOURCES
 from perdure.views.run_causes import CAUSES
 from perdure.views.run_graph import DRAWING
 from perdure.views.run_list_json import LISTING
-from perdure.views.run_screen import (
-    CONDITION,
-    ENDING,
-    LEFT_BEHIND,
-    LIVE_STATUS,
-    NAME,
-    PICTURE,
-    REFERENCE,
-    SCREEN,
-    STATUS,
-)
 from perdure.views.timeline import TIMELINE, TIMELINE_JSON
 
 API = "/api/v1"
@@ -72,20 +62,20 @@ QUESTIONS: tuple[Question[Any, Any], ...] = (
     AUDIT_HEAD,
     AUDIT_REPORT,
     CAUSES,
-    CONDITION,
+    run_screen.CONDITION,
     DESCRIPTION,
     DRAWING,
-    ENDING,
-    LEFT_BEHIND,
+    run_screen.ENDING,
+    run_screen.LEFT_BEHIND,
     LISTING,
-    NAME,
-    PICTURE,
-    REFERENCE,
+    run_screen.NAME,
+    run_screen.PICTURE,
+    run_screen.REFERENCE,
     RESOURCES,
     schedules.SCHEDULES,
-    SCREEN,
-    LIVE_STATUS,
-    STATUS,
+    run_screen.SCREEN,
+    run_screen.LIVE_STATUS,
+    run_screen.STATUS,
     TIMELINE,
     TIMELINE_JSON,
 )
