@@ -1,4 +1,5 @@
 """Streams beside NATS JetStream and Redis Streams, in one run (STR-113): `python -m bench.streams [--quick]`.
+`python -m bench.streams --memory 10000000` has that many packets through one hop, and writes what memory that takes.
 
 One publisher, one consumer, packets of 200 bytes, acknowledged one by one where anything is acknowledged. Everything of
 one figure, servers included, runs on one core, in processes of its own; the figures are taken in turn, several rounds.
@@ -29,6 +30,7 @@ from bench.harness import ROOT
 
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- streams: begin -->", "<!-- streams: end -->"
+MEMORY_BEGIN, MEMORY_END = "<!-- streams memory: begin -->", "<!-- streams memory: end -->"
 TEXT = "x" * 188  # 200 bytes as {"text": …}
 WINDOW = 500  # publications that wait for their answer at the same time
 
@@ -79,7 +81,7 @@ async def _topology(folder: Path, publish: Any, consume: Any, settings: str = ""
 
 async def _perdure(count: int, folder: Path, settings: str, address: str = "") -> "Watch":
     watch = Watch()
-    received = 0
+    received, tenth = 0, count // 10
     window = WINDOW if settings else 1
     lag = WINDOW if settings else 0  # what is done before it was written is never written: here everything is
 
@@ -99,7 +101,7 @@ async def _perdure(count: int, folder: Path, settings: str, address: str = "") -
             held.append(message)
             if len(held) > lag:
                 held.popleft().done()
-            if received == count // 10:
+            if received % tenth == 0:
                 watch.note_memory()
         for message in held:
             message.done()
@@ -112,6 +114,11 @@ async def _perdure(count: int, folder: Path, settings: str, address: str = "") -
 
 async def local_best_effort(count: int, folder: Path) -> dict[str, float]:
     return (await _perdure(count, folder, "")).figures(count)
+
+
+async def local_memory(count: int, folder: Path) -> dict[str, float]:
+    watch = await _perdure(count, folder, "")
+    return {**watch.figures(count), **{str(tenth): size for tenth, size in enumerate(watch.resident, start=1)}}
 
 
 async def local_durable(count: int, folder: Path) -> dict[str, float]:
@@ -206,8 +213,6 @@ async def _jetstream(count: int, folder: Path, sync: str) -> dict[str, float]:
                 for message in await pull.fetch(100, timeout=30):
                     received += 1
                     await message.ack()
-                if received == count // 10:
-                    watch.note_memory()
 
         await asyncio.gather(publish(), consume())
         await client.flush()
@@ -290,12 +295,16 @@ class RedisClient:
 class Watch:
     """Wall time, and the processor time of this process; that of its servers is added when they have ended."""
 
+    def __init__(self) -> None:
+        self.resident: list[float] = []  # MiB, after each tenth of the packets
+
     def start(self) -> None:
-        self._wall, self._memory = time.perf_counter(), 0
+        self._wall = time.perf_counter()
         self._begun = resource.getrusage(resource.RUSAGE_SELF)
 
     def note_memory(self) -> None:
-        self._memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        self.resident.append(pages * resource.getpagesize() / 1024 / 1024)
 
     def stop(self) -> None:
         self._seconds = time.perf_counter() - self._wall
@@ -305,7 +314,7 @@ class Watch:
         own = self._ended.ru_utime + self._ended.ru_stime - self._begun.ru_utime - self._begun.ru_stime
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         processor = own + children.ru_utime + children.ru_stime
-        grown = (self._ended.ru_maxrss - self._memory) / 1024 if self._memory else 0.0
+        grown = max(self.resident) - self.resident[0] if self.resident else 0.0
         return {"per_s": count / self._seconds, "per_processor_s": count / processor, "grown_mib": grown}
 
 
@@ -318,11 +327,13 @@ CONTENDERS = {
     "redis": Contender(REDIS, "at least once, synced", 20_000, redis_synced),
     "latency": Contender(LOCAL, "idle hop", 3_000, local_latency),
 }
+MEMORY = "memory"
 
 
 def _one(name: str, count: int, folder: Path) -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # its servers, too, are on this core
-    print(json.dumps(asyncio.run(CONTENDERS[name].measure(count, folder))))
+    measure = local_memory if name == MEMORY else CONTENDERS[name].measure
+    print(json.dumps(asyncio.run(measure(count, folder))))
 
 
 def _measure(name: str, count: int) -> dict[str, float]:
@@ -340,11 +351,18 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a twentieth of the packets, one round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-write", action="store_true", help="leave the page as it is")
+    parser.add_argument("--memory", type=int, metavar="PACKETS", help="only what memory so many packets take")
     for name, kind in (("--one", str), ("--count", int), ("--folder", Path)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         _one(arguments.one, arguments.count, arguments.folder)
+        return
+    if arguments.memory:
+        text = memory_text(_measure(MEMORY, arguments.memory), arguments.memory)
+        print(text)
+        if not arguments.no_write:
+            _write(text, MEMORY_BEGIN, MEMORY_END)
         return
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
     loads = [os.getloadavg()[0]]
@@ -357,8 +375,20 @@ def main() -> None:
     text = page(samples, loads)
     print(text)
     if not arguments.no_write and not arguments.quick:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}")
+        _write(text, BEGIN, END)
+
+
+def _write(text: str, begin: str, end: str) -> None:
+    before, _, rest = PAGE.read_text().partition(begin)
+    PAGE.write_text(f"{before}{begin}\n{text}{end}{rest.partition(end)[2]}")
+
+
+def memory_text(figures: dict[str, float], count: int) -> str:
+    resident = ", ".join(f"{figures[str(tenth)]:.1f}" for tenth in range(1, 11))
+    return (
+        f"Memory of the process after each tenth of {count:,} packets, best effort, measured on "
+        f"{time.strftime('%Y-%m-%d')}: {resident} MiB.\n"
+    )
 
 
 def page(samples: dict[str, list[dict[str, float]]], loads: list[float]) -> str:
