@@ -44,7 +44,9 @@ class Hub:
         self._public = {name: plan.public_name for name, plan in self.graph.steps.items()}
         self._chunks: dict[str, ChunkAssembler] = {}
         self._ids = {
-            name: IdWindow(plan.settings.is_durable or self.durable_below(name))
+            name: IdWindow(
+                plan.settings.is_durable or self.graph.is_durable_below(name), self.graph.loses_nothing(name)
+            )
             for name, plan in self.graph.steps.items()
         }
         self._targets = {
@@ -64,10 +66,6 @@ class Hub:
         self.is_draining = False
         self.woken: set[str] = set()
         self.released = False
-
-    def durable_below(self, name: str) -> bool:
-        """Whether a publication of the step is answered only after something was written."""
-        return any(self.graph.steps[target].settings.is_durable for target in self.graph.downstreams[name])
 
     # Publishing.
 
@@ -98,13 +96,15 @@ class Hub:
         plan = self.graph.steps[step]
         if plan.settings.lanes:
             check_lane(plan, message, "publish")
-        if is_explicit and not self._ids[step].add(message.id):
-            return False
-        if message.chunk is not None:
+        if message.chunk is not None:  # all chunks of a frame may have one id
+            if is_explicit and message.id in self._ids[step]:
+                return False
             whole = self._chunks.setdefault(step, ChunkAssembler()).add(message, now)
             if whole is None:
                 return True
             message = whole
+        if is_explicit and not self._ids[step].add(message.id):
+            return False
         inlet = self.inlets[step]
         inlet.state.counters.published += 1
         if kind == ERROR:
@@ -177,7 +177,8 @@ class Hub:
         if inlet.is_kept:
             self.rows.put(plan.name, packet)
         self._look_at_pressure(plan, inlet, now)
-        self.woken.add(plan.name)
+        if len(inlet.waiting) == 1:  # whoever takes packets goes on while there are any
+            self.woken.add(plan.name)
 
     # From outside, and hooks.
 

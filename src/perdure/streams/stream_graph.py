@@ -144,6 +144,14 @@ class StreamGraph:
                     pending.append(downstream)
         return reached
 
+    def is_durable_below(self, name: str) -> bool:
+        """Whether a publication of the step is answered only after something was written."""
+        return any(self.steps[target].settings.is_durable for target in self.downstreams[name])
+
+    def loses_nothing(self, name: str) -> bool:
+        """Whether the step, or one that it publishes to, gets every packet at least once."""
+        return any(self.steps[one].settings.at_least_once for one in (name, *self.downstreams[name]))
+
     def is_direct(self, name: str) -> bool:
         """Whether the edges out of a step may bypass the hub (STR-049)."""
         plain = self.steps[name]

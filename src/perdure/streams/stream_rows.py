@@ -19,7 +19,7 @@ Row = tuple[bytes, bytes | None]
 """A key with its value; None: the row is removed."""
 
 IDS_KEPT = 65_536
-IDS_KEPT_IN_MEMORY = 4_096
+IDS_KEPT_UNDER_BEST_EFFORT = 4_096
 
 STATE_PREFIX = b"s"
 """How the keys of numbers begin: all that those need who only look."""
@@ -41,8 +41,9 @@ class IdWindow:
     (STR-054, 060, 131).
     """
 
-    def __init__(self, is_durable: bool) -> None:
+    def __init__(self, is_durable: bool, is_long: bool) -> None:
         self.is_durable = is_durable
+        self._most = IDS_KEPT if is_long else IDS_KEPT_UNDER_BEST_EFFORT
         self._numbers: dict[bytes, int] = {}
         self._last = 0
         self.added: dict[int, bytes] = {}
@@ -57,7 +58,7 @@ class IdWindow:
         self._numbers[digest] = self._last
         if self.is_durable:
             self.added[self._last] = digest
-        while len(self._numbers) > (IDS_KEPT if self.is_durable else IDS_KEPT_IN_MEMORY):
+        while len(self._numbers) > self._most:
             oldest = next(iter(self._numbers))
             number = self._numbers.pop(oldest)
             if self.is_durable and self.added.pop(number, None) is None:

@@ -22,7 +22,7 @@ from perdure.services.story.streams.recording import PacketRecorder
 from perdure.services.story.streams.stream_session import StreamSession
 from perdure.services.story.streams.topology_stop import TopologyStop
 from perdure.services.story.streams.worker_context import StreamContext
-from perdure.services.story.streams.workers import StopRequest, WorkerTask, make_worker
+from perdure.services.story.streams.workers import StopRequest, WorkerTask
 from perdure.streams.guards import HubCapacity, HubGuards, capacity_of
 from perdure.streams.hub import STEP_READY, STORY_READY, Hub, StaleSession
 from perdure.streams.stream_graph import JOIN, SECOND, read_topology
@@ -51,13 +51,14 @@ class LiveTopology:
         identity = {"name": self.run["name"], "namespace": self.run["namespace"]}
         self.hub = Hub(read_topology(task["topology"]), self.templates, identity)
         self._log = packet_log(context, task, self.hub)
+        self.writes_everything = self._log.writes_everything
         self.redact = context.secrets.redact
         self.hides = bool(getattr(getattr(context.secrets, "mask", None), "hides", False))
         self.sessions: dict[str, StreamSession] = {}
         self.contexts: dict[str, StreamContext] = {}
         self._workers: dict[str, WorkerTask] = {}
         self._recorder = PacketRecorder(task.get("recording") or {}, self.run, self.redact)
-        self._ids = 0
+        self._ids = self._totals = 0
         self._generation = f"{task['life']}.{context.delivery}"  # part of every id that is made up here
         self._waiters: list[asyncio.Future[None]] = []  # for a flush
         self._held: list[asyncio.Future[None]] = []  # publishers
@@ -72,7 +73,6 @@ class LiveTopology:
         self.stop_request: StopRequest | None = None
         self._fault: BaseException | None = None
         self._stop = TopologyStop(self, context, self._workers)
-        self._totals = 0
         self.children: dict[str, asyncio.Future[dict[str, Any]]] = {}
         checkpoints = [plan.settings.checkpoint for plan in self.hub.graph.steps.values() if plan.settings.is_durable]
         self._checkpoint = min(checkpoints, default=0) / SECOND
@@ -150,7 +150,7 @@ class LiveTopology:
             self.hub.close(name, self.now())
         for name, plan in graph.items():
             if plan.public_name not in ended:
-                self._workers[name] = make_worker(self, self._context, name, plan)
+                self._workers[name] = WorkerTask(self, self._context, name, plan)
         for worker in self._workers.values():
             worker.connect()
         for worker in self._workers.values():
@@ -271,7 +271,7 @@ class LiveTopology:
     def wake(self) -> None:
         """Tell workers that something waits for them, and publishers that they may go on."""
         hub = self.hub
-        if self._log.writes_everything and hub.rows:
+        if self.writes_everything and hub.rows:
             self._flush_wanted.set()
         if hub.woken:
             for name in hub.woken:
@@ -301,7 +301,7 @@ class LiveTopology:
     async def _flush(self) -> None:
         while True:
             await self._flush_wanted.wait()
-            if not self._waiters and self._log.writes_everything:
+            if not self._waiters and self.writes_everything:
                 await asyncio.sleep(UNHURRIED)
             self._flush_wanted.clear()
             waiters, self._waiters = self._waiters, []

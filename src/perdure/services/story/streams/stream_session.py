@@ -37,7 +37,8 @@ class StreamSession:
         self._keeps = inlet.settings.at_least_once
         self._is_sequenced = inlet.settings.is_sequenced
         self._stages = inlet.settings.is_durable
-        self._waits = self._hub.durable_below(step)
+        self._waits = self._hub.graph.is_durable_below(step)
+        self._writes = topology.writes_everything
         self._targets = [self._hub.inlets[name] for name in self._hub.graph.downstreams[step]]
         self.stream_id = f"{topology.run['namespace']}/{topology.run['name']}/{step}"
         self._public_name = self._hub.graph.steps[step].public_name
@@ -47,6 +48,7 @@ class StreamSession:
         self.has_done = False  # whether a message was done since the session began
         self.reads_ahead = False  # whether messages are read for the worker, whatever it does
         self._alive_at = time.monotonic()
+        self._has_lived = False  # since somebody has asked
         self._is_reading = False
 
     # Stopping.
@@ -68,15 +70,16 @@ class StreamSession:
             self._waiter.set_result(None)
 
     def note_life(self) -> None:
-        """The worker has given a sign of life."""
-        self._alive_at = time.monotonic()
+        """The worker has given a sign of life. It is timed when somebody asks, which is rare."""
+        self._has_lived = True
 
     @property
     def silence(self) -> float:
         """Seconds without a sign of life while the worker has messages in hand. Waiting for more is a sign."""
-        if not self._inlet.pending or (self._is_reading and not self.reads_ahead):
-            self.note_life()
-        return time.monotonic() - self._alive_at
+        now = time.monotonic()
+        if self._has_lived or not self._inlet.pending or (self._is_reading and not self.reads_ahead):
+            self._alive_at, self._has_lived = now, False
+        return now - self._alive_at
 
     # Messages.
 
@@ -166,19 +169,16 @@ class StreamSession:
                 return
         else:
             message = self.make(members)
-        is_explicit = bool(members.get("message_id"))
+        is_explicit, begins = bool(members.get("message_id")), reply_to is None
         if not message.id:
-            message.id, message.origin = topology.new_id(self.step), hub.graph.steps[self.step].public_name
-        await self.send(message, is_explicit=is_explicit, begins=reply_to is None)
-
-    async def send(self, message: StreamMessage, *, is_explicit: bool, begins: bool) -> None:
-        topology, hub = self._topology, self._hub
+            message.id, message.origin = topology.new_id(self.step), self._public_name
         while not hub.may_publish(self.step, message if begins else None):
             await topology.wait_released()
             hub.must_be_current(self.step, self.generation)
         topology.record(self.step, message)
         hub.publish(self.step, message, topology.now(), is_explicit=is_explicit, begins=begins)
-        topology.wake()
+        if hub.woken or hub.released or self._writes:
+            topology.wake()
         if self._waits:
             await topology.flushed()
         elif hub.gates.work > WORK_BETWEEN_RESTS or self._is_full():
@@ -210,7 +210,7 @@ class StreamSession:
         hub = self._hub
         if self._inlet.generation == self.generation:  # else it was given to another session
             hub.acknowledge(self.step, inbound.packet.position, self._topology.now())
-            if hub.woken or hub.released or hub.rows:
+            if hub.woken or hub.released or self._writes:
                 self._topology.wake()
 
     async def _complete_with_answers(self, inbound: InboundMessage) -> None:

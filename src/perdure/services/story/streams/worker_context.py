@@ -197,18 +197,12 @@ class StreamContext(EngramContext):
         Under at-least-once delivery it returns once the message is kept; what answers a message with durable replay
         is kept together with its `done()`.
         """
-        members = {
-            "payload": payload,
-            "kind": kind,
-            "metadata": metadata,
-            "message_id": message_id,
-            "inputs": inputs,
-            "transports": transports,
-            "audio": audio,
-            "video": video,
-            "binary": binary,
-            "envelope": envelope,
-        }
+        members = {"payload": payload}
+        if kind or metadata is not None or message_id or inputs is not None or transports is not None:
+            members |= {"kind": kind, "metadata": metadata, "message_id": message_id}
+            members |= {"inputs": inputs, "transports": transports}
+        if audio is not None or video is not None or binary is not None or envelope is not None:
+            members |= {"audio": audio, "video": video, "binary": binary, "envelope": envelope}
         if self._loop is None:
             return self._session.publish(members, reply_to)
         if reply_to is None and self.message is not None:

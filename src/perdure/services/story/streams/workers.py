@@ -246,10 +246,6 @@ def _backoff(retry: dict[str, Any]) -> Any:
     return Backoff(retry["backoff"])
 
 
-def make_worker(topology: "LiveTopology", context: TaskContext, name: str, plan: StreamStep) -> WorkerTask:
-    return WorkerTask(topology, context, name, plan)
-
-
 class StopRequest(msgspec.Struct, frozen=True):
     """A stop step ends the topology."""
 
