@@ -154,6 +154,8 @@ async def test_the_same_packet_finds_its_sub_run_again(tmp_path: Path, replay: s
   steps:
   - {name: source, ref: {name: numbers}, with: {count: 0, stays: true}}
   - {name: call, type: executeStory, needs: [source], with: {storyRef: {name: child}, with: {n: 4}}}
+  - {name: later, type: executeStory, needs: [source],
+     with: {storyRef: {name: child}, with: {n: 4}, waitForCompletion: false}}
 """
     async with played(tmp_path, story("  steps: [{name: a, ref: {name: numbers}}]", name="first")) as run:
         await run.end()
@@ -165,6 +167,9 @@ async def test_the_same_packet_finds_its_sub_run_again(tmp_path: Path, replay: s
         await run.until(lambda shown: states(shown).get("source") == "Running")
         topology = TOPOLOGIES[run.id]
         request = {"step": "call", "packet": "p-1", "with": {"n": 4}, "waits": True}
+        await run.engine.publish(run.id, "later", {"n": 4}, message_id="p-2")
+        await run.until(lambda shown: stream_of(shown, "later")["published"] == 1)
+        assert topology.children == {}, "nothing is kept of what nobody waits for"
         first = await topology.report({"child": request})
         await run.until(lambda shown: True)
         async with asyncio.timeout(60):
@@ -175,7 +180,7 @@ async def test_the_same_packet_finds_its_sub_run_again(tmp_path: Path, replay: s
         await run.end()
 
     assert first["subRun"] == again["subRun"] and again["output"] == {"m": "8"}
-    assert len([event for event in history if event["event_type"] == "SubStoryRunCreated"]) == 1
+    assert len([event for event in history if event["event_type"] == "SubStoryRunCreated"]) == 2
 
 
 @pytest.mark.parametrize("replay", ["durable", "nats"])

@@ -14,6 +14,7 @@ from perdure.streams.guards import HubCapacity, HubGuards
 from perdure.streams.hub import Hub
 from perdure.streams.hub_metadata import is_sampled, is_trace_context, own_metadata
 from perdure.streams.inlet import Packet
+from perdure.streams.notices import EVERY, MOST_SUBJECTS
 from perdure.streams.stream_graph import SECOND, Settings, StreamStep, Topology
 from perdure.streams.stream_messages import make_message
 from perdure.streams.views import moment_of
@@ -278,6 +279,41 @@ def test_a_time_out_of_range_moves_no_watermark(value: Any) -> None:
     """STR-098: it could not be stored, and the topology would end."""
     assert moment_of(make_message("1", 5, payload={"at": value}), "payload.at") == 0
     assert moment_of(make_message("1", 5, payload={"at": 7}), "payload.at") == 7_000
+
+
+def test_all_chunks_of_a_frame_may_have_one_id() -> None:
+    """STR-082 STR-131: the frame is taken once, whole; a chunk that comes after it is the same frame again."""
+    made = hub(*line(Settings(at_least_once=True, replay="memory")))
+
+    def send(index: int) -> bool:
+        envelope = {"stream_id": "s", "chunk_id": "c", "chunk_index": index, "chunk_count": 2}
+        message = make_message("", 0, message_id="frame", binary=b"ab"[index : index + 1], envelope=envelope)
+        return made.publish("a", message, 0, is_explicit=True)
+
+    assert [send(1), send(0), send(1), send(0)] == [True, True, False, False]
+    (packet,) = taken(made, "b")
+    assert packet.message.binary is not None and packet.message.binary.payload == b"ab"
+
+
+def test_what_was_chosen_as_an_id_is_known_for_long() -> None:
+    """STR-131: also without durable replay, a source that is started again repeats nothing."""
+    made = hub(*line(Settings(at_least_once=True, replay="memory", max_messages=1 << 20)))
+    for _ in range(2):
+        for number in range(20_000):
+            made.publish("a", make_message("", 0, message_id=str(number), payload=1), 0, is_explicit=True)
+
+    assert made.inlets["b"].counters.received == 20_000
+
+
+def test_errors_with_many_texts_are_told_together() -> None:
+    """STR-048 STR-102: a text that contains what was in the packet is not one event for every packet."""
+    made = hub(*line(condition=True), b={"if": "{{ fail packet.payload.text }}"})
+    for number in range(500):
+        made.publish("a", make_message(str(number), 0, payload={"text": f"no {number}"}), 0)
+    told = made.notices.take(0) + made.notices.take(EVERY)
+
+    assert made.inlets["b"].counters.dropped == {"expression_error": 500}
+    assert len(told) <= MOST_SUBJECTS + 2 and sum(notice.count for notice in told) == 500
 
 
 def test_topologies_wait_for_room_in_the_order_in_which_they_came() -> None:

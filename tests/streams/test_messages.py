@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure.streams.chunks import KEPT_FOR, MOST_OPEN, ChunkAssembler
@@ -25,6 +26,8 @@ from perdure.streams.stream_messages import BadMessage, StreamMessage, make_mess
         ({"payload": 1, "metadata": {"k": 5}}, "maps texts to texts"),
         ({"payload": {"a": 1}, "binary": b"other"}, "the same bytes"),
         ({"inputs": {}, "binary": b"x"}, "the same bytes"),
+        ({"transports": [{}], "binary": b"x"}, "the same bytes"),
+        ({"payload": 1, "inputs": {}, "binary": b"2"}, "the same bytes"),
         ({"audio": b"a", "video": b"b"}, "at most one frame"),
         ({"audio": {"payload": b"a", "sampleRateHz": 7_999}}, "sample rate"),
         ({"audio": {"payload": b"a", "channels": 9}}, "1 to 8 channels"),
@@ -46,6 +49,7 @@ def test_heartbeats_have_nothing_and_json_is_mirrored_in_binary() -> None:
     """STR-040 STR-041 STR-125."""
     assert make_message("id", 0, kind="heartbeat").kind == "heartbeat"
     assert make_message("id", 0, payload={"a": 1}, binary=b'{"a":1}').binary is not None
+    assert make_message("id", 0, payload=1, inputs={}, transports=[{}], binary=b"1").binary is not None
 
 
 def test_a_message_keeps_its_json_form() -> None:
@@ -106,6 +110,8 @@ def test_incomplete_frames_are_bounded_and_expire() -> None:
         assembler.add(chunk(0, name=f"c{number}"), 0)
     with pytest.raises(BadMessage, match="incomplete"):
         assembler.add(chunk(0, name="one more"), 0)
+    with pytest.raises(BadMessage, match="differ in their kind, metadata or mimeType"):
+        assembler.add(msgspec.structs.replace(chunk(1, name="c0"), metadata={"other": "x"}), 0)
     for index, count in ((3, 3), (0, 257), (-1, 2)):
         with pytest.raises(BadMessage):
             chunk(index, count=count)

@@ -48,10 +48,12 @@ class ChunkAssembler:
             if len(self._open) >= MOST_OPEN:
                 raise BadMessage(f"more than {MOST_OPEN} frames are incomplete")
             assembly = self._open[key] = _Assembly(message, now)
-        before = assembly.first.chunk
-        assert before is not None
-        if before.chunk_count != chunk.chunk_count or before.total_bytes != chunk.total_bytes:
+        first = assembly.first
+        assert first.chunk is not None and first.binary is not None
+        if first.chunk.chunk_count != chunk.chunk_count or first.chunk.total_bytes != chunk.total_bytes:
             raise BadMessage(f"the chunks of {chunk.chunk_id!r} disagree about their number or size")
+        if (first.kind, first.metadata, first.binary.mime_type) != (message.kind, message.metadata, frame.mime_type):
+            raise BadMessage(f"the chunks of {chunk.chunk_id!r} differ in their kind, metadata or mimeType")
         if chunk.chunk_index in assembly.pieces:
             return None  # it came twice
         if self._bytes + len(frame.payload) > LARGEST_ASSEMBLY:
@@ -65,8 +67,6 @@ class ChunkAssembler:
         if chunk.total_bytes is not None and assembly.size != chunk.total_bytes:
             raise BadMessage(f"the chunks have {assembly.size} bytes together, and say {chunk.total_bytes}")
         whole = b"".join(assembly.pieces[index] for index in range(chunk.chunk_count))
-        first = assembly.first
-        assert first.binary is not None
         return msgspec.structs.replace(first, binary=msgspec.structs.replace(first.binary, payload=whole), chunk=None)
 
     def expire(self, now: int) -> int:

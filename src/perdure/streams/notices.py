@@ -1,6 +1,7 @@
 """What a topology tells its run, so that the history does not grow with the packets (STR-102, 135).
 
-The first of a kind is told at once; the next ones are counted, and told at most once a minute.
+The first of a kind is told at once; the next ones are counted, and told at most once a minute. Of one kind a step tells
+so many different ones, such as texts of errors that contain what was in the packet; all others are counted together.
 """
 
 import msgspec
@@ -8,6 +9,8 @@ import msgspec
 from perdure.streams.stream_graph import SECOND
 
 EVERY = 60 * SECOND
+MOST_SUBJECTS = 20
+OTHERS = "\0"
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -29,6 +32,7 @@ class _Tally:
 class Notices:
     def __init__(self) -> None:
         self._tallies: dict[tuple[str, str, str], _Tally] = {}
+        self._subjects: dict[tuple[str, str], int] = {}
         self._new: list[Notice] = []
 
     def __bool__(self) -> bool:
@@ -38,7 +42,11 @@ class Notices:
         """`subject` distinguishes notices of one kind: a reason, an upstream, the text of an error."""
         key = step, kind, subject
         tally = self._tallies.get(key)
+        if tally is None and self._subjects.get((step, kind), 0) >= MOST_SUBJECTS:
+            key = step, kind, OTHERS
+            tally = self._tallies.get(key)
         if tally is None:
+            self._subjects[step, kind] = self._subjects.get((step, kind), 0) + 1
             self._tallies[key] = _Tally(now)
             self._new.append(Notice(step, kind, message))
             return

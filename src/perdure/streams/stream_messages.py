@@ -89,10 +89,11 @@ class StreamMessage(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def size(self) -> int:
-        size = len(self.payload or b"") + len(self.inputs or b"") + len(self.transports or b"")
-        for frame in (self.audio, self.video, self.binary):
-            if frame is not None:
-                size += len(frame.payload)
+        size = 0 if self.payload is None else len(self.payload)
+        if self.inputs is not None or self.transports is not None:
+            size += len(self.inputs or b"") + len(self.transports or b"")
+        if self.audio is not None or self.video is not None or self.binary is not None:
+            size += sum(len(frame.payload) for frame in (self.audio, self.video, self.binary) if frame is not None)
         if self.metadata:
             size += sum(map(len, self.metadata)) + sum(map(len, self.metadata.values()))
         return size
@@ -242,7 +243,9 @@ def _check_frames(message: StreamMessage, envelope: Any) -> None:
     if video is not None and max(video.width, video.height) > 16_384:
         raise BadMessage("a side of a video frame has at most 16384 pixels")
     binary = message.binary
-    if binary is not None and (message.inputs is not None or message.payload not in (None, binary.payload)):
+    if binary is not None and message.payload is None and not (message.inputs is None and message.transports is None):
+        raise BadMessage("binary beside inputs or transports must be the same bytes as a payload")
+    if binary is not None and message.payload not in (None, binary.payload):
         raise BadMessage("binary beside a payload must be the same bytes, as application/json")
     if envelope is not None:
         message.chunk = _chunk(envelope)

@@ -163,22 +163,25 @@ async def _sub_run(
     """Start the run of a packet, or find it, and wait for it; the packet goes on with its output or an error."""
     key = f"{plan.name}/{inbound.message_id}"
     ended: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-    topology.children[key] = ended
+    topology.children[key] = ended  # before it is asked for: its end may be here first
     request = {"step": plan.name, "packet": inbound.message_id, "with": inputs, "waits": waits}
-    answer = await topology.report({"child": request})
-    if "error" in answer:
-        return _error(inbound, answer["error"])
-    if not waits:
-        return _copy(inbound.packet.message)
-    if not answer["isOpen"]:
-        if "output" not in answer:
-            return _error(inbound, f"sub-story run '{answer['subRun']}' did not succeed")
-        return _copy(inbound.packet.message, payload=jsontext.encode(answer["output"]))
     try:
+        answer = await topology.report({"child": request})
+        if "error" in answer:
+            return _error(inbound, answer["error"])
+        if not waits:
+            return _copy(inbound.packet.message)
+        if not answer["isOpen"]:
+            if "output" not in answer:
+                return _error(inbound, f"sub-story run '{answer['subRun']}' did not succeed")
+            return _copy(inbound.packet.message, payload=jsontext.encode(answer["output"]))
         async with asyncio.timeout(timeout):
             result = await ended
     except TimeoutError:
         return _error(inbound, f"sub-story run '{answer['subRun']}' did not end within {timeout:g} s", "timeout")
+    finally:
+        if topology.children.get(key) is ended:
+            del topology.children[key]
     if result["phase"] != "Succeeded":
         text = result["text"] or f"sub-story run '{answer['subRun']}' did not succeed"
         return _error(inbound, text, details={"subRun": answer["subRun"]})
