@@ -1,5 +1,6 @@
 """One word, one meaning: a module or class name stands for one thing over the whole code base, or is listed here."""
 
+import ast
 from collections import defaultdict
 
 from tests.architecture.source_tree import Module, modules
@@ -52,6 +53,9 @@ AMBIGUOUS_CLASSES: set[str] = set()
 AMBIGUOUS_MODULES: set[str] = set()
 """As above."""
 
+VAGUE_WORDS = {"found", "one", "given", "said", "told", "wanted"}
+"""Participles that say nothing of what a variable contains. Members of recorded structs keep them: they are frozen."""
+
 PARALLEL = ("perdure.stores.sqlite.", "perdure.stores.postgres.")
 """Two implementations of one contract: names that they share mean the same."""
 
@@ -96,3 +100,33 @@ def test_a_module_name_means_one_thing() -> None:
 
     assert len(names) > 300
     assert _used_twice(names, _all(SAME_MODULE) | AMBIGUOUS_MODULES) == []
+
+
+def test_variables_are_named_for_what_they_contain() -> None:
+    vague = [
+        f"{module.path}: {name}"
+        for module in modules().values()
+        for node in ast.walk(module.tree)
+        for name in _bound_names(node)
+        if name in VAGUE_WORDS
+    ]
+    assert vague == []
+
+
+def _bound_names(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Assign(targets=targets):
+            return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+        case ast.For(target=target) | ast.AsyncFor(target=target) | ast.comprehension(target=target):
+            return [part.id for part in ast.walk(target) if isinstance(part, ast.Name)]
+        case ast.NamedExpr(target=target):
+            return [target.id]
+        case ast.arg(arg=name):
+            return [name]
+        case ast.ExceptHandler(name=str(name)):
+            return [name]
+        case ast.FunctionDef(body=body) | ast.AsyncFunctionDef(body=body):
+            annotated = [part for statement in body for part in ast.walk(statement) if isinstance(part, ast.AnnAssign)]
+            return [part.target.id for part in annotated if isinstance(part.target, ast.Name)]
+        case _:
+            return []

@@ -145,10 +145,10 @@ def add_namespace(parser: argparse.ArgumentParser, purpose: str) -> "argparse._M
 
 
 def _namespace_of_environment() -> str | None:
-    given = os.environ.get("PERDURE_NAMESPACE")
-    if given and (problem := namespace_problem(given)):
+    name = os.environ.get("PERDURE_NAMESPACE")
+    if name and (problem := namespace_problem(name)):
         raise BadUsage(f"PERDURE_NAMESPACE: {problem}")
-    return given or None
+    return name or None
 
 
 def names_namespace(asked: argparse.Namespace) -> bool:

@@ -126,9 +126,9 @@ def check_url(url: str) -> str:
 def token_of(asked: argparse.Namespace, choice: ServerChoice) -> str | None:
     """By flag, environment or context; a context's token goes to the context's own server only."""
     context = choice.context or context_of(choice.url)
-    for given in (asked.access_token, os.environ.get("PERDURE_TOKEN")):
-        if given:
-            return read_token(given)
+    for text in (asked.access_token, os.environ.get("PERDURE_TOKEN")):
+        if text:
+            return read_token(text)
     if context is None:
         return None
     return context.token or (read_token(f"@{context.token_file}") if context.token_file else None)
@@ -138,7 +138,7 @@ def context_of(url: str) -> Context | None:
     """The context of a server that was named by its address, if exactly that one is known."""
     if not contexts_path().exists():
         return None
-    same = [one for one in read_contexts().contexts.values() if one.server == url]
+    same = [context for context in read_contexts().contexts.values() if context.server == url]
     return same[0] if len(same) == 1 else None
 
 
@@ -187,11 +187,11 @@ def plain_json(contexts: Contexts) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "server": one.server,
+            "server": context.server,
             "current": name == contexts.current,
-            "namespace": one.namespace or None,
-            "ca": one.ca or None,
-            "token": "file" if one.token_file else "kept" if one.token else None,
+            "namespace": context.namespace or None,
+            "ca": context.ca or None,
+            "token": "file" if context.token_file else "kept" if context.token else None,
         }
-        for name, one in sorted(contexts.contexts.items())
+        for name, context in sorted(contexts.contexts.items())
     ]

@@ -52,10 +52,10 @@ class DecisionThreads:
         """What the work gives, done in a thread: loading, compiling, checking, large JSON."""
         return await self._begin("perdure-reading", self._done, work)
 
-    def _begin(self, name: str, work: Callable[..., R], *given: Any) -> Awaitable[R]:
+    def _begin(self, name: str, work: Callable[..., R], *arguments: Any) -> Awaitable[R]:
         if name not in self._pools:
             self._pools[name] = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
-        return asyncio.get_running_loop().run_in_executor(self._pools[name], work, *given)
+        return asyncio.get_running_loop().run_in_executor(self._pools[name], work, *arguments)
 
     def _decided(self, slot: Slot, make: Callable[[Slot], R]) -> R:
         with self._uncollected, TurnBudget(_MOST, _Rests().rest) as budget:

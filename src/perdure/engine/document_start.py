@@ -84,7 +84,7 @@ async def start_run(
     recorded = dict(options)
     # A language that pins a bundle has taken what it needs from around, apart from documents of other languages.
     texts = [text, *(other.text.encode() for other in applied)]
-    if applied and (validated.pinned == text or any(calls_others(language, one) for one in texts)):
+    if applied and (validated.pinned == text or any(calls_others(language, applied_text) for applied_text in texts)):
         recorded["applied"] = msgspec.to_builtins(await client.validator.recorded(applied, home))
     options_text = jsontext.encode(recorded)
     found_name = language.find_name(program, token, recorded)

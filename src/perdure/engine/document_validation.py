@@ -57,8 +57,8 @@ class DocumentValidator:
 
     def language_of(self, text: bytes) -> Dialect | None:
         """Of several languages that recognize a text, the one whose marks come first: data may mention the others."""
-        found = [language for language in self.languages.values() if language.recognizes(text)]
-        return found[0] if len(found) == 1 else min(found, key=partial(_recognized_by, text), default=None)
+        matches = [language for language in self.languages.values() if language.recognizes(text)]
+        return matches[0] if len(matches) == 1 else min(matches, key=partial(_recognized_by, text), default=None)
 
     async def find_language(self, text: bytes) -> Dialect | None:
         """As `language_of`; of a long text in a thread."""
@@ -76,8 +76,11 @@ class DocumentValidator:
             language = self.language_of(text)
             if language is not None:
                 kinds = {kind.name: kind for kind in language.kinds}
-                found = language.declares(text, document.file)
-                resources += [one.placed(kinds[one.kind], namespace) if one.kind in kinds else one for one in found]
+                declarations = language.declares(text, document.file)
+                resources += [
+                    resource.placed(kinds[resource.kind], namespace) if resource.kind in kinds else resource
+                    for resource in declarations
+                ]
         self._declared = ((texts, namespace), resources)
         return list(resources)
 

@@ -143,17 +143,17 @@ class LeasedTasks:
         return await self._store.find_leases(leases)
 
     async def find(self, lease: str) -> TaskLease:
-        found = (await self._store.find_leases([lease])).get(lease)
-        if found is None:
+        row = (await self._store.find_leases([lease])).get(lease)
+        if row is None:
             raise LeaseGone("this lease is not known, or not yours any more")
-        return found
+        return row
 
     async def find_open(self, lease: str) -> TaskLease:
         """One that was not answered."""
-        found = await self.find(lease)
-        if found.answer is not None:
+        row = await self.find(lease)
+        if row.answer is not None:
             raise LeaseGone("the task of this lease was answered")
-        return found
+        return row
 
     async def renew(self, leases: Sequence[str]) -> tuple[Instant, LeaseRenewal]:
         """Until when they last now."""
@@ -291,7 +291,7 @@ class LeasedTasks:
             raise LeaseGone("its run is gone", run=lease.run)
         pause, longest = LOOK_EVERY
         end = asyncio.get_running_loop().time() + PATIENCE
-        while any(one.position == sent.position for one in await self._store.messages(lease.run)):
+        while any(message.position == sent.position for message in await self._store.messages(lease.run)):
             if asyncio.get_running_loop().time() > end:
                 raise OwnerSilent("the process that owns the run has not decided yet", run=lease.run)
             await asyncio.sleep(pause)

@@ -265,8 +265,8 @@ async def show(store: Store, execution: Execution) -> Any:
             texts |= values
 
 
-def _shown(mask: Mask, show: Callable[..., Any], *given: Any) -> Any:
-    return mask.data(show(*given))
+def _shown(mask: Mask, show: Callable[..., Any], *arguments: Any) -> Any:
+    return mask.data(show(*arguments))
 
 
 async def body_of(store: Store, execution: Execution, ref: str, now: Instant) -> Any:

@@ -95,8 +95,8 @@ class _Reader:
             name = None
             if ends == "}":
                 name, at = self._read_name(at)
-            found = self._scan(window, at - begin)
-            value, end = self.read(at) if found is None else (found[0], begin + found[1])
+            scanned = self._scan(window, at - begin)
+            value, end = self.read(at) if scanned is None else (scanned[0], begin + scanned[1])
             _add(held, [value] if name is None else {name: value})
             end = _next(text, end)
             separator = text[end : end + 1]
@@ -105,7 +105,7 @@ class _Reader:
             if separator != ",":
                 raise JSONDecodeError("Expecting ',' delimiter", text, end)
             at = _next(text, end + 1)
-            if found is None or text[at : at + 1] == ends:
+            if scanned is None or text[at : at + 1] == ends:
                 return at - begin, False
 
     def _read_name(self, at: int) -> tuple[str, int]:
@@ -134,5 +134,5 @@ def _next(text: str, at: int) -> int:
     """Where something other than blanks begins."""
     if text[at : at + 1] not in _BLANKS:
         return at
-    found = _NOT_BLANK.search(text, at)
-    return len(text) if found is None else found.start()
+    match = _NOT_BLANK.search(text, at)
+    return len(text) if match is None else match.start()

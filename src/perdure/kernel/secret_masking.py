@@ -150,8 +150,8 @@ class Mask(msgspec.Struct, eq=False, gc=False):
 
     def _json(self, text: bytes, search: "Search", most: int) -> bytes:
         steps = search.pay(len(text))
-        found = [secret for secret in list(self._known.values()) if secret.is_in(text, steps)]
-        return jsontext.encode(search.only(found, most).data(jsontext.decode(text))) if found else text
+        secrets = [secret for secret in list(self._known.values()) if secret.is_in(text, steps)]
+        return jsontext.encode(search.only(secrets, most).data(jsontext.decode(text))) if secrets else text
 
     def outcome(self, outcome: Outcome, most: int = MOST_COMPARED) -> Outcome:
         if not self.hides:

@@ -173,11 +173,11 @@ def url_parts(secret: str) -> Iterator[str]:
         return
     for quoted, word in _CONNECTION.findall(secret):  # database drivers accept these instead of a URL
         yield quoted or word
-    found = _URL.match(secret) if "\n" not in secret else None
-    if found is None:
+    match = _URL.match(secret) if "\n" not in secret else None
+    if match is None:
         return
-    path, query = found["path"] or "", found["query"] or ""
-    parts = [found["password"] or "", query, *(pair.partition("=")[2] for pair in query.split("&"))]
+    path, query = match["path"] or "", match["query"] or ""
+    parts = [match["password"] or "", query, *(pair.partition("=")[2] for pair in query.split("&"))]
     if len(path) >= SHORTEST_PATH:
         parts.append(path)
     parts += [segment for segment in path.split("/") if len(segment) >= SHORTEST_SEGMENT]

@@ -94,14 +94,14 @@ class Spelling:
         first = self._element(0)
         at = 0
         while at < len(text):
-            found = first.start.search(text, at, at + _SEARCHED + first.length)
-            if found is None or found.start() >= at + _SEARCHED:
+            match = first.start.search(text, at, at + _SEARCHED + first.length)
+            if match is None or match.start() >= at + _SEARCHED:
                 at += _SEARCHED
                 continue
-            end = self._end(text, found.start(), steps)
+            end = self._end(text, match.start(), steps)
             if end > 0:
-                yield found.start(), end
-            at = end if end > 0 else found.start() + 1
+                yield match.start(), end
+            at = end if end > 0 else match.start() + 1
 
     def _end(self, text: str, start: int, steps: SearchSteps) -> int:
         """Where the secret ends that begins here; 0 if none does."""
@@ -135,11 +135,11 @@ class _Element(NamedTuple):
 
     def ends(self, text: str, at: int) -> Iterator[int]:
         for way in self.ways:
-            if found := way.match(text, at):
-                yield found.end()
-        if self.run is not None and (found := self.run.match(text, at)):
+            if match := way.match(text, at):
+                yield match.end()
+        if self.run is not None and (match := self.run.match(text, at)):
             # Nested texts double them, and those before the next character may belong to that.
-            yield from range(max(at + self.backslashes, found.end() - 15), found.end() + 1)
+            yield from range(max(at + self.backslashes, match.end() - 15), match.end() + 1)
 
 
 def _parts(secret: str) -> Iterator[str]:

@@ -127,9 +127,9 @@ def frames_of(details: bytes | None) -> tuple[str, ...]:
 
 def flattened(steps: list[StepOverview], parents: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], StepOverview]]:
     """All steps with their path of names, in document order of their parents."""
-    found = []
+    rows = []
     for step in steps:
         path = (*parents, step.name)
-        found.append((path, step))
-        found += flattened(list(step.steps.values()), path)
-    return found
+        rows.append((path, step))
+        rows += flattened(list(step.steps.values()), path)
+    return rows

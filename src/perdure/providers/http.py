@@ -242,8 +242,8 @@ def _result(response: "httpx.Response", data: bytes) -> dict[str, Any]:
 
 def _charset(content_type: str) -> str:
     """The library's own function takes long to read a long header."""
-    found = _CHARSET.search(content_type[:_LONGEST_CONTENT_TYPE])
-    return (found["quoted"] or found["plain"]).strip() if found else "utf-8"
+    match = _CHARSET.search(content_type[:_LONGEST_CONTENT_TYPE])
+    return (match["quoted"] or match["plain"]).strip() if match else "utf-8"
 
 
 def _joined(response: "httpx.Response") -> dict[str, str]:

@@ -243,7 +243,7 @@ def _checking_transport(limits: "httpx.Limits", trust_env: bool) -> "httpx.Async
             except OSError as error:
                 raise httpcore.ConnectError(str(error)) from error
             return PacedStream(
-                await _first([partial(self._inner.connect_tcp, one, port, *rest, **named) for one in addresses])
+                await _first([partial(self._inner.connect_tcp, address, port, *rest, **named) for address in addresses])
             )
 
         async def sleep(self, seconds: float) -> None:

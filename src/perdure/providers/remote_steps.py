@@ -78,15 +78,15 @@ class RemoteSteps:
 
     async def take(self, offer: Offer) -> RemoteStep:
         """The next step that fits; whoever takes it gives it a connection."""
-        found: asyncio.Future[RemoteStep] = asyncio.get_running_loop().create_future()
-        entry = offer, found
+        future: asyncio.Future[RemoteStep] = asyncio.get_running_loop().create_future()
+        entry = offer, future
         self._workers.append(entry)
         self._match()
         try:
-            return await found
+            return await future
         except asyncio.CancelledError:
-            if found.done() and not found.cancelled():  # nobody will connect
-                self._steps.insert(0, found.result())
+            if future.done() and not future.cancelled():  # nobody will connect
+                self._steps.insert(0, future.result())
                 self._match()
             raise
         finally:

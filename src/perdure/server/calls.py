@@ -65,9 +65,9 @@ class Caller:
         """Where a request belongs that names no namespace, if the token has exactly one; otherwise empty."""
         return self.namespaces[0] if self.namespaces is not None and len(self.namespaces) == 1 else ""
 
-    def meant_namespace(self, given: str | None) -> str:
+    def meant_namespace(self, asked: str | None) -> str:
         """The namespace of a request, which the token sees; empty: it names none, and none follows from the token."""
-        namespace = given or self.only_namespace
+        namespace = asked or self.only_namespace
         if namespace:
             check_namespace(namespace)
             self.need_namespace(namespace)

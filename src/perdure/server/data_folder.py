@@ -16,10 +16,10 @@ class DataFolderUnsafe(PerdureError):
     hint = "Give it to the user of the server with mode 700 (its files 600), or choose another one: --data DIR."
 
 
-def data_folder(given: str | None, store: str) -> Path:
+def data_folder(path: str | None, store: str) -> Path:
     """The folder, made if it is not there: beside the file of a store, or where the user's state is."""
-    folder = Path(given) if given else _default(store)
-    for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+    folder = Path(path) if path else _default(store)
+    for missing in reversed([parent for parent in (folder, *folder.parents) if not parent.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
     _check(folder, 0o077)
     return folder
@@ -36,13 +36,13 @@ def _default(store: str) -> Path:
 
 
 def _check(path: Path, forbidden: int) -> None:
-    found = path.stat()
-    if found.st_uid != os.geteuid():
+    status = path.stat()
+    if status.st_uid != os.geteuid():
         raise DataFolderUnsafe(f"{path} belongs to another user")
     if path.lstat().st_uid != os.geteuid():  # who could choose another folder of ours, and change that later
         raise DataFolderUnsafe(f"{path} is a link of another user")
-    if stat.S_IMODE(found.st_mode) & forbidden:
-        raise DataFolderUnsafe(f"{path} may be used by others (mode {stat.S_IMODE(found.st_mode):o})")
+    if stat.S_IMODE(status.st_mode) & forbidden:
+        raise DataFolderUnsafe(f"{path} may be used by others (mode {stat.S_IMODE(status.st_mode):o})")
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -71,7 +71,7 @@ def read_hook(settings: HookSettings) -> Hook:
 
 
 def read_hooks(settings: Sequence[HookSettings]) -> list[Hook]:
-    hooks = [read_hook(one) for one in settings]
+    hooks = [read_hook(table) for table in settings]
     names = [hook.name for hook in hooks]
     for name in names:
         if names.count(name) > 1:
@@ -81,8 +81,8 @@ def read_hooks(settings: Sequence[HookSettings]) -> list[Hook]:
 
 def _key(settings: HookSettings, address: str) -> bytes:
     """The secret as Standard Webhooks has it: base64, perhaps behind `whsec_`; any other text counts as it is."""
-    given = [one for one in (settings.secret, settings.secret_file, settings.secret_env) if one]
-    if len(given) != 1:
+    sources = [source for source in (settings.secret, settings.secret_file, settings.secret_env) if source]
+    if len(sources) != 1:
         raise BadRequest(
             f"[[hooks]] {address} needs one of `secret`, `secret_file` and `secret_env`",
             hint="Events are signed: the receiver checks them with the same secret.",

@@ -159,11 +159,11 @@ class CountedConnection(socket.socket):
 
 def places_for_connections(most: int) -> int:
     """How many connections there may be: the engine keeps its descriptors, or half of them if there are few."""
-    wanted = most + DESCRIPTORS_OF_THE_ENGINE
+    needed = most + DESCRIPTORS_OF_THE_ENGINE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
-    if soft != unlimited and soft < wanted:
-        soft = wanted if hard == unlimited else min(wanted, hard)
+    if soft != unlimited and soft < needed:
+        soft = needed if hard == unlimited else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return most if soft == unlimited else min(most, max(soft - DESCRIPTORS_OF_THE_ENGINE, soft // 2))
 

@@ -160,10 +160,10 @@ async def _fetch_keys(issuer: str) -> dict[str, Any]:
 
     try:
         async with httpx.AsyncClient(timeout=SECONDS, follow_redirects=False) as client:
-            found = await _fetch(client, f"{issuer.rstrip('/')}/.well-known/openid-configuration")
-            if found.get("issuer") != issuer:
-                raise IdentityProviderAway(f"{issuer} calls itself {str(found.get('issuer'))[:200]!r}")
-            address = found.get("jwks_uri")
+            configuration = await _fetch(client, f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+            if configuration.get("issuer") != issuer:
+                raise IdentityProviderAway(f"{issuer} calls itself {str(configuration.get('issuer'))[:200]!r}")
+            address = configuration.get("jwks_uri")
             if not isinstance(address, str) or not _is_confidential(address):
                 raise IdentityProviderAway(f"{issuer} names no https address of its keys")
             listed = (await _fetch(client, address)).get("keys")

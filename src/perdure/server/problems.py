@@ -125,4 +125,4 @@ def error_page(code: str) -> dict[str, Any] | None:
 
 
 def _kinds(kind: type[PerdureError]) -> list[type[PerdureError]]:
-    return [kind, *(one for below in kind.__subclasses__() for one in _kinds(below))]
+    return [kind, *(subclass for below in kind.__subclasses__() for subclass in _kinds(below))]

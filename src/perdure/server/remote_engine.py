@@ -75,13 +75,13 @@ class RemoteEngine(ServerConnection):
         labels: Mapping[str, str] | None,
         namespace: str | None,
     ) -> "RemoteHandle":
-        given = dict(options or {})
+        members = dict(options or {})
         body |= {"input": input, "labels": dict(labels or {})}
         body |= {"token": token} if token is not None else {}
         body |= {"namespace": namespace} if namespace is not None else {}
-        body |= {ours: given.pop(name) for name, ours in START_OPTIONS.items() if name in given}
-        if given:
-            raise ApiError(f"a server takes no option {next(iter(given))!r} of a start", hint="Leave it out.")
+        body |= {ours: members.pop(name) for name, ours in START_OPTIONS.items() if name in members}
+        if members:
+            raise ApiError(f"a server takes no option {next(iter(members))!r} of a start", hint="Leave it out.")
         started = await self.call("POST", f"{API}/runs", body, key=secrets.token_hex(16))
         return RemoteHandle(self, RunId(started["id"]))
 
@@ -183,8 +183,8 @@ class RemoteEngine(ServerConnection):
         return [item async for item in self.pages(f"{API}/resources/{quote(kind, safe='')}{place}")]
 
     async def resource(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
-        found: dict[str, Any] = await self.call("GET", _resource(kind, namespace, name))
-        return found
+        resource: dict[str, Any] = await self.call("GET", _resource(kind, namespace, name))
+        return resource
 
     async def delete_resource(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
         deleted: dict[str, Any] = await self.call("DELETE", _resource(kind, namespace, name))

@@ -72,13 +72,13 @@ async def list_resources_in_namespace(call: ApiCall) -> Result:
 
 async def _list(call: ApiCall, namespace: str | None) -> Result:
     query: m.ResourcePageQuery = call.query
-    found = await resource_page(
+    resources = await resource_page(
         call.engine, _kind(call), namespace, dict(map(read_label, query.label)), call.caller.sees
     )
     start = _read_place(query.cursor)
-    items = [one.resource for one in found[start : start + query.limit]]
+    items = [row.resource for row in resources[start : start + query.limit]]
     behind = start + query.limit
-    return Answer({"items": items} | ({"next": str(behind)} if behind < len(found) else {}))
+    return Answer({"items": items} | ({"next": str(behind)} if behind < len(resources) else {}))
 
 
 def _read_place(cursor: str | None) -> int:
@@ -109,8 +109,8 @@ async def get_resource_version(call: ApiCall) -> Result:
     for edition in await _editions(call):
         if str(edition.generation) == number:
             source = edition.source.decode() if edition.source else None
-            said = {"version": edition.generation, "created_at": iso(edition.created_at), "source": source}
-            return Answer(said | {"document": jsontext.decode(edition.body)})
+            answer = {"version": edition.generation, "created_at": iso(edition.created_at), "source": source}
+            return Answer(answer | {"document": jsontext.decode(edition.body)})
     raise ResourceNotFound(f"{call.path['name']!r} has no version {number[:20]!r}")
 
 

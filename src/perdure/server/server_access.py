@@ -36,10 +36,10 @@ class ServerAccess(RemoteEngine):
 
     async def ask(self, question: Question[Q, A], query: Q, run: RunId = NO_RUN) -> A:
         path = question.path.replace("{id}", quote(run, safe=""))
-        given = urlencode(_parameters(query))
-        answer = await self.call("GET", f"{API}{path}{f'?{given}' if given else ''}")
-        found: A = from_wire(answer, question.answer)
-        return found
+        parameters = urlencode(_parameters(query))
+        answer = await self.call("GET", f"{API}{path}{f'?{parameters}' if parameters else ''}")
+        typed: A = from_wire(answer, question.answer)
+        return typed
 
     async def overview(self, limit: int) -> dict[str, Any]:
         """All runs at a glance: one look."""
@@ -73,12 +73,12 @@ class ServerAccess(RemoteEngine):
 
     async def first(self, path: str, limit: int) -> list[dict[str, Any]]:
         """The first so many items of a list."""
-        found: list[dict[str, Any]] = []
+        items: list[dict[str, Any]] = []
         async for item in self.pages(path, [("limit", min(limit, 1_000))]):
-            found.append(item)
-            if len(found) == limit:
+            items.append(item)
+            if len(items) == limit:
                 break
-        return found
+        return items
 
     async def plan(self, selection: Selection, verb: Verb) -> BatchAnswer:
         selection.check()
@@ -128,12 +128,12 @@ def _line(item: dict[str, Any]) -> TaskLine:
 
 def _batch_answer(body: dict[str, Any]) -> BatchAnswer:
     sent = {
-        one["id"]: SendResult(one["decided"], one["live"], one["new"], tuple(one["remarks"]))
-        for one in body.get("steered", ())
+        item["id"]: SendResult(item["decided"], item["live"], item["new"], tuple(item["remarks"]))
+        for item in body.get("steered", ())
     }
     return BatchAnswer(
         steered=[(RunId(run), sent.get(run)) for run in body["ids"]],
-        failed=[Failure(one["id"], _failure(one)) for one in body["failed"]],
+        failed=[Failure(item["id"], _failure(item)) for item in body["failed"]],
         count=body["count"],
         next=body.get("next", ""),
         dry_run=body["dry_run"],
@@ -141,5 +141,5 @@ def _batch_answer(body: dict[str, Any]) -> BatchAnswer:
     )
 
 
-def _failure(one: dict[str, Any]) -> PerdureError:
-    return error_of(409, {"code": one["code"], "detail": one["message"]})
+def _failure(item: dict[str, Any]) -> PerdureError:
+    return error_of(409, {"code": item["code"], "detail": item["message"]})

@@ -38,7 +38,7 @@ def error_of(status: int, body: Any) -> PerdureError:
 
 
 def _kinds(kind: type[PerdureError]) -> list[type[PerdureError]]:
-    return [kind, *(one for below in kind.__subclasses__() for one in _kinds(below))]
+    return [kind, *(subclass for below in kind.__subclasses__() for subclass in _kinds(below))]
 
 
 class RetryPauses:

@@ -38,9 +38,9 @@ def _result_json(result: SendResult) -> dict[str, Any]:
     }
 
 
-def _key(call: ApiCall, given: str | None) -> str | None:
+def _key(call: ApiCall, key: str | None) -> str | None:
     """A key in the body counts; else the Idempotency-Key, which the run keeps."""
-    return given or call.key
+    return key or call.key
 
 
 async def cancel_run(call: ApiCall) -> Result:
@@ -60,8 +60,8 @@ async def signal_run(call: ApiCall) -> Result:
 async def decide_gate(call: ApiCall) -> Result:
     """Who decided is who the token is; a name in the body counts nowhere, and stands behind the message."""
     body: m.GateBody = call.body
-    given = body.by or body.updatedBy or ""
-    message = f"{body.message} (givenBy: {given})".strip() if given and given != call.caller.identity else body.message
+    name = body.by or body.updatedBy or ""
+    message = f"{body.message} (givenBy: {name})".strip() if name and name != call.caller.identity else body.message
     decision = {"step": call.path["step"], "state": body.state, "message": message, "by": call.caller.identity}
     key = _key(call, body.key)
     return _sent(call, await call.engine.steer(call.run.id, "gate", decision, key=key, by=call.caller.identity))

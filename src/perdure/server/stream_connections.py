@@ -127,14 +127,14 @@ async def serve_connection(server: "ApiServer", caller: Caller, connection: Sock
 
 
 def _offer(caller: Caller, connection: SocketConnection, frame: Frame) -> Offer:
-    given = msgspec.convert({**frame, "worker": frame.get("worker") or "worker"}, OfferFrame)
+    offer = msgspec.convert({**frame, "worker": frame.get("worker") or "worker"}, OfferFrame)
     if frame["type"] != "offer":
         raise AccessDenied("the first frame of a worker is its offer")
-    for pool in given.pools:
+    for pool in offer.pools:
         if not may_work(caller, pool):
             raise AccessDenied(f"this token is not for the pool {pool!r}")
-    connection.worker = given.worker[:200]
-    return Offer(frozenset(given.pools), frozenset(given.providers), caller.namespaces)
+    connection.worker = offer.worker[:200]
+    return Offer(frozenset(offer.pools), frozenset(offer.providers), caller.namespaces)
 
 
 async def _step(server: "ApiServer", caller: Caller, connection: SocketConnection, offer: Offer) -> RemoteStep | None:

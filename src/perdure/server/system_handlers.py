@@ -69,8 +69,13 @@ async def list_all_providers(call: ApiCall) -> Result:
 async def list_servers(call: ApiCall) -> Result:
     servers = await call.engine.store.servers()
     items = [
-        {"name": one.name, "serves": one.serves, "partitions": one.partitions, "lease_until": iso(one.until)}
-        for one in servers
+        {
+            "name": server.name,
+            "serves": server.serves,
+            "partitions": server.partitions,
+            "lease_until": iso(server.until),
+        }
+        for server in servers
     ]
     return Answer({"items": items})
 
@@ -94,10 +99,10 @@ async def list_all_pools(call: ApiCall) -> Result:
 
 async def get_pool(call: ApiCall) -> Result:
     pools = await list_pools(call.engine, call.server.routes_to_pools, call.caller.namespaces)
-    found = next((pool for pool in pools if pool["name"] == call.path["pool"]), None)
-    if found is None:
+    match = next((pool for pool in pools if pool["name"] == call.path["pool"]), None)
+    if match is None:
         raise PoolNotFound(f"there is no pool {call.path['pool']!r}")
-    return Answer(found)
+    return Answer(match)
 
 
 async def list_hooks(call: ApiCall) -> Result:

@@ -199,12 +199,12 @@ class ServerSource:
         for lease in list(self._sealed):
             request = partial(self._once, "GET", _path(lease, f"documents/{digest.hex()}"))
             try:
-                found = await self._retried(request, self.lease_for)
+                text = await self._retried(request, self.lease_for)
             except PerdureError as refusal:
                 if status_of(refusal) not in (NOT_FOUND, GONE):
                     raise
                 continue
-            return found["language"], found["text"].encode()
+            return text["language"], text["text"].encode()
         return None
 
     async def renew(self, leases: Sequence[str]) -> KeptLeases:
@@ -213,7 +213,7 @@ class ServerSource:
         return KeptLeases(frozenset(answer["lost"]), frozenset(answer["recalled"]))
 
     async def begin(self, lease: str, place: StartPlace, cleared: bool | None = None) -> bool:
-        named = next((name for name, one in PLACES.items() if one is place), "beside")
+        named = next((name for name, value in PLACES.items() if value is place), "beside")
         return await self._is_done(lease, "begin", {"place": named, "cleared": cleared})
 
     async def release(self, lease: str, *, has_begun: bool) -> None:
@@ -270,12 +270,12 @@ class ServerSource:
                 batch, self._answers = self._answers[:ANSWERS_AT_ONCE], self._answers[ANSWERS_AT_ONCE:]
                 body = {"answers": [answer for answer, _ in batch]}
                 try:
-                    told = await self._retried(partial(self._once, "POST", "/worker/answers", body))
+                    results = await self._retried(partial(self._once, "POST", "/worker/answers", body))
                 except Exception as error:
                     for _, heard in batch:
                         heard.set_exception(error)
                     continue
-                for (answer, heard), result in zip(batch, told["results"], strict=True):
+                for (answer, heard), result in zip(batch, results["results"], strict=True):
                     if result["status"] == 503:
                         self._answers.append((answer, heard))
                     elif not heard.done():

@@ -97,7 +97,7 @@ async def _describe(call: ApiCall, leases: Sequence[TaskLease]) -> list[dict[str
         parcel, lease_for = parcel_of(lease), _tasks(call).lease_for / SECOND
         assignment = parcel.assignment
         arguments, left = await _value(call, lease, parcel.arguments, left)
-        given, left = await _value(call, lease, parcel.input, left)
+        input, left = await _value(call, lease, parcel.input, left)
         deadline, now = assignment.deadline, call.engine.clock.now()
         described.append(
             {
@@ -113,11 +113,11 @@ async def _describe(call: ApiCall, leases: Sequence[TaskLease]) -> list[dict[str
                 "attempt": assignment.attempt,
                 "delivery": lease.delivery,
                 "arguments": arguments,
-                "input": given,
+                "input": input,
                 "sealed": assignment.sealed,
                 "idempotency_key": assignment.idempotency_key,
                 "large": [
-                    name for name, value in (("arguments", arguments), ("input", given)) if isinstance(value, dict)
+                    name for name, value in (("arguments", arguments), ("input", input)) if isinstance(value, dict)
                 ],
                 "deadline": iso(deadline),
                 "deadline_in": None if deadline is None else (deadline - now) / SECOND,
@@ -143,10 +143,10 @@ async def _value(call: ApiCall, lease: TaskLease, payload: Payload, left: int) -
 async def heartbeat(call: ApiCall) -> Result:
     body: w.HeartbeatBody = call.body
     tasks = _tasks(call)
-    asked = list(dict.fromkeys(one.lease for one in body.leases))
-    found = await tasks.find_many(asked)
-    own = [lease for lease in asked if lease in found and found[lease].answer is None and _sees(call, found[lease])]
-    call.server.presence.seen(body.worker, {found[lease].pool for lease in own})
+    asked = list(dict.fromkeys(beat.lease for beat in body.leases))
+    leases = await tasks.find_many(asked)
+    own = [lease for lease in asked if lease in leases and leases[lease].answer is None and _sees(call, leases[lease])]
+    call.server.presence.seen(body.worker, {leases[lease].pool for lease in own})
     until, renewal = await tasks.renew(own)
     lost = sorted(renewal.lost | (set(asked) - set(own)))
     return Answer({"lease_until": iso(until), "recalled": sorted(renewal.recalled), "lost": lost})
@@ -162,9 +162,9 @@ async def _output(call: ApiCall, lease: TaskLease, output: Any) -> Outcome:
     """The value; one that was put before is named by its digest, and has the size that it has."""
     if isinstance(output, dict) and output.keys() == {"$large", "bytes"}:
         name = _digest(output["$large"])
-        found = {} if name is None else await call.engine.store.values(lease.run, [name])
-        if name is not None and name in found:
-            return Succeeded(Ref(name, len(found[name])))
+        values = {} if name is None else await call.engine.store.values(lease.run, [name])
+        if name is not None and name in values:
+            return Succeeded(Ref(name, len(values[name])))
     return Succeeded(await _text(output))
 
 
@@ -197,22 +197,22 @@ async def answer_tasks(call: ApiCall) -> Result:
     """Many answers at once; each has the status that it would have had alone."""
     body: w.AnswersBody = call.body
     tasks = _tasks(call)
-    found = await tasks.find_many([one.lease for one in body.answers])
+    leases = await tasks.find_many([answer.lease for answer in body.answers])
 
-    async def end(one: w.AnsweredTask) -> w.AnswerResult:
+    async def end(answer: w.AnsweredTask) -> w.AnswerResult:
         try:
-            lease = found.get(one.lease)
-            if (one.output is msgspec.UNSET) == (one.failure is None):
+            lease = leases.get(answer.lease)
+            if (answer.output is msgspec.UNSET) == (answer.failure is None):
                 raise BadRequest("an answer has either `output` or `failure`")
             if lease is None or not _sees(call, lease):
                 raise LeaseGone("this lease is not known, or not yours any more")
-            if one.failure is not None:
-                await tasks.end(lease, await _failure(one.failure), was_alone=one.failure.alone)
+            if answer.failure is not None:
+                await tasks.end(lease, await _failure(answer.failure), was_alone=answer.failure.alone)
             else:
-                await tasks.end(lease, await _output(call, lease, one.output))
+                await tasks.end(lease, await _output(call, lease, answer.output))
         except PerdureError as error:
-            return w.AnswerResult(one.lease, status_of(error), error.code)
-        return w.AnswerResult(one.lease, 200)
+            return w.AnswerResult(answer.lease, status_of(error), error.code)
+        return w.AnswerResult(answer.lease, 200)
 
     results = await asyncio.gather(*map(end, body.answers))
     return Answer(msgspec.json.encode(w.AnswersAnswer(results)))
@@ -292,10 +292,10 @@ async def report_from_task(call: ApiCall) -> Result:
 async def get_task_value(call: ApiCall) -> Result:
     """A large value of the run; no other run's."""
     lease, name = await _lease(call), _digest(call.path["digest"])
-    found = {} if name is None else await call.engine.store.values(lease.run, [name])
-    if name is None or name not in found:
+    values = {} if name is None else await call.engine.store.values(lease.run, [name])
+    if name is None or name not in values:
         raise LargeValueNotFound(f"the run of this lease has no value {call.path['digest'][:64]!r}")
-    return Answer(found[name])
+    return Answer(values[name])
 
 
 async def put_task_value(call: ApiCall) -> Result:

@@ -45,7 +45,7 @@ class HubGuards:
     @property
     def used(self) -> HubCapacity:
         admitted = self._admitted.values()
-        return HubCapacity(sum(one.streams for one in admitted), sum(one.buffers for one in admitted))
+        return HubCapacity(sum(hub.streams for hub in admitted), sum(hub.buffers for hub in admitted))
 
     def admit(self, run: str, need: HubCapacity, limit: HubCapacity, wake: Callable[[], None]) -> bool:
         """Whether the topology may start. If not, `wake` is called when it is worth asking again."""

@@ -337,9 +337,9 @@ class Inlet:
             return [], reason  # they wait in the order in which they came
         return self.drop(lambda packet: now - packet.at >= limit, reason), reason
 
-    def drop(self, wanted: Any, reason: str) -> list[Packet]:
+    def drop(self, is_dropped: Any, reason: str) -> list[Packet]:
         """Drop the waiting packets that are wanted so."""
-        chosen = [packet for packet in self.waiting if wanted(packet)]
+        chosen = [packet for packet in self.waiting if is_dropped(packet)]
         for packet in chosen:
             self.waiting.remove(packet)
             self._leave(packet)

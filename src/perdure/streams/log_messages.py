@@ -91,15 +91,15 @@ def text_of(token: str) -> str:
 
 def ranges(positions: Iterable[int]) -> list[tuple[int, int]]:
     """Ascending positions as ranges of neighbours: as many as there are gaps, however many there were before."""
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     first = last = -1
     for position in positions:
         if position != last + 1 or first < 0:
             if first >= 0:
-                found.append((first, last))
+                pairs.append((first, last))
             first = position
         last = position
-    return [*found, (first, last)] if first >= 0 else found
+    return [*pairs, (first, last)] if first >= 0 else pairs
 
 
 class MessageLog:

@@ -150,7 +150,7 @@ class StreamGraph:
 
     def loses_nothing(self, name: str) -> bool:
         """Whether the step, or one that it publishes to, gets every packet at least once."""
-        return any(self.steps[one].settings.at_least_once for one in (name, *self.downstreams[name]))
+        return any(self.steps[step].settings.at_least_once for step in (name, *self.downstreams[name]))
 
     def is_direct(self, name: str) -> bool:
         """Whether the edges out of a step may bypass the hub (STR-049)."""

@@ -52,7 +52,10 @@ class CatalogSuite(ABC):
         assert first.version < second.version < third.version
         assert (third.generation, third.status, third.labels) == (2, b"{}", {})
         assert (third.created_at, third.updated_at) == (first.created_at, self.now)
-        assert [(one.generation, one.body) for one in await store.editions(first.key)] == [(1, b"1"), (2, b"2")]
+        assert [(edition.generation, edition.body) for edition in await store.editions(first.key)] == [
+            (1, b"1"),
+            (2, b"2"),
+        ]
         await store.close()
 
     async def test_an_entry_stays_from_the_api_until_somebody_says_otherwise(self, tmp_path: Path) -> None:
@@ -88,7 +91,7 @@ class CatalogSuite(ABC):
 
         assert await store.write_catalog([self.entry("a", first.version)]) == CatalogConflict([first.key])
         assert second.version > first.version
-        assert [one.generation for one in await store.editions(second.key)] == [1]
+        assert [edition.generation for edition in await store.editions(second.key)] == [1]
         await store.close()
 
     async def test_entries_are_listed_by_kind_namespace_and_label(self, tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ class ScriptedHands:
     def release(self, outcome: Outcome, assignment: Assignment | None = None) -> Assignment:
         """Let the oldest held task, or this one, end so."""
         key = next(iter(self.waiting)) if assignment is None else (assignment.run, assignment.task)
-        found, _, done = self.waiting.pop(key)
+        request, _, done = self.waiting.pop(key)
         done(outcome)
-        return found
+        return request
 
     def cancel(self, assignment: Assignment) -> None:
         self.cancelled.append(assignment)

@@ -34,7 +34,7 @@ class NameSuite(ABC):
 
     async def create(self, store: Store, home: int, *runs: str) -> list[str]:
         """Create runs in one commit, `RUN` or `RUN=NAME`; those that were refused."""
-        pairs = [(run, name) for run, _, name in (one.partition("=") for one in runs)]
+        pairs = [(run, name) for run, _, name in (pair.partition("=") for pair in runs)]
         changes = [
             created(run, home, ENDED, parent=run.rpartition(".")[0] or None, named=("n", name) if name else None)
             for run, name in pairs
@@ -83,8 +83,8 @@ class NameSuite(ABC):
         await self.create(store, home, "p=p")
         await self.commit(store, created("p.1", home, parent="p", named=("n", "x")))
         await self.commit(store, Transition(RunId("p"), home, 2, row=b"x", messages=[Message(RunId("q"), 1, b"start")]))
-        ((position),) = [one.position for one in await store.inbox([home], 10)]
-        told = await self.commit(
+        ((position),) = [entry.position for entry in await store.inbox([home], 10)]
+        answer = await self.commit(
             store,
             created("q", home, named=("n", "x"), consumes=[position]),
             created("r", home, named=("other", "x")),
@@ -92,9 +92,11 @@ class NameSuite(ABC):
             created("t", home, named=("n", "y")),
         )
 
-        assert told.refused == {"q", "t"}
+        assert answer.refused == {"q", "t"}
         assert await store.find(RunId("q")) is None
-        assert [one.position for one in await store.inbox([home], 10)] == [position]  # its sender is still to be told
+        assert [entry.position for entry in await store.inbox([home], 10)] == [
+            position
+        ]  # its sender is still to be told
         assert await store.run_named("drill", "n", "x") == "p.1"
         assert await store.run_named("drill", "other", "x") == "r"
         assert await store.run_named("story", "n", "x") is None
@@ -193,11 +195,11 @@ class NameSuite(ABC):
             messages=[Message(RunId("p.1"), 1, b"start")],
             name_claims=[claim("free", "p.1"), claim("taken", "p.2")],
         )
-        told = await self.commit(
+        answer = await self.commit(
             store, wants, Transition(RunId("o"), home, 2, row=b"o", name_claims=[claim("own", "o.1")])
         )
 
-        assert told.rivals == {"p": {claim("taken", "p.2"): "other"}} and not told.refused
+        assert answer.rivals == {"p": {claim("taken", "p.2"): "other"}} and not answer.refused
         assert await store.history(RunId("p")) == [(1, b"first")]
         assert await store.history(RunId("o")) == [(1, b"first"), (2, b"o")]
         assert await store.inbox([home], 10) == []
@@ -213,16 +215,16 @@ class NameSuite(ABC):
         home = await store.claim()
         await self.create(store, home, "a=a", "b=b", "c=c", "other=taken")
         both = Transition(RunId("c"), home, 2, row=b"x", name_claims=[claim("same", "c.1"), claim("same", "c.2")])
-        told = await self.commit(store, both)
-        assert told.rivals == {"c": {claim("same", "c.2"): "c.1"}}
+        answer = await self.commit(store, both)
+        assert answer.rivals == {"c": {claim("same", "c.2"): "c.1"}}
 
-        told = await self.commit(
+        answer = await self.commit(
             store,
             Transition(RunId("b"), home, 2, row=b"x", name_claims=[claim("both", "b.1"), claim("taken", "b.2")]),
             Transition(RunId("a"), home, 2, row=b"x", name_claims=[claim("both", "a.1")]),
             Transition(RunId("c"), home, 2, row=b"x", name_claims=[claim("both", "c.9")]),
         )
-        assert told.rivals == {"b": {claim("taken", "b.2"): "other"}, "c": {claim("both", "c.9"): "a.1"}}
+        assert answer.rivals == {"b": {claim("taken", "b.2"): "other"}, "c": {claim("both", "c.9"): "a.1"}}
         assert await store.run_named("drill", "n", "both") == "a.1"
         await store.close()
 
@@ -243,11 +245,11 @@ class NameSuite(ABC):
         store = self.open(tmp_path)
         home = await store.claim()
         await self.create(store, home, "a=x")
-        told = await self.commit(store, created("b", home, named=("n", "x"), name_claims=[claim("y", "b.1")]))
-        assert told.refused == {"b"} and await store.run_named("drill", "n", "y") is None
+        answer = await self.commit(store, created("b", home, named=("n", "x"), name_claims=[claim("y", "b.1")]))
+        assert answer.refused == {"b"} and await store.run_named("drill", "n", "y") is None
 
-        told = await self.commit(store, created("c", home, named=("n", "z"), name_claims=[claim("x", "c.1")]))
-        assert told.rivals == {"c": {claim("x", "c.1"): "a"}} and not told.refused
+        answer = await self.commit(store, created("c", home, named=("n", "z"), name_claims=[claim("x", "c.1")]))
+        assert answer.rivals == {"c": {claim("x", "c.1"): "a"}} and not answer.refused
         assert await store.find(RunId("c")) is None and await store.run_named("drill", "n", "z") is None
         await self.commit(store, created("d", home, named=("n", "z"), name_claims=[claim("y", "d.1")]))
         assert (await store.run_named("drill", "n", "z"), await store.run_named("drill", "n", "y")) == ("d", "d.1")
@@ -262,8 +264,8 @@ class NameSuite(ABC):
 
         assert await self.create(store, home, "fork.1=x") == []
         change = created("fork.2", home, parent=RunId("fork"), named=("n", "x"), name_claims=[claim("x", "fork.2.1")])
-        told = await self.commit(store, change)
-        assert not told.refused and not told.rivals
+        answer = await self.commit(store, change)
+        assert not answer.refused and not answer.rivals
         assert await self.create(store, home, "fork.2.1=x") == []
         assert await store.run_named("drill", "n", "x") == "p.1"
         await store.close()

@@ -59,76 +59,78 @@ class PartitionSuite(ABC):
 
     async def test_partitions_have_one_owner_and_orphans_can_be_adopted(self, tmp_path: Path) -> None:
         """Invariant 23."""
-        one, two = self.open(tmp_path), self.open(tmp_path)
-        first, second = await one.claim(), await two.claim()
+        store_a, store_b = self.open(tmp_path), self.open(tmp_path)
+        first, second = await store_a.claim(), await store_b.claim()
         assert first != second
         busy = RunSummary(Status.RUNNING, True, None)
-        await self.commit(one, created("a", first), created("a.1", first, busy), created("b", first, busy))
-        assert await two.move(None, second) == []
-        assert await two.orphaned_partitions() == []
-        assert await two.owned([first, second, 4711]) == {first, second}
-        await self.die(one)
+        await self.commit(store_a, created("a", first), created("a.1", first, busy), created("b", first, busy))
+        assert await store_b.move(None, second) == []
+        assert await store_b.orphaned_partitions() == []
+        assert await store_b.owned([first, second, 4711]) == {first, second}
+        await self.die(store_a)
 
-        assert await two.orphaned_partitions() == [first]
-        assert await two.move([RunId("a")], second) == [AdoptedRuns(first, [RunId("a.1")])]
-        rows = {row.id: row.partition for row in await two.search(RunFilter())}
+        assert await store_b.orphaned_partitions() == [first]
+        assert await store_b.move([RunId("a")], second) == [AdoptedRuns(first, [RunId("a.1")])]
+        rows = {row.id: row.partition for row in await store_b.search(RunFilter())}
         assert rows == {"a": second, "a.1": second, "b": first}
-        assert await two.move(None, second) == [AdoptedRuns(first, [RunId("b")])]
-        assert await two.orphaned_partitions() == []
-        await two.close()
+        assert await store_b.move(None, second) == [AdoptedRuns(first, [RunId("b")])]
+        assert await store_b.orphaned_partitions() == []
+        await store_b.close()
 
     async def test_with_a_message_the_run_that_it_is_for_is_moved(self, tmp_path: Path) -> None:
         """A run that has ended stays where it is, and comes when something is there that may reopen it."""
-        one, two = self.open(tmp_path), self.open(tmp_path)
-        first, second = await one.claim(), await two.claim()
+        store_a, store_b = self.open(tmp_path), self.open(tmp_path)
+        first, second = await store_a.claim(), await store_b.claim()
         over = RunSummary(Status.SUCCEEDED, False, None, 10)
-        await self.commit(one, created("a", first, over), created("b", first, over), created("open", first))
-        await one.send(Message(RunId("a"), 11, b"reopen"))
-        await self.die(one)
-        await two.move(None, second)
+        await self.commit(store_a, created("a", first, over), created("b", first, over), created("open", first))
+        await store_a.send(Message(RunId("a"), 11, b"reopen"))
+        await self.die(store_a)
+        await store_b.move(None, second)
 
-        rows = {row.id: row.partition for row in await two.search(RunFilter())}
+        rows = {row.id: row.partition for row in await store_b.search(RunFilter())}
         assert rows == {"a": second, "b": first, "open": second}
-        assert [message.message.to for message in await two.inbox([second], 10)] == ["a"]
-        await two.close()
+        assert [message.message.to for message in await store_b.inbox([second], 10)] == ["a"]
+        await store_b.close()
 
     async def test_with_a_run_its_whole_family_is_moved(self, tmp_path: Path) -> None:
         """Invariant 32: also who has ended, for relatives that go on, or are reopened, write to it."""
-        one, two = self.open(tmp_path), self.open(tmp_path)
-        first, second = await one.claim(), await two.claim()
+        store_a, store_b = self.open(tmp_path), self.open(tmp_path)
+        first, second = await store_a.claim(), await store_b.claim()
         over = RunSummary(Status.SUCCEEDED, False, None, 10)
-        await self.commit(one, created("a", first, over), created("a.1", first, over), created("a.1.1", first, over))
-        await self.commit(one, created("b", first), created("b.1", first, over), created("ba", first, over))
-        await one.send(Message(RunId("a"), 11, b"reopen"))
-        await self.die(one)
-        await two.move(None, second)
+        await self.commit(
+            store_a, created("a", first, over), created("a.1", first, over), created("a.1.1", first, over)
+        )
+        await self.commit(store_a, created("b", first), created("b.1", first, over), created("ba", first, over))
+        await store_a.send(Message(RunId("a"), 11, b"reopen"))
+        await self.die(store_a)
+        await store_b.move(None, second)
 
-        rows = {row.id: row.partition for row in await two.search(RunFilter())}
+        rows = {row.id: row.partition for row in await store_b.search(RunFilter())}
         assert rows == {**dict.fromkeys(("a", "a.1", "a.1.1", "b", "b.1"), second), "ba": first}
-        await two.close()
+        await store_b.close()
 
     async def test_what_is_given_up_is_shared_by_those_who_serve(self, tmp_path: Path) -> None:
         """Invariants 21 and 23: a live owner gives up by itself, and from then on writes nothing there."""
-        one, two = self.open(tmp_path), self.open(tmp_path)
-        first = await one.share()
+        store_a, store_b = self.open(tmp_path), self.open(tmp_path)
+        first = await store_a.share()
         home = first.taken[0]
-        await self.commit(one, created("a", home))
-        assert home not in (await two.share()).taken
-        await one.give_up([home])
-        refused = await one.commit([Transition(RunId("a"), home, 2, row=b"too late")])
-        second = await two.share()
+        await self.commit(store_a, created("a", home))
+        assert home not in (await store_b.share()).taken
+        await store_a.give_up([home])
+        refused = await store_a.commit([Transition(RunId("a"), home, 2, row=b"too late")])
+        second = await store_b.share()
 
         assert isinstance(refused, Fenced)
-        assert home in [*second.taken, *(one.partition for one in second.adopted)]
-        found = await two.find(RunId("a"))
-        assert found is not None
-        await self.commit(two, Transition(RunId("a"), found.partition, 2, row=b"in time"))
-        assert await two.history(RunId("a")) == [(1, b"first"), (2, b"in time")]
-        assert not one.is_late
-        assert home not in await one.rejoin()
-        assert found.partition in await two.rejoin()
-        await one.close()
-        await two.close()
+        assert home in [*second.taken, *(adoption.partition for adoption in second.adopted)]
+        row = await store_b.find(RunId("a"))
+        assert row is not None
+        await self.commit(store_b, Transition(RunId("a"), row.partition, 2, row=b"in time"))
+        assert await store_b.history(RunId("a")) == [(1, b"first"), (2, b"in time")]
+        assert not store_a.is_late
+        assert home not in await store_a.rejoin()
+        assert row.partition in await store_b.rejoin()
+        await store_a.close()
+        await store_b.close()
 
     async def test_families_are_found_by_their_roots_and_can_be_left_to_others(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
@@ -158,6 +160,6 @@ class PartitionSuite(ABC):
         await store.send(Message(RunId("a"), 5, b"to a"))
 
         assert await store.transfer([RunId("a"), RunId("not there")]) == []
-        assert [one.message.body for one in await store.inbox([home], 10)] == [b"to a"]
+        assert [store_a.message.body for store_a in await store.inbox([home], 10)] == [b"to a"]
         await store.close()
         await other.close()

@@ -102,10 +102,10 @@ class PermitSuite(ABC):
         assert not await store.is_offered(RunId("a"), 1) and await store.is_offered(RunId("a"), 3)
         assert not await store.is_offered(RunId("a"), 4), "there is no such task"
         theirs = await store.lease(LeaseRequest(["gpu"], "w2", 5, 9_000))
-        assert ([one.task for one in mine], [one.task for one in theirs]) == ([1, 2], [3])
+        assert ([row.task for row in mine], [row.task for row in theirs]) == ([1, 2], [3])
 
         await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[1]))
-        renewal = await store.renew([one.lease for one in mine], 3_000)
+        renewal = await store.renew([row.lease for row in mine], 3_000)
         assert renewal.lost == frozenset()
         assert renewal.recalled == {mine[0].lease}
         result = Message(RunId("a"), 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
@@ -133,10 +133,10 @@ class PermitSuite(ABC):
         assert await store.begin(leases[4].lease, StartPlace.BESIDE_OTHERS, word)
         assert await store.expire(3_000) == len(places)
         assert not await store.begin(leases[2].lease, StartPlace.ALONE), "it is lost"
-        said = [i.decode(one.message.body) for one in await store.inbox([home], 20)]
+        inputs = [i.decode(row.message.body) for row in await store.inbox([home], 20)]
 
-        assert [one for one in said if isinstance(one, i.Clear)] == [i.Clear(4, 1, outlived=True)]
-        losses = {one.task: one.loss for one in said if isinstance(one, i.TaskLost)}
+        assert [row for row in inputs if isinstance(row, i.Clear)] == [i.Clear(4, 1, outlived=True)]
+        losses = {row.task: row.loss for row in inputs if isinstance(row, i.TaskLost)}
         assert losses == {
             0: LossKind.PROCESS,
             1: LossKind.BESIDE_OTHERS,

@@ -101,14 +101,14 @@ class StoreSuite(AccessSuite, CatalogSuite, FeedSuite, NameSuite, PartitionSuite
         answer = await self.commit(store, created("a", home), created("b", home, messages=[message]))
         sent = await store.send(Message(RunId("a"), 6, b"from outside"))
         assert await store.send(Message(RunId("nobody"), 6, b"lost")) is None
-        found = await store.inbox([home], 10)
+        rows = await store.inbox([home], 10)
 
         assert [delivered.message for delivered in answer.delivered] == [message]
-        assert [one.message.body for one in found] == [b"from b", b"from outside"]
-        assert sent is not None and found[1].position == sent.position
-        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", consumes=[found[0].position]))
-        assert [one.message.body for one in await store.inbox([home], 10)] == [b"from outside"]
-        await store.discard([found[1].position])
+        assert [entry.message.body for entry in rows] == [b"from b", b"from outside"]
+        assert sent is not None and rows[1].position == sent.position
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", consumes=[rows[0].position]))
+        assert [entry.message.body for entry in await store.inbox([home], 10)] == [b"from outside"]
+        await store.discard([rows[1].position])
         assert await store.inbox([home], 10) == []
         await store.close()
 
@@ -117,7 +117,7 @@ class StoreSuite(AccessSuite, CatalogSuite, FeedSuite, NameSuite, PartitionSuite
         home = await store.claim()
         await self.commit(store, created("a", home, messages=[Message(RunId("a.1"), 5, b"start")]))
 
-        assert [one.message.to for one in await store.inbox([home], 10)] == ["a.1"]
+        assert [entry.message.to for entry in await store.inbox([home], 10)] == ["a.1"]
         await store.close()
 
     async def test_messages_are_sent_together_also_to_who_is_about_to_start(self, tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ class StoreSuite(AccessSuite, CatalogSuite, FeedSuite, NameSuite, PartitionSuite
         assert await store.unstarted_children(RunId("a")) == ["a.1"]
         await store.send_together([Message(RunId(to), 6, b"stop", is_control=True) for to in ("a", "a.1", "a.2", "b")])
 
-        found = [(one.message.to, one.message.body) for one in await store.inbox([home], 10)]
-        assert found == [("a.1", b"start"), ("a", b"stop"), ("a.1", b"stop")]
+        rows = [(entry.message.to, entry.message.body) for entry in await store.inbox([home], 10)]
+        assert rows == [("a.1", b"start"), ("a", b"stop"), ("a.1", b"stop")]
         assert await store.unstarted_children(RunId("a.1")) == []
         await store.close()
 
@@ -194,13 +194,13 @@ class StoreSuite(AccessSuite, CatalogSuite, FeedSuite, NameSuite, PartitionSuite
             created("r0.1", home, RunSummary(Status.FAILED, False, None, 5), parent="r0"),
             created("open", home),
         )
-        found: list[str] = []
+        rows: list[str] = []
         behind = (0, RunId(""))
         while page := await store.ended(["drill", "flow"], behind, 2):
-            found += [row.id for row in page]
+            rows += [row.id for row in page]
             behind = (page[-1].ended_at or 0, page[-1].id)
 
-        assert found == ["r1", "r2", "r3", "r0"]
+        assert rows == ["r1", "r2", "r3", "r0"]
         assert await store.ended(["flow"], (0, RunId("")), 9) == []
         await store.close()
 
@@ -249,12 +249,12 @@ class StoreSuite(AccessSuite, CatalogSuite, FeedSuite, NameSuite, PartitionSuite
         await store.write_task_logs([row("b", 1, 1, 10), row("a", 2, 1, 10)])
         kept = await store.task_logs(RunId("a"))
 
-        assert [(one.task, one.first_line) for one in kept] == [(1, 4), (1, 5), (1, 6), (1, 7), (2, 1)]
+        assert [(entry.task, entry.first_line) for entry in kept] == [(1, 4), (1, 5), (1, 6), (1, 7), (2, 1)]
         assert await store.task_logs(RunId("a"), kept[-2].position) == kept[-1:]
         for task in range(3, 3 + 2 * LOG_BYTES_PER_RUN // LOG_BYTES_PER_ATTEMPT):
             await store.write_task_logs([row("a", task, first) for first in range(1, 5)])
         whole = await store.task_logs(RunId("a"))
-        assert sum(len(one.body) for one in whole) == LOG_BYTES_PER_RUN
+        assert sum(len(entry.body) for entry in whole) == LOG_BYTES_PER_RUN
         assert whole[-1].task == 2 + 2 * LOG_BYTES_PER_RUN // LOG_BYTES_PER_ATTEMPT
         assert await store.remove([RunId("b")]) == ["b"]
         assert await store.task_logs(RunId("b")) == []
@@ -287,8 +287,8 @@ class StoreSuite(AccessSuite, CatalogSuite, FeedSuite, NameSuite, PartitionSuite
             (RunFilter(behind=(20, RunId("a")), name="x"), ["a"]),
             (RunFilter(behind=(10, RunId("a"))), []),
         )
-        for wanted, expected in filters:
-            assert [row.id for row in await store.search(wanted)] == expected, wanted
+        for filter, expected in filters:
+            assert [row.id for row in await store.search(filter)] == expected, filter
         assert await store.find_by_prefix("a") == ["a"]
         assert await store.find_by_prefix("a.") == await store.find_by_prefix("a.…1") == ["a.1"]
         assert await store.find_by_prefix("a*") == await store.find_by_prefix("a…2") == []
@@ -327,7 +327,7 @@ class StoreSuite(AccessSuite, CatalogSuite, FeedSuite, NameSuite, PartitionSuite
             ("b", False),
             ("a", True),
         ]
-        assert [one.message.body for one in await store.messages(RunId("a"))] == [b"a word"]
+        assert [entry.message.body for entry in await store.messages(RunId("a"))] == [b"a word"]
         assert await store.prune(100, 10) == ["b"]
         assert await store.prune(100, 10) == []
         assert await store.remove([RunId("a")]) == []
@@ -372,15 +372,15 @@ class StoreSuite(AccessSuite, CatalogSuite, FeedSuite, NameSuite, PartitionSuite
         await store.close()
 
     async def test_others_hear_of_messages_to_their_runs(self, tmp_path: Path) -> None:
-        one, two = self.open(tmp_path), self.open(tmp_path)
-        first, second = await one.claim(), await two.claim()
+        entry, two = self.open(tmp_path), self.open(tmp_path)
+        first, second = await entry.claim(), await two.claim()
         await self.commit(two, created("b", second))
         await self.settled(two.changed)
-        await self.commit(one, created("a", first, messages=[Message(RunId("b"), 5, b"from a")]))
+        await self.commit(entry, created("a", first, messages=[Message(RunId("b"), 5, b"from a")]))
         await self.heard(two.changed)
 
-        assert [one.message.body for one in await two.inbox([second], 10)] == [b"from a"]
-        await one.close()
+        assert [entry.message.body for entry in await two.inbox([second], 10)] == [b"from a"]
+        await entry.close()
         await two.close()
 
     async def settled(self, changed: Callable[[], bool]) -> None:

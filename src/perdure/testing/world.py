@@ -209,8 +209,8 @@ class RunInWorld:
             return await self.handle.result(timeout)
         except TimeoutError:
             reasons = await self.awaited()
-            told = f": it waits for {'; for '.join(reasons)}" if reasons else ""
-            raise TimeoutError(f"run {self.id} has not ended within {timeout:g} s{told}") from None
+            waits = f": it waits for {'; for '.join(reasons)}" if reasons else ""
+            raise TimeoutError(f"run {self.id} has not ended within {timeout:g} s{waits}") from None
 
     async def awaited(self) -> list[str]:
         """What the run waits for, as text for people: tasks, decisions and signals, its next timer."""

@@ -239,7 +239,9 @@ def _with_instants(data: Any, kind: msgspec.inspect.Type) -> Any:
             kinds = {field.name: field.type for field in fields}
             return {name: _read_field(name, data[name], kinds[name]) for name in data if name in kinds}
         case msgspec.inspect.UnionType(types=types) if isinstance(data, dict):
-            return _with_instants(data, next(one for one in types if not isinstance(one, msgspec.inspect.NoneType)))
+            return _with_instants(
+                data, next(variant for variant in types if not isinstance(variant, msgspec.inspect.NoneType))
+            )
         case msgspec.inspect.DictType(value_type=below) if isinstance(data, dict):
             return {name: _with_instants(value, below) for name, value in data.items()}
         case (

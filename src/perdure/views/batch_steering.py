@@ -175,9 +175,9 @@ async def _matching(
     client: "Client", selection: Selection, verb: Verb, behind: tuple[Instant, RunId] | None, piece: int
 ) -> tuple[list[RunRow], str]:
     """Some rows, and the cursor behind them; what is pending for a run counts as its status."""
-    wanted = frozenset(selection.statuses or CONCERNED[verb])
+    statuses = frozenset(selection.statuses or CONCERNED[verb])
     query = RunFilter(
-        statuses=sorted(wanted if wanted.isdisjoint(OPEN_STATUSES) else wanted.union(OPEN_STATUSES)),
+        statuses=sorted(statuses if statuses.isdisjoint(OPEN_STATUSES) else statuses.union(OPEN_STATUSES)),
         name=selection.name,
         language=selection.language,
         labels=selection.labels,
@@ -191,7 +191,7 @@ async def _matching(
     rows = await client.search(query)
     shown, _ = await with_pending_messages(client, rows, await Ownership.of(client, rows))
     cursor = f"{rows[-1].created_at}.{rows[-1].id}" if len(rows) == piece else ""
-    return [row for row in shown if row.status in wanted], cursor
+    return [row for row in shown if row.status in statuses], cursor
 
 
 def _read_cursor(cursor: str) -> tuple[Instant, RunId] | None:

@@ -83,8 +83,8 @@ def check_target(document: CheckedDocument, step: str) -> None:
 def checked_elsewhere(origin: str, text: bytes, problems: Sequence[Mapping[str, Any]]) -> CheckedDocument:
     """A document that a server has checked, with the problems that it has found."""
     fields = frozenset(Problem.__struct_fields__)
-    found = [{name: value for name, value in one.items() if name in fields} for one in problems]
-    return CheckedDocument(origin, text, msgspec.convert(found, list[Problem]))
+    items = [{name: value for name, value in problem.items() if name in fields} for problem in problems]
+    return CheckedDocument(origin, text, msgspec.convert(items, list[Problem]))
 
 
 def validator_for(languages: Mapping[str, Dialect], store: Callable[[], Client | None]) -> DocumentValidator:

@@ -29,10 +29,10 @@ def check_place(kind: ResourceKind, namespace: str) -> str:
 
 async def read_resource(client: Client, kind: ResourceKind, namespace: str, name: str) -> tuple[Resource, int | None]:
     """The resource, and its version if it is an entry of the catalog."""
-    found, _ = await list_resources(client, ResourceName(kind, name), ResourceQuery(namespace, counts_usage=True))
+    resources, _ = await list_resources(client, ResourceName(kind, name), ResourceQuery(namespace, counts_usage=True))
     if kind.of_runs:
-        return found[0].resource, None
-    return found[0].resource, (await client.catalog.row(kind, name, namespace)).version
+        return resources[0].resource, None
+    return resources[0].resource, (await client.catalog.row(kind, name, namespace)).version
 
 
 async def resource_page(
@@ -40,8 +40,8 @@ async def resource_page(
 ) -> list[NamedResource]:
     """Those of a kind that whoever asks may see, in one namespace or in all, in order of namespace and name."""
     query = ResourceQuery(namespace or "", namespace is None, labels, limit=10_000)
-    found, _ = await list_resources(client, ResourceName(kind, None), query)
-    return [one for one in found if not kind.has_namespace or sees(namespace_of_resource(one.resource))]
+    resources, _ = await list_resources(client, ResourceName(kind, None), query)
+    return [row for row in resources if not kind.has_namespace or sees(namespace_of_resource(row.resource))]
 
 
 def namespace_of_resource(resource: Resource) -> str:

@@ -98,18 +98,18 @@ async def read_resources(client: Client, scope: Scope, query: ResourceListQuery)
     names = resource_names(client.catalog, query.what)
     namespace = meant_namespace(scope, query.namespace)
     asked = ResourceQuery(namespace, query.all_namespaces, dict(map(read_label, query.label)), query.limit, query.usage)
-    found: list[NamedResource] = []
+    visible: list[NamedResource] = []
     is_cut = False
     for name in names:
         is_filtered = name.kind.has_namespace and query.all_namespaces
         if name.kind.has_namespace and not is_filtered:
             check_visible(scope, namespace)
         more, is_more = await list_resources(client, name, asked)
-        found += [one for one in more if not is_filtered or _is_visible(scope, one)]
+        visible += [resource for resource in more if not is_filtered or _is_visible(scope, resource)]
         is_cut = is_cut or is_more
     is_alone = len(names) == 1 and names[0].name is not None
     has_namespaces = any(name.kind.has_namespace for name in names)
-    return ResourceListing(found, is_cut, is_alone, has_namespaces, client.clock.now())
+    return ResourceListing(visible, is_cut, is_alone, has_namespaces, client.clock.now())
 
 
 def meant_namespace(scope: Scope, named: str | None) -> str:

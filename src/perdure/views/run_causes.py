@@ -39,8 +39,8 @@ async def explain_run(client: Client, run: RunId, step: str | None = None) -> di
     row, execution, pending = await client.outlook(run)
     status = await status_of_execution(client, row, execution)
     steps = await steps_of(client, execution)
-    told = await client.history(run)
-    history = await run_views.told_aside(len(told), lambda: _History(told))
+    events = await client.history(run)
+    history = await run_views.told_aside(len(events), lambda: _History(events))
     commands: list[str] = []
     if step is not None:
         path, overview = find_step(flattened(steps), run, step)

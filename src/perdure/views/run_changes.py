@@ -261,8 +261,8 @@ class ChangeFeed:
             return [], page.last
         if not page.continues(after):
             raise PositionExpired(f"the changes behind position {after} are gone")
-        found = [change_json(change) for change in page.changes if matches(filter, change)]
-        return found, page.changes[-1].position if page.changes else after
+        changes = [change_json(change) for change in page.changes if matches(filter, change)]
+        return changes, page.changes[-1].position if page.changes else after
 
 
 def _reset(page: FeedPage) -> bytes:

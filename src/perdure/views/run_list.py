@@ -140,9 +140,9 @@ async def _end_of(client: "Client", run: RunId) -> int:
     return letters
 
 
-def _shared(one: str, other: str) -> int:
+def _shared(left: str, right: str) -> int:
     count = 0
-    for first, second in zip(one, other, strict=False):
+    for first, second in zip(left, right, strict=False):
         if first != second:
             break
         count += 1

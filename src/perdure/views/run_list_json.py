@@ -134,12 +134,12 @@ _EXPLAINED_STATUSES = (Status.FAILED, Status.TIMED_OUT, Status.CANCELLED, Status
 async def _explain(client: Client, runs: Sequence[ListedRun], rows: Sequence[RunRow]) -> None:
     """The first runs in the list that are worth a word."""
     ids = await short_ids(client, rows)
-    told = 0
+    explained = 0
     for run, row in zip(runs, rows, strict=True):
         run.short_id = ids[run.id]
-        if told < EXPLAINED and run.status in _EXPLAINED_STATUSES and not run.stuck and not run.pending:
+        if explained < EXPLAINED and run.status in _EXPLAINED_STATUSES and not run.stuck and not run.pending:
             run.reason = await brief_reason(client, row)
-            told += 1
+            explained += 1
 
 
 LISTING = Question(
@@ -151,15 +151,15 @@ async def list_all(access: Access, query: ListQuery, limit: int | None = None) -
     """Every run that the query finds, the latest first; a server is asked page by page."""
     if not access.is_remote:
         return await access.ask(LISTING, msgspec.structs.replace(query, limit=limit))
-    found: list[ListedRun] = []
+    runs: list[ListedRun] = []
     page = RunListing([], query.cursor or "", 0, True)
-    while limit is None or len(found) < limit:
-        most = PAGE if limit is None else min(PAGE, limit - len(found))
+    while limit is None or len(runs) < limit:
+        most = PAGE if limit is None else min(PAGE, limit - len(runs))
         page = await access.ask(LISTING, msgspec.structs.replace(query, limit=most, cursor=page.next or None))
-        found += page.runs
+        runs += page.runs
         if not page.next:
             break
-    return msgspec.structs.replace(page, runs=found)
+    return msgspec.structs.replace(page, runs=runs)
 
 
 def run_json(row: RunRow, owners: Ownership, pending: PendingByRun) -> dict[str, Any]:

@@ -79,13 +79,13 @@ def find_step(
     steps: list[tuple[tuple[str, ...], StepOverview]], run: RunId, name: str
 ) -> tuple[tuple[str, ...], StepOverview]:
     """By its path (`block/step`), or by a name that only one step has."""
-    found = [item for item in steps if "/".join(item[0]) == name] or [item for item in steps if item[0][-1] == name]
-    if not found:
+    matches = [item for item in steps if "/".join(item[0]) == name] or [item for item in steps if item[0][-1] == name]
+    if not matches:
         raise StepNotFound(f"run {run} has no step {name!r}")
-    if len(found) > 1:
-        paths = ", ".join("/".join(path) for path, _ in found[:5])
+    if len(matches) > 1:
+        paths = ", ".join("/".join(path) for path, _ in matches[:5])
         raise BadRequest(f"several steps have the name {name!r}: {paths}", hint="Give the whole path.")
-    return found[0]
+    return matches[0]
 
 
 def explain(
@@ -172,22 +172,22 @@ async def failure_of(client: "Client", execution: Execution, steps: Sequence[Ste
     """Of a failed run the step that made it fail; of an open one the latest failure that it has not got over."""
     outcome = execution.state.outcome
     if execution.state.status.is_final:
-        found = _blamed(steps) if isinstance(outcome, Failed) else None
+        blamed = _blamed(steps) if isinstance(outcome, Failed) else None
     else:
-        found = max(
+        blamed = max(
             ((path, step) for path, step in flattened(list(steps)) if step.state.is_open and step.failure is not None),
             key=lambda item: (item[1].failure.at if item[1].failure is not None else 0, len(item[0])),
             default=None,
         )
-    if found is None or found[1].failure is None:
+    if blamed is None or blamed[1].failure is None:
         return None
-    path, step = found
+    path, step = blamed
     failure = step.failure
     assert failure is not None
-    said = "" if outcome is None else outcome_text(outcome)
-    is_more = said and failure.message not in said and said != failure.text
+    text = "" if outcome is None else outcome_text(outcome)
+    is_more = text and failure.message not in text and text != failure.text
     name, line = execution.state.name, await _line(client, execution, step)
-    return FailurePlace(path, step, failure, name, line, step.due, said if is_more else "")
+    return FailurePlace(path, step, failure, name, line, step.due, text if is_more else "")
 
 
 async def first_failure_of(

@@ -31,22 +31,24 @@ class RunPageAnswer(msgspec.Struct, frozen=True):
 async def run_page(client: "Client", query: RunFilter, limit: int, cursor: str | None) -> RunPageAnswer:
     """Up to `limit` runs that match. What is pending for a run without an owner counts as its status."""
     behind = FIRST if cursor is None else read_cursor(cursor, query)
-    wanted = frozenset(query.statuses)
-    statuses = query.statuses if wanted.isdisjoint(OPEN_STATUSES) else sorted(wanted.union(OPEN_STATUSES))
-    found: list[RunRow] = []
+    asked_statuses = frozenset(query.statuses)
+    statuses = (
+        query.statuses if asked_statuses.isdisjoint(OPEN_STATUSES) else sorted(asked_statuses.union(OPEN_STATUSES))
+    )
+    matching: list[RunRow] = []
     is_more = True
     for _ in range(MOST_LOOKS):
-        asked = limit - len(found) + 1  # one more tells whether there is a next page
+        asked = limit - len(matching) + 1  # one more tells whether there is a next page
         rows = await client.search(replace(query, statuses=statuses, limit=asked, behind=behind))
         is_more = len(rows) == asked
         rows = rows[: asked - 1]
         shown, _pending = await with_pending_messages(client, rows, await Ownership.of(client, rows))
-        found += [row for row in shown if not wanted or row.status in wanted]
+        matching += [row for row in shown if not asked_statuses or row.status in asked_statuses]
         if rows:
             behind = (rows[-1].created_at, rows[-1].id)
-        if not is_more or len(found) == limit:
+        if not is_more or len(matching) == limit:
             break
-    return RunPageAnswer(found, await Ownership.of(client, found), write_cursor(behind, query) if is_more else "")
+    return RunPageAnswer(matching, await Ownership.of(client, matching), write_cursor(behind, query) if is_more else "")
 
 
 def write_cursor(behind: tuple[Instant, RunId], query: RunFilter) -> str:

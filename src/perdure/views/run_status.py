@@ -152,16 +152,16 @@ def _timers(client: "Client", execution: Execution, waits: list[Wait]) -> list[W
     limits = [timer.due_with(ahead) for timer in timers.values() if timer.rank > 0]
     # Where code is missing, a bound around it does not make the run go on: it only says how long it may wait.
     lacks_code = any(wait.reason is WaitReason.PROVIDER or wait.is_code for wait in waits)
-    found = _delays(execution, delays) if delays else []
+    delayed = _delays(execution, delays) if delays else []
     if limits:
-        found.append(Wait(WaitReason.TIMER, "a timeout", min(limits), comes=not lacks_code, is_limit=True))
-    return found
+        delayed.append(Wait(WaitReason.TIMER, "a timeout", min(limits), comes=not lacks_code, is_limit=True))
+    return delayed
 
 
 def _delays(execution: Execution, dues: dict[int, Instant]) -> list[Wait]:
     """One per step, the next first: a step may have many, such as the items of a loop."""
     steps = execution.dialect.delays(execution)
-    found: dict[tuple[str, bool], list[Wait]] = {}
+    waits: dict[tuple[str, bool], list[Wait]] = {}
     for number, due in sorted(dues.items(), key=lambda item: item[1]):
         delay = steps.get(number)
         if delay is None:
@@ -171,10 +171,10 @@ def _delays(execution: Execution, dues: dict[int, Instant]) -> list[Wait]:
             wait = Wait(WaitReason.RETRY, about, due, retry=delay)
         else:
             wait = Wait(WaitReason.TIMER, f"the time set in step {delay.step!r}", due)
-        found.setdefault((wait.about if delay is None else delay.step, wait.retry is None), []).append(wait)
+        waits.setdefault((wait.about if delay is None else delay.step, wait.retry is None), []).append(wait)
     return [
         replace(first, about=f"{first.about} (the first of {1 + len(more)})") if more else first
-        for first, *more in found.values()
+        for first, *more in waits.values()
     ]
 
 

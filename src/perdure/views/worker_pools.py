@@ -122,26 +122,28 @@ async def list_pools(
     """Every pool that a route, a task or a worker names; of limited namespaces their tasks count, and no worker."""
     now = client.clock.now()
     workers = await client.store.workers() if namespaces is None else []
-    backlogs = [one for one in await client.store.backlogs() if namespaces is None or one.namespace in namespaces]
-    names = sorted({*routes.values(), *(one.pool for one in backlogs), *(row.pool for row in workers)})
+    backlogs = [
+        backlog for backlog in await client.store.backlogs() if namespaces is None or backlog.namespace in namespaces
+    ]
+    names = sorted({*routes.values(), *(backlog.pool for backlog in backlogs), *(row.pool for row in workers)})
     return [_pool(name, routes, workers, backlogs, now) for name in names]
 
 
 def _pool(
     name: str, routes: Mapping[str, str], workers: Sequence[WorkerRow], backlogs: Sequence[PoolBacklog], now: Instant
 ) -> dict[str, Any]:
-    own = [one for one in backlogs if one.pool == name]
+    own = [backlog for backlog in backlogs if backlog.pool == name]
     present = [row for row in workers if row.pool == name and is_present(row, now)]
-    oldest = min((one.oldest for one in own if one.oldest is not None), default=None)
+    oldest = min((backlog.oldest for backlog in own if backlog.oldest is not None), default=None)
     return {
         "name": name,
-        "ready": sum(one.ready for one in own),
-        "leased": sum(one.leased for one in own),
+        "ready": sum(backlog.ready for backlog in own),
+        "leased": sum(backlog.leased for backlog in own),
         "oldest_at": iso(oldest),
         "workers": len(present),
         "slots": sum(row.slots for row in present),
         "routes": sorted(provider for provider, pool in routes.items() if pool == name),
-        "waits": [why for one in own if (why := why_nobody(one, workers, now))],
+        "waits": [why for backlog in own if (why := why_nobody(backlog, workers, now))],
     }
 
 
@@ -166,5 +168,5 @@ def why_nobody(backlog: PoolBacklog, workers: Sequence[WorkerRow], now: Instant)
 async def why_nobody_works(client: "Client", pools: Sequence[str], providers: Collection[str]) -> list[str]:
     """Why nobody takes tasks of these providers that wait in these pools."""
     now, workers = client.clock.now(), await client.store.workers()
-    backlogs = [one for one in await client.store.backlogs(pools) if one.provider in providers]
-    return list(dict.fromkeys(why for one in backlogs if (why := why_nobody(one, workers, now))))
+    backlogs = [backlog for backlog in await client.store.backlogs(pools) if backlog.provider in providers]
+    return list(dict.fromkeys(why for backlog in backlogs if (why := why_nobody(backlog, workers, now))))

@@ -84,9 +84,9 @@ async def _apply_on_server(asked: argparse.Namespace, talk: Console, texts: Sequ
 def _findings(problems: Any, texts: Sequence[AppliedDocument]) -> list[Finding]:
     """What a server has found, in the files that were sent."""
     return [
-        Finding(_origin(one["file"], texts), checked_elsewhere("", b"", [one]).problems[0])
-        for one in problems
-        if isinstance(one, dict)
+        Finding(_origin(problem["file"], texts), checked_elsewhere("", b"", [problem]).problems[0])
+        for problem in problems
+        if isinstance(problem, dict)
     ]
 
 

@@ -79,9 +79,9 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
         give_json(shown)
     elif shown:
         lines = [
-            f"{one['at']}  {one['who']['name'] or '-'} ({one['who']['via'] or '-'})  {one['verb']}  {one['object']}"
-            f"  {one['outcome']}{_times(one['count'])}"
-            for one in shown
+            f"{record['at']}  {record['who']['name'] or '-'} ({record['who']['via'] or '-'})  {record['verb']}"
+            f"  {record['object']}  {record['outcome']}{_times(record['count'])}"
+            for record in shown
         ]
         give_text("\n".join(lines))
     return Exit.OK

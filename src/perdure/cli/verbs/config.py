@@ -74,12 +74,12 @@ def _client(asked: argparse.Namespace) -> Iterator[Setting]:
     choice = chosen_server(as_of_a_look)
     context = None if choice is None else choice.context or context_of(choice.url)
     yield "server", choice and choice.url, choice.origin if choice is not None else DEFAULT
-    for origin, given in (
+    for origin, text in (
         ("--access-token", asked.access_token),
         ("PERDURE_TOKEN", os.environ.get("PERDURE_TOKEN")),
         ("context", context and (context.token or context.token_file)),
     ):
-        if given:
+        if text:
             yield "access_token", MASK, origin
             break
     else:
@@ -105,8 +105,8 @@ def _client(asked: argparse.Namespace) -> Iterator[Setting]:
 
 
 def _by_environment(name: str, variable: str, default: Any) -> Iterator[Setting]:
-    given = os.environ.get(variable)
-    yield name, given or default, variable if given else DEFAULT
+    text = os.environ.get(variable)
+    yield name, text or default, variable if text else DEFAULT
 
 
 def _server(asked: argparse.Namespace) -> Iterator[Setting]:

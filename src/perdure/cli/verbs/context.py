@@ -120,13 +120,13 @@ def _said(asked: argparse.Namespace, contexts: Contexts) -> str:
 def _list(contexts: Contexts, talk: Console) -> None:
     rows = [
         [
-            ("*" if one["current"] else "", "green"),
-            (one["name"], ""),
-            (one["server"], ""),
-            (one["namespace"] or "-", ""),
-            ({"file": "in a file", "kept": "kept", None: "none"}[one["token"]], ""),
+            ("*" if context["current"] else "", "green"),
+            (context["name"], ""),
+            (context["server"], ""),
+            (context["namespace"] or "-", ""),
+            ({"file": "in a file", "kept": "kept", None: "none"}[context["token"]], ""),
         ]
-        for one in plain_json(contexts)
+        for context in plain_json(contexts)
     ]
     if rows:
         give_text("\n".join(table(COLUMNS, rows)))

@@ -56,12 +56,12 @@ async def _get(asked: argparse.Namespace, talk: Console) -> int:
             limit=asked.limit,
             usage=form in ("json", "yaml"),
         )
-        found = await access.ask(RESOURCES, query)
-    give_resources(found.resources, form, found.now, alone=found.is_alone, all_namespaces=asked.all_namespaces)
-    if found.is_cut:
+        answer = await access.ask(RESOURCES, query)
+    give_resources(answer.resources, form, answer.now, alone=answer.is_alone, all_namespaces=asked.all_namespaces)
+    if answer.is_cut:
         talk.say(f"these are the latest {asked.limit}; --limit N gives more")
-    if not found.resources and form not in ("json", "yaml"):
-        is_namespaced = not asked.all_namespaces and found.has_namespaces
+    if not answer.resources and form not in ("json", "yaml"):
+        is_namespaced = not asked.all_namespaces and answer.has_namespaces
         talk.say(
             f"no resources found in namespace {asked.namespace or 'default'!r}"
             if is_namespaced

@@ -42,11 +42,11 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 async def _logs(asked: argparse.Namespace, talk: Console) -> int:
     async with open_access(asked, talk) as access:
-        found = access.log_lines(await access.resolve(asked.run), asked.step, follow=asked.follow)
+        log_lines = access.log_lines(await access.resolve(asked.run), asked.step, follow=asked.follow)
         if asked.follow:
-            await (_stream_json if asked.json else _stream_lines)(found)
+            await (_stream_json if asked.json else _stream_lines)(log_lines)
             return Exit.OK
-        lines = [line async for line in found]
+        lines = [line async for line in log_lines]
         if asked.json:
             give_json([line.plain() for line in lines])
         elif lines:

@@ -49,14 +49,14 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 async def _ask_server(asked: argparse.Namespace, talk: Console) -> int:
     async with server_access(asked, talk.say) as server:
-        providers = [one async for one in server.pages("/api/v1/providers")]
+        providers = [provider async for provider in server.pages("/api/v1/providers")]
     if asked.name is None:
         _list(asked, providers)
         return Exit.OK
-    found = next((one for one in providers if one["name"] == asked.name), None)
-    if found is None:
+    match = next((provider for provider in providers if provider["name"] == asked.name), None)
+    if match is None:
         raise ProviderNotFound(f"the server has no provider {asked.name!r}")
-    _show(asked, found)
+    _show(asked, match)
     return Exit.OK
 
 

@@ -181,9 +181,9 @@ async def _start_on_server(access: "ServerAccess", asked: argparse.Namespace, ta
         return (await access.start_named(asked.file, run_input, options=options, **shared)).id
     origin, text = read(asked.file)
     applied = read_applied(asked.apply)
-    if env := readable(asked.env, os.environ, [text.decode(errors="replace"), *(one.text for one in applied)]):
+    if env := readable(asked.env, os.environ, [text.decode(errors="replace"), *(item.text for item in applied)]):
         options["env"] = env
-    texts = [one.text for one in applied]
+    texts = [item.text for item in applied]
     problems = await access.check(text, applied=texts, chosen=asked.name, namespace=asked.namespace)
     document = checked_elsewhere(origin, text, problems)
     for line in document.lines():

@@ -190,9 +190,10 @@ async def _next(asked: argparse.Namespace, talk: Console) -> int:
         give_json(view)
         return Exit.OK
     zone = ZoneInfo(view["timezone"])
-    has_jitter = any(one["at"] != one["starts_at"] for one in view["next"])
+    has_jitter = any(firing["at"] != firing["starts_at"] for firing in view["next"])
     lines = [
-        one["local"] + (f"  starts {_clock(one['starts_at'], zone)}" if has_jitter else "") for one in view["next"]
+        firing["local"] + (f"  starts {_clock(firing['starts_at'], zone)}" if has_jitter else "")
+        for firing in view["next"]
     ]
     if lines:
         give_text("\n".join(lines))
@@ -262,11 +263,11 @@ async def _backfill(asked: argparse.Namespace, talk: Console) -> int:
         )
     elif asked.dry_run and times:
         give_text("\n".join(in_zone(read_instant(at, 0), zone) for at in times))
-    said = f"{len(times)} time{'' if len(times) == 1 else 's'} {'would be ' if asked.dry_run else ''}recorded"
+    summary = f"{len(times)} time{'' if len(times) == 1 else 's'} {'would be ' if asked.dry_run else ''}recorded"
     waiting = f"; {len(backfill['waiting'])} wait already" if backfill["waiting"] else ""
     them = "it" if len(times) == 1 else "them"
     follow = "" if asked.dry_run or not times or has_server else f"; `perdure serve` starts {them}"
-    talk.say(f"{said}{waiting}{follow}")
+    talk.say(f"{summary}{waiting}{follow}")
     return Exit.OK
 
 

@@ -185,13 +185,13 @@ async def _serve_at(
     return Exit.OK
 
 
-def read_routes(given: list[tuple[str, str]]) -> dict[str, str]:
+def read_routes(flags: list[tuple[str, str]]) -> dict[str, str]:
     """Provider → pool: those of the settings file, and these. What only a pool knows is declared."""
     from perdure.server.limits import read_server_settings
 
     written = read_server_settings(os.environ).route
-    declare_providers({one.provider: one.schema for one in written} | {provider: None for provider, _ in given})
-    return {one.provider: one.pool for one in written} | dict(given)
+    declare_providers({route.provider: route.schema for route in written} | {provider: None for provider, _ in flags})
+    return {route.provider: route.pool for route in written} | dict(flags)
 
 
 def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":

@@ -125,12 +125,12 @@ class Page:
             lines.append(f"in {screen.place}")
         if place.next_try is not None and place.step.state.is_open:
             lines.append(f"next try in {span(place.next_try - screen.now)}")
-        said = [("error", "\n".join(lines))]
-        said.append(("details", cut(failure.details, LONGEST_ON_SCREEN)))
+        rows = [("error", "\n".join(lines))]
+        rows.append(("details", cut(failure.details, LONGEST_ON_SCREEN)))
         if first is not None and first.text != failure.text:
-            said.append(("first", f"attempt {first.attempt}: {first.text}"))
-        said.append(("then", place.outcome))
-        return said
+            rows.append(("first", f"attempt {first.attempt}: {first.text}"))
+        rows.append(("then", place.outcome))
+        return rows
 
 
 def _aligned(lines: list[tuple[str, str]], paint: Paint) -> list[str]:

@@ -100,7 +100,7 @@ async def _create_on_store(asked: argparse.Namespace, talk: Console) -> dict[str
 async def _list(asked: argparse.Namespace, talk: Console) -> int:
     if asked.choice is not None:
         async with server_access(asked, talk.say) as server:
-            tokens = [one async for one in server.pages(TOKENS)]
+            tokens = [token async for token in server.pages(TOKENS)]
     else:
         async with open_client(asked, talk, must_exist=True) as client:
             tokens = await list_tokens(client)
@@ -109,13 +109,13 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
     elif tokens:
         rows = [
             [
-                (one["name"], ""),
-                (one["role"], ""),
-                (", ".join(one["namespaces"] or ["all"]), ""),
-                (one["expires_at"] or "never", ""),
-                ("valid" if one["valid"] else "revoked" if one["revoked_at"] else "expired", ""),
+                (token["name"], ""),
+                (token["role"], ""),
+                (", ".join(token["namespaces"] or ["all"]), ""),
+                (token["expires_at"] or "never", ""),
+                ("valid" if token["valid"] else "revoked" if token["revoked_at"] else "expired", ""),
             ]
-            for one in tokens
+            for token in tokens
         ]
         give_text("\n".join(table(COLUMNS, rows)))
     else:

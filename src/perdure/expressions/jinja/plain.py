@@ -34,11 +34,11 @@ def plain(node: nodes.Node) -> Plain | None:
         case nodes.Const(value=value) if type(value) in SCALARS:
             return lambda roots: value
         case nodes.Compare(expr=left, ops=[nodes.Operand(op=sign, expr=right)]):
-            return _both(left, right, lambda one, other: _comparing(sign, one, other))
+            return _both(left, right, lambda first, second: _comparing(sign, first, second))
         case nodes.And(left=left, right=right):
-            return _both(left, right, lambda one, other: lambda roots: one(roots) and other(roots))
+            return _both(left, right, lambda first, second: lambda roots: first(roots) and second(roots))
         case nodes.Or(left=left, right=right):
-            return _both(left, right, lambda one, other: lambda roots: one(roots) or other(roots))
+            return _both(left, right, lambda first, second: lambda roots: first(roots) or second(roots))
         case nodes.Not(node=inner):
             negated = plain(inner)
             return None if negated is None else lambda roots: not negated(roots)

@@ -190,8 +190,8 @@ class Program:
         except TemplateSyntaxError as error:
             message = (error.message or "this is not a template").rstrip(".")
             raise self._refusal(SyntaxFault(message[0].lower() + message[1:]), error.lineno - 1) from None
-        except RefusedNode as found:
-            raise self._refusal(found.refusal, found.node.lineno - 1) from None
+        except RefusedNode as refusal:
+            raise self._refusal(refusal.refusal, refusal.node.lineno - 1) from None
         except (RecursionError, MemoryError, SyntaxError):  # the last is Python's, for blocks nested too deeply
             raise self._refusal(LimitExceeded("the template is nested too deeply"), 0) from None
         except (ValueError, OverflowError):

@@ -73,8 +73,8 @@ def _path(node: nodes.Node) -> Path | None:
 
 def _comparisons(left: nodes.Node, operator: str, right: nodes.Node) -> Iterator[tuple[Path, Any]]:
     if operator == "eq":
-        for one, other in ((left, right), (right, left)):
-            if (path := _path(one)) is not None and isinstance(other, nodes.Const):
+        for subject, other in ((left, right), (right, left)):
+            if (path := _path(subject)) is not None and isinstance(other, nodes.Const):
                 yield path, other.value
     elif operator == "in" and (path := _path(left)) is not None and isinstance(right, nodes.List | nodes.Tuple):
         yield from ((path, item.value) for item in right.items if isinstance(item, nodes.Const))

@@ -83,7 +83,7 @@ class ScheduleAdministration:
 
     async def find(self, name: str, namespace: str, next_count: int = 1) -> ScheduleView:
         row, schedule = await self._named(name, namespace)
-        firings = [read_firing(one) for one in await self._client.store.list_resources(FIRING, namespace)]
+        firings = [read_firing(resource) for resource in await self._client.store.list_resources(FIRING, namespace)]
         return self._view(row, schedule, firings, next_count)
 
     async def pause(self, name: str, namespace: str, *, by: str = "", reason: str = "") -> ScheduleView:
@@ -162,9 +162,9 @@ class ScheduleAdministration:
             (row, schedule) for row in rows if self._source.has_schedules(row) for schedule in self._read(row)
         ]
         for candidates in (
-            [found for found in all_schedules if f"{found[0].key.name}/{found[1].name}" == name],
-            [found for found in all_schedules if found[0].key.name == name],
-            [found for found in all_schedules if found[1].name == name],
+            [pair for pair in all_schedules if f"{pair[0].key.name}/{pair[1].name}" == name],
+            [pair for pair in all_schedules if pair[0].key.name == name],
+            [pair for pair in all_schedules if pair[1].name == name],
         ):
             if len(candidates) == 1:
                 return candidates[0]
@@ -189,8 +189,8 @@ class ScheduleAdministration:
         state = read_state(status_in(row), schedule.name)
         after = max(self._client.clock.wall(), counts_after(state, 0))
         times = islice(schedule.timetable.cron.between(after, None, schedule.timetable.zone), next_count)
-        upcoming = [(one, new_firing(self._source, row, schedule, one, FROM_BACKFILL).starts_at) for one in times]
-        waiting = sum(1 for one in firings if (one.entry_key, one.schedule) == (row.key, schedule.name))
+        upcoming = [(time, new_firing(self._source, row, schedule, time, FROM_BACKFILL).starts_at) for time in times]
+        waiting = sum(1 for firing in firings if (firing.entry_key, firing.schedule) == (row.key, schedule.name))
         return ScheduleView(row.key, schedule, state, upcoming, waiting)
 
     async def _change(

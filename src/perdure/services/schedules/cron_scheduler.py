@@ -176,7 +176,7 @@ class CronScheduler:
                     claimed.append(new_firing(self._source, row, schedule, now // SECOND * SECOND, FROM_START_UP))
             known = await self._client.store.resources([firing.key for firing in claimed])
             new: list[ResourceWrite] = [
-                firing.write() for firing in {one.key: one for one in claimed}.values() if firing.key not in known
+                firing.write() for firing in {claim.key: claim for claim in claimed}.values() if firing.key not in known
             ]
             if not claimed and left == CLAIMED_AT_ONCE:
                 return False
@@ -247,13 +247,13 @@ class CronScheduler:
             self._awaited.discard(run)
         await self.refresh()
 
-    async def _handle(self, given: Firing) -> bool:
+    async def _handle(self, claimed: Firing) -> bool:
         """Whether the firing is over; False: it waits."""
 
         async def attempt() -> tuple[ResourceRow, Firing] | bool | CatalogConflict:
-            return await self._decide(given)
+            return await self._decide(claimed)
 
-        changing = Conflict(f"schedule {given.schedule} keeps being changed by others")
+        changing = Conflict(f"schedule {claimed.schedule} keeps being changed by others")
         decided: tuple[ResourceRow, Firing] | bool = await retry_on_conflict(attempt, changing)
         if isinstance(decided, bool):
             return decided
@@ -267,10 +267,10 @@ class CronScheduler:
         await self._finish(firing, started)
         return True
 
-    async def _decide(self, given: Firing) -> tuple[ResourceRow, Firing] | bool | CatalogConflict:
+    async def _decide(self, claimed: Firing) -> tuple[ResourceRow, Firing] | bool | CatalogConflict:
         """What is to be started, with its schedule's entry; True: the firing is over; False: it waits."""
-        rows = await self._client.store.resources([given.key, given.entry_key])
-        row, entry = rows.get(given.key), rows.get(given.entry_key)
+        rows = await self._client.store.resources([claimed.key, claimed.entry_key])
+        row, entry = rows.get(claimed.key), rows.get(claimed.entry_key)
         if row is None:
             return True  # another server has started it
         firing = read_firing(row)

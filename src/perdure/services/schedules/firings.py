@@ -154,8 +154,8 @@ def with_state(status: Mapping[str, Any], schedule: str, state: ScheduleState) -
         "pausedBy": state.paused_by,
         "pauseReason": state.pause_reason,
     }
-    told = {name: value for name, value in members.items() if value}
-    return {**status, "schedules": {**status.get("schedules", {}), schedule: told}}
+    filled = {name: value for name, value in members.items() if value}
+    return {**status, "schedules": {**status.get("schedules", {}), schedule: filled}}
 
 
 def counts_after(state: ScheduleState, begun: Instant) -> Instant:

@@ -175,7 +175,7 @@ class TaskLeases(ABC):
                 about = (request.worker, request.until, key, request.holder)
                 rows = session.run(_GRANT, *about, leases, runs, tasks)
                 order = {lease: place for place, lease in enumerate(leases)}
-                return sorted(map(lease_row, rows), key=lambda one: order[one.lease])
+                return sorted(map(lease_row, rows), key=lambda leased: order[leased.lease])
 
         # Looking first costs an idle worker no write transaction.
         some = (request.providers, request.providers)

@@ -76,8 +76,8 @@ class StoredAccess(StoredHooks):
 
         def work() -> AuditSeal | None:
             execute = self._connection.execute
-            found: list[Any] = execute(_AUDIT + "WHERE seal IS NULL ORDER BY id").fetchall()
-            rows = [AuditRow(*row) for row in found]
+            unsealed: list[Any] = execute(_AUDIT + "WHERE seal IS NULL ORDER BY id").fetchall()
+            rows = [AuditRow(*row) for row in unsealed]
             if not rows:
                 return None
             last: list[Any] = execute(_SEAL + "ORDER BY number DESC LIMIT 1").fetchall()

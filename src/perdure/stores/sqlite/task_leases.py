@@ -99,11 +99,11 @@ class TaskLeases(ABC):
         return await self._explained_transaction(work)
 
     async def find_leases(self, leases: Sequence[str]) -> dict[str, TaskLease]:
-        found = {}
+        leases_by_id = {}
         for lease in leases:
             for row in self._read(_FIND, (lease,)):
-                found[lease] = lease_row(row)
-        return found
+                leases_by_id[lease] = lease_row(row)
+        return leases_by_id
 
     async def is_offered(self, run: RunId, task: int) -> bool:
         return bool(self._read("SELECT 1 FROM tasks WHERE run = ? AND task = ? AND state = 'ready'", (run, task)))

@@ -170,8 +170,8 @@ class Body(msgspec.Struct, gc=False):
     def step(self, thread: Thread) -> Step | None:
         frame = thread.frames[-1]
         steps = self.program.blocks[frame.block]
-        found: Step | None = steps[frame.index] if frame.index < len(steps) else None
-        return found
+        step: Step | None = steps[frame.index] if frame.index < len(steps) else None
+        return step
 
 
 class Frozen(msgspec.Struct, gc=False, array_like=True):
@@ -213,18 +213,18 @@ def freeze(body: Body) -> bytes:
 
 
 def thaw(program: Program, frozen: bytes) -> Body:
-    found = _decoder.decode(frozen)
+    body = _decoder.decode(frozen)
     return Body(
         program,
-        found.threads,
-        OrderedDict.fromkeys(found.agenda),
-        found.waits,
-        found.variables,
-        {name: deque(values) for name, values in found.signals.items()},
-        {name: OrderedDict.fromkeys(threads) for name, threads in found.listeners.items()},
-        found.spawned,
-        found.ending,
-        found.cleaning,
-        found.begun,
-        found.asked,
+        body.threads,
+        OrderedDict.fromkeys(body.agenda),
+        body.waits,
+        body.variables,
+        {name: deque(values) for name, values in body.signals.items()},
+        {name: OrderedDict.fromkeys(threads) for name, threads in body.listeners.items()},
+        body.spawned,
+        body.ending,
+        body.cleaning,
+        body.begun,
+        body.asked,
     )

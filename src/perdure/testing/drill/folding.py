@@ -253,11 +253,11 @@ def _run_started(body: Body, event: e.RunStarted) -> None:
 
 
 def _run_reopened(body: Body, event: e.RunReopened) -> None:
-    given = body.variables["input"]
+    input = body.variables["input"]
     fresh = Body(body.program)
     for field in body.__struct_fields__:
         setattr(body, field, getattr(fresh, field))
-    body.variables["input"] = given
+    body.variables["input"] = input
 
 
 CHANGES: dict[type[e.Event], Callable[[Body, Any], None]] = {

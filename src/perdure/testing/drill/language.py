@@ -57,8 +57,8 @@ class Drill(Dialect):
     def secret_names(self, program: Any) -> tuple[str, ...]:
         return ()
 
-    def accept(self, turn: Turn, given: i.Input) -> None:
-        match given:
+    def accept(self, turn: Turn, input: i.Input) -> None:
+        match input:
             case i.Cancel(reason):
                 moves.end_cancelled(turn, reason)
             case i.Steer(_, body):
@@ -81,10 +81,10 @@ class Drill(Dialect):
     def exhausted(self, turn: Turn, reason: str, count: int) -> None:
         moves.end_exhausted(turn)
 
-    def refusal(self, execution: Execution, given: i.Signal | i.Steer | i.Reopen) -> str | None:
-        if isinstance(given, i.Steer):
-            if given.verb != "set":
-                return f"a drill cannot be asked to {given.verb!r}"
+    def refusal(self, execution: Execution, input: i.Signal | i.Steer | i.Reopen) -> str | None:
+        if isinstance(input, i.Steer):
+            if input.verb != "set":
+                return f"a drill cannot be asked to {input.verb!r}"
             if execution.state.status.is_final:
                 return f"the run has already {execution.state.status}"
         return None
@@ -135,8 +135,8 @@ def _outcome(outcome: Any, texts: Mapping[bytes, bytes]) -> Any:
         case Succeeded(value):
             return {"type": "success", "value": _value(value, texts)}
         case Failed(code, message, retryable, details):
-            found = {"type": "failure", "code": code, "message": message, "retryable": retryable}
-            return found if details is None else {**found, "details": jsontext.decode(details)}
+            failure = {"type": "failure", "code": code, "message": message, "retryable": retryable}
+            return failure if details is None else {**failure, "details": jsontext.decode(details)}
         case Cancelled(reason):
             return {"type": "cancelled", "reason": reason}
 

@@ -148,8 +148,8 @@ def _variable(turn: Turn, thread: b.Thread, name: str) -> Payload:
         return str(thread.index).encode()
     if name == "last":
         return thread.last
-    found: Payload = turn.body.variables.get(name, NULL)
-    return found
+    value: Payload = turn.body.variables.get(name, NULL)
+    return value
 
 
 def _filled(turn: Turn, thread: b.Thread, value: Any) -> Any:
@@ -168,14 +168,14 @@ def _filled(turn: Turn, thread: b.Thread, value: Any) -> Any:
 def _call(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
     fields = step.fields
     arguments = _payload(turn, thread, fields["with"]) if "with" in fields else b"{}"
-    given = _payload(turn, thread, fields["input"]) if "input" in fields else NULL
+    input = _payload(turn, thread, fields["input"]) if "input" in fields else NULL
     loop = "".join(f".{frame.times}" for frame in thread.frames if frame.times > 1)
     bound = turn.now + duration(fields["timeout"]) if "timeout" in fields else None
     turn.schedule_task(
         step.about,
         f"{number}:{step.block}{loop}",
         arguments,
-        given,
+        input,
         attempt=thread.attempt,
         pool=fields.get("pool", ""),
         max_deliveries=fields.get("deliveries", 5),
@@ -234,11 +234,11 @@ def _repeat(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
 
 
 def _child(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
-    given = _payload(turn, thread, step.fields["input"]) if "input" in step.fields else NULL
+    input = _payload(turn, thread, step.fields["input"]) if "input" in step.fields else NULL
     document = jsontext.encode_finite(step.about)
     awaited = step.fields.get("wait", True)
     name = step.about.get("name", "drill")
-    child = turn.start_child("drill", document, name, given, awaited=awaited)
+    child = turn.start_child("drill", document, name, input, awaited=awaited)
     turn.emit(b.Waited(number, child) if awaited else b.Advanced(number))
 
 
@@ -250,15 +250,15 @@ def _permit(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
 def _resource(turn: Turn, number: int, thread: b.Thread, step: Step) -> None:
     """The entry's document; while there is none the thread waits for it."""
     named = step.about.split("/", 2)
-    found = turn.resource(*named)
-    told = [
+    rows = turn.resource(*named)
+    described = [
         permit for permit, held in turn.state.permits.items() if held.granted and held.scope == resource_scope(*named)
     ]
-    if found is None:
+    if rows is None:
         turn.emit(b.Waited(number, turn.await_resource(*named)))
     else:
-        turn.emit(b.Advanced(number, jsontext.encode(found)))
-    for permit in told:
+        turn.emit(b.Advanced(number, jsontext.encode(rows)))
+    for permit in described:
         turn.release_permit(permit)
 
 

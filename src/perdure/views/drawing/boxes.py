@@ -122,8 +122,8 @@ def _lines(node: Node, is_frame: bool, status: NodeStatus | None) -> list[TextLi
     notes = [TextLine(wrapped(note, widest, SMALL, 1)[0], SMALL, "note") for note in node.notes if clean(note)]
     if len(notes) > MOST_NOTES:
         notes = [*notes[: MOST_NOTES - 1], TextLine(f"and {len(notes) - MOST_NOTES + 1} more", SMALL, "note")]
-    said = [TextLine(status.line, SMALL, "status")] if status is not None and status.line else []
-    return [*(titles or [TextLine("(unnamed)", TITLE, "title")]), *kind, *notes, *said]
+    status_lines = [TextLine(status.line, SMALL, "status")] if status is not None and status.line else []
+    return [*(titles or [TextLine("(unnamed)", TITLE, "title")]), *kind, *notes, *status_lines]
 
 
 def _size(node: Node, lines: list[TextLine], is_frame: bool) -> Size:

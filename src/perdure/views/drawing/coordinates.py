@@ -31,8 +31,8 @@ def assign_x(layers: Layers) -> list[float]:
             rows = [row[::-1] for row in rows] if from_right else rows
             near = layers.below if upwards else layers.above
             blocks = _align(rows, near, crossed)
-            found = _compact(rows, blocks, layers, from_right)
-            results.append([-x for x in found] if from_right else found)
+            places = _compact(rows, blocks, layers, from_right)
+            results.append([-x for x in places] if from_right else places)
     return _average(results, layers)
 
 
@@ -87,9 +87,9 @@ def _align(
 
 def distance(layers: Layers, left: int, right: int) -> float:
     """What two neighbours in a layer must be apart."""
-    one, other = layers.vertices[left], layers.vertices[right]
-    bends = (one.is_bend and one.right == 0) + (other.is_bend and other.left == 0)
-    return one.right + other.left + (BOX_GAP, BEND_GAP, EDGE_GAP)[bends]
+    first, second = layers.vertices[left], layers.vertices[right]
+    bends = (first.is_bend and first.right == 0) + (second.is_bend and second.left == 0)
+    return first.right + second.left + (BOX_GAP, BEND_GAP, EDGE_GAP)[bends]
 
 
 def _compact(rows: Sequence[Sequence[int]], blocks: _Blocks, layers: Layers, from_right: bool) -> list[float]:
@@ -99,27 +99,27 @@ def _compact(rows: Sequence[Sequence[int]], blocks: _Blocks, layers: Layers, fro
     following: dict[int, dict[int, float]] = {vertex: {} for row in rows for vertex in row if root[vertex] == vertex}
     open_before = dict.fromkeys(following, 0)
     for row in rows:
-        for one, other in pairwise(row):
-            apart = distance(layers, other, one) if from_right else distance(layers, one, other)
-            needed = apart + side * (shift[one] - shift[other])
-            ends = following[root[one]]
-            if root[other] not in ends:
-                open_before[root[other]] += 1
-                ends[root[other]] = needed
+        for first, second in pairwise(row):
+            apart = distance(layers, second, first) if from_right else distance(layers, first, second)
+            needed = apart + side * (shift[first] - shift[second])
+            ends = following[root[first]]
+            if root[second] not in ends:
+                open_before[root[second]] += 1
+                ends[root[second]] = needed
             else:
-                ends[root[other]] = max(ends[root[other]], needed)
+                ends[root[second]] = max(ends[root[second]], needed)
     x = dict.fromkeys(following, 0.0)
     ready = [block for block, before in open_before.items() if not before]
     for block in ready:
-        for other, needed in following[block].items():
-            x[other] = max(x[other], x[block] + needed)
-            open_before[other] -= 1
-            if not open_before[other]:
-                ready.append(other)
+        for second, needed in following[block].items():
+            x[second] = max(x[second], x[block] + needed)
+            open_before[second] -= 1
+            if not open_before[second]:
+                ready.append(second)
     assert len(ready) == len(following), "blocks of one drawing have an order"
     for block in reversed(ready):
         if following[block]:
-            x[block] = max(x[block], min(x[other] - needed for other, needed in following[block].items()))
+            x[block] = max(x[block], min(x[second] - needed for second, needed in following[block].items()))
     return [x[root[vertex]] + side * shift[vertex] for vertex in range(len(root))]
 
 

@@ -80,13 +80,13 @@ def _swap_neighbours(layers: Layers) -> None:
         has_improved = False
         for row in layers.rows:
             for at in range(len(row) - 1):
-                one, other = row[at], row[at + 1]
-                if layers.vertices[one].is_pinned:
+                first, second = row[at], row[at + 1]
+                if layers.vertices[first].is_pinned:
                     continue
-                now = _crossed(layers, one, other, position)
-                if now and _crossed(layers, other, one, position) < now:
-                    row[at], row[at + 1] = other, one
-                    position[one], position[other] = at + 1, at
+                now = _crossed(layers, first, second, position)
+                if now and _crossed(layers, second, first, position) < now:
+                    row[at], row[at + 1] = second, first
+                    position[first], position[second] = at + 1, at
                     has_improved = True
         if not has_improved:
             return

@@ -193,10 +193,10 @@ def _spread(ends: list[tuple[float, int]], middle: float, width: float, *, is_fr
         return [(middle, ends[0][1])]
     reach = max(0.0, width / 2 - 14)
     gap = min(16.0, 2 * reach / max(1, len(ends) - 1))
-    wanted = [max(middle - reach, min(middle + reach, x)) for x, _ in ends]
+    targets = [max(middle - reach, min(middle + reach, x)) for x, _ in ends]
     # The nearest positions that keep the gap: neighbours that want the same place share it (pooled violators).
     pools: list[tuple[float, int]] = []
-    for at, x in enumerate(wanted):
+    for at, x in enumerate(targets):
         pool = (x - at * gap, 1)
         while pools and pools[-1][0] > pool[0]:
             before = pools.pop()

@@ -164,9 +164,9 @@ def _lay_chain(layers: Layers, link: Link, row_of: dict[int, int], rank: Sequenc
         layers.rows[row].append(vertex)
         chain.append(vertex)
     chain.append(lower)
-    for at, (one, other) in enumerate(pairwise(chain)):
+    for at, (above, below) in enumerate(pairwise(chain)):
         shift = (upper_offset if at == 0 else 0.0) - (lower_offset if at == len(chain) - 2 else 0.0)
-        layers.below[one].append((other, shift))
-        layers.above[other].append((one, -shift))
+        layers.below[above].append((below, shift))
+        layers.above[below].append((above, -shift))
     layers.chains.append(chain)
     layers.labels.append(label)

@@ -150,8 +150,8 @@ def to_outline(graph: Graph, statuses: Statuses | None = None, taken: set[int] |
     while pending:
         node, depth = pending.pop()
         status = (statuses or {}).get(node.id)
-        said = f"  [{status.line}]" if status is not None and status.line else ""
-        lines.append("  " * depth + clean(node_title(node)) + said)
+        status_text = f"  [{status.line}]" if status is not None and status.line else ""
+        lines.append("  " * depth + clean(node_title(node)) + status_text)
         lines += [f"{'  ' * depth}    {clean(note)}" for note in node.notes]
         lines += ["  " * depth + line for line in _leaving(leaving[node.id], labels, tree, taken)]
         pending += [(child, depth + 1) for child in reversed(tree.children.get(node.id, []))]

@@ -38,12 +38,12 @@ def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) 
 
 def delays(execution: Execution) -> dict[int, StepDelay]:
     body: Body = execution.body
-    found = {}
+    delays_by_task = {}
     for timer, (number, index) in body.waits.items():
         if timer in execution.state.timers:
             step = _path(body, number)
-            found[timer] = _retry(body.frames[number], step, timer) if index == GAP else StepDelay(step)
-    return found
+            delays_by_task[timer] = _retry(body.frames[number], step, timer) if index == GAP else StepDelay(step)
+    return delays_by_task
 
 
 def _path(body: Body, number: int) -> str:
@@ -73,8 +73,8 @@ def _inline(cell: Cell | None) -> Any:
 def line_of(text: bytes, place: DocumentPath) -> int | None:
     if b"\n" not in text.strip():
         return None  # written by a program: the path says more
-    found = place_of(text.decode("utf-8", "replace"), place)
-    return None if found is None else found[0]
+    position = place_of(text.decode("utf-8", "replace"), place)
+    return None if position is None else position[0]
 
 
 class _Frame:

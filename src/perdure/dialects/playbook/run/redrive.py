@@ -68,13 +68,15 @@ def _workload(turn: Turn) -> Payload:
     """Of a fork with another input or a newer document. The input was found to be a map before it was stored."""
     program: Program = turn.program
     options = jsontext.decode(turn.state.options)
-    given = jsontext.decode(turn.text(turn.state.input)) or {}
-    if options.get("lent") and "workload" in given:
-        given = given["workload"]
+    workload = jsontext.decode(turn.text(turn.state.input)) or {}
+    if options.get("lent") and "workload" in workload:
+        workload = workload["workload"]
     try:
-        merged = merge_workload(program.workload, given, turn.execution.id, options.get("env", {}), is_io=program.is_io)
+        merged = merge_workload(
+            program.workload, workload, turn.execution.id, options.get("env", {}), is_io=program.is_io
+        )
     except TemplateError:
-        merged = given
+        merged = workload
     return turn.keep(jsontext.encode(merged))
 
 

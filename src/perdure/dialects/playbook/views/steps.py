@@ -44,14 +44,14 @@ def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) 
 def delays(execution: Execution) -> dict[int, StepDelay]:
     body: b.Body = execution.body
     program: Program = execution.program
-    found = {}
+    delays_by_task = {}
     for thread in body.threads.values():
         run = body.runs.get(thread.run)
         if thread.phase is b.ThreadPhase.RESTING and run is not None and thread.number in execution.state.timers:
             task = program.steps[run.step].tasks[thread.position]
             name = run.step if len(program.steps[run.step].tasks) == 1 else f"{run.step} › {task.label}"
-            found[thread.number] = StepDelay(name, thread.attempt, _attempts(task))
-    return found
+            delays_by_task[thread.number] = StepDelay(name, thread.attempt, _attempts(task))
+    return delays_by_task
 
 
 def _attempts(task: Task) -> int:
@@ -126,14 +126,14 @@ class _Overview:
                 if task is not step:
                     task.enter(at, event["seq"])
             case "task.attempt.started":
-                for one in {id(task): task, id(step): step}.values():
-                    one.attempts += 1
-                    one.child, one.child_seq = RunId(payload.get("child_execution_id", "")), event["seq"]
-                    one.state, one.due = StepStatus.AT_WORK, None
+                for item in {id(task): task, id(step): step}.values():
+                    item.attempts += 1
+                    item.child, item.child_seq = RunId(payload.get("child_execution_id", "")), event["seq"]
+                    item.state, item.due = StepStatus.AT_WORK, None
             case "task.attempt.failed":
                 error = (payload.get("outcome") or {}).get("error")
-                for one in {id(task): task, id(step): step}.values():
-                    self._fail(one, error, at, event)
+                for item in {id(task): task, id(step): step}.values():
+                    self._fail(item, error, at, event)
             case "task.done" | "task.failed" if task is not step:
                 task.leave(StepStatus.DONE if kind == "task.done" else StepStatus.FAILED, at, event["seq"])
             case _:

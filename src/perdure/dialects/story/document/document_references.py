@@ -39,9 +39,9 @@ def check_target(cursor: Cursor, namespace: str, context: CheckContext, *, is_re
         document.problem(INVALID, f"{reference.spelled} and {document.spelled} exclude each other: name one document")
         return
     if document.value is not None:
-        found = read_document_reference(document.value)
-        if found is not None:
-            check_document(cursor, found, namespace, context, may_be_story=True)
+        document_reference = read_document_reference(document.value)
+        if document_reference is not None:
+            check_document(cursor, document_reference, namespace, context, may_be_story=True)
         return
     if target is None:
         if is_required:

@@ -156,11 +156,11 @@ class StepGraph:
         reached: dict[str, int] = {}
         for component in components(edges):
             inside = set(component)
-            found = 0
+            closure = 0
             for name in component:
                 for other in edges[name]:
-                    found |= bits[other] if other in inside else bits[other] | reached[other]
-            reached.update(dict.fromkeys(component, found))
+                    closure |= bits[other] if other in inside else bits[other] | reached[other]
+            reached.update(dict.fromkeys(component, closure))
         return reached
 
     def cycle(self, block: str | None = None) -> tuple[str, ...]:

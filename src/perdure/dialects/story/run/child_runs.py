@@ -138,9 +138,9 @@ def launch_document(
     options = subruns.options_for(turn, callee, {"args": arguments} if arguments else None)
     inherited = {CORRELATION: turn.state.labels[CORRELATION]} if CORRELATION in turn.state.labels else {}
     labels = {PARENT_RUN: body.name, PARENT_STEP: step.name, **inherited}
-    given = jsontext.encode(input)
+    input_text = jsontext.encode(input)
     return turn.start_child(
-        callee.language, callee.text, name, given, options, labels, awaited, from_api=callee.from_api
+        callee.language, callee.text, name, input_text, options, labels, awaited, from_api=callee.from_api
     )
 
 

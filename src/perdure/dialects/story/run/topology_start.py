@@ -74,15 +74,15 @@ def start(turn: Turn) -> bool:
             engrams[step.name] = engram
     transports: dict[str, Resource] = {}
     for step in _all_steps(turn.program):
-        found = _transport(turn, step)
-        if isinstance(found, MissingResource):
-            if _looks_further(turn, step, found):
+        transport = _transport(turn, step)
+        if isinstance(transport, MissingResource):
+            if _looks_further(turn, step, transport):
                 return True
             is_waiting = True
-        elif isinstance(found, str):
-            return _refuse(turn, Reason.TRANSPORT_REFERENCE_INVALID, found)
+        elif isinstance(transport, str):
+            return _refuse(turn, Reason.TRANSPORT_REFERENCE_INVALID, transport)
         else:
-            transports[step.name] = found
+            transports[step.name] = transport
     if is_waiting:
         return False
     jobs = {name for name, engram in engrams.items() if engram_lookup.mode_of(engram.engram) == "job"}

@@ -209,8 +209,8 @@ def _start_document(turn: Turn, step: Step, scope: Scope, document: dict[str, An
         return
     callee = subruns.find_callee(turn, name, document.get("version"))
     if callee is None or callee.language != language:
-        found = "" if callee is None else f"; the {callee.language} of that name is not meant"
-        message = f"there is no {language} {name!r}{found}; apply it when the run is started, or register it"
+        other = "" if callee is None else f"; the {callee.language} of that name is not meant"
+        message = f"there is no {language} {name!r}{other}; apply it when the run is started, or register it"
         end_step(turn, step.name, StoryPhase.FAILED, message, reason=Reason.INVALID_CONFIGURATION)
         return
     is_awaited = _is_waiting(waits)

@@ -186,14 +186,16 @@ def read_start(run: Resource, *, is_offloaded: bool = False) -> RunStart:
         options["inputsOfAnySize"] = True
     if beside:
         options["beside"] = jsontext.decode(beside.encode())
-    given = {key: str(value) for key, value in (metadata_of(run).get("labels") or {}).items()}
+    caller_labels = {key: str(value) for key, value in (metadata_of(run).get("labels") or {}).items()}
     own_labels = {labels.RUN: name}
     if isinstance(token, str) and token:
         own_labels[labels.TOKEN] = token
-    if labels.CORRELATION in given:
-        own_labels[labels.CORRELATION] = given[labels.CORRELATION]
-    given = {key: value for key, value in given.items() if not reserved_label([key])}  # those are not given by callers
-    return RunStart(target, name, namespace, spec.get("inputs"), token or None, given, options, own_labels)
+    if labels.CORRELATION in caller_labels:
+        own_labels[labels.CORRELATION] = caller_labels[labels.CORRELATION]
+    caller_labels = {
+        key: value for key, value in caller_labels.items() if not reserved_label([key])
+    }  # those are not given by callers
+    return RunStart(target, name, namespace, spec.get("inputs"), token or None, caller_labels, options, own_labels)
 
 
 def same_start(program: Any, input: bytes, options: Mapping[str, Any]) -> bytes:

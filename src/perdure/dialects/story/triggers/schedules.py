@@ -132,8 +132,8 @@ def token_of(impulse: Resource, schedule: str, instant: Instant) -> str:
 def event_of(schedule: Schedule, instant: Instant) -> dict[str, Any]:
     """The event that a firing delivers; `runID` is added without being hashed (STY-161, STY-162)."""
     local = moment(instant).astimezone(schedule.timetable.zone).isoformat(timespec="seconds").replace("+00:00", "Z")
-    told = {"schedule": schedule.name, "description": schedule.description, "triggeredAt": local}
-    return {**schedule.inputs, "_cron": told}
+    event = {"schedule": schedule.name, "description": schedule.description, "triggeredAt": local}
+    return {**schedule.inputs, "_cron": event}
 
 
 def _read(entry: Any, path: str, zone: tzinfo, overlap: Overlap, deadline: Instant, catch_up: Instant) -> Schedule:

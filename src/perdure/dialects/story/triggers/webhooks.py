@@ -68,8 +68,8 @@ def _verify_standard(secret: str, headers: Mapping[str, str], body: bytes, now: 
     if not key:
         raise BadSignature("the secret is empty")
     expected = base64.b64encode(_mac(key, f"{id}.{at}.".encode() + body)).decode()
-    given = [part.partition(",") for part in headers.get("webhook-signature", "").split(" ")[:MOST_SIGNATURES]]
-    _compare(expected, [value for version, _, value in given if version == "v1"])
+    signatures = [part.partition(",") for part in headers.get("webhook-signature", "").split(" ")[:MOST_SIGNATURES]]
+    _compare(expected, [value for version, _, value in signatures if version == "v1"])
     return id or None
 
 
@@ -99,9 +99,9 @@ def _check_time(text: str, now: Instant) -> None:
         raise BadSignature(f"the time of the signature is more than {OFF_AT_MOST} s off")
 
 
-def _compare(expected: str, given: list[str]) -> None:
+def _compare(expected: str, signatures: list[str]) -> None:
     """In constant time, for each that was given."""
-    if not any(hmac.compare_digest(expected.encode(), value.encode("utf-8", "replace")) for value in given):
+    if not any(hmac.compare_digest(expected.encode(), value.encode("utf-8", "replace")) for value in signatures):
         raise BadSignature("no signature is right")
 
 

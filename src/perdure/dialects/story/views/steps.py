@@ -151,7 +151,7 @@ class _StepEvents:
 def delays(execution: Execution) -> dict[int, StepDelay]:
     """Retries, sleeps, and the next look of a step at what it waits for."""
     body: Body = execution.body
-    found = {}
+    delays_by_task = {}
     for timer, name in body.timers.items():
         state = body.steps.get(name)
         if state is None or timer not in execution.state.timers:
@@ -159,10 +159,10 @@ def delays(execution: Execution) -> dict[int, StepDelay]:
         parent = body.plan.parents.get(name)
         path = name if parent is None else f"{parent} › {name}"
         run = state.run if timer == state.poll and state.reason == Reason.RETRY_SCHEDULED else None
-        found[timer] = (
+        delays_by_task[timer] = (
             StepDelay(path) if run is None else StepDelay(path, run.retries + 1, _attempts(execution, name, run))
         )
-    return found
+    return delays_by_task
 
 
 def _attempts(execution: Execution, name: str, run: StepRun) -> int:

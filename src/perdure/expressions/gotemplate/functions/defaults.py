@@ -24,5 +24,5 @@ FUNCTIONS = {
     "default": takes(use_default, ANY, rest=ANY),
     "empty": takes(is_empty, ANY),
     "fail": takes(fail, TEXT),
-    "ternary": takes(lambda one, other, condition: one if condition else other, ANY, ANY, BOOLEAN),
+    "ternary": takes(lambda first, second, condition: first if condition else second, ANY, ANY, BOOLEAN),
 }

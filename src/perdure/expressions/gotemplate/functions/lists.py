@@ -123,7 +123,7 @@ FUNCTIONS = {
     "rest": _REST,
     "reverse": _REVERSE,
     "sortAlpha": takes_frame(sort_texts, ANY),
-    "split": takes_frame(lambda frame, *given: numbered(split_list(frame, *given)), TEXT, TEXT),
+    "split": takes_frame(lambda frame, *arguments: numbered(split_list(frame, *arguments)), TEXT, TEXT),
     "splitList": takes_frame(split_list, TEXT, TEXT),
     "splitn": takes_frame(split_some, TEXT, INTEGER, TEXT),
     "toStrings": takes_frame(to_texts, ANY),

@@ -170,7 +170,7 @@ FUNCTIONS = {
     "lower": takes_letters(lower),
     "nindent": takes_frame(lambda frame, spaces, text: "\n" + indent(frame, spaces, text), INTEGER, TEXT),
     "nospace": takes(lambda text: bounded_calls.translate(text, _NOSPACE), TEXT),
-    "plural": takes(lambda one, many, count: one if count == 1 else many, TEXT, TEXT, INTEGER),
+    "plural": takes(lambda singular, plural, count: singular if count == 1 else plural, TEXT, TEXT, INTEGER),
     "quote": takes_frame(quote, rest=ANY),
     "replace": takes_frame(replace, TEXT, TEXT, TEXT),
     "squote": takes_frame(single_quote, rest=ANY),

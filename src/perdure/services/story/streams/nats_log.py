@@ -161,9 +161,9 @@ class NatsLog:
         for place in restored.refused:
             await stream.delete_message(place)
         self._log = MessageLog(head.epoch, stream.largest, restored.kept)
-        for found in ids:
-            if found.place <= head.through:
-                self._note_ids(found.id, found.place)
+        for message_id in ids:
+            if message_id.place <= head.through:
+                self._note_ids(message_id.id, message_id.place)
         self._received = None
         await self._follow()
         return restored.kept
@@ -177,12 +177,12 @@ class NatsLog:
             await self._stream.subscribe(self._inbox(step), self._receiver(step))
             config = self._stream.consumer(step, self._inbox(step), is_reading=True)
             for message in await self._stream.read(config, self._received):
-                found = kept_message(message)
-                packets.append(found)
-                position = PacketName.read(found.id).position
+                kept = kept_message(message)
+                packets.append(kept)
+                position = PacketName.read(kept.id).position
                 if head.counts(step, position):
-                    self._tokens.setdefault((step, position), {})[found.place] = message.reply
-                elif found.place <= head.through:
+                    self._tokens.setdefault((step, position), {})[kept.place] = message.reply
+                elif kept.place <= head.through:
                     await self._stream.acknowledge(message.reply)
         return packets
 

@@ -114,8 +114,8 @@ class NatsStream:
         return int(info.state.last_seq)
 
     async def last_head(self) -> KeptMessage | None:
-        found = await self._call(self._api.get_last_msg(self.name, f"{self._subject}.{HEAD}"))
-        return None if found is None else KeptMessage(found.seq, "", found.data)
+        message = await self._call(self._api.get_last_msg(self.name, f"{self._subject}.{HEAD}"))
+        return None if message is None else KeptMessage(message.seq, "", message.data)
 
     async def delete(self) -> None:
         await self._call(self._api.delete_stream(self.name))
@@ -144,10 +144,10 @@ class NatsStream:
         headers = {"Nats-Rollup": "sub", "Nats-Expected-Last-Sequence": str(base + last), **fence}
         subject = f"{self._subject}.{messages[last].subject}"
         answer = await self._call(client.request(subject, messages[last].body, ANSWER, headers=headers))
-        told = msgspec.json.decode(answer.data)
-        if refusal := told.get("error"):
+        reply = msgspec.json.decode(answer.data)
+        if refusal := reply.get("error"):
             raise NatsLost(str(refusal.get("description")))
-        return int(told["seq"])
+        return int(reply["seq"])
 
     async def acknowledge(self, reply: str) -> None:
         await self._client.publish(reply, b"+ACK")

@@ -332,12 +332,12 @@ class Requests:
         """The Story, and the grants of its namespace and of the Impulse's."""
         own = namespace_of(trigger)
         references = [read_reference(spec_of(trigger).get(name), own) for name in ("storyRef", "impulseRef")]
-        namespaces = {one.namespace for one in references if one is not None} - {own}
+        namespaces = {reference.namespace for reference in references if reference is not None} - {own}
         lookups: list[Lookup] = [ResourcesInNamespace("ReferenceGrant", namespace) for namespace in sorted(namespaces)]
         stories = [] if references[0] is None else [ResourceKey("Story", references[0].namespace, references[0].name)]
-        found = await self._client.validator.fetch([*stories, *lookups])
-        grants = [grant for lookup in lookups for grant in found[lookup]]
-        return ResourceIndex([*(story for key in stories if (story := found[key])), *grants])
+        resources = await self._client.validator.fetch([*stories, *lookups])
+        grants = [grant for lookup in lookups for grant in resources[lookup]]
+        return ResourceIndex([*(story for key in stories if (story := resources[key])), *grants])
 
     async def _row(self, key: ResourceKey) -> ResourceRow | None:
         return (await self._client.store.resources([key])).get(key)
@@ -385,12 +385,12 @@ def requester(trigger: Resource) -> tuple[str, str]:
 
 def run_labels(trigger: Resource) -> dict[str, str]:
     """Labels by which the runs of an Impulse or a schedule are found, in every language."""
-    found: dict[str, str] = {}
+    kept_labels: dict[str, str] = {}
     impulse = impulse_of(trigger)
     if impulse is not None:
-        found[labels.IMPULSE] = f"{impulse.namespace}/{impulse.name}"
+        kept_labels[labels.IMPULSE] = f"{impulse.namespace}/{impulse.name}"
     for name in (labels.SCHEDULE, labels.SCHEDULED_AT, labels.ALERT_FOR):
         value = annotations_of(trigger).get(name)
         if isinstance(value, str):
-            found[name] = value
-    return found
+            kept_labels[name] = value
+    return kept_labels
