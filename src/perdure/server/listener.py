@@ -17,6 +17,7 @@ from perdure.server.application import ApiServer, Application
 from perdure.server.limits import RequestLimits
 from perdure.server.problems import TITLES, problem_json
 from perdure.server.stream_connections import LARGEST_FRAME
+from perdure.server.websocket_protocol import FrameTurns, WorkerProtocol
 from perdure.views.api_errors import ApiError, HeaderTooLarge, RequestTimeout
 from perdure.views.errors import BadRequest
 
@@ -211,12 +212,13 @@ async def listening(
 ) -> AsyncIterator[None]:
     """Answers requests inside; at the end whoever is under way is answered first, for half of the grace."""
     Connection.limits = server.limits
+    WorkerProtocol.turns = FrameTurns(asyncio.get_running_loop())
     listener.most = places_for_connections(server.limits.connections)
     config = uvicorn.Config(
         Application(server),
         loop="none",
         http=Connection,
-        ws="websockets-sansio",
+        ws=WorkerProtocol,
         ws_max_size=LARGEST_FRAME,
         ws_per_message_deflate=False,
         lifespan="off",

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -17,6 +17,7 @@ from perdure.providers.remote_steps import Frame, Offer, RemoteStep, StreamConne
 from perdure.server.calls import Caller
 from perdure.server.request_reading import MOST_VALUES
 from perdure.server.worker_handlers import may_work
+from perdure.server.worker_types import Name
 from perdure.views.api_errors import AccessDenied
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ class OfferFrame(msgspec.Struct, forbid_unknown_fields=False):
     """The first frame of a worker."""
 
     worker: str
-    pools: list[str]
-    providers: list[str]
+    pools: Annotated[list[Name], msgspec.Meta(max_length=100)]
+    providers: Annotated[list[Name], msgspec.Meta(max_length=1_000)]
 
 
 class SocketConnection:
