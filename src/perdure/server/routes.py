@@ -181,6 +181,7 @@ ROUTES = (
         "changes of the status of runs by page",
         query=m.ChangeQuery,
         answer=m.ChangePage,
+        is_expensive=True,
         refusals=(404, 410),
     ),
     _get(f"{RUN}/effects", runs.list_effects, "effects of the run on the outside", **EXPENSIVE_PAGE),

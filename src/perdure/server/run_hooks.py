@@ -32,7 +32,7 @@ _log = logging.getLogger("perdure.server")
 
 LOOK_EVERY = 0.5  # seconds
 NOTE_EVERY = 60.0  # seconds
-READ_AT_ONCE = 500
+READ_AT_ONCE = 100
 AT_ONCE = 16  # deliveries of one server under way
 LONGEST_PAUSE = 3_600.0  # seconds between two attempts
 FORGOTTEN_AFTER = 86_400 * SECOND  # a hook that no server has named for so long is removed

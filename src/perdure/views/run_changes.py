@@ -2,8 +2,9 @@
 
     store ──▶ reader, while anybody follows ──▶ unread messages of each follower ──▶ its stream
 
-A follower first reads by itself what it has missed; at the end of the feed it joins the others. What it leaves unread
-is bounded: beyond that it is cut off, and continues by its position.
+A follower first reads by itself what it has missed, a page at a time, in turn with others of the same caller; at the
+end of the feed it joins the others. What it leaves unread is bounded: beyond that it is cut off, and continues by its
+position. There may be thousands of followers: what is done for all of them is done in short slices.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Hashable
 from typing import Any
+from weakref import WeakValueDictionary
 
 from perdure.engine.client import Client
 from perdure.kernel import jsontext
@@ -28,7 +30,10 @@ CHECK_EVERY = 1.0  # seconds between questions whether a follower may still see
 COMMENT_EVERY = 15.0  # seconds without a message
 RENEW_EVERY = 30.0  # seconds
 TRIMMED_AT_ONCE = 10_000
-READ_AT_ONCE = 1_000
+READ_AT_ONCE = 500
+MISSED_AT_ONCE = 100  # changes that a follower reads by itself, before it is another one's turn
+SLICE, REST = 0.002, 0.002  # seconds of work for followers, and in which other work has its turn
+WOKEN_AT_ONCE = 20  # followers: each writes to its connection when it is woken
 MOST_UNREAD = 1 << 20  # bytes
 SENT_AT_ONCE = 64 << 10
 
@@ -98,6 +103,7 @@ class _Follower:
         self.wake = asyncio.Event()
 
     def tell(self, message: bytes, now: float) -> None:
+        """It is woken later, see `ChangeFeed`."""
         if self.is_over:
             return
         self.told_at = now
@@ -107,7 +113,6 @@ class _Follower:
             self.unread.clear()
         else:
             self.unread.append(message)
-            self.wake.set()
 
     def take(self) -> bytes:
         parts, size = list[bytes](), 0
@@ -133,6 +138,10 @@ class ChangeFeed:
         self._is_allowed = is_allowed
         self._keep = int(keep * SECOND)  # changes that are older are removed
         self._followers: set[_Follower] = set()
+        self._told: set[_Follower] = set()  # to be woken
+        self._turns: WeakValueDictionary[Hashable, asyncio.Lock] = (
+            WeakValueDictionary()
+        )  # of those who have missed some
         self._position = 0  # up to which all followers were told
         self._begun = asyncio.Event()  # somebody follows
         self._is_closed = False
@@ -176,18 +185,26 @@ class ChangeFeed:
             await asyncio.sleep(LOOK_EVERY)
             try:
                 while self._followers and await self._read() == READ_AT_ONCE:
-                    await asyncio.sleep(0)
+                    await self._wake_told()
             except PerdureError as error:
                 _log.warning("the change feed cannot be read now: %s", error)
             if (now := clock()) - checked_at >= CHECK_EVERY:
                 checked_at = now
                 self._check(now)
+            await self._wake_told()
+
+    async def _wake_told(self) -> None:
+        followers, self._told = self._told, set()
+        for number, follower in enumerate(followers, 1):
+            follower.wake.set()
+            if number % WOKEN_AT_ONCE == 0:
+                await asyncio.sleep(REST)
 
     async def _read(self) -> int:
         """Tell all followers what is new; how many changes there were."""
-        before = self._position
+        before, clock = self._position, asyncio.get_running_loop().time
         page = await self._client.store.read_feed(before, READ_AT_ONCE)
-        now = asyncio.get_running_loop().time()
+        now = begun = clock()
         if not page.continues(before):  # it was not read for so long, or the store was replaced
             self._position = page.last
             for follower in list(self._followers):
@@ -200,14 +217,21 @@ class ChangeFeed:
                 message = _message(change)
                 for follower in self._followers:
                     if follower.position < change.position and matches(follower.filter, change):
-                        follower.tell(message, now)
-        self._position = page.changes[-1].position
+                        self._tell(follower, message, now)
+            self._position = change.position  # of each one: whoever comes now has to have read so far
+            if clock() - begun > SLICE:
+                await asyncio.sleep(REST)
+                begun = clock()
         self.lag = max(0.0, (self._client.clock.now() - page.changes[-1].at) / SECOND)
         return len(page.changes)
 
     def _tell_reset(self, follower: _Follower, page: FeedPage, now: float) -> None:
         follower.position = page.last
-        follower.tell(_reset(page), now)
+        self._tell(follower, _reset(page), now)
+
+    def _tell(self, follower: _Follower, message: bytes, now: float) -> None:
+        follower.tell(message, now)
+        self._told.add(follower)
 
     def _check(self, now: float) -> None:
         allowed = {who: self._is_allowed(who) for who in {follower.who for follower in self._followers}}
@@ -215,7 +239,7 @@ class ChangeFeed:
             if not allowed[follower.who]:
                 follower.end()
             elif now - follower.told_at >= COMMENT_EVERY:
-                follower.tell(_place(max(self._position, follower.position)), now)
+                self._tell(follower, _place(max(self._position, follower.position)), now)
 
     async def follow(self, filter: RunFilter, after: int | None, who: Hashable) -> AsyncGenerator[bytes, None]:
         """Messages behind a position as they come; without one, those from now on."""
@@ -226,18 +250,21 @@ class ChangeFeed:
         else:
             yield _place(after)
             position = after
+        turn = self._turns.setdefault(who, asyncio.Lock())
         while True:  # what it has missed
-            page = await self._client.store.read_feed(position, READ_AT_ONCE)
+            async with turn:
+                page = await self._client.store.read_feed(position, MISSED_AT_ONCE)
+                text = b"".join(_message(change) for change in page.changes if matches(filter, change))
+                await asyncio.sleep(REST)
             if not page.continues(position):
                 position = page.last
                 yield _reset(page)
                 continue
-            text = b"".join(_message(change) for change in page.changes if matches(filter, change))
             if page.changes:
                 position = page.changes[-1].position
             if text:
                 yield text
-            if len(page.changes) < READ_AT_ONCE and (not self._followers or self._position <= position):
+            if len(page.changes) < MISSED_AT_ONCE and (not self._followers or self._position <= position):
                 break
         follower = _Follower(filter, who, position, asyncio.get_running_loop().time())
         if not self._followers:
@@ -256,13 +283,20 @@ class ChangeFeed:
 
     async def page(self, filter: RunFilter, after: int | None, limit: int) -> tuple[list[dict[str, Any]], int]:
         """Changes behind a position, and the position to continue from; without one, none, and where the feed ends."""
-        page = await self._client.store.read_feed(after or 0, limit)
         if after is None:
-            return [], page.last
-        if not page.continues(after):
-            raise PositionExpired(f"the changes behind position {after} are gone")
-        changes = [change_json(change) for change in page.changes if matches(filter, change)]
-        return changes, page.changes[-1].position if page.changes else after
+            return [], (await self._client.store.read_feed(0, 1)).last
+        changes: list[dict[str, Any]] = []
+        position = after
+        while limit > 0:
+            asked = min(limit, MISSED_AT_ONCE)
+            page = await self._client.store.read_feed(position, asked)
+            if not page.continues(position):
+                raise PositionExpired(f"the changes behind position {position} are gone")
+            changes += [change_json(change) for change in page.changes if matches(filter, change)]
+            position = page.changes[-1].position if page.changes else position
+            limit = limit - asked if len(page.changes) == asked else 0
+            await asyncio.sleep(0)
+        return changes, position
 
 
 def _reset(page: FeedPage) -> bytes:

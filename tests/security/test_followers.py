@@ -1,0 +1,90 @@
+"""Thousands may follow the changes of runs: what is done for them is done a little at a time (SRV-071)."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from types import SimpleNamespace
+from typing import Any
+
+from perdure.stores.feed_changes import RUN, FeedChange, FeedPage
+from perdure.stores.protocol import RunFilter
+from perdure.views.run_changes import MISSED_AT_ONCE, WOKEN_AT_ONCE, ChangeFeed
+
+
+class Feed:
+    """A feed in memory, which counts how much is read of it."""
+
+    def __init__(self, count: int) -> None:
+        self.changes: list[FeedChange] = []
+        self.read = 0
+        self.add(count)
+
+    def add(self, count: int) -> None:
+        first = len(self.changes) + 1
+        self.changes += [
+            FeedChange(at, 0, RUN, "default", f"r{at}", 1, False, "running", "flow", "d", None, {}, 0, None, None)
+            for at in range(first, first + count)
+        ]
+
+    async def read_feed(self, after: int, limit: int) -> FeedPage:
+        found = self.changes[after : after + limit]
+        self.read += len(found)
+        return FeedPage(0, len(self.changes), found)
+
+
+async def most_in_a_turn(count: Callable[[], int], is_over: Callable[[], bool]) -> int:
+    """By how much a count grows between two turns of the event loop, at most."""
+    most, before = 0, count()
+    async with asyncio.timeout(60):
+        while not is_over():
+            await asyncio.sleep(0)
+            most, before = max(most, count() - before), count()
+    return most
+
+
+async def test_followers_of_one_caller_read_what_they_have_missed_in_turn() -> None:
+    """Two hundred who had missed three thousand changes kept everybody else waiting for twenty seconds."""
+    store = Feed(1_000)
+    feed = ChangeFeed(SimpleNamespace(store=store, clock=SimpleNamespace(now=lambda: 0)), lambda who: True)  # type: ignore[arg-type]
+    told: list[int] = []
+
+    async def follow(who: str) -> None:
+        messages = feed.follow(RunFilter(), 0, who)
+        seen = 0
+        while seen < 1_000:
+            seen += (await anext(messages)).count(b"event: status")
+        await messages.aclose()
+        told.append(seen)
+
+    followers = [asyncio.ensure_future(follow(who)) for who in ("ada", "bob") for _ in range(30)]
+    most = await most_in_a_turn(lambda: store.read, lambda: len(told) == 60)
+    assert most <= 2 * MISSED_AT_ONCE + 60, "a page for each caller, and a look of each follower"
+    assert set(told) == {1_000}
+    await asyncio.gather(*followers)
+
+
+async def test_followers_are_woken_some_at_a_time() -> None:
+    """Nine hundred wrote to their connections in one turn of the event loop."""
+    store = Feed(1)
+    feed = ChangeFeed(SimpleNamespace(store=store, clock=SimpleNamespace(now=lambda: 0)), lambda who: True)  # type: ignore[arg-type]
+    heard = 0
+
+    async def follow(messages: AsyncGenerator[bytes, Any]) -> None:
+        nonlocal heard
+        while b"r51" not in await anext(messages):
+            pass
+        heard += 1
+
+    streams = [feed.follow(RunFilter(), None, number) for number in range(400)]
+    for stream in streams:
+        await anext(stream)  # its position
+    followers = [asyncio.ensure_future(follow(stream)) for stream in streams]
+    reading = asyncio.ensure_future(feed.run())
+    while feed.followers < 400:
+        await asyncio.sleep(0)
+    store.add(50)
+    most = await most_in_a_turn(lambda: heard, lambda: heard == 400)
+    assert most <= WOKEN_AT_ONCE
+    reading.cancel()
+    await asyncio.gather(reading, *followers, return_exceptions=True)
+    for stream in streams:
+        await stream.aclose()
