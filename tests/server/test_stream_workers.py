@@ -260,12 +260,17 @@ def test_a_worker_that_leaves_is_replaced(server: Server, strategy: str) -> None
             in_hand += old.take(1)
             old.hear_nothing("message", "stop")  # three are in flight
             new.hear("step")
+            assert '"pending"' in json.dumps(shown(server, run)["stepRuns"]["twice"]["status"]["handoff"])
             new.send("ready", credits=100)
         else:
             old.hear_nothing("message")
             new.hear_nothing("step")
         new.hear_nothing("message")
-        wait_until(lambda: "draining" in str(shown(server, run)["stepRuns"]["twice"]["status"].get("handoff")))
+
+        def phase() -> str:
+            return str((shown(server, run)["stepRuns"]["twice"]["status"].get("handoff") or {}).get("phase"))
+
+        wait_until(lambda: phase() == "draining")
         for one in in_hand:
             old.send("done", id=one["id"])
         old.hear("stop")
@@ -275,10 +280,32 @@ def test_a_worker_that_leaves_is_replaced(server: Server, strategy: str) -> None
         rest = new.take(12 - len(in_hand))
         numbers = [one["message"]["payload"]["n"] for one in (*in_hand, *rest)]
         assert numbers == list(range(12)), "in order, and each once"
-        wait_until(lambda: '"ready"' in json.dumps(shown(server, run)["stepRuns"]["twice"]["status"]["handoff"]))
+        wait_until(lambda: phase() == "ready")
         for one in rest:
             new.send("done", id=one["id"])
         new.hear("end")
+        new.send("returned")
+    result = server.admin("GET", f"/api/v1/runs/{run}/result?wait=60", timeout=120)
+    assert result.status == 200, shown(server, run)["status"]["stepStates"]
+
+
+def test_a_rolling_step_does_not_wait_for_the_worker_that_leaves(server: Server) -> None:
+    """STR-064 STR-088: it is stopped at once; what it had in hand comes again, before everything else."""
+    run = start(server, 6, f"{DURABLE}, lifecycle: {{strategy: rolling, drainTimeoutSeconds: 60}}")
+    with connected(server) as old, connected(server) as new:
+        old.offer(credits=2)
+        in_hand = old.take(2)
+        old.send("leaving")
+        old.hear("stop")
+        new.offer()
+        messages = new.take(6)
+        assert [one["message"]["payload"]["n"] for one in messages] == list(range(6))
+        assert [one["message"]["messageId"] for one in messages[:2]] == [one["message"]["messageId"] for one in in_hand]
+        for one in messages:
+            new.send("done", id=one["id"])
+        new.hear("end")
+        wait_until(lambda: shown(server, run)["stepRuns"]["twice"]["status"]["handoff"]["phase"] == "ready")
+        assert shown(server, run)["stepRuns"]["twice"]["status"]["handoff"]["strategy"] == "rolling"
         new.send("returned")
     result = server.admin("GET", f"/api/v1/runs/{run}/result?wait=60", timeout=120)
     assert result.status == 200, shown(server, run)["status"]["stepStates"]

@@ -316,6 +316,20 @@ def test_errors_with_many_texts_are_told_together() -> None:
     assert len(told) <= MOST_SUBJECTS + 2 and sum(notice.count for notice in told) == 500
 
 
+def test_what_a_step_did_not_acknowledge_is_not_acknowledged_by_its_end() -> None:
+    """STR-100 STR-133: what was handed over stays counted as that; what had waited is dropped."""
+    made = hub(*line(Settings(at_least_once=True, replay="memory")))
+    for number in range(4):
+        made.publish("a", make_message(str(number), 0, payload=number), 0)
+    first, _ = made.take("b", 0), made.take("b", 0)
+    assert first is not None and made.acknowledge("b", first.position, 0)
+    made.close("b", 0)
+
+    counters = made.inlets["b"].counters
+    assert (counters.received, counters.delivered, counters.acked) == (4, 2, 1)
+    assert counters.dropped == {"cancelled": 2} and made.inlets["b"].state.acked == {"": 1}
+
+
 def test_topologies_wait_for_room_in_the_order_in_which_they_came() -> None:
     """STR-078: nothing of another topology is given up; a small one does not overtake."""
     guards, limit = HubGuards(), HubCapacity(10, 5)

@@ -1,6 +1,7 @@
 """What survives the death of the process that owns a topology: packets, order, counters, hooks."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
+from perdure.services.story.engrams.registry import shared_engrams
 from tests.nats_server import shared_server
 from tests.postgres import as_url
 from tests.streams.topologies import SEEN, Played, add_workers, apply_nats, states, story, stream_of, transport
@@ -62,6 +65,67 @@ async def test_killing_the_owner_loses_nothing(tmp_path: Path, driver: str, coun
     assert shown["status"]["phase"] == "Succeeded"
     assert stream_of(shown, "sink")["received"] == count, "counters go on"
     assert int(shown["stepRuns"]["sink"]["metadata"]["annotations"]["runs.bubustack.io/restart-count"]) >= 1
+
+
+WRITES_DOWN = """
+import json, os, signal, sys
+path, deadly = sys.argv[1], set(map(int, sys.argv[2].split(",")))
+with open(path, "a+") as file:
+    file.seek(0)
+    written = len(file.readlines())
+    for line in sys.stdin:
+        message = json.loads(line)
+        file.write(f"{message['payload']['n']} {message['envelope']['sequence']}\\n")
+        file.flush()
+        written += 1
+        if written in deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        print(json.dumps({"done": message["messageId"]}), flush=True)
+"""
+
+WORKER = """
+apiVersion: catalog.bubustack.io/v1alpha1
+kind: EngramTemplate
+metadata: {name: written-down, annotations: {perdure/command: 'COMMAND'}}
+spec: {version: 1.0.0, supportedModes: [deployment]}
+---
+apiVersion: bubustack.io/v1alpha1
+kind: Engram
+metadata: {name: written-down}
+spec: {mode: deployment, templateRef: {name: written-down}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "kills"), [pytest.param(200, 3, id="some"), pytest.param(10_000, 10, id="all", marks=pytest.mark.deep)]
+)
+@pytest.mark.parametrize("replay", ["memory", "durable", "nats memory", "nats"])
+async def test_killing_a_worker_loses_nothing(tmp_path: Path, replay: str, count: int, kills: int) -> None:
+    """STR-062 STR-064 STR-065 STR-084 STR-093, the first thing with replay in memory, which survives the worker."""
+    add_workers()
+    script, output = tmp_path / "worker.py", tmp_path / "lines"
+    script.write_text(WRITES_DOWN)
+    deadly = [(kill + 1) * count // (kills + 2) for kill in range(kills)]
+    command = json.dumps([sys.executable, str(script), str(output), ",".join(map(str, deadly))])
+    steps = f"""
+  steps:
+  - {{name: source, ref: {{name: numbers}}, with: {{count: {count}, ids: n}}}}
+  - {{name: sink, ref: {{name: written-down}}, needs: [source], execution: {{retry: {{maxRetries: 2, delay: 10ms}}}}}}
+"""
+    async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
+        await engine.apply([AppliedDocument("worker.yaml", WORKER.replace("COMMAND", command))])
+        if "nats" in replay:
+            await apply_nats(engine)
+        handle = await engine.start(story(steps, transport(replay)), None)
+        shown = await Played(engine, handle.id).end(1_000)
+
+    rows = [tuple(map(int, line.split())) for line in output.read_text().splitlines()]
+    firsts = list(dict.fromkeys(rows))
+    assert firsts == [(number, number + 1) for number in range(count)], "in order, without a gap"
+    assert kills <= len(rows) - count <= kills * 200, "only what was not acknowledged came again"
+    sink = stream_of(shown, "sink")
+    assert (sink["received"], sink["delivered"], sink["acked"]) == (count, count, count)
+    assert shown["status"]["phase"] == "Succeeded"
 
 
 def perdure_filter() -> Any:
@@ -175,6 +239,61 @@ async def test_durable_replay_works_on_postgresql(postgres_url: str) -> None:
     assert [payload["n"] for _, payload, *_ in SEEN["sink"]] == list(range(1, 31))
     assert shown["status"]["phase"] == "Succeeded" and stream_of(shown, "sink")["acked"] == 30
     assert len(kept) == 1, "only the life that they belong to"
+
+
+@pytest.mark.parametrize("replay", ["memory", "durable", "nats"])
+@pytest.mark.parametrize("strategy", ["rolling", "drain_cutover", "blue_green"])
+async def test_a_worker_of_a_process_that_ends_finishes_what_it_has_or_stops_at_once(
+    tmp_path: Path, strategy: str, replay: str
+) -> None:
+    """STR-088: with `rolling` what is in hand comes again with the next owner, where it is kept; else it is finished.
+
+    The next owner is another process, so the old workers are always stopped before the new ones start.
+    """
+    add_workers()
+    SEEN.clear()
+    if "engram:finishes@1.0.0" not in shared_engrams.streaming:
+
+        @perdure.streaming_engram("finishes")
+        async def finishes(config: Any, messages: Any, context: Any) -> None:
+            """Holds the first message until it is asked to stop, and is done with it a little later."""
+            async for message in messages:
+                SEEN["begun"].append(message.payload["n"])
+                if len(SEEN["begun"]) == 1:
+                    await context.wait_cancelled()
+                    for _ in range(10):
+                        await asyncio.sleep(0.01)
+                SEEN["finished"].append(message.payload["n"])
+                await message.done()
+
+    steps = """
+  steps:
+  - {name: source, ref: {name: numbers}, with: {count: 3, ids: n, stays: true}}
+  - {name: sink, ref: {name: finishes}, needs: [source]}
+"""
+    store = f"sqlite:///{tmp_path}/runs.db"
+    settings = transport(replay, f"lifecycle: {{strategy: {strategy}, drainTimeoutSeconds: 60}}")
+    async with perdure.Engine(store) as first:
+        if replay == "nats":
+            await apply_nats(first)
+        handle = await first.start(story(steps, settings), None)
+        await Played(first, handle.id).until(lambda shown: len(SEEN["begun"]) == 1 and len(SEEN["published"]) == 1)
+    is_finished = strategy != "rolling"
+    assert SEEN["finished"] == ([0] if is_finished else []), "before the process has ended"
+
+    async with perdure.Engine(store) as second:
+        run = Played(second, RunId(handle.id))
+        await run.until(lambda shown: 2 in SEEN["finished"] and states(shown).get("sink") == "Running")
+        handoff = (await run.show())["stepRuns"]["sink"]["status"]["handoff"]
+        await second.cancel(run.id)
+        await run.end()
+
+    assert (handoff["strategy"], handoff["phase"]) == (strategy, "ready")
+    if replay == "memory":
+        assert SEEN["finished"][-3:] == [0, 1, 2], "what only memory has kept is gone; the source sends it again"
+    else:
+        assert SEEN["finished"] == [0, 1, 2], "nothing is lost, and what was done does not come again"
+        assert SEEN["begun"].count(0) == (1 if is_finished else 2)
 
 
 async def test_a_process_that_ends_hands_its_topology_over(tmp_path: Path) -> None:

@@ -269,8 +269,8 @@ class Hub:
         inlet = self.inlets[step]
         for packet in inlet.drop(lambda packet: True, "cancelled"):
             self._forget(self.graph.steps[step], packet)
-        for packet in list(inlet.pending.values()):
-            self.acknowledge(step, packet.position, now)
+        for packet in inlet.abandon():
+            self._forget(self.graph.steps[step], packet)
         self._look_at_pressure(self.graph.steps[step], inlet, now)
         for target, plan, below in self._targets[step]:
             below.open_upstreams -= 1

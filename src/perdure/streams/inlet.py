@@ -290,6 +290,12 @@ class Inlet:
             self.pass_over(packet)
         return lost
 
+    def abandon(self) -> list[Packet]:
+        """The step has ended: what it was given and did not acknowledge stays so, and does not come again."""
+        abandoned = list(self.pending.values())
+        self.pending.clear()
+        return abandoned
+
     # Pressure.
 
     @property

@@ -14,7 +14,7 @@ from perdure.dialects.story.run.step_end import end_step
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state import stream_events
 from perdure.dialects.story.state.body import Body, PacketRun, TopologyState
-from perdure.dialects.story.state.folding.topologies import HANDING_OVER, QUEUED, READY
+from perdure.dialects.story.state.folding.topologies import HANDING_OVER, HANDOFFS, QUEUED, READY
 from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.steps.step_kind import ENGRAM
@@ -59,7 +59,8 @@ def report(turn: Turn, content: dict[str, Any]) -> Any:
     if "stopping" in content:
         return _begin_stop(turn, topology, content["stopping"])
     for change in content.get("states") or ():
-        message = READY if change["state"] == "ready" else str(change.get("message") or "")
+        is_plain = change["state"] == "ready" and change.get("message") not in HANDOFFS
+        message = READY if is_plain else str(change.get("message") or "")
         turn.emit(stream_events.StreamChanged(change["step"], change["state"], message, turn.now))
     if isinstance(hook := content.get("hook"), dict):
         is_new = f"{hook['event']}:{hook['step']}" not in topology.hooks

@@ -201,8 +201,8 @@ def _handoff(settings: dict[str, Any], drain: Instant) -> dict[str, Any]:
     """How a worker is replaced by another one (STR-088)."""
     strategy = stream_settings.strategy_of(settings)
     most = object_at(settings, "lifecycle").get("maxInFlight") or 0
-    is_drained = strategy != stream_settings.ROLLING
-    return {"strategy": strategy, "maxInFlight": most, "drain": drain if is_drained else 0}
+    own = stream_settings.drain_seconds(settings) * SECOND or drain
+    return {"strategy": strategy, "maxInFlight": most, "drain": 0 if strategy == stream_settings.ROLLING else own}
 
 
 def _drain_time(program: Program, settings: dict[str, dict[str, Any]]) -> Instant:
@@ -277,7 +277,8 @@ def _arguments(
         retry = engram.execution.retry()
         place, pool = place_of(engram.template), _pool(turn, engram)
         workers[name] = {
-            **({"pool": pool, "handoff": _handoff(settings[name], drain)} if pool else {}),
+            **({"pool": pool} if pool else {}),
+            "handoff": _handoff(settings[name], drain),
             "provider": COMMAND if place == COMMAND else engram.pair.provider,
             "task": jsontext.decode(prepared[name][1]),
             "retry": {**msgspec.to_builtins(retry), "backoff": retry.backoff.value},

@@ -23,19 +23,23 @@ async def command(context: TaskContext, run: dict[str, Any], **task: Any) -> dic
     stdin = jsontext.encode(task_document(context, task))
     variables = filled_texts(context, task, run.get("env"))
     try:
-        with _words(argv, context) as words:
+        with command_words(argv, context) as words:
             result = await Command(
                 "Engram", words, environment(variables, context), stdin=stdin, cwd=run.get("cwd")
             ).run()
     except ProviderFailure as failure:
         raise EngramError(failure.message, type="initialization_error", exit_code=127) from None
     await report_stderr(context, result.output())
-    code = result.exit_code if result.exit_code >= 0 else _SIGNALLED - result.exit_code
-    return output_of(code, result.output())
+    return output_of(exit_code(result.exit_code), result.output())
+
+
+def exit_code(status: int) -> int:
+    """The exit code of a process as a shell has it, also of one that a signal has ended."""
+    return status if status >= 0 else _SIGNALLED - status
 
 
 @contextmanager
-def _words(argv: str | list[Any], context: TaskContext) -> Iterator[list[str]]:
+def command_words(argv: str | list[Any], context: TaskContext) -> Iterator[list[str]]:
     if isinstance(argv, str):
         with by_shell(argv, context) as words:
             yield words

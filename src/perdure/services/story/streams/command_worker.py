@@ -9,12 +9,14 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from perdure.kernel import jsontext
 from perdure.providers.command import environment
 from perdure.providers.context import TaskContext
+from perdure.providers.failure import ProviderFailure
+from perdure.services.story.engrams.command import command_words, exit_code
 from perdure.services.story.engrams.external import filled_texts
 from perdure.services.story.engrams.failure import EngramError
 from perdure.services.story.streams.stream_session import StreamSession
@@ -34,15 +36,30 @@ async def run_command(
     argv = run.get("argv")
     if not argv:
         raise EngramError("the template does not name a command", type="initialization_error")
-    words = ["/bin/sh", "-c", argv] if isinstance(argv, str) else [str(word) for word in argv]
     variables = {**filled_texts(context, task, run.get("env")), CONFIG: jsontext.encode(config).decode()}
+    with ExitStack() as script:
+        try:
+            words = script.enter_context(command_words(argv, context))
+        except ProviderFailure as failure:
+            raise EngramError(failure.message, type="initialization_error", exit_code=127) from None
+        await _speak_with(context, words, variables, run.get("cwd"), session, started)
+
+
+async def _speak_with(
+    context: TaskContext,
+    words: list[str],
+    variables: dict[str, str],
+    folder: str | None,
+    session: StreamSession,
+    started: Callable[[], None],
+) -> None:
     try:
         process = await asyncio.create_subprocess_exec(
             *words,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=environment(variables, context),
-            cwd=run.get("cwd"),
+            cwd=folder,
             limit=LONGEST_LINE,
             start_new_session=True,
         )
@@ -78,7 +95,7 @@ class _Conversation:
         feeding = asyncio.create_task(self._feed())
         try:
             await self._listen()
-            code = await self._process.wait()
+            code = exit_code(await self._process.wait())
             if code != 0:
                 raise EngramError(f"the command ended with exit code {code}", exit_code=code)
         finally:

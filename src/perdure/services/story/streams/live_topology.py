@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.state.folding.topologies import HANDING_OVER
+from perdure.dialects.story.state.folding.topologies import REPLACING
 from perdure.kernel.values import RunId
 from perdure.providers.context import TaskContext
 from perdure.services.story.engrams.hydration import families_of
@@ -197,11 +197,8 @@ class LiveTopology:
         if self._context.cancelled and ends:  # the result of a cancelled task does not count: it is reported
             await self.report({"ended": [end for end in ends if end is not None]})
             return {}
-        stop = self.stop_request
-        return {
-            "ended": [end for end in ends if end is not None],
-            "stop": None if stop is None else {"step": stop.step, "phase": stop.phase, "message": stop.message},
-        }
+        stop = None if self.stop_request is None else msgspec.to_builtins(self.stop_request)
+        return {"ended": [end for end in ends if end is not None], "stop": stop}
 
     async def _report_ends(self) -> None:
         """Workers that have ended on their own are final at once; built-in steps end with the topology."""
@@ -338,20 +335,21 @@ class LiveTopology:
     async def _note_numbers(self) -> None:
         """Have the numbers of all steps written, if they have changed (STR-100)."""
         states = {name: inlet.state for name, inlet in self.hub.inlets.items()}
-        totals = sum(it.received + it.published + it.acked for it in (state.counters for state in states.values()))
-        if totals == self._totals:
+        before, numbers = self._totals, [state.counters for state in states.values()]
+        self._totals = sum(counters.received + counters.published + counters.acked for counters in numbers)
+        if self._totals == before:
             return
-        self._totals = totals
         for name in self.hub.inlets:
             self.hub.rows.touch(name)
         self._flush_wanted.set()
         await self._log.show_numbers(states)
 
-    async def note_handoff(self, step: str) -> None:
-        """The worker of a step is being replaced (STR-088)."""
+    async def note_handoff(self, step: str, message: str) -> None:
+        """The worker of a step is being replaced; the message says how far that is (STR-088)."""
         self._handoffs.add(step)
-        self._states[step] = "draining"
-        await self.report({"states": [{"step": step, "state": "draining", "message": HANDING_OVER}]})
+        self._states[step] = message  # whatever it is next is told
+        state = "ready" if message == REPLACING else "draining"
+        await self.report({"states": [{"step": step, "state": state, "message": message}]})
 
     async def _report_notices(self, *, is_last: bool = False) -> None:
         states = []

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from perdure.dialects.story.state.folding.topologies import CUTTING_OVER, HANDING_OVER, REPLACING
 from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
 from perdure.providers.context import TaskContext
@@ -290,10 +291,11 @@ class RemoteConversation:
     async def _replace(self) -> None:
         """The worker ends: no more messages for it, and when it has done those in hand another one gets the rest."""
         step, topology = self._step, self._topology
-        await topology.note_handoff(self._session.step)
         if step.starts_new_first:
+            await topology.note_handoff(self._session.step, REPLACING)
             step.successor = await step.next_worker()
         self._is_quiet = True
+        await topology.note_handoff(self._session.step, HANDING_OVER)
         loop = asyncio.get_running_loop()
         until = loop.time() + step.drain
         while (self._open or len(self._under_way) > 1) and loop.time() < until:
@@ -303,6 +305,7 @@ class RemoteConversation:
                     await self._changed.wait()
             except TimeoutError:
                 pass
+        await topology.note_handoff(self._session.step, CUTTING_OVER)
         await self._say_goodbye()
 
 

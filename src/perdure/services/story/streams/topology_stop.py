@@ -1,7 +1,8 @@
 """How a topology is stopped: drained, because its run ends, or handed over, because its process does.
 
 cancelled, stopped, failed ─▶ drain: nothing new enters, what is there flows for a while ─▶ workers are ended (STR-034)
-the process ends           ─▶ hand over: workers finish what they have in hand, the rest waits for the next (STR-088)
+the process ends           ─▶ hand over: workers finish what they have in hand, or stop at once with the strategy
+                              `rolling`; the rest waits for the next owner (STR-088)
 
 Only the run knows which of the two a request to stop is: it has recorded the first one.
 """
@@ -70,12 +71,18 @@ class TopologyStop:
     async def _hand_over(self) -> None:
         """Let workers finish what they have in hand. Everything else is left to the next owner, as it is."""
         self.is_handing_over = True
-        for worker in self._workers.values():
-            worker.session_stop()
         loop = asyncio.get_running_loop()
-        until = loop.time() + min(self._topology.task["drain"] / SECOND, MOST_FOR_HANDOFF)
-        while loop.time() < until and not all(worker.has_ended for worker in self._workers.values()):
+        begun = loop.time()
+        open_workers = [worker for worker in self._workers.values() if not worker.has_ended]
+        for worker in open_workers:
+            worker.session_stop()
+        longest = max((worker.drain for worker in open_workers if worker.is_engram), default=0.0)
+        while open_workers and (elapsed := loop.time() - begun) < MOST_FOR_HANDOFF:
+            for worker in open_workers:
+                if elapsed >= (worker.drain if worker.is_engram else longest):
+                    worker.leave()
             await asyncio.sleep(LOOK_EVERY)
+            open_workers = [worker for worker in open_workers if not worker.has_ended]
         with suppress(TimeoutError):
             async with asyncio.timeout(MOST_FOR_HANDOFF):
                 await self._topology.flushed()

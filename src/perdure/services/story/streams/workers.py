@@ -52,6 +52,8 @@ class WorkerTask:
         self._session: StreamSession | None = None
         self._remote = RemoteStepOfTopology(topology, name, self._spec) if self._spec.get("pool") else None
         self._is_closing = False
+        handoff = self._spec.get("handoff") or {"drain": topology.task["drain"]}
+        self.drain: float = min(handoff["drain"], topology.task["drain"]) / SECOND  # seconds for what it has in hand
         self.task: asyncio.Task[None]
         self.failure: dict[str, Any] | None = None
         self.last_error: str | None = None
@@ -87,6 +89,12 @@ class WorkerTask:
         self._is_closing = True
         self.session_stop()
         if self._session is None or not self.plan.needs or self._topology.hub.inlets[self._name].pending:
+            self.task.cancel()
+
+    def leave(self) -> None:
+        """End now: what is in hand and not done comes again with the next owner of the run."""
+        if not self._is_closing:
+            self._is_closing = True
             self.task.cancel()
 
     def abandon(self) -> None:

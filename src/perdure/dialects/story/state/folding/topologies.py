@@ -13,7 +13,11 @@ from perdure.kernel.outcomes import Failed, Succeeded
 
 QUEUED = "queued"
 READY = "Realtime runtime is ready"  # STR-023
+REPLACING = "Handing over: another worker starts first"
 HANDING_OVER = "Handing over: the process of the worker ends"
+CUTTING_OVER = "Handing over: another worker goes on"
+HANDOFFS = {REPLACING: "pending", HANDING_OVER: "draining", CUTTING_OVER: "cutover"}
+"""Phases of a handoff, by the message of the change (STR-088)."""
 
 
 def _started(body: Body, event: stream_events.TopologyStarted) -> None:
@@ -39,8 +43,8 @@ def _changed(body: Body, event: stream_events.StreamChanged) -> None:
     state.phase = StoryPhase.RUNNING if is_ready else StoryPhase.PAUSED
     state.reason = Reason.RUNNING if is_ready else Reason.PAUSED
     state.message = event.message
-    if event.message == HANDING_OVER:
-        state.handoff = Handoff("draining", event.message, event.at)
+    if event.message in HANDOFFS:
+        state.handoff = Handoff(HANDOFFS[event.message], event.message, event.at)
     elif is_ready and state.handoff is not None:
         state.handoff = Handoff("ready", event.message, event.at)
 
