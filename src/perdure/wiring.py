@@ -3,7 +3,8 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -14,7 +15,6 @@ from perdure.engine.runtime import Runtime
 from perdure.engine.settings import Settings
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.values import RunId
 from perdure.stores.errors import BackupRefused, BadStoreUrl, StoreDriverMissing
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from perdure.engine.retention import RetentionRule
     from perdure.kernel.task_sources import TaskSource
     from perdure.kernel.validation import AppliedDocument
+    from perdure.providers.registry import Registry
     from perdure.services.flow.conformance import Suite, Verdict
+    from perdure.services.sandbox import Trial
     from perdure.services.schedules.administration import ScheduleAdministration
     from perdure.services.story.triggers.impulses import ImpulseEvents
     from perdure.stores.admin import StoreAdmin
@@ -41,11 +43,13 @@ _added_languages: list[Callable[[], Dialect]] = []
 
 
 def languages(
-    has_code: Callable[[str], bool] | None = None, refusal: Callable[..., str | None] | None = None
+    has_code: Callable[[str], bool] | None = None,
+    refusal: Callable[..., str | None] | None = None,
+    providers: "Registry | None" = None,
 ) -> dict[str, Dialect]:
-    """Every language that Perdure knows. `has_code` says which providers there are, if not those loaded here.
+    """Every language that Perdure knows. `has_code` says which Engrams there are, if not those loaded here.
 
-    `refusal` says why documents may not use a provider, if not the policy in force.
+    `refusal` says why documents may not use a provider, if not the policy in force; `providers` are others than ours.
     """
     from perdure.dialects.flow import Flow
     from perdure.dialects.playbook import Playbook
@@ -59,19 +63,16 @@ def languages(
     def refusal_in_force(provider: str, namespace: str = "default") -> str | None:
         return policy_in_force().refusal(provider, namespace)
 
-    def document_kinds() -> dict[str, ResourceKind]:
-        return {language.name: kind for language in dialects for kind in language.kinds if kind.can_run}
-
-    refusal = refusal or refusal_in_force
+    refusal, known = refusal or refusal_in_force, providers or shared
     dialects: tuple[Dialect, ...] = (
-        Flow(shared.find_open, shared.open_names, refusal),
-        Playbook(shared.knows_open, shared.open_names, shared.lacks, refusal),
+        Flow(known.find_open, known.open_names, refusal),
+        Playbook(known.knows_open, known.open_names, known.lacks, refusal),
         Story(
             _engram_resource,
             lambda template, version: (has_code or shared.knows)(f"engram:{template}@{version}"),
             read_settings(os.environ.get("PERDURE_STORY_SETTINGS", "")),
             refusal,
-            document_kinds,
+            lambda: {language.name: kind for language in dialects for kind in language.kinds if kind.can_run},
             remove_recordings,
         ),
         *(create() for create in _added_languages),
@@ -252,16 +253,18 @@ def retention_rules() -> "list[RetentionRule]":
     return read_rules(os.environ)
 
 
-def conformance_suite(folders: Iterable[Path]) -> "Suite":
-    from perdure.services.flow.conformance import read_suite
+def conformance() -> "tuple[Callable[[Iterable[Path]], Suite], Callable[..., Awaitable[list[Verdict]]]]":
+    """What reads the cases of a language, and what runs them."""
+    from perdure.services.flow.conformance import read_suite, run_suite
 
-    return read_suite(folders)
+    return read_suite, run_suite
 
 
-async def run_conformance_suite(suite: "Suite", store: Path, *, virtual_time: bool) -> "list[Verdict]":
-    from perdure.services.flow.conformance import run_suite
+def sandbox(document: bytes, input: Any, **asked: Any) -> "AbstractAsyncContextManager[Trial]":
+    """A document tried out, with mocks and in virtual time."""
+    from perdure.services.sandbox import sandbox
 
-    return await run_suite(suite.scenarios, store, virtual_time=virtual_time)
+    return sandbox(document, input, **asked)
 
 
 class Engine(Client):
@@ -330,8 +333,6 @@ class Engine(Client):
 
     async def run_services(self, say: Callable[[str], None]) -> None:
         """What a server does besides driving runs, until it is cancelled: requests, schedules, retention."""
-        from importlib import import_module
-
         from perdure.services import BACKGROUND_SERVICES
 
         targets = [target.partition(":") for target in BACKGROUND_SERVICES]

@@ -110,6 +110,7 @@ def test_every_verb_works_on_a_database(perdure: CommandLine, url: str) -> None:
     on("check", hello)
     on("graph", "gated.yaml")
     assert "ask" in on("timeline", approved).out
+    assert on("evaluate", approved, "ask", "{{ inputs }}", "--json").json["step"] == "ask"
     on("providers")
     assert on("prune", "--older-than", "0", "--dry-run", "--json").json["ripe"] > 0
     on("prune", "--older-than", "0")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.views.graph_folding import graph_of_run
 from perdure.views.run_causes import explain_run
-from perdure.views.run_graph import graph_of_run
 from perdure.views.run_steps import describe_step, list_steps
 
 ITEMS = 300  # more events than are told on the event loop

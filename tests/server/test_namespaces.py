@@ -145,6 +145,13 @@ HIDDEN: dict[tuple[str, str], Attack] = {
     ("GET", "/api/v1/resources/{kind}/{namespace}/{name}/versions/{version}"): _request(
         "GET", f"{RESOURCE}/{PLANTED}-story/versions/1"
     ),
+    **{
+        ("GET", f"/api/v1/resources/{{kind}}/{{namespace}}/{{name}}/{part}"): _request(
+            "GET", f"{RESOURCE}/{PLANTED}-story/{part}"
+        )
+        for part in ("graph", "schema", "schedule")
+    },
+    ("POST", "/api/v1/sandbox"): _request("POST", "/api/v1/sandbox", {"document": RETURNS, "namespace": "blue"}),
     ("PUT", "/api/v1/resources/{kind}/{namespace}/{name}"): _request("PUT", f"{RESOURCE}/other", BLUE_STORY),
     ("DELETE", "/api/v1/resources/{kind}/{namespace}/{name}"): lambda scene, api: [
         api("DELETE", f"{RESOURCE}/{PLANTED}-story"),
@@ -158,6 +165,19 @@ HIDDEN: dict[tuple[str, str], Attack] = {
 }
 """Requests that name something of the other namespace: it is not there."""
 
+
+def _counts(scene: Scene, api: Api) -> list[Reply]:
+    """A run of the other namespace changes no count."""
+    assert api("GET", "/api/v1/stats?namespace=blue").status == 404
+    before = api("GET", "/api/v1/stats?every=1h").json["totals"]
+    blue = scene.admin.start(RETURNS, namespace="blue")
+    scene.admin.result(blue)
+    reply = api("GET", "/api/v1/stats?every=1h")
+    scene.admin("DELETE", f"/api/v1/runs/{blue}")
+    assert reply.json["totals"] == before
+    return [reply]
+
+
 FILTERED: dict[tuple[str, str], Attack] = {
     ("GET", "/api/v1/runs"): lambda scene, api: [
         api("GET", path)
@@ -168,6 +188,7 @@ FILTERED: dict[tuple[str, str], Attack] = {
             "/api/v1/runs?status=waiting&limit=1",
         )
     ],
+    ("GET", "/api/v1/stats"): _counts,
     ("GET", "/api/v1/runs:listing"): _request("GET", "/api/v1/runs:listing?explain=true"),
     ("GET", "/api/v1/resources/{kind}"): lambda scene, api: [
         api("GET", f"/api/v1/resources/{kind}") for kind in ("story", "flow", "storyrun", "steprun")

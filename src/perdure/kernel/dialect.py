@@ -14,7 +14,7 @@ without event names of its own), the default raises, and a flag says whether the
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -84,6 +84,7 @@ class Dialect(ABC):
     provides_resources: ClassVar[bool]
     hides_inputs: ClassVar[bool]
     has_entries: ClassVar[bool]
+    evaluates: ClassVar[bool]
 
     def __init_subclass__(cls) -> None:
         cls.names_runs = cls.assign_name is not Dialect.assign_name
@@ -95,6 +96,7 @@ class Dialect(ABC):
         cls.draws_graphs = cls.graph is not Dialect.graph
         cls.provides_resources = cls.provided is not Dialect.provided
         cls.has_entries = cls.check_entry is not Dialect.check_entry
+        cls.evaluates = cls.evaluate is not Dialect.evaluate
         cls.hides_inputs = cls.has_secret_inputs is not Dialect.has_secret_inputs
 
     # Documents.
@@ -149,6 +151,10 @@ class Dialect(ABC):
     def trace(self, program: Any, turns: Iterable[tuple[Instant, list["Event"]]]) -> "Trace":
         """What a run made of the graph; for languages that draw graphs."""
         raise NotImplementedError
+
+    def schemas(self, program: Any) -> dict[str, Any]:
+        """What a start may say, as JSON Schema: `input` and `arguments`; one that is left out may be anything."""
+        return {}
 
     def why_unfit(self, program: Any, input: Any) -> str | None:
         """What is wrong with the input of a run, before anything of it is stored; None when it is accepted."""
@@ -223,6 +229,21 @@ class Dialect(ABC):
     def cause(self, execution: "Execution") -> str:
         """What made a run fail, in a few words, where its outcome does not say it."""
         return ""
+
+    def has_scope(self, execution: "Execution", step: str) -> bool:
+        """Whether the state has what expressions of this step read; asked where the language `evaluates`."""
+        return False
+
+    def evaluate(self, turn: "Turn", step: str, expression: str, hide: Callable[[Any], Any]) -> Any:
+        """The value of an expression as the step would read it now; nothing is emitted. `hide` masks secrets in data.
+
+        Raises `ExpressionFailed`, or `MissingValues` as a decision does.
+        """
+        raise NotImplementedError
+
+    def written_arguments(self, program: Any, step: str) -> Any:
+        """What the document passes to the task of a step, with its expressions; None where it passes nothing."""
+        return None
 
     def line_of(self, text: bytes, place: "DocumentPath") -> int | None:
         """The line of a step in the pinned document; None where that is not the text that somebody wrote."""

@@ -64,6 +64,13 @@ class InvalidDocument(PerdureError):
     hint = "Correct the document; `perdure check FILE` lists the problems without running anything."
 
 
+class ExpressionFailed(PerdureError):
+    """An expression that somebody asked to be evaluated is malformed, or has no value for the data of the run."""
+
+    code = "EXPRESSION-FAILED"
+    hint = "Correct the expression; the message says where. It reads what the step reads in its document."
+
+
 class EngineStopped(PerdureError):
     """The engine has stopped and answers nothing from memory."""
 

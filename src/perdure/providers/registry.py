@@ -7,7 +7,7 @@ every command does it.
 import importlib
 import importlib.util
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -173,6 +173,13 @@ class Registry:
                 self._providers[provider.name] = before
 
         return give_back
+
+    def with_declared(self, names: Iterable[str]) -> "Registry":
+        """Another list, of what is known here and of these names, whose arguments may be anything."""
+        known = Registry(self.sources, dict(self._providers), self._entry_points, _elsewhere=set(self._elsewhere))
+        for name in names:
+            known.declare(name)
+        return known
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Call it, in any thread, after a provider was added; call the returned function to stop."""

@@ -76,6 +76,11 @@ class PictureQuery(Body):
     at: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
+class GraphQuery(PictureQuery):
+    under: str = ""  # a node: what is in it, or its visits
+    cursor: str | None = None
+
+
 class ResultQuery(Body):
     wait: Wait = 0
 
@@ -156,6 +161,25 @@ class SettleBody(Body):
     result: Any = None
     key: str | None = None
     by: str | None = None
+
+
+class EvaluateBody(Body):
+    step: str
+    expression: str
+    at: Annotated[int, msgspec.Meta(ge=1)] | str | None = None  # an event: its number, its id, or a time
+
+
+class SandboxBody(Body):
+    document: Text
+    apply: Documents = []
+    name: str = ""
+    namespace: str | None = None
+    input: Any = None
+    arguments: Any = None
+    mocks: dict[str, Any] = {}  # by provider or Engram: {"answer": …}, {"failure": {"code", "message"}}, or a list
+    signals: dict[str, Any] = {}  # by name: sent at the start
+    gates: dict[str, str] = {}  # by step: Approved or Rejected, decided at the start
+    most: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 31_622_400.0  # seconds of virtual time
 
 
 class BatchFilter(Body):

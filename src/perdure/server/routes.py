@@ -8,12 +8,14 @@ from perdure.server import run_handlers as runs
 from perdure.server import schedule_handlers as schedules
 from perdure.server import steering_handlers as steering
 from perdure.server import system_handlers as system
+from perdure.server.console_routes import CONSOLE_ROUTES
 from perdure.server.route_table import Handler, Route
 from perdure.server.worker_routes import WORKER_ROUTES
 from perdure.views import run_screen
 from perdure.views.access import Question
 from perdure.views.access_tokens import AccessRole
 from perdure.views.audit_log import AUDIT_HEAD, AUDIT_REPORT
+from perdure.views.live_overview import COUNTS
 from perdure.views.resource_details import DESCRIPTION
 from perdure.views.resource_list import RESOURCES
 from perdure.views.run_causes import CAUSES
@@ -63,6 +65,7 @@ QUESTIONS: tuple[Question[Any, Any], ...] = (
     AUDIT_REPORT,
     CAUSES,
     run_screen.CONDITION,
+    COUNTS,
     DESCRIPTION,
     DRAWING,
     run_screen.ENDING,
@@ -81,6 +84,7 @@ QUESTIONS: tuple[Question[Any, Any], ...] = (
 )
 
 ROUTES = (
+    *CONSOLE_ROUTES,
     *WORKER_ROUTES,
     _get("/livez", system.get_livez, "whether the process lives", None),
     _get("/readyz", system.get_readyz, "whether it can work", None, refusals=(503,)),
@@ -144,7 +148,7 @@ ROUTES = (
         f"{RUN}/graph",
         runs.get_graph,
         "the document as a graph, with what happened",
-        query=m.PictureQuery,
+        query=m.GraphQuery,
         answer=dict[str, Any],
         is_expensive=True,
         refusals=(409,),

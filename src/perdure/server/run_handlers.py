@@ -23,10 +23,10 @@ from perdure.views.access_tokens import AccessRole
 from perdure.views.api_errors import NotAcceptable
 from perdure.views.document_check import NothingToRun, ProblemsFound, check_target, validate
 from perdure.views.errors import BadRequest
+from perdure.views.graph_folding import graph_of_run
 from perdure.views.history_events import event_json, event_name
 from perdure.views.log_reader import TaskLogReader
 from perdure.views.run_details import run_facts_json, run_result_json
-from perdure.views.run_graph import graph_of_run
 from perdure.views.run_pages import run_item_json, run_page
 from perdure.views.run_steps import describe_step, list_steps, read_offset
 
@@ -157,7 +157,8 @@ async def get_picture(call: ApiCall) -> Result:
 
 
 async def get_graph(call: ApiCall) -> Result:
-    return Answer(await graph_of_run(call.engine, call.run.id, call.query.at))
+    query: m.GraphQuery = call.query
+    return Answer(await graph_of_run(call.engine, call.run.id, query.at, query.under, query.cursor))
 
 
 async def get_result(call: ApiCall) -> Result:

@@ -49,6 +49,11 @@ class ServerAccess(RemoteEngine):
     async def status(self, run: RunId) -> Status:
         return await self.handle(run).status()
 
+    async def evaluate(self, run: RunId, step: str, expression: str, at: str | None = None) -> dict[str, Any]:
+        body = {"step": step, "expression": expression} | ({} if at is None else {"at": at})
+        value: dict[str, Any] = await self.call("POST", f"{API}/runs/{quote(run, safe='')}/evaluate", body)
+        return value
+
     async def is_served(self) -> bool:
         return True
 

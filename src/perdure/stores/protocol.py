@@ -294,6 +294,14 @@ class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
 
     async def search(self, filter: RunFilter) -> list[RunRow]: ...
 
+    async def count_runs(
+        self, namespaces: Sequence[str] | None, begin: Instant, end: Instant, every: Instant, limit: int
+    ) -> list[tuple[Instant, Status, int]]:
+        """How many runs of these namespaces (None: of all) were created in each interval, by their status now.
+
+        An interval is named by its beginning, a multiple of `every`. The latest `limit` runs are counted, no others.
+        """
+
     async def ended(self, languages: Sequence[str], after: tuple[Instant, RunId], limit: int) -> list[RunRow]:
         """Root runs in these languages that have ended, in order of end and id, behind `after`."""
 

@@ -1,4 +1,4 @@
-"""What every store must do with its change feed and its hooks; a part of `StoreSuite`."""
+"""What every store must do with its change feed, its hooks and its counts of runs; a part of `StoreSuite`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -28,6 +28,27 @@ class FeedSuite(ABC):
 
     @abstractmethod
     def open(self, folder: Path) -> Store: ...
+
+    async def test_runs_are_counted_by_interval_and_status(self, tmp_path: Path) -> None:
+        """SRV-013: of some namespaces or of all, the latest ones if they are too many."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        for name, at, namespace, summary in (
+            ("a", 10, "blue", RUNNING),
+            ("b", 19, "blue", ENDED),
+            ("c", 20, "blue", ENDED),
+            ("d", 25, "red", ENDED),
+            ("e", 30, "red", ENDED),
+        ):
+            assert isinstance(await store.commit([created(name, home, summary, namespace=namespace, at=at)]), Committed)
+
+        everything = [(10, Status.RUNNING, 1), (10, Status.SUCCEEDED, 1), (20, Status.SUCCEEDED, 2)]
+        assert sorted(await store.count_runs(None, 10, 30, 10, 100)) == everything
+        assert sorted(await store.count_runs(["blue"], 0, 30, 10, 100)) == [*everything[:2], (20, Status.SUCCEEDED, 1)]
+        assert await store.count_runs(["red", "green"], 0, 100, 100, 100) == [(0, Status.SUCCEEDED, 2)]
+        assert await store.count_runs(None, 0, 100, 10, 1) == [(30, Status.SUCCEEDED, 1)]
+        assert await store.count_runs([], 0, 100, 10, 100) == []
+        await store.close()
 
     async def test_each_change_of_a_status_is_one_row_and_a_step_is_none(self, tmp_path: Path) -> None:
         """SRV-071, Invariant 25: a commit that changes no status writes no row."""

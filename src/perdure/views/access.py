@@ -84,6 +84,7 @@ class Access(Protocol):
         self, run: RunId, effect: str, result: bytes | None, *, key: str | None = None, by: str = ""
     ) -> SendResult: ...
     async def delete(self, run: RunId) -> SendResult: ...
+    async def evaluate(self, run: RunId, step: str, expression: str, at: str | None = None) -> dict[str, Any]: ...
     async def is_served(self) -> bool: ...
     async def plan(self, selection: Selection, verb: Verb) -> BatchAnswer: ...
     async def steer_piece(
@@ -168,6 +169,11 @@ class StoreAccess:
         from perdure.engine.retention import delete_run
 
         return await delete_run(self.client, run)
+
+    async def evaluate(self, run: RunId, step: str, expression: str, at: str | None = None) -> dict[str, Any]:
+        from perdure.views.expression_values import evaluate
+
+        return await evaluate(self.client, run, step, expression, at)
 
     async def is_served(self) -> bool:
         return any(server.serves for server in await self.client.store.servers())

@@ -66,6 +66,7 @@ def family_of(error: Exception) -> ErrorFamily:
     from perdure.kernel.errors import (
         Conflict,
         EventNotFound,
+        ExpressionFailed,
         InvalidDocument,
         ReferenceNotAvailable,
         RunNotFound,
@@ -78,7 +79,7 @@ def family_of(error: Exception) -> ErrorFamily:
     match error:
         case BadRequest() | UnfitInput():
             return ErrorFamily.USAGE
-        case InvalidDocument():
+        case InvalidDocument() | ExpressionFailed():
             return ErrorFamily.INVALID_DOCUMENT
         case ResourceNotFound() | UnknownKind() | ReferenceNotAvailable() | EffectNotFound():
             return ErrorFamily.NOT_FOUND

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+import msgspec
+
 from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.engine.clock import Clock
@@ -16,11 +18,12 @@ from perdure.kernel.errors import NewerRecord
 from perdure.kernel.outcomes import OPEN_STATUSES, Status
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.admin import StoreStatistics
+from perdure.views.access import Query, Question, Scope
 from perdure.views.errors import BadRequest
 from perdure.views.run_list import Ownership, RunFilter, RunRow, short_ids, with_pending_messages
 from perdure.views.run_overview import brief_reason_of
 from perdure.views.run_status import status_of_execution
-from perdure.views.times import iso, read_instant
+from perdure.views.times import iso, read_instant, read_span, read_time
 
 MOST_LISTED = 50
 RECENTLY_FAILED = 5
@@ -210,3 +213,66 @@ def _numbers(stream: dict[str, Any], now: Instant) -> dict[str, Any]:
         "dropped": stream.get("dropped", {}),
         "paused": stream.get("paused", False),
     }
+
+
+# Counts over time.
+
+MOST_INTERVALS = 1_000
+MOST_RUNS = 1_000_000  # that one answer counts, the latest ones
+DAY = 86_400 * SECOND
+SHORTEST = SECOND
+
+
+class CountQuery(Query):
+    """`every` is the length of an interval; intervals begin at multiples of it since 1970, in UTC."""
+
+    by: str = "status"
+    every: str = "1h"
+    begin: str | None = msgspec.field(default=None, name="from")
+    end: str | None = msgspec.field(default=None, name="to")
+    namespace: str | None = None
+
+
+async def read_counts(client: Client, scope: Scope, query: CountQuery) -> dict[str, Any]:
+    """The last day by hour, unless the query says otherwise. Intervals without runs are not listed."""
+    if query.by != "status":
+        raise BadRequest(f"{query.by[:40]!r} is nothing that runs are counted by (expected status)")
+    every = _read_interval(query.every)
+    now = client.clock.wall()
+    end = read_time(query.end) or now + 1
+    begin = read_time(query.begin)
+    begin = (end - DAY) // every * every if begin is None else begin
+    if begin >= end:
+        raise BadRequest("`from` is not before `to`")
+    if (end - begin) // every > MOST_INTERVALS:
+        raise BadRequest(
+            f"that would be more than {MOST_INTERVALS:,} intervals", hint="Ask for longer intervals, or a shorter time."
+        )
+    rows = await client.store.count_runs(scope.namespaces, begin, end, every, MOST_RUNS)
+    intervals: dict[Instant, dict[str, int]] = {}
+    totals: dict[str, int] = {}
+    for start, status, count in rows:
+        intervals.setdefault(start, {})[status.value] = count
+        totals[status.value] = totals.get(status.value, 0) + count
+    return {
+        "by": query.by,
+        "every": every / SECOND,
+        "from": iso(begin),
+        "to": iso(end),
+        "items": [{"at": iso(start), "counts": counts} for start, counts in sorted(intervals.items())],
+        "totals": totals,
+        "is_complete": sum(totals.values()) < MOST_RUNS,
+    }
+
+
+def _read_interval(text: str) -> Instant:
+    try:
+        every = read_span(text)
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+    if every < SHORTEST:
+        raise BadRequest("an interval lasts a second at least")
+    return every
+
+
+COUNTS = Question("count_runs", "/stats", "how many runs were started when, by status", CountQuery, Any, read_counts)

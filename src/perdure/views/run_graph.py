@@ -154,15 +154,8 @@ def taken_edges(run: TracedRun) -> set[int]:
     }
 
 
-async def graph_of_run(client: Client, run: RunId, at: int | None = None) -> dict[str, Any]:
-    """See `run_graph_json`."""
-    traced = await trace_run(client, run, at)
-    size = len(traced.trace.visits) + len(traced.graph.nodes) + len(traced.graph.edges)
-    return await run_views.told_aside(size, lambda: run_graph_json(traced))
-
-
 def run_graph_json(run: TracedRun) -> dict[str, Any]:
-    """The graph as of a document; nodes with status, runs and times, edges with `taken`."""
+    """The graph as of a document; nodes with status, runs, counts and times, edges with `taken`."""
     facts, statuses = graph_json(run.graph), node_statuses(run)
     visits, taken = visits_by_node(run.trace), taken_edges(run)
     for node in facts["nodes"]:
@@ -174,7 +167,15 @@ def run_graph_json(run: TracedRun) -> dict[str, Any]:
         node["attempts"] = sum(visit.attempts for visit in own)
         node["started_at"] = iso(min((visit.started_at for visit in own), default=passed))
         node["ended_at"] = None if is_open else iso(max((visit.ended_at or 0 for visit in own), default=None))
+        node["count"] = count_visits(own)
     for at, edge in enumerate(facts["edges"]):
         edge["taken"] = at in taken
     masked: dict[str, Any] = run.mask.data({"run": run.row.id, **facts})
     return masked
+
+
+def count_visits(visits: list[Visit]) -> dict[str, int]:
+    """Those that are done, have failed, or are open; skipped and cancelled ones are in none of these."""
+    statuses = [visit.status for visit in visits]
+    is_open = sum(status.is_open for status in statuses)
+    return {"done": statuses.count(VisitStatus.DONE), "failed": statuses.count(VisitStatus.FAILED), "open": is_open}

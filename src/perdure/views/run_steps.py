@@ -5,6 +5,7 @@ from typing import Any
 from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.engine.effects import effects
+from perdure.kernel.execution import Execution
 from perdure.kernel.step_overview import StepFailure, StepOverview, flattened
 from perdure.kernel.values import RunId
 from perdure.views.errors import BadRequest
@@ -13,6 +14,7 @@ from perdure.views.progress_events import step_of_path
 from perdure.views.run_overview import find_step, steps_of
 from perdure.views.times import iso
 
+MOST_EXPRESSIONS = 200  # of one step
 LOG_LINES = 200  # the latest ones of a step; `/logs` has all
 
 
@@ -41,6 +43,7 @@ async def describe_step(client: Client, run: RunId, name: str, limit: int, curso
         **step_json(path, step),
         "input": attempts[-1]["input"] if attempts else None,
         "output": ended_well[-1]["output"] if ended_well else None,
+        "expressions": _expressions(execution, path[-1], attempts[-1] if attempts else None),
         "attempts": page,
         "effects": [effect for effect in await effects(client, run) if _is_of(effect["path"], path)],
         "logs": [line.plain() for line in lines[-LOG_LINES:]],
@@ -48,6 +51,25 @@ async def describe_step(client: Client, run: RunId, name: str, limit: int, curso
     mask = await run_views.mask_of(client.store, execution)
     hidden: dict[str, Any] = await run_views.told_aside(10 * len(page), lambda: mask.data(facts))
     return hidden
+
+
+def _expressions(execution: Execution, step: str, attempt: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The expressions of what the step passes to its task, with the values that its last attempt was recorded with."""
+    written = execution.dialect.written_arguments(execution.program, step)
+    if attempt is None or written is None:
+        return []
+    expressions: list[dict[str, Any]] = []
+    pending: list[tuple[tuple[str, ...], Any, Any]] = [((), written, attempt["input"])]
+    while pending and len(expressions) < MOST_EXPRESSIONS:
+        place, text, value = pending.pop()
+        if isinstance(text, dict) and isinstance(value, dict):
+            shared = [name for name in text if name in value]
+            pending += [((*place, name), text[name], value[name]) for name in reversed(shared)]
+        elif isinstance(text, list) and isinstance(value, list) and len(text) == len(value):
+            pending += [((*place, str(at)), text[at], value[at]) for at in reversed(range(len(text)))]
+        elif isinstance(text, str) and "{{" in text:
+            expressions.append({"place": "/".join(place), "expression": text, "value": value})
+    return expressions
 
 
 def step_json(path: tuple[str, ...], step: StepOverview) -> dict[str, Any]:

@@ -11,6 +11,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "show": ("perdure.cli.verbs.show", "show a run: status, what it waits for, how it ended"),
     "wait": ("perdure.cli.verbs.wait", "wait until a run, or a step of it, has ended"),
     "why": ("perdure.cli.verbs.why", "explain why a run or a step waits, failed or was skipped"),
+    "evaluate": ("perdure.cli.verbs.evaluate", "evaluate an expression as a step of a run would read it"),
     "history": ("perdure.cli.verbs.history", "list the events of a run"),
     "timeline": ("perdure.cli.verbs.timeline", "show the steps of a run as bars over time"),
     "logs": ("perdure.cli.verbs.logs", "print what the tasks of a run printed and logged"),

@@ -9,7 +9,7 @@ from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.stdout import give_json, give_text
-from perdure.wiring import conformance_suite, load_sources, run_conformance_suite
+from perdure.wiring import conformance, load_sources
 
 EXAMPLES = """\
 examples:
@@ -33,7 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
     load_sources(asked.load)
-    suite = conformance_suite(asked.folders)
+    read_suite, run_suite = conformance()
+    suite = read_suite(asked.folders)
     for name in suite.out_of_scope:
         talk.say(f"{name}: not in scope, it asks for a profile that is not claimed")
     with TemporaryDirectory(prefix="perdure-conformance-") as folder:
@@ -41,7 +42,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
         async def run() -> int:
             store = Path(folder) / "runs.db"
-            verdicts.extend(await run_conformance_suite(suite, store, virtual_time=asked.virtual_time))
+            verdicts.extend(await run_suite(suite.scenarios, store, virtual_time=asked.virtual_time))
             return Exit.OK
 
         code = complete(run())

@@ -111,6 +111,10 @@ class Flow(Dialect):
     ended_steps = lazy(f"{_FLOW}.views.ended_steps:ended_steps")
     missing_places = lazy(f"{_FLOW}.run.redrive:missing_places")
     steps = lazy(f"{_FLOW}.views.steps:steps")
+    has_scope = lazy(f"{_FLOW}.views.evaluation:has_scope")
+    evaluate = lazy(f"{_FLOW}.views.evaluation:evaluate")
+    schemas = lazy(f"{_FLOW}.views.evaluation:schemas")
+    written_arguments = lazy(f"{_FLOW}.views.evaluation:written_arguments")
     delays = lazy(f"{_FLOW}.views.steps:delays")
     line_of = lazy(f"{_FLOW}.views.steps:line_of")
 

@@ -125,6 +125,10 @@ class Playbook(Dialect):
     missing_places = lazy(f"{_PLAYBOOK}.run.redrive:missing_places")
     show = lazy(f"{_PLAYBOOK}.views.execution:show")
     steps = lazy(f"{_PLAYBOOK}.views.steps:steps")
+    has_scope = lazy(f"{_PLAYBOOK}.views.evaluation:has_scope")
+    evaluate = lazy(f"{_PLAYBOOK}.views.evaluation:evaluate")
+    schemas = lazy(f"{_PLAYBOOK}.views.evaluation:schemas")
+    written_arguments = lazy(f"{_PLAYBOOK}.views.evaluation:written_arguments")
     delays = lazy(f"{_PLAYBOOK}.views.steps:delays")
     line_of = lazy(f"{_PLAYBOOK}.views.steps:line_of")
 

@@ -12,6 +12,7 @@ from perdure.engine.handle import Handle, RunFailed
 from perdure.engine.virtual_clock import VirtualClock
 from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
+from perdure.services.sandbox import settle
 from perdure.wiring import Engine
 
 _PREFIX = "https://mwl.dev/v0.1/conformance"
@@ -100,12 +101,7 @@ async def run_suite(scenarios: list[Scenario], store: Path, *, virtual_time: boo
 
 async def _let_time_pass(engine: Engine, clock: VirtualClock) -> None:
     """When nothing moves by itself any more, the next thing that is due comes at once."""
-    assert engine.runtime is not None
-    calm = 0
-    while calm < 5:
-        await asyncio.sleep(0)
-        is_calm = engine.runtime.is_quiet and not engine.runtime.tasks_in_flight
-        calm = calm + 1 if is_calm else 0
+    await settle(engine)
     due = clock.next_alarm()
     if due is not None:
         clock.move_to(due)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perdure.kernel.lookups import PermitQueue
+from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.batched_lookup import BatchedLookup
@@ -134,6 +135,14 @@ _LINE = Statement(
 )
 
 
+_COUNTED = (
+    "SELECT created_at / {0} * {0}, status, count(*) FROM (SELECT created_at, status FROM runs"
+    " WHERE created_at >= {1} AND created_at < {2}%s ORDER BY created_at DESC LIMIT {3}) AS latest GROUP BY 1, 2"
+)
+_COUNT = Statement(_COUNTED % "", INT, INT, INT, INT)
+_COUNT_AMONG = Statement(_COUNTED % " AND namespace = ANY({4})", INT, INT, INT, INT, TEXTS)
+
+
 class StoreReads(ABC):
     """The reading verbs of a store that can answer a query."""
 
@@ -252,6 +261,14 @@ class StoreReads(ABC):
             values.append(filter.limit)
         query = f"SELECT {_COLUMNS} FROM runs WHERE {' AND '.join(conditions)}{ending}"
         return [run_row(row) for row in await self._read(Statement(query, *kinds), *values)]
+
+    async def count_runs(
+        self, namespaces: Sequence[str] | None, begin: Instant, end: Instant, every: Instant, limit: int
+    ) -> list[tuple[Instant, Status, int]]:
+        statement = _COUNT if namespaces is None else _COUNT_AMONG
+        among = () if namespaces is None else (list(namespaces),)
+        rows = await self._read(statement, every, begin, end, limit, *among)
+        return [(start, Status(status), count) for start, status, count in rows]
 
     async def ended(self, languages: Sequence[str], after: tuple[Instant, RunId], limit: int) -> list[RunRow]:
         return [run_row(row) for row in await self._read(_ENDED, *after, languages, limit)]

@@ -28,14 +28,15 @@ from perdure.kernel.turn import Turn
 class Scope:
     """Renders templates of one place in a run: for `step`, or for the run's output."""
 
-    def __init__(self, turn: Turn, step: Step | None = None, site: str = "") -> None:
+    def __init__(self, turn: Turn, step: Step | None = None, site: str = "", *, reads_all: bool = False) -> None:
+        """`reads_all`: stored values are read here, whatever the Story's policy says."""
         self._turn = turn
         self._body: Body = turn.body
         self._program: Program = turn.program
         self._step = step
         self._site = site or (step.name if step is not None else "output")
         self._drawn = 0
-        self._reads_all = self._program.reads_in_process
+        self._reads_all = reads_all or self._program.reads_in_process
         self._injects = self._program.injects
 
     def render(self, value: Any, purpose: str) -> Any:

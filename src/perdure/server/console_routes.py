@@ -1,0 +1,179 @@
+"""What somebody asks who looks at runs and writes documents: graphs, schemas and times of entries, values of
+expressions, a document tried out. Nothing here changes anything.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+
+from perdure.engine.catalog import ResourceNotFound
+from perdure.engine.effects import effects
+from perdure.kernel.errors import UnfitInput
+from perdure.kernel.ids import DEFAULT_NAMESPACE
+from perdure.kernel.resource_kinds import ResourceKind
+from perdure.server import request_types as m
+from perdure.server.calls import Answer, ApiCall, Result
+from perdure.server.resource_handlers import check_path
+from perdure.server.route_table import Route
+from perdure.views.access_tokens import AccessRole, check_namespace
+from perdure.views.document_check import CheckedDocument, NothingToRun, ProblemsFound, validate
+from perdure.views.drawing.markup import graph_json
+from perdure.views.expression_values import evaluate
+from perdure.views.graph_folding import graph_of_run
+from perdure.views.history_events import event_json
+from perdure.views.resource_changes import check_place
+from perdure.views.run_details import run_facts_json, run_result_json
+from perdure.views.run_graph import NoPicture
+from perdure.views.run_steps import list_steps
+from perdure.views.schedule_json import firings_json, schedule_json
+from perdure.wiring import sandbox, schedules
+
+API = "/api/v1"
+RESOURCE = f"{API}/resources/{{kind}}/{{namespace}}/{{name}}"
+MOST_EVENTS = 1_000  # of a document that is tried out
+
+
+class NextTimesQuery(m.Body):
+    next: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
+
+
+async def evaluate_expression(call: ApiCall) -> Result:
+    body: m.EvaluateBody = call.body
+    return Answer(await evaluate(call.engine, call.run.id, body.step, body.expression, body.at))
+
+
+def _named(call: ApiCall) -> tuple[ResourceKind, str, str]:
+    """The kind, the namespace and the name of the path, which the caller may see."""
+    kind = call.engine.catalog.kind(call.path["kind"])
+    namespace = check_place(kind, call.path["namespace"])
+    if kind.has_namespace:
+        check_namespace(namespace)
+        call.caller.need_namespace(namespace)
+    return kind, namespace, call.path["name"]
+
+
+async def _program(call: ApiCall) -> CheckedDocument:
+    """The document of an entry that can be run."""
+    kind, namespace, name = _named(call)
+    if not kind.can_run:
+        raise ResourceNotFound(f"a {kind.name} is not run by itself: it has no graph and no schema of an input")
+    text = await call.engine.catalog.text(kind, name, namespace)
+    place = namespace or DEFAULT_NAMESPACE
+    checked = await validate(kind.title(name), text, call.engine.validator, chosen=name, namespace=place)
+    if checked.errors:
+        raise ProblemsFound(checked)
+    if checked.program is None:
+        raise NothingToRun(f"{checked.origin} holds nothing that can be run")
+    return checked
+
+
+async def get_graph_of_resource(call: ApiCall) -> Result:
+    checked = await _program(call)
+    assert checked.language is not None
+    if not checked.language.draws_graphs:
+        raise NoPicture(f"a document in {checked.language.name!r} cannot be drawn")
+    return Answer(graph_json(checked.language.graph(checked.program)))
+
+
+async def get_schema_of_resource(call: ApiCall) -> Result:
+    checked = await _program(call)
+    assert checked.language is not None
+    schemas = checked.language.schemas(checked.program)
+    return Answer({"input": schemas.get("input"), "arguments": schemas.get("arguments")})
+
+
+async def get_schedule_of_resource(call: ApiCall) -> Result:
+    """The schedules of an Impulse, or those that start a document, with their next times."""
+    kind, namespace, name = _named(call)
+    await call.engine.catalog.row(kind, name, namespace)
+    views = [
+        view
+        for view in await schedules(call.engine).list(namespace or DEFAULT_NAMESPACE, call.query.next)
+        if (view.entry.kind == kind.name and view.entry.name == name) or (kind.can_run and view.schedule.starts == name)
+    ]
+    return Answer({"items": [{**schedule_json(view), "next": firings_json(view)} for view in views]})
+
+
+async def try_document(call: ApiCall) -> Result:
+    """In memory, in virtual time, with mocks for everything that tasks would call."""
+    body: m.SandboxBody = call.body
+    applied = await m.applied_texts(body.apply)
+    own = await m.applied_texts([body.document])
+    await call.check_documents([*applied, *own])
+    namespace = call.caller.meant_namespace(body.namespace) or DEFAULT_NAMESPACE
+    call.caller.need_namespace(namespace)
+    if unknown := next((state for state in body.gates.values() if state not in ("Approved", "Rejected")), None):
+        raise UnfitInput(f"{unknown[:40]!r} is no decision of a gate (expected Approved or Rejected)")
+    trying = sandbox(
+        await m.text_of(body.document),
+        body.input,
+        mocks=body.mocks,
+        options={} if body.arguments is None else {"args": body.arguments},
+        applied=applied,
+        chosen=body.name,
+        namespace=namespace,
+        catalog=call.engine.store,
+        signals=body.signals,
+        gates=body.gates,
+        most=body.most,
+    )
+    async with trying as trial:
+        engine, run = trial.engine, trial.run
+        facts = await run_facts_json(engine, run)
+        events = await engine.history(run)
+        answer = {
+            "run": {**facts, "owner": None},
+            "result": await run_result_json(engine, run),
+            "seconds": trial.seconds,
+            "is_cut": trial.is_cut,
+            "calls": trial.calls,
+            "steps": await list_steps(engine, run),
+            "events": [event_json(event) for event in events[:MOST_EVENTS]],
+            "graph": await graph_of_run(engine, run) if engine.languages[facts["language"]].draws_graphs else None,
+            "effects": await effects(engine, run),
+        }
+    return Answer(answer)
+
+
+def _of_resource(path: str, handler: Any, summary: str, **more: Any) -> Route:
+    return Route(
+        "GET",
+        f"{RESOURCE}/{path}",
+        AccessRole.VIEWER,
+        handler,
+        summary,
+        answer=dict[str, Any],
+        is_expensive=True,
+        refusals=(409, 422),
+        check=check_path,
+        **more,
+    )
+
+
+CONSOLE_ROUTES = (
+    Route(
+        "POST",
+        f"{API}/runs/{{id}}/evaluate",
+        AccessRole.OPERATOR,
+        evaluate_expression,
+        "the value of an expression at a step of the run",
+        body=m.EvaluateBody,
+        answer=dict[str, Any],
+        is_expensive=True,
+        refusals=(409,),
+    ),
+    _of_resource("graph", get_graph_of_resource, "a document as a graph"),
+    _of_resource("schema", get_schema_of_resource, "what a start of the document may say, as JSON Schema"),
+    _of_resource("schedule", get_schedule_of_resource, "its schedules, with their next times", query=NextTimesQuery),
+    Route(
+        "POST",
+        f"{API}/sandbox",
+        AccessRole.AUTHOR,
+        try_document,
+        "run a document with mocks and a virtual clock; nothing is stored",
+        body=m.SandboxBody,
+        answer=dict[str, Any],
+        is_expensive=True,
+        refusals=(404, 409),
+    ),
+)
