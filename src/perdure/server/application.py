@@ -25,7 +25,7 @@ from perdure.engine.leased_tasks import LeasedTasks
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.values import SECOND
-from perdure.server.authentication import Authentication, host_of, network_of
+from perdure.server.authentication import Authentication, carries_token, host_of, network_of
 from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, check_body, visible_run
 from perdure.server.limits import CallerPlaces, Rates, RequestLimits
 from perdure.server.problems import ServerFault, problem_json
@@ -194,7 +194,7 @@ class Application:
         self._check_origin(request, is_health=is_open)
         if is_open:
             caller = Caller("", AccessRole.VIEWER, via="open")
-        elif route is not None and route.takes_signatures and "authorization" not in request.headers:
+        elif route is not None and route.takes_signatures and not carries_token(request.headers):
             caller = Caller("", AccessRole.OPERATOR, via=SIGNATURE)
         else:
             host = host_of(request.headers.get("host", ""))

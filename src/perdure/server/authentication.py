@@ -21,6 +21,7 @@ READ_EVERY = 0.5  # seconds between two looks at the tokens of the store
 STALE = 5.0  # seconds without a look, after which nobody is known any more
 REFUSED_LOG_INS = 20  # a minute and address
 ADDRESSES = 10_000  # whose refused log-ins are counted
+SESSION_TOKEN = "x-session-token"  # how NoETL's clients may send the access token
 FORWARDED = ("forwarded", "via", "x-real-ip")
 
 
@@ -127,6 +128,8 @@ class Authentication:
 
     async def caller(self, headers: Mapping[str, str], address: str, host: str) -> Caller:
         authorization = headers.get("authorization")
+        if authorization is None and (session_token := headers.get(SESSION_TOKEN)):
+            authorization = f"Bearer {session_token}"
         if authorization is None:
             if self._anonymous is not None and _is_direct(headers, address, host):
                 return Caller("anonymous", self._anonymous, via="anonymous")
@@ -152,6 +155,10 @@ class Authentication:
     def _count_refusal(self, address: str) -> None:
         self._refused.check(address)
         self._refused.count(address)
+
+
+def carries_token(headers: Mapping[str, str]) -> bool:
+    return "authorization" in headers or SESSION_TOKEN in headers
 
 
 def _is_direct(headers: Mapping[str, str], address: str, host: str) -> bool:

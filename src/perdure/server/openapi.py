@@ -96,6 +96,8 @@ def _header_parameters(route: "Route") -> list[dict[str, Any]]:
 def _responses(route: "Route") -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status in (route.status, *route.statuses):
+        if status >= 400:
+            continue
         responses[str(status)] = {"description": "the answer" if status != 204 else "nothing more will come"}
         if status != 204:
             answer = route.answers.get(status, route.answer)
@@ -106,6 +108,8 @@ def _responses(route: "Route") -> dict[str, Any]:
                 content[SSE] = {"schema": {"type": "string"}}
             responses[str(status)]["content"] = content
     refusals = set(route.refusals).union(EVERY_REFUSAL) - {route.status, *route.statuses}
+    if route.status >= 400:
+        refusals.add(route.status)
     if route.role is not None:
         refusals |= {401, 429}
     if route.names_run or "{" in route.path:

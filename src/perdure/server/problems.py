@@ -46,6 +46,7 @@ TITLES = {
     429: "Too many requests",
     431: "Header too large",
     500: "ServerFault in the server",
+    501: "Not offered",
     503: "Not ready",
 }
 

@@ -80,7 +80,7 @@ def read_json(route: "Route", headers: Mapping[str, str], text: bytes) -> Any:
             return {}
         raise BadRequest("the request needs a body: a JSON object")
     media_type = _media_type(headers.get("content-type", ""))
-    if media_type != JSON:
+    if media_type != JSON and (media_type or not route.takes_untyped_body):
         raise UnsupportedMediaType(f"the body must be {JSON}, not {media_type or 'without a media type'!r}")
     return read_json_text(text)
 
@@ -121,7 +121,10 @@ def convert_body(kind: type, value: Any) -> Any:
 
 
 def read_query(kind: type | None, raw: bytes) -> Any:
-    """The parameters behind `?`, as a struct; one that may be repeated is a list."""
+    """The parameters behind `?`, as a struct; one that may be repeated is a list.
+
+    Unknown ones are refused, unless the struct ignores members that it does not know.
+    """
     try:
         pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, strict_parsing=bool(raw), errors="strict")
     except (ValueError, UnicodeDecodeError):
@@ -131,6 +134,8 @@ def read_query(kind: type | None, raw: bytes) -> Any:
     for name, text in pairs:
         field = fields.get(name)
         if field is None:
+            if kind is not None and not kind.__struct_config__.forbid_unknown_fields:  # type: ignore[attr-defined]
+                continue
             raise UnknownMember(f"there is no parameter {name[:60]!r} here")
         if "\0" in text:
             raise BadRequest(f"the parameter {name!r} contains a NUL character")

@@ -12,13 +12,15 @@ from perdure.views.errors import BadRequest
 
 Handler = Callable[[ApiCall], Awaitable[Result]]
 
+PATHS_OF_RUNS = ("/api/v1/runs/{id}", "/api/executions/{id}", "/api/vars/{id}", "/api/ehdb/executions/{id}")
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """One operation of the API. Routing, OpenAPI, the client and the documentation are made from it."""
 
     method: str
-    path: str  # `/api/v1/runs/{id}/cancel`; `{id}` names a run
+    path: str  # `/api/v1/runs/{id}/cancel`; `{id}` names a run; `{path+}` stands for one segment or more
     role: AccessRole | None  # None: open, no token is asked for
     handler: Handler
     summary: str
@@ -34,6 +36,7 @@ class Route:
     is_expensive: bool = False  # a few at a time per token
     streams: bool = False  # it also answers with text/event-stream
     body_is_optional: bool = False
+    takes_untyped_body: bool = False  # a body without a media type is read as JSON
     takes_signatures: bool = False  # the body may be signed instead of a token being sent; the handler checks it
     is_text: bool = False  # it is answered as text/plain
     is_raw: bool = False  # the handler reads the body itself
@@ -49,11 +52,11 @@ class Route:
 
     @property
     def parameters(self) -> list[str]:
-        return [part[1 : part.index("}")] for part in self.path.split("/") if part.startswith("{")]
+        return [part[1 : part.index("}")].rstrip("+") for part in self.path.split("/") if part.startswith("{")]
 
     @property
     def names_run(self) -> bool:
-        return self.path.startswith("/api/v1/runs/{id}")
+        return self.path.startswith(PATHS_OF_RUNS)
 
 
 @dataclass(slots=True)
@@ -69,12 +72,17 @@ class _Node:
 class RouteTable:
     def __init__(self, routes: Sequence[Route]) -> None:
         self._root = _Node({}, None, "", {})
+        self._long: dict[tuple[str, str, str], _Node] = {}  # by beginning, name and end of the path
         for route in routes:
             self._add(route)
 
     def _add(self, route: Route) -> None:
         node = self._root
-        for part in route.path.strip("/").split("/"):
+        beginning, plus, end = route.path.partition("+}")
+        if plus:
+            beginning, _, name = beginning.rpartition("/{")
+            node = self._long.setdefault((beginning, name, end), _Node({}, None, name, {}))
+        for part in [] if plus else route.path.strip("/").split("/"):
             if part.startswith("{"):
                 if node.parameter is None:
                     node.parameter = _Node({}, None, part[1:-1], {})
@@ -86,6 +94,14 @@ class RouteTable:
 
     def find(self, method: str, segments: Sequence[str]) -> tuple[Route, Mapping[str, str]]:
         """The route, and the values of its parameters."""
+        node, values = self._find_node(segments) or self._find_long(segments)
+        route = node.routes.get("GET" if method == "HEAD" else method)
+        if route is None:
+            methods = sorted({*node.routes, *(["HEAD"] if "GET" in node.routes else [])})
+            raise MethodNotAllowed(f"{method} is not possible here", allow=", ".join(methods))
+        return route, values
+
+    def _find_node(self, segments: Sequence[str]) -> tuple[_Node, dict[str, str]] | None:
         node, values = self._root, {}
         for segment in segments:
             below = node.literal.get(segment)
@@ -93,15 +109,18 @@ class RouteTable:
                 below = node.parameter
                 values[below.name] = segment
             if below is None:
-                raise RouteNotFound(f"there is nothing under /{'/'.join(segments)}")
+                return None
             node = below
-        if not node.routes:
-            raise RouteNotFound(f"there is nothing under /{'/'.join(segments)}")
-        route = node.routes.get("GET" if method == "HEAD" else method)
-        if route is None:
-            methods = sorted({*node.routes, *(["HEAD"] if "GET" in node.routes else [])})
-            raise MethodNotAllowed(f"{method} is not possible here", allow=", ".join(methods))
-        return route, values
+        return (node, values) if node.routes else None
+
+    def _find_long(self, segments: Sequence[str]) -> tuple[_Node, dict[str, str]]:
+        """Of paths with a part of any length; their beginnings and ends are literal."""
+        for (beginning, name, end), node in self._long.items():
+            before, behind = beginning.strip("/").split("/"), end.strip("/").split("/") if end else []
+            middle = segments[len(before) : len(segments) - len(behind)]
+            if middle and [*segments] == [*before, *middle, *behind]:
+                return node, {name: "/".join(middle)}
+        raise RouteNotFound(f"there is nothing under /{'/'.join(segments)}")
 
 
 def split_path(raw_path: bytes) -> list[str]:

@@ -9,6 +9,7 @@ from perdure.server import schedule_handlers as schedules
 from perdure.server import steering_handlers as steering
 from perdure.server import system_handlers as system
 from perdure.server.console_routes import CONSOLE_ROUTES
+from perdure.server.noetl_routes import NOETL_ROUTES
 from perdure.server.route_table import Handler, Route
 from perdure.server.worker_routes import WORKER_ROUTES
 from perdure.views import run_screen
@@ -86,6 +87,7 @@ QUESTIONS: tuple[Question[Any, Any], ...] = (
 ROUTES = (
     *CONSOLE_ROUTES,
     *WORKER_ROUTES,
+    *NOETL_ROUTES,
     _get("/livez", system.get_livez, "whether the process lives", None),
     _get("/readyz", system.get_readyz, "whether it can work", None, refusals=(503,)),
     _get("/health", system.get_readyz, "the same as /readyz", None, refusals=(503,)),

@@ -1,18 +1,20 @@
 """Runs: started, listed, looked at, followed."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from perdure.engine.catalog import ResourceNotFound
+from perdure.engine.catalog import ResourceNotFound, Runnable
 from perdure.engine.decision_threads import JSON_PER_WORK, done_aside
 from perdure.engine.effects import effects
+from perdure.engine.handle import Handle
 from perdure.kernel import jsontext
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.ids import DEFAULT_NAMESPACE, reserved_label
+from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, EventStream, Result, visible_run
@@ -48,17 +50,38 @@ async def start_run(call: ApiCall) -> Result:
     if body.document is not None or body.apply:
         call.caller.need(AccessRole.AUTHOR)
     _check_labels(body.labels)
-    if body.document is None and body.name is None:
-        raise BadRequest("a start needs a document, or the name of one in the catalog")
-    engine, name, from_api = call.documents, body.default_name, True
-    if body.document is not None:
-        text, origin, chosen = await m.text_of(body.document), "document", body.name or ""
-    else:
-        assert body.name is not None
+    runnable = None
+    if body.document is None:
+        if body.name is None:
+            raise BadRequest("a start needs a document, or the name of one in the catalog")
         runnable = await call.engine.catalog.find(body.name, asked)
         if runnable is None or not call.caller.sees(runnable.key.namespace):
             place = f"in namespace {asked!r}" if asked else "in the catalog"
             raise ResourceNotFound(f"there is nothing {place} that can be run under the name {body.name!r}")
+    handle = await begin_run(call, body, runnable, asked, applied)
+    headers = {"Location": f"/api/v1/runs/{handle.id}"}
+    wait = preferred_wait(call.headers, LONGEST_WAIT)
+    if wait is not None:
+        headers["Preference-Applied"] = f"wait={wait}"
+        if (ended := await _result(call, handle.id, wait)) is not None:
+            return Answer(ended, 200, headers)
+    return Answer(await run_facts_json(call.engine, handle.id), 202, headers)
+
+
+async def begin_run(
+    call: ApiCall,
+    body: m.StartBody,
+    runnable: Runnable | None,
+    asked: str = "",
+    applied: Sequence[AppliedDocument] = (),
+    system_labels: Mapping[str, str] | None = None,
+) -> Handle:
+    """Start the document of the body, or one of the catalog, if it is valid; the caller may see both."""
+    engine, name, from_api = call.documents, body.default_name, True
+    if runnable is None:
+        assert body.document is not None
+        text, origin, chosen = await m.text_of(body.document), "document", body.name or ""
+    else:
         asked, name = runnable.key.namespace, runnable.key.name
         text, origin, chosen = runnable.text, runnable.origin, ""
         if not applied:
@@ -84,19 +107,14 @@ async def start_run(call: ApiCall) -> Result:
         options=_options(body),
         token=body.token,
         labels=body.labels,
+        system_labels=system_labels,
         namespace=namespace,
         started_by=(call.caller.name, call.caller.via),
         from_api=from_api,
         request=call.start_request(namespace) if body.token is None else None,
     )
     call.audit(f"run/{handle.id}", run=handle.id, namespace=namespace)
-    headers = {"Location": f"/api/v1/runs/{handle.id}"}
-    wait = preferred_wait(call.headers, LONGEST_WAIT)
-    if wait is not None:
-        headers["Preference-Applied"] = f"wait={wait}"
-        if (ended := await _result(call, handle.id, wait)) is not None:
-            return Answer(ended, 200, headers)
-    return Answer(await run_facts_json(call.engine, handle.id), 202, headers)
+    return handle
 
 
 def _options(body: m.StartBody) -> dict[str, Any]:

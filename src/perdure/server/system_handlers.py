@@ -29,10 +29,13 @@ async def get_livez(call: ApiCall) -> Result:
 
 
 async def get_readyz(call: ApiCall) -> Result:
+    """`status` is for clients of NoETL."""
     if call.server.is_draining:
-        return Answer({"well": False, "lease": False, "store": False}, 503, {"Retry-After": "1"})
+        return Answer({"status": "stopping", "well": False, "lease": False, "store": False}, 503, {"Retry-After": "1"})
     health = await health_json(call.engine)
-    return Answer(health, 200) if health["well"] else Answer(health, 503, {"Retry-After": "1"})
+    if not health["well"]:
+        return Answer({"status": "unavailable", **health}, 503, {"Retry-After": "1"})
+    return Answer({"status": "ok", **health})
 
 
 async def get_version(call: ApiCall) -> Result:

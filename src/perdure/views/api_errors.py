@@ -175,6 +175,14 @@ class NotReady(ApiError):
     retry_after = 1
 
 
+class NotOffered(ApiError):
+    """The path is known from another program, and Perdure does not offer what it stands for."""
+
+    code = "NOT-OFFERED"
+    hint = "/openapi.json lists what there is."
+    status = 501
+
+
 class ServerUnreachable(ApiError):
     """Nobody answers at the server's address, or somebody who is not a Perdure server."""
 

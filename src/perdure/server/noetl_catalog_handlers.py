@@ -1,0 +1,164 @@
+"""Playbooks of the catalog as NoETL's clients register and read them, and what their start page shows."""
+
+from typing import TYPE_CHECKING, Any
+
+from perdure.engine.catalog import ResourceNotFound
+from perdure.engine.catalog_changes import Outcome
+from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.kernel.errors import PerdureError, UnfitInput
+from perdure.kernel.outcomes import Status
+from perdure.kernel.validation import AppliedDocument
+from perdure.server import noetl_types as t
+from perdure.server.calls import Answer, ApiCall, Result
+from perdure.server.noetl_answers import Plain, entry_json, registered_json, ui_schema
+from perdure.server.noetl_catalog import (
+    KIND,
+    LANGUAGE,
+    PlaybookVersion,
+    find_by_id,
+    find_version,
+    home_of,
+    list_versions,
+    read_content,
+    read_version,
+)
+from perdure.server.problems import as_policy_refusal
+from perdure.stores.protocol import RunFilter
+from perdure.views.api_errors import AccessDenied, NotOffered
+from perdure.views.worker_pools import list_pools
+
+if TYPE_CHECKING:
+    from perdure.server.route_table import Handler
+
+MOST_COUNTED = 10_000  # executions on the start page
+
+
+async def register_playbook(call: ApiCall) -> Result:
+    return Answer(await _register(call, call.body))
+
+
+async def register_playbooks(call: ApiCall) -> Result:
+    """Each by itself: their command line sends every file of a folder, whatever it is."""
+    body: t.RegisterBatchBody = call.body
+    results: list[Plain] = []
+    for index, item in enumerate(body.items):
+        try:
+            done = await _register(call, item)
+            shown = {"status": "registered", "path": done["path"], "version": done["version"], "error": None}
+        except PerdureError as refusal:
+            shown = {"status": "failed", "path": None, "version": None, "error": str(as_policy_refusal(refusal))}
+        results.append({"index": index, **shown})
+    failed = sum(result["status"] == "failed" for result in results)
+    call.audit(f"{len(results) - failed} playbooks", namespace=home_of(call))
+    return Answer({"registered": len(results) - failed, "failed": failed, "results": results})
+
+
+async def _register(call: ApiCall, body: t.RegisterBody) -> Plain:
+    """The path is what the document says. Of what is no Playbook nothing is told or kept: it may be a credential."""
+    namespace = home_of(call)
+    text = read_content(body.content)
+    engine = call.documents
+    declares = engine.languages[LANGUAGE].declares
+    declared = await done_aside(WORK_OF_TEXT * len(text), lambda: declares(text.encode()))
+    if (body.resource_type or KIND).lower() != LANGUAGE or not declared:
+        raise UnfitInput(
+            "the content is not a Playbook; nothing was registered",
+            hint="A Playbook has `kind: Playbook` and `metadata`. For credentials: noetl register credential.",
+        )
+    path = declared[0].name
+    call.audit(f"{LANGUAGE}/{path}", namespace=namespace)
+    changes, _ = await engine.apply([AppliedDocument(path, text)], namespace)
+    entry = await find_version(engine, namespace, path, changes[0].generation)
+    assert entry is not None
+    return registered_json(entry, is_new=changes[0].outcome is not Outcome.UNCHANGED)
+
+
+async def list_catalog(call: ApiCall) -> Result:
+    """Every version, the newest first."""
+    body: t.CatalogListBody = call.body
+    if (body.resource_type or KIND).lower() != LANGUAGE:
+        return Answer({"entries": []})
+    versions = await list_versions(call.engine, home_of(call), body.path)
+    return Answer({"entries": [entry_json(version) for version in versions]})
+
+
+async def list_paths(call: ApiCall) -> Result:
+    if call.path["type"].lower() != LANGUAGE:
+        return Answer([])
+    rows = await call.engine.store.list_resources(KIND, home_of(call))
+    return Answer(sorted(row.key.name for row in rows))
+
+
+async def get_catalog_resource(call: ApiCall) -> Result:
+    body: t.CatalogResourceBody = call.body
+    entry = await _find(call, body.catalog_id, body.path, body.version)
+    return Answer(entry_json(entry, with_content=True))
+
+
+async def get_ui_schema(call: ApiCall) -> Result:
+    entry = await _find(call, None, call.path["path"], call.query.version)
+    return Answer(ui_schema(entry, call.engine.clock.now()))
+
+
+async def _find(call: ApiCall, catalog_id: str | None, path: str | None, version: int | str | None) -> PlaybookVersion:
+    if not (catalog_id or path):
+        raise UnfitInput("`catalog_id` or `path` says which Playbook is meant")
+    if catalog_id:
+        entry = await find_by_id(call.engine, home_of(call), catalog_id)
+    else:
+        entry = await find_version(call.engine, home_of(call), path or "", read_version(version))
+    if entry is None:
+        which = "" if version is None else f" of version {version}"
+        raise ResourceNotFound(f"there is no Playbook {catalog_id or path!r}{which}", hint="List them: catalog list.")
+    return entry
+
+
+async def get_dashboard(call: ApiCall) -> Result:
+    """Figures of the start page, over what the caller may see; of the latest executions if there are very many."""
+    filter = RunFilter(language=LANGUAGE, namespaces=call.caller.namespaces, limit=MOST_COUNTED)
+    statuses = [row.status for row in await call.engine.search(filter)]
+    ended_well = sum(status.has_result for status in statuses)
+    failed = sum(status in (Status.FAILED, Status.TIMED_OUT) for status in statuses)
+    open_count = sum(not status.is_final for status in statuses)
+    figures: dict[str, Any] = {
+        "total_executions": len(statuses),
+        "successful_executions": ended_well,
+        "failed_executions": failed,
+        "active_executions": open_count,
+        "active_workflows": open_count,
+        "total_playbooks": len(await call.engine.store.list_resources(KIND, home_of(call))),
+        "success_rate": round(100 * ended_well / (ended_well + failed), 1) if ended_well + failed else 0,
+    }
+    return Answer({"status": "ok", "stats": figures, **figures, "recent_executions": []})
+
+
+async def list_worker_pools(call: ApiCall) -> Result:
+    pools = await list_pools(call.engine, call.server.routes_to_pools, call.caller.namespaces)
+    items = [
+        {
+            "name": pool["name"],
+            "runtime": "perdure",
+            "status": "ready" if pool["workers"] else "offline",
+            "capacity": pool["slots"],
+            "labels": {"ready": pool["ready"], "leased": pool["leased"], "workers": pool["workers"]},
+            "heartbeat": None,
+            "created_at": None,
+            "updated_at": None,
+        }
+        for pool in pools
+    ]
+    return Answer({"items": items, "count": len(items)})
+
+
+async def refuse_sql(call: ApiCall) -> Result:
+    raise AccessDenied("this server sends no SQL of a request to a database", hint="Let a Playbook do it.")
+
+
+def refuse_offer(verb: str, sentence: str) -> "Handler":
+    """The handler of a path that NoETL's server has and this one does not."""
+
+    async def refuse(call: ApiCall) -> Result:
+        raise NotOffered(sentence)
+
+    refuse.__name__ = verb
+    return refuse
