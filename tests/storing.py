@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 import pytest
@@ -68,6 +68,7 @@ def _mortal_store(url: str, now: Callable[[], Instant]) -> "PostgresStore":
 @dataclass
 class _Database:
     url: str
+    connection: "psycopg.Connection[Any]"  # kept: a new one costs the server ten times what emptying does
     folder: Path | None = None
     opened: list[Any] = field(default_factory=list)
 
@@ -75,16 +76,22 @@ class _Database:
         """Empty it for another folder."""
         self.folder = folder
         self.opened.clear()
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute("SELECT fresh.restore()")
+        self._execute("SELECT fresh.restore()")
 
     def bury(self) -> None:
         """Stores that were abandoned are dead processes: their leases are over, nobody has to wait for that."""
         dead = [store._database.token for store in self.opened if store.is_dead]
         self.opened = [store for store in self.opened if not store.is_dead]
         if dead:
-            with psycopg.connect(self.url, autocommit=True) as connection:
-                connection.execute("UPDATE perdure.servers SET until = 0 WHERE token = ANY(%s)", (dead,))
+            self._execute("UPDATE perdure.servers SET until = 0 WHERE token = ANY(%s)", dead)
+
+    def _execute(self, statement: LiteralString, *values: Any) -> None:
+        try:
+            self.connection.execute(statement, values)
+        except psycopg.OperationalError:  # a test has ended all connections
+            self.connection.close()
+            self.connection = psycopg.connect(self.url, autocommit=True)
+            self.connection.execute(statement, values)
 
 
 class Databases:
@@ -128,9 +135,9 @@ class Databases:
 
         url = as_url(self._stack.enter_context(self._server.database()))
         PostgresStore(url, lambda: 0).abandon()  # it has made the schema
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(_REMEMBER)
-        made = _Database(url)
+        made = _Database(url, psycopg.connect(url, autocommit=True))
+        made.connection.execute(_REMEMBER)
+        self._stack.callback(lambda: made.connection.close())
         self._made.append(made)
         return made
 

@@ -5,6 +5,7 @@ it. It differs from `python -m perdure` in what is imported; `test_start_up.py`,
 documentation use new interpreters. The file is both sides: `ForkServer` in tests, and the program that forks.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -171,9 +172,24 @@ def _become(request: bytes, streams: Sequence[int]) -> None:
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
 
 
+def _end(ended: SystemExit) -> None:
+    """As an interpreter ends, without taking all modules apart: that is most of the time of a short command."""
+    if isinstance(ended.code, int | None):
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        with contextlib.suppress(OSError, ValueError):  # what cannot be written: the interpreter knows what to do
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ended.code or 0)
+
+
 if __name__ == "__main__":
     _import_everything()
     gc.collect()
     gc.freeze()  # pages that are shared stay so
     _serve(socket.socket(fileno=int(sys.argv[1])))
-    runpy.run_path(str(SCRIPT), run_name="__main__")
+    try:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    except SystemExit as ended:
+        _end(ended)
+        raise
