@@ -8,6 +8,7 @@ import importlib
 import json
 import pkgutil
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ LIST = Path(__file__).with_name("frozen.json")
 Names = dict[str, list[str]]
 
 
+@cache
 def current() -> Names:
     texts = [module.text for module in modules().values()]
     return {

@@ -237,25 +237,26 @@ def in_terminal_here(folder: Path, *words: str, columns: int = 80) -> tuple[int,
 def in_terminal(folder: Path, *words: str, columns: int = 80, env: Mapping[str, str] | None = None) -> tuple[int, str]:
     """What a program writes to a pseudo-terminal that is both its stdout and its stderr."""
     ours, theirs = _open_terminal(columns)
+    process = _start_in_terminal(folder, words, theirs, env or {})
+    os.close(theirs)
+    seen = _read_all(ours)
+    return process.wait(PATIENCE), seen.decode()
+
+
+def _start_in_terminal(
+    folder: Path, words: Sequence[str], terminal: int, more: Mapping[str, str]
+) -> "subprocess.Popen[bytes] | Forked":
     kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
-    with subprocess.Popen(
-        [*PERDURE, *words],
-        cwd=folder,
-        env={**kept, "TERM": "xterm", **(env or {})},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    ) as process:
-        os.close(theirs)
-        seen = _read_all(ours)
-        code = process.wait(30)
-    return code, seen.decode()
+    env = {**kept, "TERM": "xterm", **more}
+    if is_suited(words, env):
+        return fork_server().start(words, folder, env, [terminal] * 3)
+    return subprocess.Popen([*PERDURE, *words], cwd=folder, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
 
 
 class LiveTerminal:
     """A command at work in a pseudo-terminal that somebody looks at and types into."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", ours: int) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes] | Forked", ours: int) -> None:
         self.process = process
         self._ours = ours
         self.seen = b""
@@ -278,20 +279,12 @@ def live_terminal(folder: Path, *words: str, columns: int = 80) -> Iterator[Live
     """Its process is killed at the end, should it still be there. The terminal must be as it was before."""
     ours, theirs = _open_terminal(columns)
     before = termios.tcgetattr(theirs)
-    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
-    with subprocess.Popen(
-        [*PERDURE, *words],
-        cwd=folder,
-        env={**kept, "TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield LiveTerminal(process, ours)
-        finally:
-            process.kill()
+    process = _start_in_terminal(folder, words, theirs, {})
+    try:
+        yield LiveTerminal(process, ours)
+    finally:
+        process.kill()
+        process.wait(PATIENCE)
     after = termios.tcgetattr(theirs)
     os.close(theirs)
     os.close(ours)

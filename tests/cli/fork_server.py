@@ -7,6 +7,7 @@ documentation use new interpreters. The file is both sides: `ForkServer` in test
 
 import atexit
 import contextlib
+import faulthandler
 import gc
 import importlib
 import json
@@ -167,8 +168,10 @@ def _become(request: bytes, streams: Sequence[int]) -> None:
     sys.argv[1:] = words
     sys.stdin = os.fdopen(0, "r", -1, sys.stdin.encoding, sys.stdin.errors, closefd=False)
     sys.stdout = os.fdopen(1, "w", -1, sys.stdout.encoding, sys.stdout.errors, closefd=False)
-    sys.stdout.reconfigure(line_buffering=sys.stdout.isatty())
+    sys.stdout.reconfigure(line_buffering=sys.stdout.isatty(), write_through=bool(env.get("PYTHONUNBUFFERED")))
     sys.stderr = os.fdopen(2, "w", 1, sys.stderr.encoding, sys.stderr.errors, closefd=False)
+    if env.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable(2)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
 
 

@@ -1,8 +1,6 @@
 """Names, messages and answers of strangers do nothing to a terminal."""
 
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
@@ -10,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.commandline import CommandLine
+from tests.cli.commandline import CommandLine, in_terminal
 
 from perdure.cli.console import Paint, harmless
 
@@ -34,23 +32,8 @@ def has_control(text: str) -> bool:
 
 def on_terminal(perdure: CommandLine, *words: str) -> str:
     """What a terminal of 80 columns gets, colours left out."""
-    leader, follower = pty.openpty()
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "80", "PERDURE_DB": "sqlite:///runs.db"}
-    command = [sys.executable, "-m", "perdure", *words]
-    process = subprocess.Popen(
-        command, cwd=perdure.folder, env=environment, stdin=follower, stdout=follower, stderr=follower
-    )
-    os.close(follower)
-    seen = b""
-    try:
-        while piece := os.read(leader, 65536):
-            seen += piece
-    except OSError:
-        pass  # the other end is closed
-    finally:
-        os.close(leader)
-        process.wait()
-    return seen.decode().replace("\r\n", "\n")
+    env = {"NO_COLOR": "1", "COLUMNS": "80", "PERDURE_DB": "sqlite:///runs.db"}
+    return in_terminal(perdure.folder, *words, env=env)[1].replace("\r\n", "\n")
 
 
 def test_what_steers_a_terminal_is_spelled_out() -> None:

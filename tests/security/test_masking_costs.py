@@ -145,7 +145,7 @@ def test_masks_of_idle_families_are_bounded_by_their_size() -> None:
 def test_secrets_that_threads_add_at_once_are_all_hidden() -> None:
     """What is added in a thread must not undo what another task of the family adds meanwhile."""
     mask = Mask()
-    secrets = [[f"secret {thread} {number}" for number in range(100)] for thread in range(8)]
+    secrets = [[f"secret {thread} {number}" for number in range(25)] for thread in range(8)]
 
     def add(texts: list[str]) -> None:
         for text in texts:

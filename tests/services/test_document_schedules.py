@@ -528,6 +528,7 @@ async def test_two_servers_start_each_time_once(tmp_path: Path) -> None:
         await other.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("policy", ["allow", "queue"])
 async def test_a_crash_at_any_write_loses_no_time_and_starts_none_twice(

@@ -305,6 +305,7 @@ class _Breaking:
         self._inner.import_batch(batch)
 
 
+@pytest.mark.sampled(2)
 async def test_a_copy_that_is_broken_off_anywhere_leaves_nothing_and_can_be_repeated(way: tuple[Place, Place]) -> None:
     source, target = way
     await prepared(source)
@@ -351,6 +352,7 @@ async def test_a_difference_takes_everything_back(way: tuple[Place, Place]) -> N
         assert [type(batch[0]) for batch in reading.dump()] == [r.CatalogVersionRecord]
 
 
+@pytest.mark.sampled(2)
 async def test_memory_does_not_grow_with_the_store(way: tuple[Place, Place]) -> None:
     source, target = way
     store = source.open()

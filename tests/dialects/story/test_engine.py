@@ -107,7 +107,7 @@ async def test_a_crash_at_any_commit_changes_nothing_about_the_end(
     assert expected[1]["allowedFailures"] == ["bad"]
     assert counted[0].commits > 10
 
-    for commit in sample.take(range(2, counted[0].commits), 1 if world_store == SQLITE else 5):
+    for commit in sample.take(range(2, counted[0].commits), 3 if world_store == SQLITE else 5):
         for after in (False, True):
             folder = tmp_path / f"{commit}-{after}"
             folder.mkdir()

@@ -3,11 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.cli.commandline import fork_server
+from tests.cli.fork_server import Forked
 
 TASKS = Path(__file__).with_name("tasks.py")
 RECEIVER = "CHAOS_RECEIVER"  # as the tasks know it
@@ -17,7 +19,7 @@ RECEIVER = "CHAOS_RECEIVER"  # as the tasks know it
 class Life:
     """One process, from its start to its end, and when it was stopped and continued."""
 
-    process: "subprocess.Popen[bytes]"
+    process: Forked
     born_at: float
     pauses: list[tuple[float, float]] = field(default_factory=list)
     paused_at: float | None = None
@@ -57,22 +59,18 @@ class Cluster:
 
     def start(self, number: int) -> Life:
         assert self.engines[number] is None, "it lives"
-        with self.said(number).open("ab") as said:
-            process = subprocess.Popen(
-                self._command(number),
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                cwd=self._folder,
-            )
-        life = self.engines[number] = Life(process, time.time())
-        self.lives.append(life)
+        life = self.engines[number] = self._begin(self._words(number), self.said(number))
         return life
 
-    def _command(self, number: int) -> list[str]:
-        words = ["serve", "--listen", "off", "--db", self._addresses[number], "--load", str(TASKS)]
-        return [sys.executable, "-m", "perdure", *words]
+    def _begin(self, words: Sequence[str], said: Path) -> Life:
+        with said.open("ab") as file, Path(os.devnull).open() as nothing:
+            streams = [nothing.fileno(), file.fileno(), file.fileno()]
+            process = fork_server().start(words, self._folder, self._environment, streams)
+        self.lives.append(Life(process, time.time()))
+        return self.lives[-1]
+
+    def _words(self, number: int) -> list[str]:
+        return ["serve", "--listen", "off", "--db", self._addresses[number], "--load", str(TASKS)]
 
     def said(self, number: int) -> Path:
         return self._folder / f"engine-{number}.log"

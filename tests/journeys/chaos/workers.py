@@ -63,27 +63,18 @@ class ClusterWithWorkers(Cluster):
                 life.process.wait()
         super().__exit__(*exit)
 
-    def _command(self, number: int) -> list[str]:
+    def _words(self, number: int) -> list[str]:
         routes = [word for name, pool in ROUTES.items() for word in ("--route", f"{name}={pool}")]
         listen = ["--listen", f"127.0.0.1:{self._ports[number]}", "--config", str(self._settings)]
         data = ["--data", str(self._folder / f"data-{number}")]
         store = ["--db", self._addresses[number]]
-        return [sys.executable, "-m", "perdure", "serve", *listen, *data, *store, *routes]
+        return ["serve", *listen, *data, *store, *routes]
 
     def start_worker(self, number: int) -> Life:
         server = f"http://127.0.0.1:{self._ports[number % len(self._ports)]}"
         words = ["--server", server, "--token", f"@{self._token}", "--load", str(TASKS), "--name", f"worker-{number}"]
-        with (self._folder / f"worker-{number}.log").open("ab") as said:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "perdure", "worker", *words, "--slots", "6"],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                cwd=self._folder,
-            )
-        life = self.workers[number] = Life(process, time.time())
-        self.lives.append(life)
+        said = self._folder / f"worker-{number}.log"
+        life = self.workers[number] = self._begin(["worker", *words, "--slots", "6"], said)
         return life
 
     def end_worker(self, number: int, how: signal.Signals) -> None:
@@ -116,9 +107,9 @@ class ClusterWithWorkers(Cluster):
     def check(self) -> None:
         super().check()
         for number, life in enumerate(self.workers):
-            if life is not None and life.process.poll() is not None and -life.process.returncode != signal.SIGKILL:
+            if life is not None and (code := life.process.poll()) is not None and -code != signal.SIGKILL:
                 text = (self._folder / f"worker-{number}.log").read_text(errors="replace")[-4_000:]
-                raise AssertionError(f"worker {number} ended by itself with {life.process.returncode}:\n{text}")
+                raise AssertionError(f"worker {number} ended by itself with {code}:\n{text}")
 
 
 def pick(cluster: Cluster, chance: Random) -> tuple[ClusterWithWorkers, int]:
