@@ -91,7 +91,7 @@ def _options() -> list[str]:
         argument.value
         for module in modules().values()
         if module.package in ("cli", "services")
-        for node in ast.walk(module.tree)
+        for node in ast.walk(module.parse())
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"
         for argument in node.args
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str) and argument.value.startswith("-")
@@ -104,7 +104,7 @@ def _json_keys() -> list[str]:
         key.value
         for module in modules().values()
         if module.package in ("cli", "views", "engine", "services")
-        for function in ast.walk(module.tree)
+        for function in ast.walk(module.parse())
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.Dict)

@@ -4,7 +4,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "perdure"
@@ -23,8 +23,20 @@ class Module:
     def __init__(self, path: Path) -> None:
         self.path = path.relative_to(SOURCE)
         self.text = path.read_text(encoding="utf-8")
-        self.tree = ast.parse(self.text)
         self.name = ".".join(("perdure", *self.path.with_suffix("").parts)).removesuffix(".__init__")
+        tree = self.parse()
+        self.lines = len(self.text.splitlines())
+        self.classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+        self.imports = list(_imports(tree, is_deferred=False))
+        self.strings = {
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 100
+        }
+
+    def parse(self) -> ast.Module:
+        """Not kept: the trees of all modules are millions of objects, which every later test would carry along."""
+        return ast.parse(self.text)
 
     @property
     def is_package(self) -> bool:
@@ -34,25 +46,6 @@ class Module:
     def package(self) -> str:
         """The folder directly below `perdure`, or the file name of a module that lies there."""
         return self.path.parts[0]
-
-    @cached_property
-    def lines(self) -> int:
-        return len(self.text.splitlines())
-
-    @cached_property
-    def classes(self) -> list[str]:
-        return [node.name for node in self.tree.body if isinstance(node, ast.ClassDef)]
-
-    @cached_property
-    def strings(self) -> set[str]:
-        return {
-            node.value
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 100
-        }
-
-    def imports(self) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-        yield from _imports(self.tree, is_deferred=False)
 
 
 def _imports(node: ast.AST, *, is_deferred: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
@@ -74,7 +67,7 @@ def all_imports() -> tuple[Import, ...]:
     """Of any module, ours or not. `from package import module` counts as an import of the module."""
     result: list[Import] = []
     for module in modules().values():
-        for node, is_deferred in module.imports():
+        for node, is_deferred in module.imports:
             targets: set[str] = set()
             if isinstance(node, ast.Import):
                 targets = {alias.name for alias in node.names}

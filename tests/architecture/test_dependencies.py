@@ -111,7 +111,7 @@ def test_pure_packages_read_no_clock() -> None:
         f"{module.path}:{node.lineno} reads a clock: {IMPURE_MODULES['time']}"
         for module in modules().values()
         if module.package in PURE
-        for node in ast.walk(module.tree)
+        for node in ast.walk(module.parse())
         if isinstance(node, ast.Attribute) and _reads_clock(node)
     ]
     assert wrong == []

@@ -1,7 +1,7 @@
 """Every test can fail: it asserts something itself, expects an error, or hands that to a helper which does."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -16,8 +16,9 @@ EXPECTS = frozenset({"raises", "warns", "fail"})
 class Module:
     """One file with tests or with what they are made of."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, others: "Mapping[Path, Module]") -> None:
         self.path = path
+        self.others = others
         self.tree = ast.parse(path.read_text("utf-8"))
 
     @cached_property
@@ -44,9 +45,11 @@ class Module:
         return found
 
 
-MODULES = {
-    path: Module(path) for pattern in ("tests/**/*.py", "src/perdure/testing/**/*.py") for path in ROOT.glob(pattern)
-}
+def read_modules() -> "dict[Path, Module]":
+    modules: dict[Path, Module] = {}
+    for pattern in ("tests/**/*.py", "src/perdure/testing/**/*.py"):
+        modules.update({path: Module(path, modules) for path in ROOT.glob(pattern)})
+    return modules
 
 
 def can_fail(node: ast.AST, module: Module, seen: frozenset[str] = frozenset()) -> bool:
@@ -68,14 +71,14 @@ def _calls_helper(node: ast.AST, module: Module, seen: frozenset[str]) -> bool:
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)) or node.func.id in seen:
         return False
     name = node.func.id
-    home = module if name in module.functions else MODULES.get(module.imported.get(name, Path()))
+    home = module if name in module.functions else module.others.get(module.imported.get(name, Path()))
     helper = home.functions.get(name) if home is not None else None
     return home is not None and helper is not None and can_fail(helper, home, seen | {name})
 
 
 def test_every_test_can_fail() -> None:
     """A test that only runs something passes whatever that does, unless it raises: say what must come of it."""
-    tests = [(module, test) for module in MODULES.values() for test in module.tests]
+    tests = [(module, test) for module in read_modules().values() for test in module.tests]
     idle = [
         f"{module.path.relative_to(ROOT)}:{test.lineno} {test.name}"
         for module, test in tests
@@ -100,6 +103,6 @@ async def test_e(): assert await run() == 1
 def test_f(): raise AssertionError("no")
 """
     (tmp_path / "test_x.py").write_text(text)
-    module = Module(tmp_path / "test_x.py")
+    module = Module(tmp_path / "test_x.py", {})
 
     assert [test.name for test in module.tests if not can_fail(test, module)] == ["test_a", "test_b"]
