@@ -106,7 +106,7 @@ def test_variables_are_named_for_what_they_contain() -> None:
     vague = [
         f"{module.path}: {name}"
         for module in modules().values()
-        for node in ast.walk(module.tree)
+        for node in ast.walk(module.parse())
         for name in _bound_names(node)
         if name in VAGUE_WORDS
     ]
