@@ -4,8 +4,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.engine.client import Client
-from perdure.engine.leased_tasks import LEASE, LeasedTasks, LeaseGone, assignment_of, parcel_of
+from perdure.engine.leased_tasks import LEASE, LeasedTasks, LeaseGone, parcel_of
 from perdure.kernel.assignments import EffectClaimResult, RunPort
 from perdure.kernel.crash_attribution import StartPlace
 from perdure.kernel.outcomes import Outcome
@@ -30,8 +32,11 @@ class EngineSource:
         grants = []
         for lease in await self.tasks.lease(asked, wait):
             parcel = parcel_of(lease)
-            texts = [await self.tasks.text(lease.run, payload) for payload in (parcel.arguments, parcel.input)]
-            grants.append(TaskGrant(lease.lease, assignment_of(lease, *texts), time.monotonic()))
+            arguments, given = [
+                await self.tasks.text(lease.run, payload) for payload in (parcel.arguments, parcel.input)
+            ]
+            assignment = replace(parcel.assignment, delivery=lease.delivery, arguments=arguments, input=given)
+            grants.append(TaskGrant(lease.lease, assignment, time.monotonic()))
         return grants
 
     async def give_back_unheard(self) -> None:
@@ -57,6 +62,9 @@ class EngineSource:
         except LeaseGone:
             return False
         return True
+
+    async def pass_on(self, grant: TaskGrant, outcome: Outcome) -> TaskGrant | None:
+        raise AssertionError("nothing here is leased with its pipeline")
 
     async def release(self, lease: str, *, has_begun: bool) -> None:
         await self.tasks.release(await self.tasks.find_open(lease), has_begun=has_begun)

@@ -6,16 +6,17 @@ Children are runs of their own on the same clock; permits are granted by the ker
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment
+from perdure.kernel.assignments import Assignment, OfferedPipeline
 from perdure.kernel.codec import decode_turns, encode_turns
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.execution import Execution, Limits, decide
@@ -79,6 +80,7 @@ class Life:
         self.deliveries: dict[int, int] = {}
         self.stubborn: set[int] = set()
         self.cancelled: list[int] = []
+        self.pipelines: dict[int, OfferedPipeline] = {}
 
     def _fresh(self) -> Execution:
         return Execution(self.id, self.dialect, self.dialect.load(self.text))
@@ -92,7 +94,7 @@ class Life:
 
     def take(self, given: i.Input, arrived: Instant) -> Turn:
         universe = self.universe
-        turn = Turn(self.execution, given, arrived, universe.now)
+        turn = Turn(self.execution, given, arrived, universe.now, routes=universe.routes)
         while (needs := decide(turn, universe.limits)) is not None:
             missing = {name for name in needs.digests if name not in universe.values}
             assert needs.may_be_absent or not missing
@@ -104,6 +106,7 @@ class Life:
         universe.programs |= turn.programs
         self.moves += turn.moves
         self.events += turn.events
+        self.pipelines |= turn.pipelines
         if turn.events:
             self.rows.append(encode_turns([(turn.now, turn.events)]))
             if universe.crash:
@@ -133,6 +136,8 @@ class Universe:
     `slots` bounds how many tasks work at once, as a worker would; the others wait their turn in order.
     `variables` are those of the host, where secrets come from.
     """
+
+    routes: Mapping[str, str] = MappingProxyType({})  # provider → its pool
 
     def __init__(
         self,
@@ -386,8 +391,12 @@ class Universe:
         outcome = self.mask.outcome(answer.outcome())
         if isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes):
             outcome = Succeeded(self.kept(outcome.value))
-        result = i.TaskResult(event.task, event.attempt, delivery, outcome)
+        result = self.result_of(life, i.TaskResult(event.task, event.attempt, delivery, outcome), answer.after)
         self.offer(self.now + answer.after, 0, life.id, result)
+
+    def result_of(self, life: Life, result: i.TaskResult, after: Instant) -> i.TaskResult:
+        """As its worker tells it."""
+        return result
 
     async def _opened(self, life: Life, event: e.TaskScheduled) -> dict[str, Any]:
         """As a worker does it that has just come into being: nothing is in its memory."""

@@ -25,6 +25,7 @@ VOCABULARIES = {
     4: "8028e963c27fe639",
     5: "6825193b287e11eb",
     6: "c15c54ee3b1635ad",
+    7: "e09e5a86e8ea8859",
 }
 """By the number of the vocabulary (`kernel.versions.RECORDS`), for all that was ever released."""
 

@@ -47,11 +47,11 @@ def _server(answers: list[Answer]) -> Iterator[tuple[str, list[str]]]:
 
 def _source(url: str, said: list[str]) -> ServerSource:
     source = ServerSource(
-        url, "token", worker="w", pools=["p"], slots=1, known=(), languages=(), now=lambda: 0, say=said.append
+        url, "token", worker="w", pools=["p"], slots=1, known=(), languages={}, now=lambda: 0, say=said.append
     )
     for lease in ("first", "second"):
         assignment = Assignment(RunId("r"), 1, "/a", "http", b"{}", b"null", 1, 1, "key", None, sealed=True)
-        source._sealed[lease] = TaskGrant(lease, assignment, 0.0)
+        source._asking[lease] = TaskGrant(lease, assignment, 0.0)
     return source
 
 

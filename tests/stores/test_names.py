@@ -76,7 +76,8 @@ async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as store:  # as it was before runs had names
         store.execute("SET search_path = perdure")
         newer = "namespace opener turn offered_at lease request holder touched releases answer lost_lease lost_delivery"
-        dropped = ", ".join(f"DROP COLUMN {name}" for name in ["place", "machine", *newer.split()])
+        newest = ("pipeline", "number", "reported")
+        dropped = ", ".join(f"DROP COLUMN {name}" for name in ["place", "machine", *newer.split(), *newest])
         store.execute(f"ALTER TABLE tasks {dropped}")
         store.execute("DROP TABLE workers")
         store.execute("ALTER TABLE runs DROP COLUMN namespace")

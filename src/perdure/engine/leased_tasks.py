@@ -1,6 +1,6 @@
 """What workers elsewhere ask for, for whichever process owns the run.
 
-    lease ─▶ heartbeat … claim, signal, report, log … ─▶ end | release
+    lease ─▶ heartbeat … claim, signal, report, log … ─▶ end | release | report its outcome, and go on
                                                      └─▶ the lease ends: next delivery (`Runtime.expire_leases`)
 
 If this process owns the run, an answer is committed with what follows from it. Otherwise it is a message in the same
@@ -8,7 +8,7 @@ transaction as the end of its lease; where the answer of the owner is the point,
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -22,7 +22,7 @@ from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, AssignmentMessage, EffectClaimResult, decode_assignment
+from perdure.kernel.assignments import AssignmentMessage, EffectClaimResult, decode_assignment, decode_pipeline
 from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.effects import effect_key
 from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
@@ -31,7 +31,7 @@ from perdure.kernel.large_values import extract_large_values
 from perdure.kernel.outcomes import Outcome, Succeeded
 from perdure.kernel.values import SECOND, Instant, Payload, RunId
 from perdure.stores.commit_types import Message, TaskAnswer
-from perdure.stores.pool_tasks import ANSWERS_KEPT, LeaseRenewal, LeaseRequest, TaskLease
+from perdure.stores.pool_tasks import ANSWERS_KEPT, LeaseRenewal, LeaseRequest, TaskLease, report_name
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
@@ -193,6 +193,51 @@ class LeasedTasks:
         if not await self._store.report(lease.lease, Message(lease.run, now, i.encode(result)), answer, until):
             self._check_same(await self.find(lease.lease), answer)
 
+    # Pipelines: the outcome of one task, and the next one under the same lease.
+
+    async def report_outcome(
+        self, lease: TaskLease, number: int, outcome: Outcome, judged: bytes | None
+    ) -> TaskLease | None:
+        """The next task of the pipeline, once the outcome is recorded; None: it does not go on under this lease.
+
+        The same outcome again is answered the same; another one under its number, or under a later one, is refused.
+        """
+        pipeline = decode_pipeline(lease.pipeline)
+        if pipeline is None:
+            raise Conflict("the task of this lease does not belong to a pipeline", hint="Complete it, or fail it.")
+        size = len(outcome.value) if isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes) else 0
+        content = await done_aside(size, lambda: sha256(answer_digest(outcome) + (judged or b"")).digest())
+        name = report_name(number, content)
+        if lease.answer is not None or number + 1 == lease.number:
+            return _next(lease, name)
+        if number != lease.number:
+            raise Conflict(f"outcome {lease.number} of this lease is next, not {number}")
+        if lease.reported[:4] == name[:4]:  # it is on its way to the owner of the run
+            if lease.reported != name:
+                raise LeaseAnswered(f"outcome {number} of this lease was reported before, as something else")
+            return await self._decided(lease, name)
+        about = (lease.task, parcel_of(lease).assignment.attempt, lease.delivery, outcome)
+        result = i.PipelineResult(*about, pipeline.number, lease.lease, number, content, judged)
+        if await self._is_ours(lease.run):
+            assert self._client.runtime is not None
+            if await self._client.runtime.ask(lease.run, result) is not ELSEWHERE:
+                return _next(await self.find(lease.lease), name)
+        result, values = extract_large_values(result, "outcome")
+        for digest, text in values:
+            await self._store.put_value(lease.run, digest, text)
+        message = Message(lease.run, self._clock.now(), i.encode(result))
+        if not await self._store.report_outcome(lease.lease, number, name, message):
+            raise LeaseGone("this lease is not yours any more", run=lease.run)
+        return await self._decided(lease, name)
+
+    async def _decided(self, lease: TaskLease, name: bytes) -> TaskLease | None:
+        """What the owner of the run has made of it, which is told by the row of the lease."""
+        async for _ in _looks(lease.run):
+            current = await self.find(lease.lease)
+            if current.answer is not None or current.number != lease.number:
+                return _next(current, name)
+        raise AssertionError("looking ends with an error")
+
     def _check_same(self, lease: TaskLease, answer: bytes) -> None:
         if lease.answer is None:
             raise LeaseGone("the run needs the task of this lease no longer")
@@ -289,13 +334,9 @@ class LeasedTasks:
         sent = await self._store.send(Message(lease.run, self._clock.now(), i.encode(stored)))
         if sent is None:
             raise LeaseGone("its run is gone", run=lease.run)
-        pause, longest = LOOK_EVERY
-        end = asyncio.get_running_loop().time() + PATIENCE
-        while any(message.position == sent.position for message in await self._store.messages(lease.run)):
-            if asyncio.get_running_loop().time() > end:
-                raise OwnerSilent("the process that owns the run has not decided yet", run=lease.run)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, longest)
+        async for _ in _looks(lease.run):
+            if all(message.position != sent.position for message in await self._store.messages(lease.run)):
+                break
         try:
             row = await self._client.find(lease.run)
         except RunNotFound:
@@ -311,6 +352,25 @@ class LeasedTasks:
             return True
         row = await self._store.find(run)
         return row is not None and row.partition in runtime.partitions
+
+
+async def _looks(run: RunId) -> AsyncIterator[None]:
+    """When to look for what the owner of a run, another process, has decided. Raises `OwnerSilent` in the end."""
+    pause, longest = LOOK_EVERY
+    end = asyncio.get_running_loop().time() + PATIENCE
+    while True:
+        yield
+        if asyncio.get_running_loop().time() > end:
+            raise OwnerSilent("the process that owns the run has not decided yet", run=run)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+def _next(lease: TaskLease, name: bytes) -> TaskLease | None:
+    """After the outcome of this name: the lease with its next task; None if that outcome was its last."""
+    if name not in (lease.answer, lease.reported):
+        raise LeaseAnswered("this outcome was reported before, as something else")
+    return None if lease.answer is not None else lease
 
 
 def parcel_of(lease: TaskLease) -> AssignmentMessage:
@@ -336,9 +396,3 @@ def recorded_answer(execution: Execution, input: i.Input) -> i.InputAnswer:
     if not is_ours:
         return i.Refused(f"the effect {input.key!r} is not claimed by this delivery", conflict=True)
     return i.ACCEPTED
-
-
-def assignment_of(lease: TaskLease, arguments: bytes, input: bytes) -> Assignment:
-    return msgspec.structs.replace(
-        parcel_of(lease).assignment, delivery=lease.delivery, arguments=arguments, input=input
-    )

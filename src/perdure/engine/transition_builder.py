@@ -3,17 +3,35 @@
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.engine.slot import Slot
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.assignments import Assignment, AssignmentMessage, encode_assignment, short_name
+from perdure.kernel.assignments import (
+    Assignment,
+    AssignmentMessage,
+    OfferedPipeline,
+    encode_assignment,
+    encode_pipeline,
+    short_name,
+)
 from perdure.kernel.codec import encode_snapshot, encode_turns
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
 from perdure.kernel.randomness import child_seed
 from perdure.kernel.turn_budget import pay
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.commit_types import Message, RequestedPermit, RunSummary, TaskOffer, Transition, append_to
+from perdure.stores.commit_types import (
+    Message,
+    RequestedPermit,
+    RunSummary,
+    TaskAnswer,
+    TaskOffer,
+    Transition,
+    append_to,
+)
+from perdure.stores.pool_tasks import ANSWERS_KEPT, report_name
 
 _RUNNING, _PAUSED = Status.RUNNING, Status.PAUSED  # members of an enumeration are found slowly, and every step asks
 _BYTES_PER_WORK = 8  # of a snapshot, as far as its size is known before it is made
@@ -61,6 +79,8 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
     if consumes:
         change.consumes = consumes
         _withdraw_ended(change, slot, execution)
+    if brings_more or consumes or change.withdrawn:
+        _pass_leases_on(change, slot, execution)
     if change.withdrawn:
         _keep_answers(change, slot)
     if slot.creation is not None:
@@ -99,6 +119,36 @@ def _withdraw_ended(change: Transition, slot: Slot, execution: Execution) -> Non
         input = mail.input
         if type(input) is i.TaskLost and mail.position is not None and input.task not in execution.state.tasks:
             change.withdrawn = append_to(change.withdrawn, [input.task])
+
+
+def _pass_leases_on(change: Transition, slot: Slot, execution: Execution) -> None:
+    """Whoever has reported an outcome goes on with the next task of its pipeline; where there is none, its lease ends.
+
+    The outcome counts as the answer then, and its digest is kept as long as that of any answer.
+    """
+    reports: dict[int, i.PipelineResult] = {}
+    offered: dict[int, OfferedPipeline] = {}
+    for turn, mail in zip(slot.turns, slot.taken, strict=True):
+        offered |= turn.pipelines
+        if isinstance(mail.input, i.PipelineResult) and not isinstance(turn.answer, i.Refused):
+            reports[mail.input.pipeline] = mail.input
+    if not offered and not reports:
+        return
+    offers = []
+    for offer in change.offers:
+        pipeline = offered.get(offer.task)
+        if pipeline is not None:
+            offer = replace(offer, pipeline=encode_pipeline(pipeline))
+            report = reports.pop(pipeline.number, None)
+            if report is not None:
+                name = report_name(report.number, report.digest)
+                offer = replace(offer, follows=report.lease, number=report.number + 1, reported=name)
+        offers.append(offer)
+    change.offers = offers
+    until = execution.state.at + ANSWERS_KEPT
+    for report in reports.values():
+        answer = TaskAnswer(report.task, report.lease, report_name(report.number, report.digest), until)
+        change.answers = append_to(change.answers, [answer])
 
 
 def _keep_answers(change: Transition, slot: Slot) -> None:

@@ -85,8 +85,25 @@ class AssignmentMessage(msgspec.Struct, array_like=True, frozen=True):
     input: Payload
 
 
+class OfferedPipeline(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Beside a task of a pool: what its worker needs to apply the task's rules and to go on with what follows."""
+
+    number: int  # of the pipeline within its run
+    needs: tuple[str, ...]  # short names of all providers that its tasks in this pool use
+    body: bytes  # JSON text, for the language that has made it
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(AssignmentMessage)
+_pipeline = msgspec.msgpack.Decoder(OfferedPipeline)
+
+
+def encode_pipeline(pipeline: OfferedPipeline) -> bytes:
+    return _encode(pipeline)
+
+
+def decode_pipeline(text: bytes) -> OfferedPipeline | None:
+    return _pipeline.decode(text) if text else None
 
 
 def encode_assignment(parcel: AssignmentMessage) -> bytes:

@@ -351,6 +351,7 @@ def _nothing(turn: Turn, input: i.Proceed | i.Wake) -> None:
 _RECORDERS: dict[type[i.Input], Any] = {
     i.Start: _start,
     i.TaskResult: _task_result,
+    i.PipelineResult: _task_result,
     i.TaskLost: _task_lost,
     i.TaskReport: _task_report,
     i.TimerDue: _timer_due,

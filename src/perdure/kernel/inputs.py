@@ -37,6 +37,16 @@ class TaskResult(Input, frozen=True, tag=2):
     outcome: Outcome
 
 
+class PipelineResult(TaskResult, frozen=True, tag=39):
+    """The result of a task whose worker goes on with the same pipeline, under the same lease."""
+
+    pipeline: int = 0  # its number within the run
+    lease: str = ""
+    number: int = 0  # of the outcome, under this lease
+    digest: bytes = b""  # by which the same report is recognized
+    judged: bytes | None = None  # JSON text: what the worker made of it by the rules of its language; None: nothing
+
+
 class TaskLost(Input, frozen=True, tag=3):
     """The holder of this delivery is gone without a result."""
 
@@ -184,6 +194,7 @@ class Clear(Input, frozen=True, tag=32):
 AnyInput = (
     Start
     | TaskResult
+    | PipelineResult
     | TaskLost
     | TaskReport
     | TimerDue

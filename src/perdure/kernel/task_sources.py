@@ -1,13 +1,14 @@
 """Where a worker elsewhere gets its tasks, and where it answers: a server, or in tests an engine."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from perdure.kernel.assignments import Assignment, RunPort
 from perdure.kernel.crash_attribution import StartPlace
 from perdure.kernel.outcomes import Outcome
+from perdure.kernel.values import Instant
 
 
 class TaskGrant(msgspec.Struct, frozen=True, gc=False):
@@ -16,6 +17,9 @@ class TaskGrant(msgspec.Struct, frozen=True, gc=False):
     lease: str
     assignment: Assignment
     asked_at: float  # `time.monotonic`, from before it was asked for: by the worker's own clock it lasts from then
+    granted_at: Instant = 0
+    pipeline: Any = None  # what the task's language says about its pipeline; None: the task is alone
+    number: int = 1  # of the outcome that is reported next under this lease
 
 
 class KeptLeases(msgspec.Struct, frozen=True):
@@ -41,6 +45,9 @@ class TaskSource(Protocol):
 
     async def end(self, lease: str, outcome: Outcome, *, was_alone: bool = False) -> bool:
         """Answer; False: the lease is not ours any more, and nothing was changed."""
+
+    async def pass_on(self, grant: TaskGrant, outcome: Outcome) -> TaskGrant | None:
+        """Report the outcome of a task of a pipeline; the next one, if it goes on under this lease."""
 
     async def release(self, lease: str, *, has_begun: bool) -> None: ...
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from perdure.kernel import events as e
-from perdure.kernel.assignments import short_name
+from perdure.kernel.assignments import OfferedPipeline, short_name
 from perdure.kernel.ids import RunName
 from perdure.kernel.inputs import ACCEPTED, Input, InputAnswer, Refused
 from perdure.kernel.large_values import INLINE_BYTES
@@ -115,6 +115,7 @@ class Turn(msgspec.Struct, eq=False, gc=False):
     programs: Mapping[bytes, tuple[str, bytes]] = _NONE
     cache_writes: Mapping[str, CachedValue] = _NONE
     claims: Mapping[RunName, RunId] = _NONE  # names of children that start with this turn
+    pipelines: Mapping[int, OfferedPipeline] = _NONE  # by task of a pool: what its worker may go on with
     _absent: set[bytes] | None = None
     _answers: LookupAnswers | None = None
     _texts: dict[bytes, bytes] | None = None
@@ -190,11 +191,8 @@ class Turn(msgspec.Struct, eq=False, gc=False):
     def all_texts(self, payloads: Iterable[Payload]) -> list[bytes]:
         """Like `text`, for many: all that are not in memory are requested at once."""
         all_payloads = list(payloads)
-        missing = {
-            payload.digest: None
-            for payload in all_payloads
-            if isinstance(payload, Ref) and payload.digest not in self.texts
-        }
+        asked = dict.fromkeys(payload.digest for payload in all_payloads if isinstance(payload, Ref))
+        missing = [digest for digest in asked if digest not in self.texts]
         if missing:
             raise MissingValues(tuple(missing))
         return [self.text(payload) for payload in all_payloads]
@@ -307,6 +305,9 @@ class Turn(msgspec.Struct, eq=False, gc=False):
             )
         )
         return number
+
+    def offer_pipeline(self, task: int, pipeline: OfferedPipeline) -> None:
+        self.brings_more, self.pipelines = True, _with(self.pipelines, task, pipeline)
 
     def cancel_task(self, task: int, reason: str = "") -> None:
         if not self.state.tasks[task].cancelling:

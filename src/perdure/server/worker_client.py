@@ -7,7 +7,7 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -19,6 +19,7 @@ import msgspec
 from perdure.kernel import jsontext
 from perdure.kernel.assignments import Assignment, EffectClaimResult, RunPort
 from perdure.kernel.crash_attribution import StartPlace
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome, Succeeded
 from perdure.kernel.task_sources import KeptLeases, TaskGrant
@@ -28,6 +29,7 @@ from perdure.server.server_connection import API, error_of
 from perdure.server.worker_handlers import CANCELLED, PLACES
 
 ANSWERS_AT_ONCE = 200
+DOCUMENTS_KEPT = 32
 PUT_FROM = 1 << 20  # bytes of an output that is sent by itself
 LOG_EVERY = 0.5  # seconds
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 10.0  # seconds between tries
@@ -46,7 +48,7 @@ class ServerSource:
         pools: Sequence[str],
         slots: int,
         known: Collection[str],
-        languages: Sequence[str],
+        languages: Mapping[str, Dialect],
         now: Callable[[], Instant],
         ca: str | None = None,
         say: Callable[[str], None] = lambda text: None,
@@ -62,12 +64,13 @@ class ServerSource:
         self.pools = list(pools)
         self.lease_for, self.beat_every = 60.0, 20.0
         self.worker, self._slots, self._now, self._say = worker, slots, now, say
-        self._known, self._languages = frozenset(known), list(languages)
+        self._known, self._languages = frozenset(known), languages
         self._lease_key = ""
         self._answers: list[tuple[dict[str, Any], asyncio.Future[bool]]] = []
         self._sending: asyncio.Task[None] | None = None
         self._lines: dict[str, list[dict[str, Any]]] = {}
-        self._sealed: dict[str, TaskGrant] = {}  # in hand
+        self._asking: dict[str, TaskGrant] = {}  # in hand, of those that may ask for documents
+        self._documents: dict[str, bytes] = {}  # by digest: of pipelines in hand, and of some before
         self._is_away = False
 
     async def open(self) -> None:
@@ -126,7 +129,7 @@ class ServerSource:
             "worker": self.worker,
             "pools": self.pools,
             "providers": offered,
-            "opens": self._languages,
+            "opens": list(self._languages),
             "max": count,
             "wait": wait,
             "slots": self._slots,
@@ -185,9 +188,9 @@ class ServerSource:
             secrets=tuple(task["secrets"]),
             namespace=task["namespace"],
         )
-        grant = TaskGrant(task["lease"], assignment, asked)
-        if assignment.sealed:
-            self._sealed[grant.lease] = grant
+        grant = TaskGrant(task["lease"], assignment, asked, self._now(), task.get("pipeline"), task.get("number", 1))
+        if assignment.sealed or grant.pipeline is not None:
+            self._asking[grant.lease] = grant
         return grant
 
     async def document(self, digest: bytes) -> tuple[str, bytes] | None:
@@ -196,7 +199,7 @@ class ServerSource:
         Not every task in hand asks for it, and a lease may have ended: such refusals are passed over. Raises
         `ConnectionError` if the server is away for longer than a lease lasts.
         """
-        for lease in list(self._sealed):
+        for lease in list(self._asking):
             request = partial(self._once, "GET", _path(lease, f"documents/{digest.hex()}"))
             try:
                 text = await self._retried(request, self.lease_for)
@@ -217,7 +220,7 @@ class ServerSource:
         return await self._is_done(lease, "begin", {"place": named, "cleared": cleared})
 
     async def release(self, lease: str, *, has_begun: bool) -> None:
-        self._sealed.pop(lease, None)
+        self._asking.pop(lease, None)
         await self._is_done(lease, "release", {"begun": has_begun}, within=5.0)
 
     async def _is_done(self, lease: str, verb: str, body: Any, within: float = float("inf")) -> bool:
@@ -230,7 +233,7 @@ class ServerSource:
     # Answers.
 
     async def end(self, lease: str, outcome: Outcome, *, was_alone: bool = False) -> bool:
-        self._sealed.pop(lease, None)
+        self._asking.pop(lease, None)
         answer = await self._written(lease, outcome)
         if was_alone:
             answer["failure"]["alone"] = True
@@ -239,6 +242,39 @@ class ServerSource:
         if self._sending is None:
             self._sending = asyncio.ensure_future(self._send_answers())
         return await heard
+
+    async def pass_on(self, grant: TaskGrant, outcome: Outcome) -> TaskGrant | None:
+        lease = grant.lease
+        written = await self._written(lease, outcome)
+        del written["lease"]
+        await self._send_lines()
+        body = {"number": grant.number, "judged": await self._judged(grant, outcome), **written}
+        asked = time.monotonic()
+        try:
+            answer = await self._retried(lambda: self._once("POST", _path(lease, "report"), body))
+            following = await self._grant(answer["next"], asked) if answer["goes_on"] else None
+        except PerdureError:  # refused: it is not ours any more
+            following = None
+        if following is None:
+            self._asking.pop(lease, None)
+        return following
+
+    async def _judged(self, grant: TaskGrant, outcome: Outcome) -> dict[str, Any] | None:
+        """What the rules of the task make of its outcome; None leaves that to the server."""
+        digest = grant.pipeline.get("program", "")
+        language = self._languages.get(grant.assignment.language)
+        if language is None or isinstance(outcome, Cancelled):
+            return None
+        if digest not in self._documents:
+            document = await self.document(bytes.fromhex(digest))
+            if document is None:
+                return None
+            if len(self._documents) >= DOCUMENTS_KEPT:
+                self._documents.clear()
+            self._documents[digest] = document[1]
+        about = (self._documents[digest], grant.pipeline, outcome, grant.granted_at, self._now())
+        judged = await asyncio.to_thread(language.judge, *about)
+        return None if judged is None or len(jsontext.encode(judged)) > jsontext.PIECE else judged
 
     async def _written(self, lease: str, outcome: Outcome) -> dict[str, Any]:
         match outcome:

@@ -1,7 +1,7 @@
 """The worker protocol: tasks leave the server under a lease, and are answered once. See docs/guide/workers.md."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 from perdure.engine.decision_threads import SMALL, done_aside
 from perdure.engine.leased_tasks import LeasedTasks, LeaseGone, parcel_of
 from perdure.kernel import jsontext
+from perdure.kernel.assignments import decode_pipeline
 from perdure.kernel.crash_attribution import StartPlace
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
@@ -70,7 +71,8 @@ async def lease_tasks(call: ApiCall) -> Result:
     filters = (body.providers, body.opens, call.caller.namespaces)
     request = LeaseRequest(pools, body.worker, most, 0, *filters, call.caller.name, key or "")
     leases = await _wait_for_tasks(call, request, min(body.wait, LONGEST_WAIT))
-    return Answer(msgspec.json.encode({"tasks": await _describe(call, leases)}))
+    offered = None if body.providers is None else frozenset(body.providers)
+    return Answer(msgspec.json.encode({"tasks": await _describe(call, leases, body.opens, offered)}))
 
 
 async def _wait_for_tasks(call: ApiCall, request: LeaseRequest, wait: float) -> list[TaskLease]:
@@ -90,7 +92,10 @@ async def _wait_for_tasks(call: ApiCall, request: LeaseRequest, wait: float) -> 
             return []
 
 
-async def _describe(call: ApiCall, leases: Sequence[TaskLease]) -> list[dict[str, Any]]:
+async def _describe(
+    call: ApiCall, leases: Sequence[TaskLease], opens: Sequence[str], offered: Set[str] | None
+) -> list[dict[str, Any]]:
+    """To whoever opens its language and offers all that it needs a task goes with its pipeline (SRV-034)."""
     left = call.server.limits.body  # bytes of the answer; what does not fit is fetched by its digest
     described = []
     for lease in leases:
@@ -99,12 +104,15 @@ async def _describe(call: ApiCall, leases: Sequence[TaskLease]) -> list[dict[str
         arguments, left = await _value(call, lease, parcel.arguments, left)
         input, left = await _value(call, lease, parcel.input, left)
         deadline, now = assignment.deadline, call.engine.clock.now()
+        pipeline = decode_pipeline(lease.pipeline) if assignment.language in opens else None
+        if pipeline is not None and offered is not None and not offered >= set(pipeline.needs):
+            pipeline = None
         described.append(
             {
                 "lease": lease.lease,
                 "run": lease.run,
                 "task": lease.task,
-                "kind": "task",
+                "kind": "task" if pipeline is None else "pipeline",
                 "pool": lease.pool,
                 "provider": assignment.provider.removeprefix(f"{assignment.language}."),
                 "language": assignment.language,
@@ -128,6 +136,9 @@ async def _describe(call: ApiCall, leases: Sequence[TaskLease]) -> list[dict[str
                 "suspicion": assignment.suspicion,
                 "losses": assignment.losses,
                 "secrets": assignment.secrets,
+                "needs": [] if pipeline is None else pipeline.needs,
+                "number": lease.number,
+                "pipeline": None if pipeline is None else msgspec.Raw(pipeline.body),
             }
         )
     return described
@@ -285,8 +296,31 @@ async def log_from_task(call: ApiCall) -> Result:
 
 
 async def report_from_task(call: ApiCall) -> Result:
+    if call.body.number is not None:
+        return await _report_outcome(call, call.body)
     answer = await _tasks(call).report(await _lease(call), await _text(call.body.body))
     return Answer(msgspec.json.encode({"answer": msgspec.Raw(answer or b"null")}))
+
+
+async def _report_outcome(call: ApiCall, body: w.ReportBody) -> Result:
+    """The outcome of a task of a pipeline; the next one comes with the answer, under the same lease."""
+    assert body.number is not None
+    if (body.output is msgspec.UNSET) == (body.failure is None):
+        raise BadRequest("the outcome of a task has either `output` or `failure`")
+    lease = await _lease(call, is_open=False)
+    outcome = await (_output(call, lease, body.output) if body.failure is None else _failure(body.failure))
+    judged = None if body.judged is None else await _text(msgspec.to_builtins(body.judged))
+    if judged is not None and len(judged) > jsontext.PIECE:
+        judged = None
+    following = await _tasks(call).report_outcome(lease, body.number, outcome, judged)
+    if following is None:
+        return Answer({"ctx": None, "goes_on": False, "next": None})
+    pipeline = decode_pipeline(following.pipeline)
+    assert pipeline is not None
+    language = parcel_of(following).assignment.language
+    (task,) = await _describe(call, [following], [language], None)
+    ctx = jsontext.decode(pipeline.body)["ctx"]
+    return Answer(msgspec.json.encode({"ctx": ctx, "goes_on": True, "next": task}))
 
 
 async def get_task_value(call: ApiCall) -> Result:
@@ -319,7 +353,7 @@ async def get_task_document(call: ApiCall) -> Result:
     arguments = await _tasks(call).text(lease.run, parcel_of(lease).arguments)
     is_named = name is not None and ((row is not None and row.program == name) or name.hex().encode() in arguments)
     pinned = await call.engine.store.program(name) if is_named and name is not None else None
-    if pinned is None or not parcel_of(lease).assignment.sealed:
+    if pinned is None or not (parcel_of(lease).assignment.sealed or lease.pipeline):
         raise LargeValueNotFound(f"the task of this lease asks for no document {call.path['digest'][:64]!r}")
     return Answer({"language": pinned[0], "text": pinned[1].decode()})
 

@@ -32,7 +32,7 @@ class LeasedTask(msgspec.Struct):
     lease: str
     run: str
     task: int
-    kind: str  # task
+    kind: str  # `task`, or `pipeline`: its outcome is reported, and the next task comes with the answer
     pool: str
     provider: str
     language: str
@@ -54,6 +54,9 @@ class LeasedTask(msgspec.Struct):
     suspicion: int
     losses: int
     secrets: list[str]
+    needs: list[str]  # of a pipeline: the providers of all its tasks
+    number: int  # of the outcome that is reported next
+    pipeline: Any  # of a pipeline: what the rules of its language read, and `ctx`; otherwise null
 
 
 class LeaseAnswer(msgspec.Struct):
@@ -136,12 +139,31 @@ class LogBody(Body):
     lines: LogLines = msgspec.field(default_factory=list)
 
 
+class JudgedBody(Body):
+    """What a worker made of an outcome by the rules of its task."""
+
+    directive: Literal["continue", "retry", "jump", "break", "fail"]
+    rule: int | Literal["else"] | None = None  # the place of the rule that applied; null: none did
+    set_ctx: dict[str, Any] = msgspec.field(default_factory=dict)
+    set_iter: dict[str, Any] = msgspec.field(default_factory=dict)
+    set_step: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 class ReportBody(Body):
+    """Progress, or with a number the outcome of a task of a pipeline: one of `output` and `failure`."""
+
     body: Any = None
+    number: Annotated[int, msgspec.Meta(ge=1, le=1 << 31)] | None = None
+    output: Any = msgspec.UNSET
+    failure: FailBody | None = None
+    judged: JudgedBody | None = None  # none: the server applies the task's rules
 
 
-class ReportAnswer(msgspec.Struct):
-    answer: Any
+class ReportAnswer(msgspec.Struct, omit_defaults=True):
+    answer: Any = msgspec.UNSET
+    ctx: Any = msgspec.UNSET  # of a pipeline: `ctx` as it is now; null when it does not go on
+    goes_on: bool | msgspec.UnsetType = msgspec.UNSET  # under this lease
+    next: LeasedTask | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class AnsweredTask(Body):

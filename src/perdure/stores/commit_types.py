@@ -71,6 +71,10 @@ class TaskOffer(msgspec.Struct, gc=False, frozen=True):
     namespace: str = DEFAULT_NAMESPACE  # of its run
     at: Instant = 0
     opener: str = ""  # the language that its worker must be able to open; empty: the task is not sealed
+    pipeline: bytes = b""  # `OfferedPipeline`; empty: the task is offered by itself
+    follows: str = ""  # the lease under which the task before it in its pipeline was done: it goes on, if it lasts
+    number: int = 1  # of its outcome, under that lease
+    reported: bytes = b""  # the number and digest of the outcome before
 
 
 class TaskAnswer(msgspec.Struct, gc=False, frozen=True):

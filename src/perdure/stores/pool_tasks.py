@@ -3,6 +3,7 @@
 ready ──lease──▶ leased ──answer──▶ answered, for an hour, so that the same answer twice is the same
   ▲ ▲              │ └──release──▶ ready                 un-begun: costs no delivery
   │ └──────────────┘
+  │ a pipeline: leased ──outcome──▶ its next task is leased, by the same lease
   └── next delivery ◀── lost: the lease ended without an answer, and its run is told
 """
 
@@ -47,13 +48,24 @@ class TaskLease(msgspec.Struct, gc=False, frozen=True):
     is_recalled: bool = False
     is_touched: bool = False  # it has claimed, reported or signalled something: it cannot be given back un-begun
     answer: bytes | None = None  # the digest of the answer that counted
+    pipeline: bytes = b""  # `OfferedPipeline`; empty: the task was offered by itself
+    number: int = 1  # of the outcome that is reported next under this lease
+    reported: bytes = b""  # `report_name` of the last one that was; empty: none was
 
 
-LEASE_COLUMNS = "lease, run, task, delivery, pool, namespace, worker, until, body, recalled, touched, answer"
+LEASE_COLUMNS = (
+    "lease, run, task, delivery, pool, namespace, worker, until, body, recalled, touched, answer,"
+    " pipeline, number, reported"
+)
 
 
 def lease_row(row: Sequence[Any]) -> TaskLease:
-    return TaskLease(*(*row[:9], bool(row[9]), bool(row[10]), row[11]))
+    return TaskLease(*(*row[:9], bool(row[9]), bool(row[10]), *row[11:]))
+
+
+def report_name(number: int, digest: bytes) -> bytes:
+    """By which a report of an outcome is recognized when it comes again."""
+    return number.to_bytes(4, "big") + digest
 
 
 class LeaseRenewal(msgspec.Struct, gc=False, frozen=True):
@@ -111,6 +123,12 @@ class TaskLeaseStore(Protocol):
 
     async def report(self, lease: str, message: Message, answer: bytes = b"", kept_until: Instant = 0) -> bool:
         """Turn a result in, for whoever owns the run; False: it is not its any more."""
+
+    async def report_outcome(self, lease: str, number: int, name: bytes, message: Message) -> bool:
+        """Send the outcome of a task to whoever owns its run; the lease lasts. False: it is not its any more.
+
+        The commit that decides it gives the lease to the next task of the pipeline, or ends it (`TaskOffer.follows`).
+        """
 
     async def release(self, lease: str) -> bool:
         """Offer the task again, as if nobody had had it; False: it was touched, or is not its any more."""

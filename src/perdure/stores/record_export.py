@@ -24,7 +24,8 @@ _ENTRY = (
 )
 _TASK = (
     "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine, namespace, opener,"
-    " turn, offered_at, lease, request, holder, touched, releases, answer, lost_lease, lost_delivery"
+    " turn, offered_at, lease, request, holder, touched, releases, answer, lost_lease, lost_delivery,"
+    " pipeline, number, reported"
 )
 _TASK_LOG = "task, attempt, delivery, path, first_line, lines, body"
 _PERMIT = "scope, run, permit, priority, capacity, asked_at, granted, ageing"

@@ -258,6 +258,9 @@ class TaskRecord(Record, frozen=True):
     answer: bytes | None = None
     lost_lease: str | None = None
     lost_delivery: int = 0
+    pipeline: bytes = b""
+    number: int = 1
+    reported: bytes = b""
 
 
 class WorkerRecord(Record, frozen=True):

@@ -117,6 +117,47 @@ class PermitSuite(ABC):
         assert (await store.renew([mine[1].lease], 9_000)).lost == {mine[1].lease}
         await store.close()
 
+    async def test_a_lease_goes_on_with_the_next_task_of_its_pipeline(self, tmp_path: Path) -> None:
+        """Only one that lasts, and was not recalled, and in its own pool; otherwise the next task is offered."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        offers = [TaskOffer(number, 1, "gpu", "render", b"body", pipeline=b"p") for number in (1, 2, 3, 4)]
+        await self.commit(store, created("a", home, offers=offers))
+        leases = await store.lease(LeaseRequest(["gpu"], "w1", 9, 2_000, holder="token"))
+        kept, lost, recalled, elsewhere = (lease.lease for lease in leases)
+        message = Message(RunId("a"), 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
+        assert not await store.report_outcome(kept, 2, b"second", message), "another outcome is next"
+        assert await store.report_outcome(kept, 1, b"first", message)
+        assert (await store.find_leases([kept]))[kept].reported == b"first"
+        assert not await store.release(kept), "it has reported something"
+        await store.renew([kept, recalled, elsewhere], 9_000)
+        assert await store.expire(3_000) == 1
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[3]))
+        follows = {5: (kept, "gpu"), 6: (lost, "gpu"), 7: (recalled, "gpu"), 8: (elsewhere, "cpu")}
+        next_ones = [
+            TaskOffer(number, 1, pool, "render", b"next", follows=lease, number=2, reported=b"first")
+            for number, (lease, pool) in follows.items()
+        ]
+        change = Transition(RunId("a"), home, 3, row=b"x", offers=next_ones, withdrawn=[1, 2, 3, 4])
+        await self.commit(store, change)
+        left = await store.find_leases([lease.lease for lease in leases])
+        assert list(left) == [kept]
+        row = left[kept]
+        assert (row.task, row.worker, row.until, row.number, row.reported) == (5, "w1", 9_000, 2, b"first")
+        assert row.body == b"next"
+        again = await store.lease(LeaseRequest(["gpu", "cpu"], "w2", 9, 20_000))
+        assert [(other.task, other.number, other.reported) for other in again] == [
+            (6, 1, b""),
+            (7, 1, b""),
+            (8, 1, b""),
+        ]
+        await store.expire(10_000)
+        redelivered = TaskOffer(5, 2, "gpu", "render", b"again")
+        await self.commit(store, Transition(RunId("a"), home, 4, row=b"x", offers=[redelivered]))
+        (heir,) = await store.lease(LeaseRequest(["gpu"], "w3", 9, 20_000))
+        assert (heir.task, heir.delivery, heir.number, heir.reported) == (5, 2, 1, b"")
+        await store.close()
+
     async def test_the_row_of_a_lease_says_what_was_begun(self, tmp_path: Path) -> None:
         """Invariant 27: whoever finds the lease lost judges by it; the next delivery knows nothing of it."""
         store = self.open(tmp_path)

@@ -58,6 +58,7 @@ class PoolWorker:
         self._not_begun: deque[str] = deque()  # leases of tasks that wait until nothing else works here
         self._alone: tuple[str, Instant] | None = None  # the one that is, and until when
         self._has_place = asyncio.Event()
+        self._is_stopping = False  # pipelines in hand are left to others after the task that is under way
 
     @property
     def in_hand(self) -> int:
@@ -81,6 +82,7 @@ class PoolWorker:
                     with suppress(asyncio.CancelledError):
                         await leasing
                     await self._source.give_back_unheard()
+            self._is_stopping = True
             with suppress(TimeoutError):
                 async with asyncio.timeout(grace):
                     await self._give_back_not_begun()
@@ -184,13 +186,22 @@ class PoolWorker:
         self._has_place.set()
 
     async def _answer(self, held: HeldTask, outcome: Outcome) -> None:
-        """The lease is kept until the answer was heard."""
-        lease = held.grant.lease
+        """The lease is kept until the answer was heard, and on with the next task of a pipeline."""
+        lease, following = held.grant.lease, None
+        was_alone = held.assignment.apart and _is(outcome, Code.WORKER_DIED)
         try:
-            await self._source.end(lease, outcome, was_alone=held.assignment.apart and _is(outcome, Code.WORKER_DIED))
+            if held.grant.pipeline is None or was_alone or self._is_stopping:
+                await self._source.end(lease, outcome, was_alone=was_alone)
+            else:
+                following = await self._source.pass_on(held.grant, outcome)
         finally:
             if self._held.get(lease) is held:
                 del self._held[lease]
+            else:
+                following = None  # it was dropped meanwhile
+        if following is not None:
+            self._held[lease] = HeldTask(following)
+            self._begin(self._held[lease])
         if self._alone is not None and self._alone[0] == lease:  # its end is known: others may begin
             self._alone = None
             await self._begin_alone()

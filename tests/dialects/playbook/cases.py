@@ -91,16 +91,17 @@ def play(case: Case, *, slots: int = 1_000, seed: int | None = None, crash: bool
         limits=Limits(slice=slice),
         variables=VARIABLES,
     )
-    steer = iter(case.steer)
-    world.settle()
-    while not world.is_over and (output := next(steer, None)) is not None:
-        _say(world, output)
-        world.settle()
+    steer(world, case)
     return world
 
 
-def _say(world: World, message: dict[str, Any]) -> None:
-    world.tell(input_of(message))
+def steer(world: World, case: Case) -> None:
+    """Until the end; what an operator says comes when nothing else moves."""
+    messages = iter(case.steer)
+    world.settle()
+    while not world.is_over and (message := next(messages, None)) is not None:
+        world.tell(input_of(message))
+        world.settle()
 
 
 def input_of(message: dict[str, Any], key: str = "") -> i.Input:

@@ -99,7 +99,7 @@ async def _work(asked: argparse.Namespace, token: str, talk: Console) -> int:
         pools=asked.pool,
         slots=asked.slots,
         known=known_providers(),
-        languages=list(spoken),
+        languages=spoken,
         now=clock.now,
         ca=asked.ca,
         say=talk.say,

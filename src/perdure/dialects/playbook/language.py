@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from perdure.kernel.dialect import Dialect, lazy
 from perdure.kernel.events import Event
 from perdure.kernel.ids import DEFAULT_NAMESPACE
+from perdure.kernel.outcomes import Outcome
 from perdure.kernel.problems import Problem, guess
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
+from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
     from perdure.dialects.playbook.document.reader import ToolCatalog
@@ -92,6 +94,12 @@ class Playbook(Dialect):
     graph = lazy(f"{_PLAYBOOK}.views.graph:draw")
     trace = lazy(f"{_PLAYBOOK}.views.trace:trace")
     open = lazy(f"{_PLAYBOOK}.run.envelope_opening:open_envelope")
+
+    def judge(self, document: bytes, pipeline: Any, outcome: Outcome, began: Instant, ended: Instant) -> Any:
+        from perdure.dialects.playbook.run.envelope_opening import program_of
+        from perdure.dialects.playbook.run.worker_pipelines import judge
+
+        return judge(program_of(document), pipeline, outcome, began, ended)
 
     # Runs.
 

@@ -121,17 +121,33 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
         (INTS, TEXTS, INTS, BLOBS, INTS, INTS),
     ),
     "offered": (  # behind what its run has waiting in the pool, and not before what is next there: runs take turns
-        "INSERT INTO tasks (run, task, delivery, pool, provider, state, body, offered_at, namespace, opener, turn)"
-        " SELECT n.run, n.task, n.delivery, n.pool, n.provider, 'ready', n.body, n.at, n.namespace, n.opener, greatest("
+        "INSERT INTO tasks"
+        " (run, task, delivery, pool, provider, state, body, offered_at, namespace, opener, pipeline, turn)"
+        " SELECT n.run, n.task, n.delivery, n.pool, n.provider, 'ready', n.body, n.at, n.namespace, n.opener,"
+        " n.pipeline, greatest("
         "coalesce((SELECT min(turn) FROM tasks t WHERE t.state = 'ready' AND t.pool = n.pool), 0),"
         " coalesce((SELECT max(turn) + 1 FROM tasks t WHERE t.state = 'ready' AND t.run = n.run), 0))"
         " + row_number() OVER (PARTITION BY n.run ORDER BY n.task) - 1"
-        " FROM go, unnest({}, {}, {}, {}, {}, {}, {}, {}, {}{fresh})"
-        " AS n (run, task, delivery, pool, provider, body, namespace, at, opener{named}){live}"
+        " FROM go, unnest({}, {}, {}, {}, {}, {}, {}, {}, {}, {}{fresh})"
+        " AS n (run, task, delivery, pool, provider, body, namespace, at, opener, pipeline{named}){live}"
         " ON CONFLICT (run, task) DO UPDATE SET delivery = excluded.delivery, state = 'ready', worker = NULL,"
         " until = NULL, body = excluded.body, place = 0, machine = '', recalled = false, turn = excluded.turn,"
-        " lease = NULL, offered_at = excluded.offered_at, request = NULL, holder = '', touched = false, answer = NULL",
-        (TEXTS, INTS, INTS, TEXTS, TEXTS, BLOBS, TEXTS, INTS, TEXTS),
+        " lease = NULL, offered_at = excluded.offered_at, request = NULL, holder = '', touched = false, answer = NULL,"
+        " number = 1, reported = '',"
+        " pipeline = CASE WHEN excluded.pipeline = '' THEN tasks.pipeline ELSE excluded.pipeline END",
+        (TEXTS, INTS, INTS, TEXTS, TEXTS, BLOBS, TEXTS, INTS, TEXTS, BLOBS),
+    ),
+    "followed": (  # the lease of the task before it in its pipeline goes on with it, if it still lasts
+        "INSERT INTO tasks (run, task, delivery, pool, provider, state, body, offered_at, namespace, opener, pipeline,"
+        " number, reported, lease, worker, until, holder, touched)"
+        " SELECT n.run, n.task, n.delivery, n.pool, n.provider,"
+        " CASE WHEN b.lease IS NULL THEN 'ready' ELSE 'leased' END, n.body, n.at, n.namespace, n.opener, n.pipeline,"
+        " CASE WHEN b.lease IS NULL THEN 1 ELSE n.number END, CASE WHEN b.lease IS NULL THEN '' ELSE n.reported END,"
+        " b.lease, b.worker, b.until, coalesce(b.holder, ''), b.lease IS NOT NULL"
+        " FROM go, unnest({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})"
+        " AS n (run, task, delivery, pool, provider, body, namespace, at, opener, pipeline, number, reported, follows)"
+        " LEFT JOIN tasks b ON b.lease = n.follows AND b.state = 'leased' AND NOT b.recalled AND b.pool = n.pool",
+        (TEXTS, INTS, INTS, TEXTS, TEXTS, BLOBS, TEXTS, INTS, TEXTS, BLOBS, INTS, BLOBS, TEXTS),
     ),
     "answered": (
         "UPDATE tasks SET state = 'answered', answer = n.answer, until = n.until, body = ''"

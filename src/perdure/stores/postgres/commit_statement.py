@@ -134,20 +134,14 @@ class CommitStatement:
     def _take_tasks(self, change: Transition, fresh: int) -> None:
         withdrawn = set(change.withdrawn)
         for offer in change.offers:
-            if offer.task not in withdrawn and not change.ended:
-                self._add(
-                    "offered",
-                    change.run,
-                    offer.task,
-                    offer.delivery,
-                    offer.pool,
-                    offer.provider,
-                    offer.body,
-                    offer.namespace,
-                    offer.at,
-                    offer.opener,
-                    fresh,
-                )
+            if offer.task in withdrawn or change.ended:
+                continue
+            about = (change.run, offer.task, offer.delivery, offer.pool, offer.provider, offer.body, offer.namespace)
+            if offer.follows:
+                before = (offer.number, offer.reported, offer.follows)
+                self._add("followed", *about, offer.at, offer.opener, offer.pipeline, *before)
+            else:
+                self._add("offered", *about, offer.at, offer.opener, offer.pipeline, fresh)
         if not fresh:
             answered = {answer.task for answer in change.answers}
             for answer in change.answers:

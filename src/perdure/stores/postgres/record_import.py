@@ -200,7 +200,7 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
             "run text, task int8, delivery int8, pool text, provider text, state text, recalled bool, worker text,"
             " until int8, body bytea, place int2, machine text, namespace text, opener text, turn int8,"
             " offered_at int8, lease text, request text, holder text, touched bool, releases int8, answer bytea,"
-            " lost_lease text, lost_delivery int8"
+            " lost_lease text, lost_delivery int8, pipeline bytea, number int8, reported bytea"
         ),
         RecordImport._plain,
     ),

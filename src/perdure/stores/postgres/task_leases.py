@@ -77,6 +77,12 @@ _TURN_IN = Statement(
     INT,
     TEXT,
 )
+_REPORT_OUTCOME = Statement(
+    "UPDATE tasks SET reported = {}, touched = true WHERE lease = {} AND number = {} AND state = 'leased' RETURNING 1",
+    BLOB,
+    TEXT,
+    INT,
+)
 _RELEASE = Statement(
     "UPDATE tasks SET state = CASE WHEN recalled THEN 'lost' ELSE 'ready' END, lease = NULL, request = NULL,"
     " worker = NULL, until = NULL, holder = '', releases = releases + 1"
@@ -213,6 +219,9 @@ class TaskLeases(ABC):
 
     async def report(self, lease: str, message: Message, answer: bytes = b"", kept_until: Instant = 0) -> bool:
         return await self._change_one((_TURN_IN, (answer, kept_until, lease)), message)
+
+    async def report_outcome(self, lease: str, number: int, name: bytes, message: Message) -> bool:
+        return await self._change_one((_REPORT_OUTCOME, (name, lease, number)), message)
 
     async def _change_one(self, change: Step, message: Message | None = None) -> bool:
         """Whether the row was changed; then the message was sent with it."""

@@ -34,13 +34,22 @@ _LOG = (  # only behind the row that it was decided after: without a number a ro
 
 
 _OFFER = (  # behind what its run has waiting in the pool, and not before what is next there: runs take turns
-    "INSERT INTO tasks (run, task, delivery, pool, provider, state, body, offered_at, namespace, opener, turn)"
-    " VALUES (?1, ?2, ?3, ?4, ?5, 'ready', ?6, ?7, ?8, ?9, max("
+    "INSERT INTO tasks"
+    " (run, task, delivery, pool, provider, state, body, offered_at, namespace, opener, pipeline, turn)"
+    " VALUES (?1, ?2, ?3, ?4, ?5, 'ready', ?6, ?7, ?8, ?9, ?10, max("
     "coalesce((SELECT min(turn) FROM tasks WHERE state = 'ready' AND pool = ?4), 0),"
     " coalesce((SELECT max(turn) + 1 FROM tasks WHERE state = 'ready' AND run = ?1), 0)))"
     " ON CONFLICT DO UPDATE SET delivery = excluded.delivery, state = 'ready', worker = NULL, until = NULL,"
     " body = excluded.body, place = 0, machine = '', recalled = 0, turn = excluded.turn, lease = NULL,"
-    " offered_at = excluded.offered_at, request = NULL, holder = '', touched = 0, answer = NULL"
+    " offered_at = excluded.offered_at, request = NULL, holder = '', touched = 0, answer = NULL, number = 1,"
+    " reported = x'', pipeline = iif(excluded.pipeline = x'', pipeline, excluded.pipeline)"
+)
+_FOLLOW = (  # the lease of the task before it in its pipeline goes on with it, if it still lasts
+    "UPDATE tasks SET state = 'leased', lease = before.lease, worker = before.worker, until = before.until,"
+    " holder = before.holder, touched = 1, number = ?3, reported = ?4"
+    " FROM (SELECT lease, worker, until, holder, pool FROM tasks WHERE lease = ?5 AND state = 'leased'"
+    " AND recalled = 0) AS before"
+    " WHERE tasks.run = ?1 AND tasks.task = ?2 AND tasks.pool = before.pool"
 )
 _ANSWER = (
     "UPDATE tasks SET state = 'answered', answer = ?, until = ?, body = x''"
@@ -348,7 +357,10 @@ class BatchWriter:
     def _tasks(self, change: Transition, delivered: list[DeliveredMessage], now: Instant) -> None:
         for offer in change.offers:
             about = (change.run, offer.task, offer.delivery, offer.pool, offer.provider)
-            self._execute(_OFFER, (*about, offer.body, offer.at, offer.namespace, offer.opener))
+            self._execute(_OFFER, (*about, offer.body, offer.at, offer.namespace, offer.opener, offer.pipeline))
+            if offer.follows:
+                follows = (change.run, offer.task, offer.number, offer.reported, offer.follows)
+                self._execute(_FOLLOW, follows)
         answered = set()
         for answer in change.answers:
             self._execute(_ANSWER, (answer.digest, answer.until, change.run, answer.task, answer.lease))

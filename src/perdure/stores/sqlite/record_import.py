@@ -111,7 +111,8 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
         _insert(
             "tasks",
             "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine, namespace,"
-            " opener, turn, offered_at, lease, request, holder, touched, releases, answer, lost_lease, lost_delivery",
+            " opener, turn, offered_at, lease, request, holder, touched, releases, answer, lost_lease, lost_delivery,"
+            " pipeline, number, reported",
         ),
         RecordImport._plain,
     ),

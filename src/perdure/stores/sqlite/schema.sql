@@ -106,7 +106,7 @@ CREATE TABLE tasks (
     recalled  INTEGER NOT NULL DEFAULT 0,
     worker    TEXT,
     until     INTEGER,
-    body      BLOB NOT NULL, place INTEGER NOT NULL DEFAULT 0, machine TEXT NOT NULL DEFAULT '', namespace TEXT NOT NULL DEFAULT 'default', opener TEXT NOT NULL DEFAULT '', turn INTEGER NOT NULL DEFAULT 0, offered_at INTEGER NOT NULL DEFAULT 0, lease TEXT, request TEXT, holder TEXT NOT NULL DEFAULT '', touched INTEGER NOT NULL DEFAULT 0, releases INTEGER NOT NULL DEFAULT 0, answer BLOB, lost_lease TEXT, lost_delivery INTEGER NOT NULL DEFAULT 0,
+    body      BLOB NOT NULL, place INTEGER NOT NULL DEFAULT 0, machine TEXT NOT NULL DEFAULT '', namespace TEXT NOT NULL DEFAULT 'default', opener TEXT NOT NULL DEFAULT '', turn INTEGER NOT NULL DEFAULT 0, offered_at INTEGER NOT NULL DEFAULT 0, lease TEXT, request TEXT, holder TEXT NOT NULL DEFAULT '', touched INTEGER NOT NULL DEFAULT 0, releases INTEGER NOT NULL DEFAULT 0, answer BLOB, lost_lease TEXT, lost_delivery INTEGER NOT NULL DEFAULT 0, pipeline BLOB NOT NULL DEFAULT x'', number INTEGER NOT NULL DEFAULT 1, reported BLOB NOT NULL DEFAULT x'',
     PRIMARY KEY (run, task)
 ) STRICT, WITHOUT ROWID;
 
@@ -276,8 +276,6 @@ CREATE INDEX tasks_of_run ON tasks (run, turn) WHERE state = 'ready';
 
 CREATE INDEX tasks_due ON tasks (until) WHERE state IN ('leased', 'answered');
 
-CREATE UNIQUE INDEX tasks_lease ON tasks (lease) WHERE lease IS NOT NULL;
-
 CREATE INDEX tasks_request ON tasks (request) WHERE request IS NOT NULL;
 
 CREATE INDEX tasks_lost ON tasks (lost_lease) WHERE lost_lease IS NOT NULL;
@@ -345,10 +343,12 @@ CREATE INDEX hook_deliveries_open ON hook_deliveries (next_at) WHERE state = 'op
 
 CREATE INDEX hook_deliveries_done ON hook_deliveries (answered_at) WHERE state = 'delivered';
 
+CREATE INDEX tasks_lease ON tasks (lease) WHERE lease IS NOT NULL;
+
 INSERT INTO catalog_version VALUES (0);
 
 INSERT INTO partition_numbers VALUES (0);
 
 INSERT INTO feed_state VALUES (0, 0);
 
-PRAGMA user_version = 19;
+PRAGMA user_version = 20;

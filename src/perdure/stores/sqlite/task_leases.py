@@ -155,6 +155,10 @@ class TaskLeases(ABC):
             message,
         )
 
+    async def report_outcome(self, lease: str, number: int, name: bytes, message: Message) -> bool:
+        query = "UPDATE tasks SET reported = ?, touched = 1 WHERE lease = ? AND number = ? AND state = 'leased'"
+        return await self._change_one(query, (name, lease, number), message)
+
     async def release(self, lease: str) -> bool:
         def work() -> bool:
             query = (

@@ -8,13 +8,25 @@ from collections.abc import Callable
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.plan.program import OnFailure, Program, Task
-from perdure.dialects.playbook.run import admission, completion, ends, joins, loop, routing, sealed_tasks, starts
-from perdure.dialects.playbook.run.task_rules import RuleDecision
+from perdure.dialects.playbook.run import (
+    admission,
+    completion,
+    ends,
+    joins,
+    loop,
+    routing,
+    sealed_tasks,
+    starts,
+    worker_pipelines,
+)
+from perdure.dialects.playbook.run.task_rules import Judgement, RuleDecision, read_judgement
 from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import error, template_message
 from perdure.dialects.playbook.values import io_names
 from perdure.dialects.playbook.values.template_scopes import Makers, gather, pipeline_makers, with_task_args
 from perdure.expressions.jinja import TemplateError
+from perdure.kernel import inputs as i
 from perdure.kernel.turn import Turn
 
 _FAIL_FAST = OnFailure.FAIL_FAST  # access to members of an enumeration is slow, and every step needs these
@@ -38,7 +50,17 @@ def move(turn: Turn, number: int) -> None:
         if program.is_io:
             args = io_names.task_args(task.fields.get("args"), lambda template: gather(makers, template.reads))
             makers = with_task_args(makers, args)
-        RuleDecision(turn, number, thread, step, task, makers).apply()
+        RuleDecision(turn, number, thread, step, task, makers).apply(_judged(turn, number))
+
+
+def _judged(turn: Turn, number: int) -> Judgement | None:
+    """What the worker of this pipeline has made of the outcome that this turn brings."""
+    entry = turn.input
+    if not isinstance(entry, i.PipelineResult) or entry.pipeline != number:
+        return None
+    if any(isinstance(event, p.OutcomeJudged) and event.thread == number for event in turn.events):
+        return None  # that was another outcome, of a task behind it that needed no worker
+    return read_judgement(entry.judged)
 
 
 def _begin(turn: Turn, number: int, task: Task, makers: Makers) -> None:
@@ -55,10 +77,17 @@ def _begin(turn: Turn, number: int, task: Task, makers: Makers) -> None:
             return
         if name == "args" and turn.program.is_io and isinstance(call.fields[name], dict):
             makers = with_task_args(makers, lambda _: call.fields["args"])
+    pipeline = None
+    if (task.pool or turn.routes) and not (turn.program.is_io and "args" in left):
+        pipeline = worker_pipelines.pipeline_of(turn, number, task, makers)
     if task.may_be_sealed and sealed_tasks.is_needed(call, left):
         sealed_tasks.start(call, left, makers)
     else:
         tools.start(call)
+    if pipeline is not None:
+        started = turn.body.threads[number].number
+        if started in turn.state.tasks and turn.state.tasks[started].pool:
+            turn.offer_pipeline(started, pipeline)
 
 
 def advance(turn: Turn) -> bool:

@@ -1,7 +1,9 @@
 """Which rule applies to a task's outcome, and what it does (5.4 of the language): patches first, then the directive."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from perdure.dialects.playbook.plan.program import Directive, Loop, Step, Task, TaskPolicy, Then
 from perdure.dialects.playbook.run import ctx_patches
@@ -9,7 +11,7 @@ from perdure.dialects.playbook.run.ctx_merge import fold
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import Error, error, template_message
-from perdure.dialects.playbook.state.values import Patch
+from perdure.dialects.playbook.state.values import Patch, Reader
 from perdure.dialects.playbook.values import io_names
 from perdure.dialects.playbook.values.template_scopes import Makers, gather, gather_all, outcome_view
 from perdure.expressions.jinja import Template, TemplateError
@@ -21,6 +23,79 @@ from perdure.kernel.values import SECOND, Instant
 
 LONGEST_WAIT: Instant = 300 * SECOND  # PBK-087
 _BACKOFF = {"none": Backoff.CONSTANT, "linear": Backoff.LINEAR, "exponential": Backoff.EXPONENTIAL}
+
+
+def choose_rule(task: Task, failed: Error | None, makers: Makers, errors: list[str]) -> tuple[int, Then, Error | None]:
+    """The first rule that applies, by its place, what it does, and why none could be chosen."""
+    policy: TaskPolicy | None = task.policy
+    if failed is not None and failed.code == Code.DELIVERIES_EXHAUSTED:
+        return b.NO_RULE, Then(Directive.FAIL), None  # what no worker can finish: rules do not apply (PBK-195)
+    if policy is None:
+        return b.NO_RULE, Then(Directive.CONTINUE if failed is None else Directive.FAIL), None
+    for index, rule in enumerate(policy.rules):
+        if rule.when is None:
+            return b.ELSE, rule.then, None
+        try:
+            if rule.when.holds(gather(makers, rule.when.reads)):
+                return index, rule.then, None
+        except TemplateError as fault:
+            errors.append(f"rules[{index}].when: {template_message(fault)}")
+    if errors:
+        return b.NO_RULE, Then(Directive.FAIL), error("template", "; ".join(errors), source=task.label)
+    return b.NO_RULE, _unmatched(policy), None
+
+
+def _unmatched(policy: TaskPolicy) -> Then:
+    return Then(Directive.FAIL if policy.unmatched_fails else Directive.CONTINUE)
+
+
+def add_outcome(makers: Makers, thread: b.PipelineThread, text: Reader, *, is_io: bool) -> None:
+    """What rules read besides the scopes of their task."""
+    makers["outcome"] = lambda _: outcome_view(thread, text)
+    if is_io:
+        makers["output"] = lambda _: _output(thread, text)
+
+
+def _output(thread: b.PipelineThread, text: Reader) -> dict[str, Any]:
+    view = outcome_view(thread, text)
+    return io_names.output(view["status"], view.pop("result"), view["error"], view)
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """What the worker of a pipeline made of an outcome: the rule that it found to apply, and its rendered patches."""
+
+    directive: str
+    rule: int | Literal["else"] | None = None
+    set_ctx: dict[str, Any] = {}
+    set_iter: dict[str, Any] = {}
+    set_step: dict[str, Any] = {}
+
+    def matching(self, policy: TaskPolicy | None) -> tuple[int, Then] | None:
+        """The rule of the document that it names; None if there is no such rule, or it does something else."""
+        if policy is None:
+            return None
+        place, then = b.NO_RULE, _unmatched(policy)
+        if self.rule is not None:
+            places = {"else" if rule.when is None else index: rule.then for index, rule in enumerate(policy.rules)}
+            if self.rule not in places:
+                return None
+            place, then = (b.ELSE if self.rule == "else" else self.rule), places[self.rule]
+        patches = ((self.set_ctx, then.set_ctx), (self.set_iter, then.set_iter), (self.set_step, then.set_step))
+        is_the_same = self.directive == then.do.value and all(values.keys() == own.keys() for values, own in patches)
+        return (place, then) if is_the_same else None
+
+
+_judgement = msgspec.json.Decoder(Judgement).decode
+
+
+def read_judgement(text: bytes | None) -> Judgement | None:
+    """None if a worker sent none, or something else: then the rules are applied here."""
+    if text is None:
+        return None
+    try:
+        return _judgement(text)
+    except msgspec.DecodeError:
+        return None
 
 
 class RuleDecision:
@@ -38,18 +113,26 @@ class RuleDecision:
         self.task = task
         self.failed = thread.outcome.error
         self.makers = makers  # made for this move, with the outcome added
-        self.makers["outcome"] = lambda _: outcome_view(thread, turn.text)
-        if turn.program.is_io:
-            self.makers["output"] = lambda _: self._output()
+        add_outcome(self.makers, thread, turn.text, is_io=turn.program.is_io)
         self.errors: list[str] = []
         self.rule = b.NO_RULE
         self.recorded: Patch = ()  # what is set in `ctx`, as it is recorded
         self.grown: tuple[str, ...] = ()
         self._growths: ctx_patches.Growths = {}
+        self._is_given = False  # a worker has rendered the patches, with `ctx` as it was then
 
-    def apply(self) -> None:
-        """Choose a rule, render its patches, and only then carry out its directive (PBK-083)."""
-        then, problem = self._choose()
+    def apply(self, judged: Judgement | None = None) -> None:
+        """Choose a rule, render its patches, and only then carry out its directive (PBK-083).
+
+        Both was done by a worker where it says so, and the document has the rule that it names.
+        """
+        named = None if judged is None else judged.matching(self.task.policy)
+        if judged is not None and named is not None:
+            (self.rule, then), problem = named, None
+            self._is_given = True
+        else:
+            judged = None
+            self.rule, then, problem = choose_rule(self.task, self.failed, self.makers, self.errors)
         set_ctx: Patch = ()
         set_iter: Patch = ()
         set_step: Patch = ()
@@ -58,11 +141,8 @@ class RuleDecision:
         if problem is None:
             try:
                 if then.set_ctx or then.set_iter or then.set_step:
-                    set_ctx = self._reduced(
-                        ctx_patches.render(then.set_ctx, self._scope(then.set_ctx), "ctx", self._growths)
-                    )
-                    set_iter = ctx_patches.render(then.set_iter, self._scope(then.set_iter), "iter")
-                    set_step = ctx_patches.render(then.set_step, self._scope(then.set_step), "step")
+                    set_ctx, set_iter, set_step = self._render(then) if judged is None else _given(judged)
+                    set_ctx = self._reduced(set_ctx)
                     size = self._check(then, set_ctx, set_iter, set_step)
                 wait = self._wait(then)
             except ctx_patches.BadPatch as bad:
@@ -70,29 +150,12 @@ class RuleDecision:
                 self.grown = ()
         self._act(then, problem, wait, set_ctx, set_iter, set_step, size)
 
-    def _output(self) -> dict[str, Any]:
-        view = outcome_view(self.thread, self.turn.text)
-        return io_names.output(view["status"], view.pop("result"), view["error"], view)
-
-    def _choose(self) -> tuple[Then, Error | None]:
-        policy: TaskPolicy | None = self.task.policy
-        if self.failed is not None and self.failed.code == Code.DELIVERIES_EXHAUSTED:
-            return Then(Directive.FAIL), None  # the server ends what no worker can finish: rules do not apply (PBK-195)
-        if policy is None:
-            return Then(Directive.CONTINUE if self.failed is None else Directive.FAIL), None
-        for index, rule in enumerate(policy.rules):
-            if rule.when is None:
-                self.rule = b.ELSE
-                return rule.then, None
-            try:
-                if rule.when.holds(gather(self.makers, rule.when.reads)):
-                    self.rule = index
-                    return rule.then, None
-            except TemplateError as fault:
-                self.errors.append(f"rules[{index}].when: {template_message(fault)}")
-        if self.errors:
-            return Then(Directive.FAIL), error("template", "; ".join(self.errors), source=self.task.label)
-        return Then(Directive.FAIL if policy.unmatched_fails else Directive.CONTINUE), None
+    def _render(self, then: Then) -> tuple[Patch, Patch, Patch]:
+        return (
+            ctx_patches.render(then.set_ctx, self._scope(then.set_ctx), "ctx", self._growths),
+            ctx_patches.render(then.set_iter, self._scope(then.set_iter), "iter"),
+            ctx_patches.render(then.set_step, self._scope(then.set_step), "step"),
+        )
 
     def _scope(self, assignments: Mapping[str, Template]) -> dict[str, Any]:
         return gather_all(self.makers, assignments.values())
@@ -125,6 +188,8 @@ class RuleDecision:
         loop = self.step.loop
         folded = {} if loop is None else loop.reduce
         appended = frozenset(key for key in then.set_ctx if folded.get(key) == "append")
+        if self._is_given:
+            return appended
         return ctx_patches.growing_keys(then.set_ctx) | appended
 
     @property
@@ -225,6 +290,15 @@ class RuleDecision:
             return False, not loop.is_best_effort
         repeats = state.retries.get(self.thread.index, 0) < loop.fanout.max_job_retries
         return repeats, loop.fanout.fail_fast and not repeats
+
+
+def _given(judged: Judgement) -> tuple[Patch, Patch, Patch]:
+    patches = []
+    for name, values in (("ctx", judged.set_ctx), ("iter", judged.set_iter), ("step", judged.set_step)):
+        patch = tuple((key, jsontext.encode(value)) for key, value in values.items())
+        ctx_patches.check_values(patch, name)
+        patches.append(patch)
+    return patches[0], patches[1], patches[2]
 
 
 def _folded(body: b.Body, loop: Loop, patch: Patch) -> Patch:

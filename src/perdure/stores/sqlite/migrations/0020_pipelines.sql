@@ -1,0 +1,7 @@
+-- Pipelines as a whole: what the worker of a task needs to go on with the next one under the same lease, the number of
+-- the outcome that it reports next, and the last one that was. Two rows have a lease while it passes from task to task.
+ALTER TABLE tasks ADD COLUMN pipeline BLOB NOT NULL DEFAULT x'';
+ALTER TABLE tasks ADD COLUMN number INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE tasks ADD COLUMN reported BLOB NOT NULL DEFAULT x'';
+DROP INDEX tasks_lease;
+CREATE INDEX tasks_lease ON tasks (lease) WHERE lease IS NOT NULL;
