@@ -227,6 +227,39 @@ def test_a_worker_gets_what_it_has_credits_for_and_what_it_left_comes_again(serv
     assert [number for number, _ in noted(server)] == [100, 1, 2, 3, 4, 5]
 
 
+def test_it_is_shown_who_does_a_step_and_why_nobody_does(server: Server) -> None:
+    """STR-100 STR-112: in the status of the step, in `show` and `why`, and in the lists of pools and workers."""
+    run = start(server, 3)
+
+    def stream() -> Any:
+        return shown(server, run)["status"]["stepStates"]["twice"].get("stream") or {}
+
+    wait_until(lambda: "awaits" in stream())
+    lack = "no streaming worker of pool gpu offers engram:double@1.0.0"
+    assert stream()["awaits"]["message"] == lack
+    assert f"step 'twice' waits: {lack}" in server.admin("GET", f"/api/v1/runs/{run}/why").text.decode()
+    assert lack in server.commands("show", run).out
+    (pool,) = server.admin("GET", "/api/v1/pools").json["items"]
+    assert (pool["name"], pool["waits"]) == ("gpu", [lack])
+    with connected(server) as worker:
+        worker.offer()
+        messages = worker.take(3)
+        wait_until(lambda: "worker" in stream())
+        assert stream()["worker"]["name"] == "a test of pool gpu" and "awaits" not in stream()
+        assert "worker a test of pool gpu since" in server.commands("show", run).out
+        wait_until(lambda: bool(server.admin("GET", "/api/v1/workers").json["items"]))
+        (row,) = server.admin("GET", "/api/v1/workers").json["items"]
+        assert (row["name"], row["pool"], row["present"]) == ("a test", "gpu", True)
+        assert [(one["run"], one["step"]) for one in row["streams"]] == [(run, "twice")]
+        assert server.admin("GET", "/api/v1/pools").json["items"][0]["waits"] == []
+        for one in messages:
+            worker.send("done", id=one["id"])
+        worker.hear("end")
+        worker.send("returned")
+        worker.hear("stop")
+    wait_until(lambda: server.admin("GET", "/api/v1/workers").json["items"][0]["present"] is False)
+
+
 def test_a_slow_worker_holds_its_publishers_back(server: Server) -> None:
     """STR-073 STR-075 STR-112: memory stays bounded while it does nothing, and it is told when others are full."""
     settings = f"{DURABLE}, backpressure: {{buffer: {{maxMessages: 10}}}}"

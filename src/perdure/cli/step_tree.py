@@ -91,6 +91,8 @@ def _words(step: StepOverview, now: Instant, is_live: bool) -> str:
         words.append(step.failure.message or step.failure.code)
     elif step.note and step.state in (StepStatus.WAITS, StepStatus.SKIPPED):
         words.append(step.note.rstrip("."))
+    elif step.work:
+        words.append(step.work)
     return "; ".join(words)
 
 

@@ -247,12 +247,17 @@ async def mask_of_run(store: Store, dialects: Mapping[str, Dialect], row: RunRow
     return await mask_of(store, await load(store, dialects, row))
 
 
+async def read_stream_numbers(store: Store, execution: Execution) -> None:
+    """Have what the streams of a run count, which is beside its log."""
+    if execution.dialect.has_streams(execution):
+        execution.stream_rows = await store.stream_rows(execution.id, STREAM_NUMBERS)
+
+
 async def show(store: Store, execution: Execution) -> Any:
     """The dialect's own picture of the run; large values are fetched as it asks for them."""
     texts: dict[bytes, bytes] = {}
     mask = await mask_of(store, execution)
-    if execution.dialect.has_streams(execution):
-        execution.stream_rows = await store.stream_rows(execution.id, STREAM_NUMBERS)
+    await read_stream_numbers(store, execution)
     while True:
         try:
             return await told_aside(

@@ -90,6 +90,7 @@ class StepOverview(msgspec.Struct, gc=False):
     first_failure: StepFailure | None = None
     due: Instant | None = None  # when its next try is made, or its wait ends
     note: str = ""
+    work: str = ""  # what is known of its work while it goes on, beside the status
     child: RunId = RunId("")
     steps: dict[str, "StepOverview"] = msgspec.field(default_factory=dict)
     began_seq: int = 0

@@ -42,14 +42,25 @@ class Offer(msgspec.Struct, frozen=True):
     namespaces: Collection[str] | None = None
 
 
+def lack_of(pool: str, provider: str) -> str:
+    return f"no streaming worker of pool {pool} offers {provider}"
+
+
 class RemoteStep:
     """A step that waits for a worker. `connection` is done when there is one."""
 
-    def __init__(self, namespace: str, pool: str, provider: str) -> None:
+    def __init__(self, namespace: str, pool: str, provider: str, run: str, name: str) -> None:
         self.namespace = namespace
         self.pool = pool
         self.provider = provider
+        self.run = run
+        self.name = name
         self.connection: asyncio.Future[WorkerConnection] = asyncio.get_running_loop().create_future()
+
+    @property
+    def lack(self) -> str:
+        """Why it waits: a worker that offers it gets it at once."""
+        return lack_of(self.pool, self.provider)
 
     def fits(self, offer: Offer) -> bool:
         return (
@@ -65,6 +76,10 @@ class RemoteSteps:
     def __init__(self) -> None:
         self._steps: list[RemoteStep] = []
         self._workers: list[tuple[Offer, asyncio.Future[RemoteStep]]] = []
+
+    @property
+    def waiting(self) -> list[RemoteStep]:
+        return list(self._steps)
 
     def request(self, step: RemoteStep) -> None:
         """A step needs a worker."""

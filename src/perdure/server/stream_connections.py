@@ -19,6 +19,7 @@ from perdure.server.request_reading import MOST_VALUES
 from perdure.server.worker_handlers import may_work
 from perdure.server.worker_types import Name
 from perdure.views.api_errors import AccessDenied
+from perdure.views.worker_pools import StreamConnection
 
 if TYPE_CHECKING:
     from perdure.server.application import ApiServer
@@ -113,13 +114,21 @@ async def serve_connection(server: "ApiServer", caller: Caller, connection: Sock
     except (StreamConnectionLost, TimeoutError):
         await connection.close()
         return
-    step = await _step(server, caller, connection, offer)
-    if step is None:
-        return
-    if step.connection.done():  # it was withdrawn just now
-        await connection.close(GOING_AWAY, "connect again")
-        return
-    step.connection.set_result(connection)
+    presence = StreamConnection(connection.worker, sorted(offer.pools), sorted(offer.providers))
+    with server.presence.streaming(presence, caller.name):
+        step = await _step(server, caller, connection, offer)
+        if step is None:
+            return
+        if step.connection.done():  # it was withdrawn just now
+            await connection.close(GOING_AWAY, "connect again")
+            return
+        server.presence.began(presence, step.run, step.name, step.provider)
+        step.connection.set_result(connection)
+        await _keep(server, caller, connection)
+
+
+async def _keep(server: "ApiServer", caller: Caller, connection: SocketConnection) -> None:
+    """Until it is closed; the connection of a token that is not valid any more is."""
     while not connection.closed.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(connection.closed.wait(), LOOK_EVERY)

@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from perdure.kernel.values import SECOND
+from perdure.providers.remote_steps import remote_steps
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
 from perdure.server.openapi import describe
@@ -92,16 +93,16 @@ async def get_overview(call: ApiCall) -> Result:
 
 async def list_all_workers(call: ApiCall) -> Result:
     call.caller.need_all_namespaces()
-    return Answer({"items": await list_workers(call.engine)})
+    return Answer({"items": await list_workers(call.engine, call.server.presence)})
 
 
 async def list_all_pools(call: ApiCall) -> Result:
-    pools = await list_pools(call.engine, call.server.routes_to_pools, call.caller.namespaces)
+    pools = await list_pools(call.engine, call.server.routes_to_pools, call.caller.namespaces, remote_steps.waiting)
     return Answer({"items": pools})
 
 
 async def get_pool(call: ApiCall) -> Result:
-    pools = await list_pools(call.engine, call.server.routes_to_pools, call.caller.namespaces)
+    pools = await list_pools(call.engine, call.server.routes_to_pools, call.caller.namespaces, remote_steps.waiting)
     match = next((pool for pool in pools if pool["name"] == call.path["pool"]), None)
     if match is None:
         raise PoolNotFound(f"there is no pool {call.path['pool']!r}")

@@ -61,6 +61,9 @@ class InletState(msgspec.Struct, array_like=True):
     bytes: int = 0  # that waited, and whether publishers were asked to pause, when this was written
     is_paused: bool = False
     fill: int = 0  # how full the buffer was, in percent
+    worker: str = ""  # who does the step, if that is elsewhere
+    awaits: str = ""  # why nobody does it
+    since: int = 0  # when that began
 
 
 class Inlet:

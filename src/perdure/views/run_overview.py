@@ -72,6 +72,8 @@ async def steps_of(client: "Client", execution: Execution, at: int | None = None
     if at is not None:
         seq = await run_views.recorded_at(client.store, execution.dialect, execution.id, at)
         turns = run_views.cut(turns, seq)
+    else:
+        await run_views.read_stream_numbers(client.store, execution)
     return await run_views.told_aside(turns, lambda: execution.dialect.steps(execution, turns))
 
 

@@ -5,10 +5,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import SECOND, Instant
+from perdure.providers.remote_steps import RemoteStep
 from perdure.stores.pool_tasks import LeaseRequest, PoolBacklog, WorkerRow
 from perdure.views.times import iso, span
 
@@ -31,6 +33,26 @@ class LeaseAsking(Protocol):
     slots: int | None
 
 
+class StreamingStep(msgspec.Struct, frozen=True):
+    """A streaming step that a worker is doing."""
+
+    run: str
+    step: str
+    provider: str
+    since: Instant
+
+
+class StreamConnection(msgspec.Struct):
+    """A worker that is connected to this server, for one streaming step; `step` is None while it waits for one."""
+
+    worker: str
+    pools: list[str]
+    providers: list[str] | None
+    step: StreamingStep | None = None
+    opens: list[str] = []
+    slots: int | None = None
+
+
 class WorkerPresence:
     """Workers that this server has seen; written down now and then, so that every server knows them."""
 
@@ -39,6 +61,7 @@ class WorkerPresence:
         self._rows: dict[tuple[str, str], WorkerRow] = {}
         self._changed: set[tuple[str, str]] = set()
         self._waiting: dict[int, LeaseRequest] = {}
+        self._streams: list[StreamConnection] = []
 
     def note(self, asked: LeaseAsking, holder: str) -> None:
         """Who asks for work; of the names that a token makes up, so many are remembered, which changes nothing else."""
@@ -62,6 +85,30 @@ class WorkerPresence:
         finally:
             self._waiting.pop(id(request), None)
 
+    @contextmanager
+    def streaming(self, connection: StreamConnection, holder: str) -> Iterator[None]:
+        """Whoever is connected is there, also one that never asks for tasks."""
+        if any((pool, connection.worker) not in self._rows for pool in connection.pools):
+            self.note(connection, holder)
+        self._streams.append(connection)
+        try:
+            yield
+        finally:
+            self._streams = [other for other in self._streams if other is not connection]
+            if not any(other.worker == connection.worker for other in self._streams):
+                self.left(connection.worker, connection.pools, holder)  # one that asks for tasks is seen again
+
+    def steps_of(self, worker: str, pool: str) -> list[dict[str, Any]]:
+        """The streaming steps that a worker of this pool does at this server."""
+        connections = [stream for stream in self._streams if stream.worker == worker and pool in stream.pools]
+        steps = [connection.step for connection in connections if connection.step is not None]
+        return [
+            {"run": step.run, "step": step.step, "provider": step.provider, "since": iso(step.since)} for step in steps
+        ]
+
+    def began(self, connection: StreamConnection, run: str, step: str, provider: str) -> None:
+        connection.step = StreamingStep(run, step, provider, self._client.clock.now())
+
     def seen(self, worker: str, pools: Iterable[str]) -> None:
         for pool in pools:
             if row := self._rows.get((pool, worker)):
@@ -76,6 +123,8 @@ class WorkerPresence:
     async def write(self) -> None:
         for request in list(self._waiting.values()):
             self.seen(request.worker, request.pools)
+        for connection in self._streams:
+            self.seen(connection.worker, connection.pools)
         changed, self._changed = self._changed, set()
         rows = [self._rows[key] for key in changed]
         if rows:
@@ -99,7 +148,8 @@ def _offers(row: WorkerRow, provider: str, opener: str) -> bool:
     return (providers is None or provider in providers) and (not opener or opener in json.loads(row.opens))
 
 
-async def list_workers(client: "Client") -> list[dict[str, Any]]:
+async def list_workers(client: "Client", presence: WorkerPresence) -> list[dict[str, Any]]:
+    """All that were seen in the last day, by any server; `streams` are steps that a worker does at this one."""
     now = client.clock.now()
     return [
         {
@@ -111,22 +161,36 @@ async def list_workers(client: "Client") -> list[dict[str, Any]]:
             "slots": row.slots,
             "seen_at": iso(row.seen_at),
             "present": is_present(row, now),
+            "streams": presence.steps_of(row.name, row.pool),
         }
         for row in await client.store.workers()
     ]
 
 
 async def list_pools(
-    client: "Client", routes: Mapping[str, str], namespaces: Sequence[str] | None = None
+    client: "Client",
+    routes: Mapping[str, str],
+    namespaces: Sequence[str] | None = None,
+    steps: Sequence[RemoteStep] = (),
 ) -> list[dict[str, Any]]:
-    """Every pool that a route, a task or a worker names; of limited namespaces their tasks count, and no worker."""
+    """Every pool that a route, a task or a worker names; of limited namespaces their tasks count, and no worker.
+
+    `steps` are streaming steps at this server that no worker does.
+    """
+    steps = [step for step in steps if namespaces is None or step.namespace in namespaces]
     now = client.clock.now()
     workers = await client.store.workers() if namespaces is None else []
     backlogs = [
         backlog for backlog in await client.store.backlogs() if namespaces is None or backlog.namespace in namespaces
     ]
-    names = sorted({*routes.values(), *(backlog.pool for backlog in backlogs), *(row.pool for row in workers)})
-    return [_pool(name, routes, workers, backlogs, now) for name in names]
+    names = sorted(
+        {*routes.values(), *(backlog.pool for backlog in backlogs), *(row.pool for row in workers)}
+        | {step.pool for step in steps}
+    )
+    pools = [_pool(name, routes, workers, backlogs, now) for name in names]
+    for pool in pools:
+        pool["waits"] += sorted({step.lack for step in steps if step.pool == pool["name"]})
+    return pools
 
 
 def _pool(

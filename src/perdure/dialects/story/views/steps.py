@@ -12,6 +12,7 @@ from perdure.dialects.story.state.body import StepState as State
 from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.views.history import describe_events
 from perdure.dialects.story.views.step_runs import TextReader, resources_of
+from perdure.dialects.story.views.stream_views import describe_worker
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
@@ -79,6 +80,7 @@ def _describe(execution: Execution, step: StepOverview, state: State) -> None:
     if step.state.is_open:
         step.due = state.due or (state.run.next_retry_at if state.run is not None else None)
         step.note = state.message
+        describe_worker(execution, step, state)
     elif step.state is StepStatus.SKIPPED:
         step.note = state.message
     if state.run is not None:

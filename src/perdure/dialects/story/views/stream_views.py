@@ -13,6 +13,7 @@ from perdure.dialects.story.state.body import Body, Handoff, StepState
 from perdure.dialects.story.state.phases import StoryPhase
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
+from perdure.kernel.step_overview import StepOverview
 from perdure.streams.inlet import InletState
 from perdure.streams.stream_rows import read_states
 
@@ -31,6 +32,26 @@ def stream_of(execution: Execution, name: str, state: StepState) -> dict[str, An
         return None
     numbers = read_states(execution.stream_rows).get(name)
     return shown_stream(InletState() if numbers is None else numbers, _STATES.get(state.phase, "closed"))
+
+
+def describe_worker(execution: Execution, step: StepOverview, state: StepState) -> None:
+    """Say of an open streaming step who does it elsewhere, or why nobody does, and what its packets do."""
+    numbers = None if execution.body.topology is None else read_states(execution.stream_rows).get(step.name)
+    if numbers is None or state.phase.is_terminal or state.run is None:
+        return
+    if numbers.awaits and state.phase is not StoryPhase.RUNNING:
+        step.note = numbers.awaits
+        return
+    stream = shown_stream(numbers, "")
+    parts = [f"worker {numbers.worker} since {timestamp(numbers.since)}"] if numbers.worker else []
+    if waiting := stream["buffered"]["messages"]:
+        parts.append(f"{waiting} packets wait")
+    if stream["paused"]:
+        parts.append("its publishers are asked to pause")
+    if dropped := sum(stream["dropped"].values()):
+        parts.append(f"{dropped} packets were dropped")
+    step.work = "; ".join(parts)
+    step.note = "; ".join(part for part in (step.note, step.work) if part)
 
 
 def handoff_of(execution: Execution, step: Step, handoff: Handoff) -> dict[str, Any]:
@@ -121,6 +142,10 @@ def shown_stream(numbers: InletState, state: str) -> dict[str, Any]:
         "paused": numbers.is_paused,
         "fill": numbers.fill,
     }
+    if numbers.worker:
+        shown["worker"] = {"name": numbers.worker, "since": timestamp(numbers.since)}
+    elif numbers.awaits:
+        shown["awaits"] = {"message": numbers.awaits, "since": timestamp(numbers.since)}
     if counters.watermark:
         shown["watermark"] = timestamp(counters.watermark)
     if counters.last_packet_at:

@@ -205,11 +205,10 @@ class LiveTopology:
         ends = []
         for name, worker in () if self._stop.is_handing_over else self._workers.items():
             is_final = worker.has_ended and name not in self._ended and worker.is_engram
-            if is_final and (worker.failure is not None or worker.returned_itself):
-                end = worker.end()
-                if end is not None:
-                    self._ended[name] = end
-                    ends.append(end)
+            is_final = is_final and (worker.failure is not None or worker.returned_itself)
+            if is_final and (end := worker.end()) is not None:
+                self._ended[name] = end
+                ends.append(end)
         if ends and not all(worker.has_ended for worker in self._workers.values()):  # else the result says it anyway
             await self.report({"ended": ends})
         elif ends:
@@ -235,8 +234,7 @@ class LiveTopology:
             self._states[name] = "ready"
             await self.report({"states": [{"step": name, "state": "ready"}]})
             await self._fire(STEP_READY, plan.public_name)
-        engrams = [worker_name for worker_name, worker in self._workers.items() if worker.is_engram]
-        if all(worker_name in self._connected for worker_name in engrams):
+        if all(other in self._connected for other, worker in self._workers.items() if worker.is_engram):
             await self._fire(STORY_READY, "")
 
     async def _fire(self, event: str, step: str) -> None:
@@ -308,8 +306,7 @@ class LiveTopology:
                     await self._log.write(changes)
             except BaseException as error:
                 for future in waiters:
-                    if not future.done():
-                        future.cancel()
+                    future.cancel()
                 self.fail(error)
                 raise
             for future in waiters:
@@ -343,6 +340,11 @@ class LiveTopology:
             self.hub.rows.touch(name)
         self._flush_wanted.set()
         await self._log.show_numbers(states)
+
+    def note_worker(self, step: str, *, worker: str = "", awaits: str = "") -> None:
+        """Who does the step elsewhere, or why nobody does; written with the next numbers."""
+        state = self.hub.inlets[step].state
+        state.worker, state.awaits, state.since, self._totals = worker, awaits, self.now(), -1
 
     async def note_handoff(self, step: str, message: str) -> None:
         """The worker of a step is being replaced; the message says how far that is (STR-088)."""

@@ -17,7 +17,14 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.remote_steps import Frame, RemoteStep, StreamConnectionLost, WorkerConnection, remote_steps
+from perdure.providers.remote_steps import (
+    Frame,
+    RemoteStep,
+    StreamConnectionLost,
+    WorkerConnection,
+    lack_of,
+    remote_steps,
+)
 from perdure.services.story.engrams.failure import EngramError
 from perdure.services.story.streams.command_worker import publication
 from perdure.services.story.streams.stream_session import StreamSession
@@ -43,12 +50,18 @@ class RemoteStepOfTopology:
         self._topology = topology
         self._name = name
         self._spec = spec
+        self._place: tuple[str, str] = spec["pool"], spec["provider"]
         self._waiting: RemoteStep | None = None
         self.successor: ReadyWorker | None = None  # of a worker that is leaving; its code has started
         handoff = spec.get("handoff") or {}
         self.starts_new_first = handoff.get("strategy") == BLUE_GREEN
         self.most_in_flight: int = handoff.get("maxInFlight") or 0
         self.drain: float = min(handoff.get("drain", 0), topology.task["drain"]) / SECOND
+
+    @property
+    def lack(self) -> str:
+        """Why the step waits: a worker that offers it gets it at once."""
+        return lack_of(*self._place)
 
     async def next_worker(self) -> "ReadyWorker":
         """A worker whose code has started."""
@@ -57,7 +70,7 @@ class RemoteStepOfTopology:
             return successor
         namespace = self._topology.run["namespace"]
         while True:
-            self._waiting = RemoteStep(namespace, self._spec["pool"], self._spec["provider"])
+            self._waiting = RemoteStep(namespace, *self._place, self._topology.run["uid"], self._name)
             remote_steps.request(self._waiting)
             try:
                 connection = await self._waiting.connection

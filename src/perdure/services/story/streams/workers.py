@@ -132,7 +132,7 @@ class WorkerTask:
         retries = 0
         try:
             while True:
-                worker = None if self._remote is None else await self._remote.next_worker()
+                worker = None if self._remote is None else await self._next_worker(self._remote)
                 session = self._session or StreamSession(self._topology, self._name)
                 self._session = session
                 try:
@@ -153,6 +153,12 @@ class WorkerTask:
                 raise
         finally:
             self._end()
+
+    async def _next_worker(self, remote: RemoteStepOfTopology) -> ReadyWorker:
+        self._topology.note_worker(self._name, awaits=remote.lack)
+        worker = await remote.next_worker()
+        self._topology.note_worker(self._name, worker=f"{worker.connection.worker} of pool {self._spec['pool']}")
+        return worker
 
     async def _attempt(self, session: StreamSession, worker: ReadyWorker | None) -> None:
         task = {**self._spec.get("task", {})}
