@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import signal
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -194,6 +195,50 @@ def test_a_killed_server_loses_no_delivery(tmp_path: Path, store: str, request: 
             again.stop()
         finally:
             again.commands.end_all()
+
+
+class Endless(socketserver.BaseRequestHandler):
+    """Announces its answer for ever."""
+
+    def handle(self) -> None:
+        self.request.recv(1 << 16)
+        try:
+            while True:
+                self.request.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" * 1_000)
+        except OSError:
+            pass
+
+
+def test_a_hostile_receiver_holds_up_nobody(tmp_path: Path) -> None:
+    """SRV-043: one that never answers took the places of all hooks, one that answers for ever stopped the server."""
+    silence = threading.Event()
+    with (
+        receiving() as receiver,
+        receiving() as silent,
+        socketserver.ThreadingTCPServer(("127.0.0.1", 0), Endless) as endless,
+    ):
+        endless.daemon_threads = True
+        threading.Thread(target=endless.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        silent.answer = lambda event: 500 + silence.wait(240)
+        config = settings(
+            tmp_path,
+            {"id": "silent", "url": silent.url("/"), "timeout": 300},
+            {"id": "endless", "url": f"http://127.0.0.1:{endless.server_address[1]}/"},
+            {"id": "well", "url": receiver.url("/")},
+        )
+        server = Server.start(tmp_path, "--config", config)
+        try:
+            runs = {server.admin.start(RETURNS) for _ in range(20)}
+            receiver.wait(lambda found: {event["subject"] for event in found} == runs)
+            while not (
+                errors := [row["error"] for row in deliveries(server.admin, "endless", "open", 1) if row["error"]]
+            ):
+                time.sleep(0.1)
+            assert "more than 1000 headers" in errors[0]
+        finally:
+            silence.set()
+            server.commands.end_all()
+            endless.shutdown()
 
 
 def test_settings_of_a_hook_that_cannot_work_are_refused(tmp_path: Path) -> None:

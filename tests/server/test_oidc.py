@@ -71,6 +71,23 @@ class _Answers(BaseHTTPRequestHandler):
         pass
 
 
+class SlowAnswers(BaseHTTPRequestHandler):
+    """A byte now and then."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        try:
+            for _ in range(3_000):
+                self.wfile.write(b" ")
+                time.sleep(0.01)
+        except OSError:
+            pass
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
 @pytest.fixture
 def identity_provider() -> Iterator[IdentityProvider]:
     with IdentityProvider() as running:
@@ -225,3 +242,23 @@ def test_a_server_takes_tokens_of_its_identity_provider(identity_provider: Ident
         server.stop()
     finally:
         server.commands.end_all()
+
+
+async def test_a_provider_that_answers_for_ever_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody else waited for its last byte, which never came."""
+    monkeypatch.setattr(oidc, "SECONDS", 0.2)
+    with ThreadingHTTPServer(("127.0.0.1", 0), SlowAnswers) as slow:
+        slow.daemon_threads = True
+        threading.Thread(target=slow.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        table = OidcTable(f"http://127.0.0.1:{slow.server_port}", "perdure", ROLES)
+        async with asyncio.timeout(20):  # it would take 30
+            with pytest.raises(NotReady, match="does not answer"):
+                await OidcProvider(table).caller("a.b.c", 0)
+        slow.shutdown()
+
+
+async def test_an_expiry_that_is_a_text_does_not_count(identity_provider: IdentityProvider) -> None:
+    """The library takes digits in a text, which were then repeated a million times."""
+    token = identity_provider.token(exp=str(int(time.time()) + 600), groups=["platform"])
+    with pytest.raises(NotAuthenticated, match="not one of this server's"):
+        await provider(identity_provider).caller(token, 0)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from http.cookiejar import CookieJar
 from typing import TYPE_CHECKING, Any
@@ -163,7 +163,8 @@ def _new_client() -> "httpx.AsyncClient":
     options: dict[str, Any] = {"limits": limits, "proxy": policy.proxy}
     if policy.proxy is None and (policy.checks_addresses or not getproxies().keys() & {"http", "https", "all"}):
         trusts = not policy.checks_addresses
-        options = {"transport": _checking_transport(limits, trusts), "trust_env": trusts}
+        transport = paced_transport(limits, trusts, lambda host, port: resolve(policy_in_force(), host, port))
+        options = {"transport": transport, "trust_env": trusts}
     return httpx.AsyncClient(
         headers={"user-agent": "perdure", "accept-encoding": "gzip, deflate"},
         cookies=_NoCookies(),
@@ -171,8 +172,18 @@ def _new_client() -> "httpx.AsyncClient":
     )
 
 
-def _checking_transport(limits: "httpx.Limits", trust_env: bool) -> "httpx.AsyncBaseTransport":
-    """Names are resolved here, and connections go to the checked addresses."""
+async def as_written(host: str, port: int) -> Sequence[str]:
+    """For hosts that the operator has named: every address of theirs is meant."""
+    return [host]
+
+
+def paced_transport(
+    limits: "httpx.Limits", trust_env: bool, addresses_of: Callable[[str, int], Awaitable[Sequence[str]]]
+) -> "httpx.AsyncBaseTransport":
+    """Answers are read in short steps, and heads within a number of lines, which raises `ProviderFailure`.
+
+    Connections go to the addresses that `addresses_of` finds for a name.
+    """
     import httpcore
     import httpx
 
@@ -233,13 +244,13 @@ def _checking_transport(limits: "httpx.Limits", trust_env: bool) -> "httpx.Async
         def get_extra_info(self, info: str) -> Any:
             return self._inner.get_extra_info(info)
 
-    class CheckingBackend(httpcore.AsyncNetworkBackend):
+    class PacedBackend(httpcore.AsyncNetworkBackend):
         def __init__(self) -> None:
             self._inner = httpcore.AnyIOBackend()
 
         async def connect_tcp(self, host: str, port: int, *rest: Any, **named: Any) -> httpcore.AsyncNetworkStream:
             try:
-                addresses = await resolve(policy_in_force(), host, port)
+                addresses = await addresses_of(host, port)
             except OSError as error:
                 raise httpcore.ConnectError(str(error)) from error
             return PacedStream(
@@ -255,7 +266,7 @@ def _checking_transport(limits: "httpx.Limits", trust_env: bool) -> "httpx.Async
         max_connections=limits.max_connections,
         max_keepalive_connections=limits.max_keepalive_connections,
         keepalive_expiry=limits.keepalive_expiry,
-        network_backend=CheckingBackend(),
+        network_backend=PacedBackend(),
     )
     return transport
 

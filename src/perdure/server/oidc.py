@@ -20,11 +20,14 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import msgspec
 
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import SECOND
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.http_client import as_written, paced_transport
 from perdure.server.authentication import is_loopback
 from perdure.server.calls import Caller
 from perdure.server.limits import BadServerSettings, OidcRole, OidcTable
@@ -110,6 +113,8 @@ class OidcProvider:
                 leeway=SKEW,
                 options={"require": ["exp", "sub", "iss", "aud"]},
             )
+            if not isinstance(claims["exp"], int | float):
+                raise TypeError("the library also takes digits in a text")
         except jwt.ExpiredSignatureError:
             raise NotAuthenticated("the token of the identity provider has expired") from None
         except (jwt.PyJWTError, ValueError, TypeError):
@@ -158,8 +163,13 @@ async def _fetch_keys(issuer: str) -> dict[str, Any]:
     import httpx
     import jwt
 
+    transport = None if getproxies() else paced_transport(httpx.Limits(), True, as_written)
+    headers = {"Accept-Encoding": "identity"}  # what it sends is what is counted
     try:
-        async with httpx.AsyncClient(timeout=SECONDS, follow_redirects=False) as client:
+        async with (
+            asyncio.timeout(SECONDS),
+            httpx.AsyncClient(transport=transport, timeout=SECONDS, headers=headers, follow_redirects=False) as client,
+        ):
             configuration = await _fetch(client, f"{issuer.rstrip('/')}/.well-known/openid-configuration")
             if configuration.get("issuer") != issuer:
                 raise IdentityProviderAway(f"{issuer} calls itself {str(configuration.get('issuer'))[:200]!r}")
@@ -167,7 +177,7 @@ async def _fetch_keys(issuer: str) -> dict[str, Any]:
             if not isinstance(address, str) or not _is_confidential(address):
                 raise IdentityProviderAway(f"{issuer} names no https address of its keys")
             listed = (await _fetch(client, address)).get("keys")
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, ProviderFailure, TimeoutError) as error:
         raise IdentityProviderAway(f"{issuer} does not answer ({type(error).__name__})") from None
     keys = {}
     for entry in listed if isinstance(listed, list) else ():
@@ -185,7 +195,7 @@ async def _fetch(client: Any, address: str) -> dict[str, Any]:
     async with client.stream("GET", address) as response:
         if response.status_code != 200:
             raise IdentityProviderAway(f"{address} answers {response.status_code}")
-        async for part in response.aiter_bytes():
+        async for part in response.aiter_raw():
             size += len(part)
             if size > LARGEST:
                 raise IdentityProviderAway(f"{address} answers with more than {LARGEST} bytes")

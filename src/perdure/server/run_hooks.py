@@ -11,6 +11,7 @@ import hmac
 import logging
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import SECOND
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.http_client import as_written, paced_transport
 from perdure.server.hook_settings import Hook
 from perdure.stores.feed_changes import FeedChange
 from perdure.stores.hook_deliveries import DEAD, DELIVERED, OPEN, DeliveryRow, HookRow
@@ -33,7 +36,7 @@ _log = logging.getLogger("perdure.server")
 LOOK_EVERY = 0.5  # seconds
 NOTE_EVERY = 60.0  # seconds
 READ_AT_ONCE = 100
-AT_ONCE = 16  # deliveries of one server under way
+AT_ONCE = 16  # deliveries of one hook under way: a receiver that does not answer holds up no other
 LONGEST_PAUSE = 3_600.0  # seconds between two attempts
 FORGOTTEN_AFTER = 86_400 * SECOND  # a hook that no server has named for so long is removed
 DELIVERED_KEPT = 86_400 * SECOND
@@ -78,7 +81,7 @@ class RunHooks:
         self._hooks = {hook.name: hook for hook in hooks}
         self._say = say
         self._began = client.clock.now()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: defaultdict[str, set[asyncio.Task[None]]] = defaultdict(set)
 
     async def note(self) -> None:
         """Let the store know which hooks there are."""
@@ -90,7 +93,9 @@ class RunHooks:
 
     async def run(self) -> None:
         """Until cancelled. A store that is away is waited for."""
-        async with httpx.AsyncClient(trust_env=False, follow_redirects=False) as http:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+        transport = paced_transport(limits, False, as_written)
+        async with httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False) as http:
             noted_at = time.monotonic()
             try:
                 while True:
@@ -104,28 +109,27 @@ class RunHooks:
                     except PerdureError as error:
                         _log.warning("hooks have to wait: %s", error)
             finally:
-                if self._under_way:
-                    await asyncio.wait(self._under_way, timeout=LAST_WAIT)
-                for task in list(self._under_way):
+                tasks = [task for under_way in self._under_way.values() for task in under_way]
+                if tasks:
+                    await asyncio.wait(tasks, timeout=LAST_WAIT)
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(*self._under_way, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look(self, http: httpx.AsyncClient) -> None:
         store = self._client.store
         for known in await store.hooks():
             if (hook := self._hooks.get(known.name)) is not None:
                 await self._write_deliveries(hook, known)
-        while (free := AT_ONCE - len(self._under_way)) > 0:
+        for hook in self._hooks.values():
+            under_way = self._under_way[hook.name]
             now = self._client.clock.now()
-            longest = max(hook.timeout for hook in self._hooks.values())
-            until = now + int((2 * longest + 10) * SECOND)
-            taken = await store.take_deliveries(list(self._hooks), now, until, free)
-            for row in taken:
-                task = asyncio.ensure_future(self._deliver(http, self._hooks[row.hook], row))
-                self._under_way.add(task)
-                task.add_done_callback(self._under_way.discard)
-            if len(taken) < free:
-                return
+            until = now + int((2 * hook.timeout + 10) * SECOND)
+            free = AT_ONCE - len(under_way)
+            for row in await store.take_deliveries([hook.name], now, until, free) if free > 0 else ():
+                task = asyncio.ensure_future(self._deliver(http, hook, row))
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
 
     async def _write_deliveries(self, hook: Hook, row: HookRow) -> None:
         store, position = self._client.store, row.position
@@ -167,7 +171,7 @@ class RunHooks:
             ):
                 status = response.status_code
                 asked = _asked_pause(response.headers.get("retry-after", ""))
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError) as failure:
+        except (httpx.HTTPError, httpx.InvalidURL, ProviderFailure, OSError, TimeoutError) as failure:
             error = type(failure).__name__ if not str(failure) else f"{type(failure).__name__}: {failure}"
         try:
             await self._client.store.settle_delivery(self._settled(hook, row, status, error[:500], asked))
