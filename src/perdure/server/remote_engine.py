@@ -18,7 +18,15 @@ from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status
 from perdure.kernel.pause import PAUSE, RESUME
 from perdure.kernel.values import RunId
-from perdure.server.server_connection import API, POLL, RetryPauses, ServerConnection
+from perdure.server.server_connection import (
+    API,
+    POLL,
+    RetryPauses,
+    ServerConnection,
+    decode_answer,
+    read_answer,
+    read_lines,
+)
 from perdure.views.api_errors import ApiError, NotReady, ServerUnreachable
 
 START_OPTIONS = {"args": "arguments", "entry_step": "target", "env": "env"}
@@ -129,15 +137,15 @@ class RemoteEngine(ServerConnection):
                     if reply.status_code == 204:
                         return
                     if reply.status_code >= 400 and reply.status_code != 503:
-                        self.read(reply.status_code, reply.headers, await reply.aread())
+                        self.read(reply.status_code, reply.headers, await read_answer(reply))
                     if reply.status_code == 200:
                         if pauses.has_waited:
                             self.say(f"{self.url} answers again")
                         pauses = RetryPauses(None)
                         self.was_reached = True
-                        async for line in reply.aiter_lines():
+                        async for line in read_lines(reply):
                             if line.startswith("data: "):
-                                event = jsontext.decode(line.removeprefix("data: "))
+                                event = decode_answer(line.removeprefix("data: ").encode())
                                 after = event["seq"]
                                 yield event
             except httpx.TransportError as error:

@@ -1,7 +1,7 @@
 """The connection of a client to a server: requests that are sent again where that is safe, and errors by their code."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +17,7 @@ API = "/api/v1"
 POLL = 30  # seconds that one request waits for a result
 RETRY_SECONDS = 30.0  # seconds in which a server that was there before may come back
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between tries
+LARGEST_ANSWER = 128 * 1024 * 1024  # bytes of an answer, or of one event of a stream
 
 TOKEN_HINT = "Give a token: --access-token @FILE, PERDURE_TOKEN, or the token of a context (`perdure context add`)."
 
@@ -35,6 +36,45 @@ def error_of(status: int, body: Any) -> PerdureError:
     error_of_kind = kind.__new__(kind)
     PerdureError.__init__(error_of_kind, message, hint=hint, **facts)
     return error_of_kind
+
+
+async def read_answer(reply: httpx.Response) -> bytes:
+    """The body as it was sent, up to a size: whoever answers for ever is not our server."""
+    body = bytearray()
+    async for part in reply.aiter_raw():
+        body += part
+        _check_size(len(body))
+    return bytes(body)
+
+
+async def read_lines(reply: httpx.Response) -> AsyncIterator[str]:
+    """Lines of a stream as they come."""
+    line = bytearray()
+    async for part in reply.aiter_raw():
+        *ended, rest = part.split(b"\n")
+        for end in ended:
+            line += end
+            yield line.decode(errors="replace")
+            line.clear()
+        line += rest
+        _check_size(len(line))
+
+
+def _check_size(size: int) -> None:
+    if size > LARGEST_ANSWER:
+        raise ServerUnreachable(
+            f"the server answers with more than {LARGEST_ANSWER} bytes",
+            hint="Check the address; ask for less, by page.",
+        )
+
+
+def decode_answer(content: bytes) -> Any:
+    try:
+        return jsontext.decode(content) if content else None
+    except (ValueError, RecursionError):
+        raise ServerUnreachable(
+            "the server answers with what is no JSON", hint="Check the address, and what is between it and you."
+        ) from None
 
 
 def _kinds(kind: type[PerdureError]) -> list[type[PerdureError]]:
@@ -72,7 +112,7 @@ class ServerConnection:
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         """`say` hears when the connection is lost and found again."""
-        headers = {"User-Agent": f"perdure/{version('perdure')}"}
+        headers = {"User-Agent": f"perdure/{version('perdure')}", "Accept-Encoding": "identity"}
         headers |= {} if token is None else {"Authorization": f"Bearer {token}"}
         verify: Any = True if ca is None else ca
         self.url = url.rstrip("/")
@@ -110,7 +150,8 @@ class ServerConnection:
         pauses = RetryPauses(RETRY_SECONDS if self.was_reached and is_safe else 0)
         while True:
             try:
-                reply = await self.http.request(method, path, content=content, headers=sent)
+                async with self.http.stream(method, path, content=content, headers=sent) as reply:
+                    answer = await read_answer(reply)
             except (httpx.TransportError, httpx.InvalidURL) as error:
                 if not await pauses.pause():
                     raise self.unreachable(error) from None
@@ -118,7 +159,7 @@ class ServerConnection:
             self.was_reached = True
             if reply.status_code == 503 and await pauses.pause():
                 continue
-            return self.read(reply.status_code, reply.headers, reply.content)
+            return self.read(reply.status_code, reply.headers, answer)
 
     def unreachable(self, error: Exception) -> ServerUnreachable:
         hint = "Check the address, and that the server runs: `perdure serve` prints its address."
@@ -133,7 +174,7 @@ class ServerConnection:
                 f"{self.url} answers, but it is not a Perdure server",
                 hint="Check the address and the port; a proxy in between must pass the header Perdure-Version on.",
             )
-        value = jsontext.decode(content) if content else None
+        value = decode_answer(content)
         if status < 400:
             return value
         error = error_of(status, value)

@@ -124,7 +124,7 @@ class StreamWorker:
         headers = {"Authorization": f"Bearer {self._token}"}
         options: dict[str, Any] = {"ssl": self._ssl} if self._ssl is not None else {}
         try:
-            socket = await connect(
+            connecting = connect(
                 self._url,
                 additional_headers=headers,
                 open_timeout=OPEN_TIMEOUT,
@@ -133,6 +133,9 @@ class StreamWorker:
                 proxy=None,
                 **options,
             )
+            # Nobody else gets our token, whatever the server says.
+            connecting.process_redirect = lambda refusal: refusal  # type: ignore[assignment, method-assign]
+            socket = await connecting
         except InvalidStatus as refusal:
             status = refusal.response.status_code
             problem = _detail(refusal.response.body)

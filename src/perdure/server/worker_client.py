@@ -25,7 +25,7 @@ from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome, Succeeded
 from perdure.kernel.task_sources import KeptLeases, TaskGrant
 from perdure.kernel.values import SECOND, Instant, Ref, RunId
 from perdure.server.problems import status_of
-from perdure.server.server_connection import API, error_of
+from perdure.server.server_connection import API, decode_answer, error_of, read_answer
 from perdure.server.worker_handlers import CANCELLED, PLACES
 
 ANSWERS_AT_ONCE = 200
@@ -55,7 +55,7 @@ class ServerSource:
     ) -> None:
         self._http = httpx.AsyncClient(
             base_url=url,
-            headers={"Authorization": f"Bearer {token}"},
+            headers={"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"},
             verify=True if ca is None else ca,
             timeout=httpx.Timeout(90, connect=10),
             limits=httpx.Limits(max_connections=100, max_keepalive_connections=20),
@@ -90,14 +90,15 @@ class ServerSource:
         content = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
         sent = headers | ({} if content is None else {"Content-Type": "application/json"})
         try:
-            reply = await self._http.request(method, f"{API}{path}", content=content, headers=sent)
+            async with self._http.stream(method, f"{API}{path}", content=content, headers=sent) as reply:
+                answer = await read_answer(reply)
         except httpx.TransportError as error:
             raise ConnectionError(str(error) or type(error).__name__) from None
         if reply.status_code in (429, 500, 502, 503, 504):
             raise ConnectionError(f"the server answered {reply.status_code}")
         if reply.status_code >= 400:
-            raise error_of(reply.status_code, jsontext.decode(reply.content) if reply.content else None)
-        return reply.content if path.find("/values/") > 0 and method == "GET" else jsontext.decode(reply.content)
+            raise error_of(reply.status_code, decode_answer(answer))
+        return answer if path.find("/values/") > 0 and method == "GET" else decode_answer(answer)
 
     async def _retried(self, request: Callable[[], Awaitable[Any]], within: float = float("inf")) -> Any:
         """Until it was heard; what is sent again is the same."""
