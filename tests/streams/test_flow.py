@@ -34,6 +34,23 @@ def workers() -> None:
             SEEN["slow"].append((message.payload["n"], message.cancelled))
             message.done()
 
+    @perdure.streaming_engram("hasty")
+    async def hasty(config: Any, messages: Any, context: Any) -> None:
+        """Publishes many numbers at the same time, in order."""
+        under_way = []
+        for number in range(config["count"]):
+            under_way.append(asyncio.ensure_future(context.publish({"n": number})))
+            if number % 3 == 0:
+                await asyncio.sleep(0)
+        await asyncio.gather(*under_way)
+
+    @perdure.streaming_engram("answers")
+    async def answers(config: Any, messages: Any, context: Any) -> None:
+        """Does not wait until what it has done is kept."""
+        async for message in messages:
+            await context.publish(message.payload, reply_to=message)
+            message.done()
+
     @perdure.streaming_engram("pays")
     async def pays(config: Any, messages: Any, context: Any) -> None:
         async for message in messages:
@@ -65,6 +82,23 @@ async def test_a_slow_consumer_holds_its_publisher_back(tmp_path: Path, replay: 
     told = [event for event in history if event["event_type"] in ("StreamPaused", "StreamResumed")]
     assert [event["event_type"] for event in told[:2]] == ["StreamPaused", "StreamResumed"]
     assert len(told) <= 4, "the first is told at once, the others are counted"
+
+
+@pytest.mark.parametrize("replay", ["memory", "durable", "nats"])
+async def test_publications_that_wait_for_room_keep_their_order(tmp_path: Path, replay: str) -> None:
+    """STR-062 STR-073: one that comes just when there is room again does not overtake those that have waited."""
+    steps = """
+  steps:
+  - {name: source, ref: {name: hasty}, with: {count: 200}}
+  - {name: relay, ref: {name: answers}, needs: [source]}
+  - {name: sink, ref: {name: collect}, with: {into: sink}, needs: [relay]}
+"""
+    settings = "backpressure: {buffer: {maxMessages: 4}}, "
+    settings += "flowControl: {mode: credits, initialCredits: {messages: 2}, ackEvery: {messages: 1}}"
+    async with played(tmp_path, story(steps, transport(replay, settings))) as run:
+        await run.end()
+
+    assert [payload["n"] for _, payload, *_ in SEEN["sink"]] == list(range(200))
 
 
 async def test_best_effort_never_waits_for_a_pause(tmp_path: Path) -> None:

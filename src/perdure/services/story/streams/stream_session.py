@@ -45,6 +45,8 @@ class StreamSession:
         self._waiter: asyncio.Future[None] | None = None
         self._last: InboundMessage | None = None
         self._stopping = asyncio.Event()
+        self._queued = 0  # publications that wait for room
+        self._turn = asyncio.Lock()
         self.has_done = False  # whether a message was done since the session began
         self.reads_ahead = False  # whether messages are read for the worker, whatever it does
         self._alive_at = time.monotonic()
@@ -172,6 +174,8 @@ class StreamSession:
         is_explicit, begins = bool(members.get("message_id")), reply_to is None
         if not message.id:
             message.id, message.origin = topology.new_id(self.step), self._public_name
+        if self._queued or not hub.may_publish(self.step):
+            await self._wait_for_room()
         while not hub.may_publish(self.step, message if begins else None):
             await topology.wait_released()
             hub.must_be_current(self.step, self.generation)
@@ -184,6 +188,17 @@ class StreamSession:
         elif hub.gates.work > WORK_BETWEEN_RESTS or self._is_full():
             hub.gates.work = 0
             await asyncio.sleep(0)
+
+    async def _wait_for_room(self) -> None:
+        """Wait while a step below is full. Publications go on in the order in which they came, also late ones."""
+        self._queued += 1
+        try:
+            async with self._turn:
+                while not self._hub.may_publish(self.step):
+                    await self._topology.wait_released()
+                    self._hub.must_be_current(self.step, self.generation)
+        finally:
+            self._queued -= 1
 
     def _is_full(self) -> bool:
         """Whether a worker that is here has so much to do that its publishers let it work."""
@@ -216,8 +231,8 @@ class StreamSession:
     async def _complete_with_answers(self, inbound: InboundMessage) -> None:
         topology, hub = self._topology, self._hub
         staged, inbound.staged = inbound.staged, []
-        while not hub.may_publish(self.step):
-            await topology.wait_released()
+        if self._queued or not hub.may_publish(self.step):
+            await self._wait_for_room()
         hub.must_be_current(self.step, self.generation)
         now = topology.now()
         for message in staged:
