@@ -122,6 +122,8 @@ class Cron(msgspec.Struct, frozen=True):
         for instant in range(after - after % MINUTE + MINUTE, min(nearby, until or nearby) + 1, MINUTE):
             if self.matches(instant, zone):
                 yield instant
+        if until is not None and until <= nearby:
+            return
         start = (_EPOCH + timedelta(microseconds=nearby)).astimezone(zone).date() - timedelta(days=1)
         for day in (start + timedelta(days=offset) for offset in range(_DAYS_AHEAD)):
             if until is not None and _midnight(day, zone) - _DAY > until:
