@@ -13,6 +13,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.outcomes import Failed, Succeeded
 from perdure.kernel.values import RunId
+from perdure.stores.commit_types import Message
 from perdure.stores.protocol import Share, StoredRun
 from tests.engine.documents import drill
 from tests.engine.servers import Servers, names, until
@@ -349,30 +350,40 @@ async def test_a_server_that_was_late_blames_no_task_of_its_own(tmp_path: Path) 
 
 async def test_a_server_that_was_taken_over_speaks_for_the_task_that_was_alone_with_it(tmp_path: Path) -> None:
     """Invariants 22 and 27: its successor takes it for dead, and is told better."""
-    async with Servers(tmp_path, held={"slow"}, drain=0.1) as (one, two):  # what was lost is not waited for
+    async with Servers(tmp_path, held={"slow"}, drain=0.1) as (one, two):  # what is held is not waited for
         two.store.may_take = False
         await until(lambda: bool(one.runtime.partitions))
         call = {"call": "slow", "deliveries": 2, "save": "x"}
         run = await one.engine.start(drill(call, {"return": "$x"}))
-        await until(lambda: bool(one.hands.waiting))
-        first = one.hands.performed[0]
-        one.hands.waiting.clear()
         for delivery in (1, 2):  # it was lost twice, and is begun alone
-            await one.runtime.ask(run.id, i.TaskLost(first.task, delivery, "told so", LossKind.BESIDE_OTHERS))
-        await until(lambda: bool(one.hands.waiting))
+            await until(lambda: bool(one.hands.waiting))
+            task, _, done = one.hands.waiting.popitem()[1]
+            await one.runtime.ask(run.id, i.TaskLost(task.task, delivery, "told so", LossKind.BESIDE_OTHERS))
+            done(Succeeded(b"0"))
+        await until(lambda: len(one.hands.performed) == 3)
 
+        inner: Any = one.store._inner
+
+        async def send_late(message: Message) -> None:
+            await until(lambda: not one.store.is_late)
+            await inner.send(message)
+
+        setattr(one.store, "send", send_late)  # noqa: B010
         one.store.is_late = True
         await until(lambda: not one.runtime.partitions)
-        inner: Any = one.store._inner
         await inner.give_up(list(inner._epochs))
         await two.takes()
         await until(lambda: any(task.run == run.id for task in two.hands.performed))
+        events = await two.engine.history(run.id, raw=True)
+        assert [event["charged"] for event in events if event["event"] == "TaskRedelivered"] == [False, False, True]
         one.store.is_late = False
         while "TaskCleared" not in await names(two, run.id):
             await asyncio.sleep(0.01)
         two.hands.release(Succeeded(b"1"))
 
         assert await run.result() == 1
+        (cleared,) = [event for event in await two.engine.history(run.id, raw=True) if event["event"] == "TaskCleared"]
+        assert cleared["uncharged"]
 
 
 @pytest.mark.every_store

@@ -66,6 +66,9 @@ class CountedZone(tzinfo):
     def dst(self, when: datetime | None) -> timedelta:
         return timedelta(0)
 
+    def tzname(self, when: datetime | None) -> str:
+        return "counted"
+
 
 def test_the_times_of_the_last_minutes_cost_a_look_at_each_minute() -> None:
     """Every schedule is looked at again and again: no whole day is enumerated for it."""
