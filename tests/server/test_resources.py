@@ -39,6 +39,22 @@ def test_an_entry_is_written_read_and_removed_under_its_version(server: Server) 
     assert other.problem == (400, "USAGE")
 
 
+def test_a_flow_is_called_like_its_place_or_its_file(server: Server) -> None:
+    """A Flow has no name of its own."""
+    admin = server.admin
+    flow = {
+        "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+        "entrypoint": "done",
+        "steps": {"done": {"action": "Return", "value": 17}},
+    }
+    assert admin("PUT", "/api/v1/resources/flow/default/put", flow).status == 201
+    applied = admin("POST", "/api/v1/resources:apply", {"documents": [flow], "files": ["flows/filed.json"]})
+    assert applied.status == 200, applied.text
+    for name in ("put", "filed"):
+        done = admin("POST", "/api/v1/runs", {"name": name}, Prefer="wait=60")
+        assert (done.status, done.json["value"]) == (200, 17), done.text
+
+
 def test_documents_are_applied_all_or_none(server: Server) -> None:
     admin = server.admin
     bad = {"apiVersion": "bubustack.io/v1alpha1", "kind": "Story", "metadata": {"name": "bad"}, "spec": {"steps": 1}}

@@ -19,6 +19,7 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId, digest
 from perdure.stores import records as r
 from perdure.stores.access import AccessTokenRow, AuditRow, AuditSeal, RequestKeyRow
+from perdure.stores.acts import Act, RequestKey
 from perdure.stores.admin import StoreAdmin, StoreImport, copy_store
 from perdure.stores.commit_types import (
     Committed,
@@ -104,7 +105,8 @@ async def fill(store: Store) -> int:
     assert await store.add_token(AccessTokenRow("ada", b"digest", "viewer", ("ns",), (), 5, "store", 99))
     await store.add_audit_rows([AuditRow("1", 5, "a", b"{}"), AuditRow("2", 6, None, b"{}")])
     await store.seal_audit(lambda rows, last: AuditSeal.over(rows, last, "here", 7))
-    await store.claim_request_key("ada", "k", RequestKeyRow(b"d", 5, 200, b"{}"), expired=0)
+    key = RequestKey("ada", "k", RequestKeyRow(b"d", 5, 200, b"{}"))
+    assert await store.acting(Act(lambda act: AuditRow("3", 7, None, b"{}"), key)).revoke_token("ada", 7)
     await store.note_hooks({"h": "http://x"}, 5, 0)
     assert await store.add_deliveries("h", 0, 7, [DeliveryRow("h", 7, "a", "ns", b"{}", 5)])
     await store.note_workers([WorkerRow("far", "w1", "ada", "null", "[]", 4, 8)], 0)
@@ -151,7 +153,7 @@ async def test_everything_arrives_as_it_was(way: tuple[Place, Place]) -> None:
         "limits": 2,  # one of them opens the scope of the entry
         "memories": 1,
         "tokens": 1,
-        "audit rows": 2,
+        "audit rows": 3,
         "audit seals": 1,
         "request keys": 1,
         "hooks": 1,

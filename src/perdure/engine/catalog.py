@@ -83,6 +83,10 @@ class Catalog:
         self._languages = languages
         self._validator = validator
 
+    def on(self, store: Store) -> "Catalog":
+        """The same catalog, through another view of its store."""
+        return Catalog(store, self._languages, self._validator, from_api=self._from_api)
+
     # Kinds.
 
     @property
@@ -161,8 +165,11 @@ class Catalog:
             titles = " and ".join(f"{kind.name.lower()}/{key.name}" for key, kind in matches.items())
             raise Conflict(f"{reference!r} is ambiguous: {titles}", hint="Name one of them.")
         for key, kind in matches.items():
+            row = rows[key]
+            if generation in (None, row.generation):
+                return Runnable(kind, key, row.generation, row.source or row.body, row.from_api)
             text = await self.text(kind, key.name, key.namespace, generation)
-            return Runnable(kind, key, generation or rows[key].generation, text, rows[key].from_api)
+            return Runnable(kind, key, generation, text, row.from_api)
         return None
 
     async def callee(self, lookup: CalleeLookup) -> Callee | None:

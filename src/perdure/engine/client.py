@@ -21,12 +21,11 @@ from perdure.engine.dry_run import DryRun, Pending, with_pending
 from perdure.engine.fork_points import ForkChanges, fork
 from perdure.engine.handle import Handle
 from perdure.engine.lookup_answers import answer
-from perdure.engine.message_sending import PATIENCE, SendResult, refused, send
+from perdure.engine.message_sending import PATIENCE, SendResult, tell
 from perdure.engine.random_ids import new_key, run_id_for_name
 from perdure.engine.resource_views import find_part
 from perdure.engine.run_removal import descendants, prune_runs
 from perdure.engine.runtime import Runtime
-from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.control_messages import is_control_message
@@ -38,6 +37,7 @@ from perdure.kernel.lookups import CalleeLookup, Lookup, LookupAnswers, Resource
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.validation import AppliedDocument, Resource, Validated
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.acts import Act
 from perdure.stores.commit_types import Message
 from perdure.stores.protocol import RunFilter, RunRow, Store
 
@@ -49,6 +49,7 @@ class Client(AbstractAsyncContextManager["Client"]):
     """An engine together with its store. Without a runtime it can look and send messages, but runs nothing."""
 
     from_api = False  # its documents come through the API of a server, whose policy binds them
+    act: Act | None = None  # what somebody does with it, if that is to be recorded
 
     def __init__(self, store: Store, languages: Mapping[str, Dialect], clock: Clock, runtime: Runtime | None) -> None:
         self.store = store
@@ -72,6 +73,14 @@ class Client(AbstractAsyncContextManager["Client"]):
             await self.runtime.close()
         else:
             await self.store.close()
+
+    def acting(self, act: Act) -> Self:
+        """The same engine for one act, whose record is written in the transaction that makes it."""
+        other = object.__new__(type(self))
+        other.__dict__ |= self.__dict__
+        other.act, other.store = act, self.store.acting(act)
+        other.catalog = self.catalog.on(other.store)
+        return other
 
     def running(self) -> Runtime:
         if self.runtime is None:
@@ -113,6 +122,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         started_by: tuple[str, str] = STARTED_ON_STORE,
         from_api: bool | None = None,
         request: StartRequest | None = None,
+        checked: tuple[Dialect, Validated] | None = None,
     ) -> Handle:
         """Start a document; answers once the start is on disk. The same token starts the same run only once.
 
@@ -121,6 +131,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         `namespace` is where the run belongs for its whole life, with all runs that it starts (default: where the
         document says, or `default`). `started_by`: a name, and how it is known. `system_labels` are those that no
         caller may give. `from_api`: of a document of the catalog, whether it came through the API of a server.
+        `checked`: what `check` has answered, of whoever has asked already.
         """
         run = await start_run(
             self,
@@ -138,6 +149,7 @@ class Client(AbstractAsyncContextManager["Client"]):
             started_by=started_by,
             from_api=self.from_api if from_api is None else from_api,
             request=request,
+            checked=checked,
         )
         return Handle(self, run)
 
@@ -370,22 +382,10 @@ class Client(AbstractAsyncContextManager["Client"]):
     ) -> SendResult:
         """Offer a control message to a run of ours, or put it durably into the inbox of another one.
 
-        What will not count is refused, as far as anybody can know: see `addressing`. An owner elsewhere gets so many
-        seconds of `patience` to answer. `along`: other runs that are told the same, at once.
+        What will not count is refused, as far as anybody can know: see `message_sending`. An owner elsewhere gets so
+        many seconds of `patience` to answer. `along`: other runs that are told the same, at once.
         """
-        if isinstance(message, i.Signal | i.Steer | i.Reopen) and not message.key:
-            message = msgspec.structs.replace(message, key=new_key())
-        row = await self.find(run)
-        if self.runtime is not None and row.partition in self._partitions() and not along:
-            answer = await self.runtime.ask(run, message)
-            if answer is not ELSEWHERE:
-                if isinstance(answer, i.Refused):
-                    if answer.conflict:
-                        raise refused(run, answer.reason)
-                    raise PerdureError(f"run {run}: {answer.reason}", hint=f"Look at it with `perdure show {run}`.")
-                return SendResult(True, True)
-            row = await self.find(run)
-        return await send(self, row, message, patience, along)
+        return await tell(self, run, message, patience, along)
 
     async def apply(self, texts: Sequence[AppliedDocument], namespace: str = "") -> tuple[list[Change], list[Finding]]:
         """Put what these texts declare into the catalog; runs that wait for some of it hear of it at once."""

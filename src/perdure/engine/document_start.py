@@ -14,6 +14,7 @@ from perdure.engine.scheduler import answer_into
 from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, StartRefused, UnfitInput
 from perdure.kernel.ids import DEFAULT_NAMESPACE, namespace_problem, reserved_label
 from perdure.kernel.validation import AppliedDocument, Validated
@@ -55,6 +56,7 @@ async def start_run(
     started_by: tuple[str, str] | None,
     from_api: bool,
     request: "StartRequest | None" = None,
+    checked: tuple[Dialect, Validated] | None = None,
 ) -> RunId:
     """The id of the run, which is on disk; see `Client.start`."""
     runtime = client.running()
@@ -64,7 +66,7 @@ async def start_run(
     asked = namespace or options.get("namespace") or ""
     if asked and (problem := namespace_problem(asked)):
         raise StartRefused(f"{problem}; nothing was started", hint="Correct the name of the namespace.")
-    language, validated = await client.check(
+    language, validated = checked or await client.check(
         text, origin, applied=applied, chosen=chosen, namespace=asked or DEFAULT_NAMESPACE
     )
     program = validated.program
@@ -118,9 +120,13 @@ async def start_run(
         started_by=started_by,
         from_api=from_api,
     )
+    if client.act is not None:
+        client.act.starts(run, home)
     while isinstance(answer := await _create(client, run, start, validated), i.Refused):
         if runtime.stopped is not None:
             raise runtime.stopped
+        if client.act is not None:
+            client.act.is_recorded = False  # nothing was written
         if await has_started(client, run, key):
             break
         if answer.conflict:
@@ -146,7 +152,7 @@ async def _create(client: "Client", run: RunId, start: i.Start, validated: Valid
     runtime = client.running()
     await runtime.birthplace(run)
     future: asyncio.Future[i.InputAnswer] = asyncio.get_running_loop().create_future()
-    runtime.create(run, start, validated.pinned, validated.program, answer_into(future))
+    runtime.create(run, start, validated.pinned, validated.program, answer_into(future), client.act)
     return await future
 
 

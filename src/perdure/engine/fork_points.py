@@ -125,7 +125,7 @@ async def fork(
     past_turns = await done_aside(len(turns) * WORK_OF_A_TURN, live)
     seq = execution.state.seq
     new = _new_run(client, row, row.program, request)
-    answer = await runtime.create_forked(execution, new, [(seq, past_turns)], i.Fork(run, seq))
+    answer = await runtime.create_forked(execution, new, [(seq, past_turns)], i.Fork(run, seq), act=client.act)
     if isinstance(answer, i.Refused) and not (request and await _is_forked_meanwhile(client, request)):
         raise PerdureError(answer.reason)
     return execution.id
@@ -208,7 +208,9 @@ async def _fork_at_failure(client: "Client", run: RunId, changes: ForkChanges, r
     input = jsontext.encode(changes.input) if changes.has_input else None
     fork = i.Fork(run, seq, pinned if document is not None else b"", input)
     past_turns = [(seq, encode_turns(turns))]
-    answer = await runtime.create_forked(execution, new, past_turns, fork, reopen=reopen, document=document)
+    answer = await runtime.create_forked(
+        execution, new, past_turns, fork, reopen=reopen, document=document, act=client.act
+    )
     if isinstance(answer, i.Refused) and not (request and await _is_forked_meanwhile(client, request)):
         raise PerdureError(answer.reason)
     return execution.id

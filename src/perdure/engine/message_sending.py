@@ -13,11 +13,13 @@ import msgspec
 
 from perdure.engine import run_views
 from perdure.engine.dry_run import DryRun
+from perdure.engine.random_ids import new_key
+from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.control_messages import is_control_message
-from perdure.kernel.errors import Conflict, RunNotFound
+from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
 from perdure.kernel.execution import Execution
 from perdure.kernel.input_recording import is_recorded_before, why_refused
 from perdure.kernel.values import Instant, RunId
@@ -38,6 +40,26 @@ class SendResult(msgspec.Struct, frozen=True):
     is_live: bool  # a process drives the run
     is_new: bool = True  # False: the same was said before, and nothing was added
     remarks: tuple[str, ...] = ()
+
+
+async def tell(
+    client: "Client", run: RunId, message: i.Input, patience: float, along: Sequence[RunId] = ()
+) -> SendResult:
+    """See `Client.tell`."""
+    if isinstance(message, i.Signal | i.Steer | i.Reopen) and not message.key:
+        message = msgspec.structs.replace(message, key=new_key())
+    row = await client.find(run)
+    runtime = client.runtime
+    if runtime is not None and row.partition in runtime.partitions and not along:
+        answer = await runtime.ask(run, message, act=client.act)
+        if answer is not ELSEWHERE:
+            if isinstance(answer, i.Refused):
+                if answer.conflict:
+                    raise refused(run, answer.reason)
+                raise PerdureError(f"run {run}: {answer.reason}", hint=f"Look at it with `perdure show {run}`.")
+            return SendResult(True, True)
+        row = await client.find(run)
+    return await send(client, row, message, patience, along)
 
 
 async def send(

@@ -1,5 +1,6 @@
 """A run as it can be shown, folded from what is recorded; at the present or at any past moment."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -119,10 +120,21 @@ def dialect_of(dialects: Mapping[str, Dialect], language: str) -> Dialect:
     return dialect
 
 
+_programs: OrderedDict[tuple[Dialect, bytes], Any] = OrderedDict()
+PROGRAMS_KEPT = 64  # that were looked at last: most runs that somebody looks at have one of a few documents
+
+
 async def program_of(store: Store, dialect: Dialect, row: RunRow) -> Any:
-    pinned = await store.program(row.program)
-    assert pinned is not None, "a run keeps its document"
-    return await compiled(dialect, *pinned)
+    program = _programs.get((dialect, row.program))
+    if program is None:
+        pinned = await store.program(row.program)
+        assert pinned is not None, "a run keeps its document"
+        program = _programs[dialect, row.program] = await compiled(dialect, *pinned)
+        if len(_programs) > PROGRAMS_KEPT:
+            _programs.popitem(last=False)
+    else:
+        _programs.move_to_end((dialect, row.program))
+    return program
 
 
 async def turns(store: Store, dialect: Dialect, run: RunId) -> Turns:

@@ -20,6 +20,7 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.large_values import extract_large_values
 from perdure.kernel.lookups import Fetch
 from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.stores.acts import Act
 from perdure.stores.commit_types import NewRun, TaskAnswer
 from perdure.stores.protocol import Store
 
@@ -157,13 +158,19 @@ class Runtime:
     # Inputs.
 
     def create(
-        self, run: RunId, start: i.Start, document: bytes, program: Any, reply: Callable[[i.InputAnswer], None]
+        self,
+        run: RunId,
+        start: i.Start,
+        document: bytes,
+        program: Any,
+        reply: Callable[[i.InputAnswer], None],
+        act: Act | None = None,
     ) -> None:
         """Begin a run that is new as far as we know; the commit finds out."""
         self.scheduler.must_run()
         place = self.scheduler.partitions.birthplace(run)
         start, values = extract_large_values(start, "input")
-        mail = Mail(self.clock.now(), 0, start, reply=reply, values=values)
+        mail = Mail(self.clock.now(), 0, start, reply=reply, values=values, act=act)
         if run in self._slots:  # the same start twice: the second finds the first
             self.scheduler.offer(run, mail)
         elif place is None:
@@ -184,6 +191,7 @@ class Runtime:
         *,
         reopen: i.Reopen | None = None,
         document: bytes | None = None,
+        act: Act | None = None,
     ) -> i.InputAnswer:
         """Begin a run that has another's past, and goes on with `reopen` if that had ended."""
         self.scheduler.must_run()
@@ -201,7 +209,8 @@ class Runtime:
         everything = ((fork.source, None),)
         reply = answer_into(future)
         is_last = reopen is None
-        begins = Mail(self.clock.now(), 0, fork, reply=reply if is_last else None, values=values, borrowed=everything)
+        answered = reply if is_last else None
+        begins = Mail(self.clock.now(), 0, fork, reply=answered, values=values, borrowed=everything, act=act)
         slot.mailbox.append(begins)
         if reopen is not None:
             slot.mailbox.append(Mail(self.clock.now(), 0, reopen, reply=reply))
@@ -211,9 +220,11 @@ class Runtime:
     def offer(self, run: RunId, mail: Mail) -> None:
         self.scheduler.offer(run, mail)
 
-    async def ask(self, run: RunId, input: i.Input, answer: TaskAnswer | None = None) -> i.InputAnswer:
+    async def ask(
+        self, run: RunId, input: i.Input, answer: TaskAnswer | None = None, act: Act | None = None
+    ) -> i.InputAnswer:
         """Offer an input and wait until what follows from it is durable. `answer`: it is that of a worker elsewhere."""
-        return await self.scheduler.ask(run, input, answer)
+        return await self.scheduler.ask(run, input, answer, act)
 
     # What others have done is looked for again and again.
 

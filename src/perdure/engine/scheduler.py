@@ -46,6 +46,7 @@ from perdure.kernel.lookups import Fetch, Lookup, LookupAnswers
 from perdure.kernel.turn import MissingValues, Turn
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive, current
 from perdure.kernel.values import Instant, Payload, RunId
+from perdure.stores.acts import Act
 from perdure.stores.commit_types import Committed, TaskAnswer, Transition
 from perdure.stores.protocol import Store
 
@@ -95,8 +96,7 @@ class Scheduler:
         self._ready: deque[Slot] = deque()
         self._unflushed = 0  # slots decided since the last flush
         self._watchers: list[Watcher] = []
-        self._is_due = False
-        self.is_closed = False
+        self._is_due = self.is_closed = False
 
     def _may_begin(self) -> bool:
         return not self._store.is_late
@@ -164,20 +164,22 @@ class Scheduler:
     def offer_now(self, run: RunId, input: i.Input) -> None:
         self.offer(run, Mail(self._clock.now(), 0, input))
 
-    async def ask(self, run: RunId, input: i.Input, answer: TaskAnswer | None = None) -> i.InputAnswer:
+    async def ask(
+        self, run: RunId, input: i.Input, answer: TaskAnswer | None = None, act: Act | None = None
+    ) -> i.InputAnswer:
         """Offer an input and wait until what follows from it is durable."""
         self.must_run()
         future: asyncio.Future[i.InputAnswer] = asyncio.get_running_loop().create_future()
         input, values = extract_large_values(input, "value", "body", "result", "outcome")
-        self.offer(run, Mail(self._clock.now(), 0, input, None, 0, answer_into(future), values, (), answer))
+        self.offer(run, Mail(self._clock.now(), 0, input, None, 0, answer_into(future), values, (), answer, act))
         if isinstance(decided := await future, i.Refused):
             self.must_run()  # refused because the engine stopped: that is no answer of the run's
         return decided
 
     async def text(self, run: RunId, payload: Payload) -> bytes:
-        if isinstance(payload, bytes):
-            return payload
-        return (await self._store.values(run, [payload.digest]))[payload.digest]
+        return (
+            payload if isinstance(payload, bytes) else (await self._store.values(run, [payload.digest]))[payload.digest]
+        )
 
     # Deciding: runs take up their mail in turns. What they need is fetched meanwhile.
 

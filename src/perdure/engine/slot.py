@@ -33,6 +33,7 @@ from perdure.kernel.inputs import (
 from perdure.kernel.state import OpenTimer
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.acts import Act
 from perdure.stores.commit_types import NewRun, RunSummary, TaskAnswer
 
 
@@ -73,6 +74,7 @@ class Mail(msgspec.Struct, gc=False):
     values: tuple[tuple[bytes, bytes], ...] = ()  # large values that came with it
     borrowed: tuple[tuple[RunId, bytes | None], ...] = ()  # and those that lie with another run
     lease_answer: TaskAnswer | None = None  # it is the answer of a worker elsewhere
+    act: Act | None = None  # somebody asked for it: its record is written with what is decided
 
     def answer(self, answer: InputAnswer) -> None:
         if self.reply is not None:

@@ -51,7 +51,7 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
             count += len(events)
         if mail.position is not None:
             consumes.append(mail.position)
-        if turn.brings_more or mail.values or mail.borrowed:
+        if turn.brings_more or mail.values or mail.borrowed or mail.act is not None:
             brings_more = True
     if not turns and not consumes:
         return None
@@ -106,7 +106,9 @@ def _add_more(change: Transition, slot: Slot) -> None:
             change.name_claims = append_to(change.name_claims, turn.claims.items())
         if turn.cache_writes:
             change.memories = append_to(change.memories, turn.cache_writes.items())
-    for mail in slot.taken:
+    for turn, mail in zip(slot.turns, slot.taken, strict=True):
+        if mail.act is not None and not isinstance(turn.answer, i.Refused):
+            change.acts = append_to(change.acts, [mail.act.record()])
         if mail.values:
             change.values = append_to(change.values, mail.values)
         if mail.borrowed:

@@ -24,7 +24,6 @@ from perdure.engine.decision_threads import done_aside
 from perdure.engine.leased_tasks import LeasedTasks
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError
-from perdure.kernel.values import SECOND
 from perdure.server.authentication import Authentication, carries_token, host_of, network_of
 from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, check_body, visible_run
 from perdure.server.limits import CallerPlaces, Rates, RequestLimits
@@ -40,6 +39,7 @@ from perdure.server.request_reading import (
 from perdure.server.responses import STREAM_HEADERS, FollowedStream, add_headers, make_response
 from perdure.server.route_table import Route, RouteTable, split_path
 from perdure.stores.access import RequestKeyRow
+from perdure.stores.acts import Act, RequestKey, RequestKeyTaken
 from perdure.views.access_tokens import AccessRole
 from perdure.views.api_errors import AccessDenied, ApiError, HostUnknown, NotReady, RouteNotFound, TooManyRequests
 from perdure.views.audit_log import AuditEntry, AuditLog
@@ -53,7 +53,7 @@ from perdure.wiring import Engine
 _log = logging.getLogger("perdure.server")
 
 UNKNOWN = "unknown"  # what is asked for under a path that does not exist
-KEYS_LAST = 86_400 * SECOND
+ANSWER_LOOKS = 40  # 50 ms apart, for the answer to a request that was sent twice at the same time
 SIGNATURE = "signature"  # how somebody is known whose signature is not checked yet: the body is read first
 
 
@@ -209,6 +209,8 @@ class Application:
             server.engine, server.documents, caller, values, request.headers, request_id=request_id, source=seen.address
         )
         call.live, call.server, call.is_gone = server.live, server, request.is_disconnected
+        if route.changes:
+            call.begin_act(route.verb)
         if route.names_run:
             call.row = await visible_run(server.engine, caller, values["id"])
             call.audit(f"run/{call.row.id}", run=call.row.id, namespace=call.row.namespace)
@@ -254,6 +256,8 @@ class Application:
             key = None
         if wants_stream:
             return await self._stream(route, call)
+        if call.act is not None:
+            call.engine, call.documents = call.engine.acting(call.act), call.documents.acting(call.act)
         result = await (self._once(request, route, call, key, text, value) if key else self._handle(route, call))
         return await make_response(result, with_body=request.method != "HEAD")
 
@@ -279,48 +283,53 @@ class Application:
                         result = await route.handler(call)
                 except TimeoutError:
                     raise NotReady("this takes too long now") from None
-        if route.changes:
-            await self._audit(route, call)
+        if call.act is not None and not call.act.is_recorded:  # nothing was changed, or nothing that is in the store
+            await self._record(call.act)
         return result
 
     def _expensive_turn(self, call: ApiCall) -> AbstractAsyncContextManager[None]:
         return self._expensive.turn(call.caller.identity, self._server.limits.expensive_wait)
 
-    async def _audit(self, route: Route, call: ApiCall) -> None:
-        caller = call.caller
-        entry = AuditEntry(
-            caller.name,
-            caller.via,
-            route.verb,
-            "ok",
-            call.audited_object,
-            call.audited_namespace,
-            call.source,
-            call.request_id,
-        )
-        await self._server.audit.record(entry, call.audited_run)
+    async def _record(self, act: Act) -> None:
+        if act.key is None:
+            await self._server.audit.record(act)
+        else:
+            await self._server.engine.store.acting(act).add_audit_rows([act.record().audit])
 
     async def _once(self, request: Request, route: Route, call: ApiCall, key: str, text: bytes, value: Any) -> Result:
         """Under an Idempotency-Key that no run keeps: the same answer again, for a day."""
+        assert call.act is not None
         store, who = self._server.engine.store, f"{call.caller.via} {call.caller.name}"
         now = self._server.engine.clock.now()
         asked = RequestKeyRow(await done_aside(len(text), partial(_digest, request, value)), now)
-        known = await store.claim_request_key(who, key, asked, expired=now - KEYS_LAST)
+        known = await store.request_key(who, key)
+        if known is None:
+            call.act.key = RequestKey(who, key, asked)
+            with suppress(RequestKeyTaken):  # by the same request, sent at the same time
+                result = await self._handle(route, call)
+                assert isinstance(result, Answer)
+                body = None if call.is_secret else jsontext.encode(result.body)
+                await store.answer_request_key(who, key, result.status, body)
+                return result
+            known = await self._answered(who, key)
         if known.digest != asked.digest:
             raise Conflict("the Idempotency-Key was used for another request", hint="Use another key.")
-        if known.status is not None:
-            if known.answer is None:
-                raise Conflict("this was done before, and its answer cannot be told twice", hint="Use another key.")
-            return Answer(jsontext.decode(known.answer), known.status)
-        try:
-            result = await self._handle(route, call)
-        except BaseException:
-            await store.answer_request_key(who, key, None, None)
-            raise
-        assert isinstance(result, Answer)
-        body = None if call.is_secret else jsontext.encode(result.body)
-        await store.answer_request_key(who, key, result.status, body)
-        return result
+        if known.status is None:  # the process ended after the act, and before its answer was kept
+            return await route.repeated(call) if route.repeated is not None else Answer({}, route.status)
+        if known.answer is None:
+            raise Conflict("this was done before, and its answer cannot be told twice", hint="Use another key.")
+        return Answer(jsontext.decode(known.answer), known.status)
+
+    async def _answered(self, who: str, key: str) -> RequestKeyRow:
+        """What another request has done under a key, with its answer as soon as that is there."""
+        for _ in range(ANSWER_LOOKS):
+            known = await self._server.engine.store.request_key(who, key)
+            if known is not None and known.status is not None:
+                return known
+            await asyncio.sleep(0.05)
+        if known is None:
+            raise NotReady("another request under the same Idempotency-Key is under way")
+        return known
 
     async def _stream(self, route: Route, call: ApiCall) -> Response:
         async with self._expensive_turn(call):  # where it continues is looked up in the whole history

@@ -9,9 +9,12 @@ from perdure.engine.document_start import StartRequest
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import Instant, RunId, digest
+from perdure.stores.access import AuditRow
+from perdure.stores.acts import Act
 from perdure.stores.protocol import RunRow
 from perdure.views.access_tokens import AccessRole, check_namespace
 from perdure.views.api_errors import AccessDenied, NamespaceNotFound
+from perdure.views.audit_log import AuditEntry, audit_row
 
 if TYPE_CHECKING:
     from perdure.views.live_events import LiveEvents
@@ -99,9 +102,7 @@ class ApiCall:
     live: "LiveEvents" = field(init=False)
     server: Any = None  # `ApiServer`: facts about the process
     is_gone: Callable[[], Awaitable[bool]] = _stays  # whether the caller has hung up
-    audited_object: str = ""
-    audited_run: str | None = None
-    audited_namespace: str = ""
+    act: Act | None = None  # of a request that changes something
 
     @property
     def run(self) -> RunRow:
@@ -127,9 +128,20 @@ class ApiCall:
             if isinstance(named, str) and kind.has_namespace and not declared.source:
                 self.caller.need_namespace(named)
 
-    def audit(self, object: str, *, run: str | None = None, namespace: str = "") -> None:
+    def audit(self, object: str, *, run: RunId | None = None, namespace: str = "") -> None:
         """What the audit log says that this request was about."""
-        self.audited_object, self.audited_run, self.audited_namespace = object, run, namespace
+        if self.act is not None:
+            self.act.about(object, run=run, namespace=namespace)
+
+    def begin_act(self, verb: str) -> None:
+        """What the handler changes is recorded in its own transaction."""
+
+        def write(act: Act) -> AuditRow:
+            who = self.caller
+            about = (act.object, act.namespace, self.source, self.request_id)
+            return audit_row(AuditEntry(who.name, who.via, verb, "ok", *about), self.engine.clock.now(), act.run)
+
+        self.act = Act(write)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,36 @@ MOST_FIELDS = 200  # of the header of a request
 DESCRIPTORS_OF_THE_ENGINE = 1_024  # that connections leave to stores, tasks and subprocesses, if there are that many
 
 
+class JoiningTransport:
+    """A transport that writes once what is written in one turn of the event loop: head and body of an answer."""
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+
+    def _flush(self) -> None:
+        if self._parts:
+            parts, self._parts = self._parts, []
+            self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def get_write_buffer_size(self) -> int:
+        size: int = self._transport.get_write_buffer_size()
+        return size + sum(map(len, self._parts))
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+
 class Connection(HttpToolsProtocol):
     """A connection whose requests have limits: their headers arrive whole, soon, and are not large."""
 
@@ -40,7 +70,7 @@ class Connection(HttpToolsProtocol):
     _unread = 0  # bytes of answers that nobody had read at the last look
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
         self._await_head()
         self._watch = self.loop.call_later(self.limits.read_seconds, self._look)
 

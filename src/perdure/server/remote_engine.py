@@ -250,11 +250,14 @@ class RemoteEngine(ServerConnection):
         sent = await self.call("POST", f"{_run(run)}/{verb}", body, key=secrets.token_hex(16))
         return SendResult(sent["decided"], sent["live"], sent["new"], tuple(sent["remarks"]))
 
-    async def apply(
-        self, documents: Sequence[str | Mapping[str, Any]], namespace: str = "", *, dry_run: bool = False
-    ) -> dict[str, Any]:
-        """Put what these documents declare into the catalog, all or nothing."""
-        body = {"documents": list(documents), "namespace": namespace, "dry_run": dry_run}
+    async def apply(self, documents: Sequence[Any], namespace: str = "", *, dry_run: bool = False) -> dict[str, Any]:
+        """Put what these documents declare into the catalog, all or nothing.
+
+        Each is a text, a mapping, or an `AppliedDocument`, which has the name of its file: a Flow is called like it.
+        """
+        files = [getattr(document, "file", f"apply[{place}]") for place, document in enumerate(documents)]
+        texts = [getattr(document, "text", document) for document in documents]
+        body = {"documents": texts, "files": files, "namespace": namespace, "dry_run": dry_run}
         applied: dict[str, Any] = await self.call("POST", f"{API}/resources:apply", body, key=secrets.token_hex(16))
         return applied
 

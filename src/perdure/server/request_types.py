@@ -1,5 +1,6 @@
 """Bodies and parameters of requests, and bodies of answers. What is not named here is refused."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,6 +17,9 @@ Wait = Annotated[float, msgspec.Meta(ge=0)]
 Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Texts = Annotated[list[str], msgspec.Meta(max_length=100)]
 Text = str | dict[str, Any]
+FileNames = Annotated[
+    list[Annotated[str, msgspec.Meta(min_length=1, max_length=4_096)]], msgspec.Meta(max_length=1_000)
+]
 Documents = Annotated[list[Text], msgspec.Meta(max_length=1_000)]
 
 
@@ -31,8 +35,10 @@ async def text_of(document: Text) -> bytes:
     return await done_aside(size, lambda: jsontext.encode(document))
 
 
-async def applied_texts(documents: list[Text]) -> list[AppliedDocument]:
-    return [AppliedDocument(f"apply[{place}]", (await text_of(text)).decode()) for place, text in enumerate(documents)]
+async def applied_texts(documents: list[Text], files: Sequence[str] = ()) -> list[AppliedDocument]:
+    """Each under the name of its file if that is given, else by its place."""
+    names = [*files, *(f"apply[{place}]" for place in range(len(files), len(documents)))]
+    return [AppliedDocument(names[place], (await text_of(text)).decode()) for place, text in enumerate(documents)]
 
 
 class StartBody(Body):
@@ -215,6 +221,7 @@ class CheckBody(Body):
 
 class ApplyBody(Body):
     documents: Documents
+    files: FileNames = []  # where the documents come from, in their order: a Flow has the name of its file
     namespace: str = ""
     dry_run: bool = False
 

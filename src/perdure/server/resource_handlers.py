@@ -153,7 +153,7 @@ async def delete_one_resource(call: ApiCall) -> Result:
 
 async def apply_resources(call: ApiCall) -> Result:
     body: m.ApplyBody = call.body
-    texts = await m.applied_texts(body.documents)
+    texts = await m.applied_texts(body.documents, body.files)
     namespace = call.caller.meant_namespace(body.namespace)
     await call.check_documents(texts)
     entries = await declared_entries(call.documents.catalog, texts, namespace)
@@ -170,6 +170,14 @@ async def apply_resources(call: ApiCall) -> Result:
             "warnings": [finding.plain() for finding in findings],
         }
     )
+
+
+async def applied_before(call: ApiCall) -> Result:
+    return Answer({"changes": [], "warnings": []})
+
+
+async def deleted_before(call: ApiCall) -> Result:
+    return Answer({"deleted": [_kind(call).title(call.path["name"])]})
 
 
 async def check_document(call: ApiCall) -> Result:

@@ -93,7 +93,7 @@ async def begin_run(
         raise ProblemsFound(checked)
     if checked.program is None:
         raise NothingToRun(f"{origin} holds nothing that can be run; nothing was started")
-    assert checked.language is not None
+    assert checked.language is not None and checked.validated is not None
     if body.target is not None:
         check_target(checked, body.target)
     namespace = asked or checked.language.namespace_of(checked.program) or DEFAULT_NAMESPACE
@@ -112,8 +112,8 @@ async def begin_run(
         started_by=(call.caller.name, call.caller.via),
         from_api=from_api,
         request=call.start_request(namespace) if body.token is None else None,
+        checked=(checked.language, checked.validated) if namespace == (asked or DEFAULT_NAMESPACE) else None,
     )
-    call.audit(f"run/{handle.id}", run=handle.id, namespace=namespace)
     return handle
 
 

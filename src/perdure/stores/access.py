@@ -60,7 +60,7 @@ def seal_hash(number: int, server: str, at: Instant, previous: bytes, rows: Sequ
 
 
 class RequestKeyRow(msgspec.Struct, gc=False, frozen=True):
-    """What was asked under an idempotency key, and what was answered; no status: it is still under way, or was lost."""
+    """What was done under an idempotency key, and what was answered; no status: the answer was lost."""
 
     digest: bytes
     at: Instant
@@ -99,8 +99,11 @@ class AccessStore(Protocol):
     async def drop_audit(self, before: Instant) -> int:
         """Remove the rows of seals older than this, oldest first, and these seals but the last; how many rows."""
 
-    async def claim_request_key(self, who: str, key: str, row: RequestKeyRow, *, expired: Instant) -> RequestKeyRow:
-        """Write the row unless there is one; the one that is there now. Rows from before `expired` are removed."""
+    async def request_key(self, who: str, key: str) -> RequestKeyRow | None:
+        """What was done under an idempotency key; it is written in the transaction of the act (`Act`)."""
 
-    async def answer_request_key(self, who: str, key: str, status: int | None, answer: bytes | None) -> None:
-        """Keep the answer; without a status the row is removed: nothing was done under the key."""
+    async def answer_request_key(self, who: str, key: str, status: int, answer: bytes | None) -> None:
+        """Keep the answer beside a key."""
+
+    async def drop_request_keys(self, before: Instant) -> int:
+        """Remove keys from before then; how many."""

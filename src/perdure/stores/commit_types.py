@@ -14,6 +14,7 @@ from perdure.kernel.ids import DEFAULT_NAMESPACE, RunName
 from perdure.kernel.lookups import CachedValue
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.acts import ActRecord
 
 T = TypeVar("T")
 
@@ -125,6 +126,7 @@ class Transition(msgspec.Struct, gc=False):
     stuck: str | None = None  # why the run cannot be decided; empty: it can again
     stream_rows: Sequence[tuple[bytes, bytes | None]] = ()  # of the run's streams: key, body; None: it is removed
     base: int | None = None  # the last event in the log that it was decided after; nothing is written if there is more
+    acts: Sequence[ActRecord] = ()  # of those who asked for what was decided
 
 
 LARGE = 1 << 20

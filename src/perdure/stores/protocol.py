@@ -14,6 +14,7 @@ from perdure.kernel.lookups import CachedValue, PermitQueue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.access import AccessStore
+from perdure.stores.acts import Act
 from perdure.stores.commit_types import CommitAnswer, DeliveredMessage, Message, TaskLogRow, Transition
 from perdure.stores.feed_changes import ChangeFeedStore
 from perdure.stores.hook_deliveries import HookStore
@@ -152,6 +153,12 @@ class PollIntervals(msgspec.Struct, frozen=True):
 
 class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
     poll_intervals: PollIntervals
+
+    def acting(self, act: Act) -> "Store":
+        """The same store for one act: a transaction that changes anything also writes the record of the act.
+
+        `RequestKeyTaken`: its idempotency key was used meanwhile, and nothing is written.
+        """
 
     # Ownership. A process either serves: `share`, again and again; or it keeps to itself: `claim`, once.
 

@@ -5,9 +5,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from perdure.kernel.values import Instant
+from perdure.kernel.values import Instant, RunId
 from perdure.stores.access import AccessTokenRow, AuditRow, AuditSeal, RequestKeyRow
+from perdure.stores.acts import Act, RequestKey, RequestKeyTaken
+from perdure.stores.commit_types import Committed, Message, Transition
 from perdure.stores.protocol import Store
+from perdure.testing.transitions import created
 
 
 class AccessSuite(ABC):
@@ -15,6 +18,9 @@ class AccessSuite(ABC):
 
     @abstractmethod
     def open(self, folder: Path) -> Store: ...
+
+    @abstractmethod
+    async def commit(self, store: Store, *batch: Transition) -> Committed: ...
 
     def token(self, name: str, **more: Any) -> AccessTokenRow:
         digest = sha256(str(more.pop("secret", name)).encode()).digest()
@@ -94,18 +100,61 @@ class AccessSuite(ABC):
         assert [row.id for row in await store.audit_rows()] == ["c"]
         await store.close()
 
-    async def test_a_request_key_has_one_request_and_its_answer(self, tmp_path: Path) -> None:
+    def act(self, name: str, digest: bytes = b"") -> Act:
+        """An act with a record of this name; with a digest, under the key `k`."""
+        key = RequestKey("ada", "k", RequestKeyRow(digest, self.now)) if digest else None
+        return Act(lambda act: self.audit_row(name), key)
+
+    async def test_an_act_is_written_with_its_record_and_its_key_or_not_at_all(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)
-        asked = RequestKeyRow(b"first", 1_000)
-        assert await store.claim_request_key("ada", "k", asked, expired=0) == asked
-        assert await store.claim_request_key("ada", "k", RequestKeyRow(b"second", 1_001), expired=0) == asked
-        assert (await store.claim_request_key("bob", "k", RequestKeyRow(b"his", 1), expired=0)).digest == b"his"
+        first, nothing, second = self.act("1", b"first"), self.act("2", b"none"), self.act("3", b"second")
+        assert await store.acting(first).add_token(self.token("ada"))
+        assert first.is_recorded
+        assert not await store.acting(nothing).add_token(self.token("ada"))
+        assert await store.acting(nothing).send(Message(RunId("nobody"), 1, b"")) is None
+        assert not nothing.is_recorded
+        try:
+            await store.acting(second).add_token(self.token("bob"))
+            raise AssertionError("the key was used for something else")
+        except RequestKeyTaken:
+            pass
+
+        assert [token.name for token in await store.tokens()] == ["ada"]
+        assert [row.id for row in await store.audit_rows()] == ["1"]
+        assert await store.request_key("ada", "k") == RequestKeyRow(b"first", self.now)
+        assert await store.request_key("bob", "k") is None
+        await store.close()
+
+    async def test_an_act_of_several_transactions_has_one_record(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        acting = store.acting(self.act("1", b"first"))
+        assert await acting.add_token(self.token("ada")) and await acting.revoke_token("ada", self.now)
+
+        assert [row.id for row in await store.audit_rows()] == ["1"]
+        await store.close()
+
+    async def test_the_acts_of_a_commit_are_written_with_their_runs(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        home = await store.claim()
+        for name in "12":  # the second time it exists
+            change = created("a", home)
+            change.acts = [self.act(name, name.encode()).record()]
+            other = created(f"other-{name}", home)
+            other.acts = [self.act(f"other-{name}").record()]
+            await self.commit(store, change, other)
+
+        assert [row.id for row in await store.audit_rows()] == ["other-2", "other-1", "1"]
+        known = await store.request_key("ada", "k")
+        assert known is not None and known.digest == b"1"
+        await store.close()
+
+    async def test_a_request_key_keeps_its_answer_for_a_while(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        assert await store.acting(self.act("1", b"first")).add_token(self.token("ada"))
         await store.answer_request_key("ada", "k", 200, b"{}")
 
-        known = await store.claim_request_key("ada", "k", RequestKeyRow(b"third", 1_002), expired=0)
-        assert (known.digest, known.status, known.answer) == (b"first", 200, b"{}")
-        anew = await store.claim_request_key("ada", "k", RequestKeyRow(b"fourth", 5_000), expired=4_000)
-        assert anew == RequestKeyRow(b"fourth", 5_000)
-        await store.answer_request_key("ada", "k", None, None)
-        assert (await store.claim_request_key("ada", "k", RequestKeyRow(b"x", 5_001), expired=0)).digest == b"x"
+        assert await store.request_key("ada", "k") == RequestKeyRow(b"first", self.now, 200, b"{}")
+        assert await store.drop_request_keys(self.now) == 0
+        assert await store.drop_request_keys(self.now + 1) == 1
+        assert await store.request_key("ada", "k") is None
         await store.close()

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from perdure.engine.client import Client
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.access import AuditRow, AuditSeal, seal_hash
+from perdure.stores.acts import Act
 from perdure.views.access import NoParameters, Query, Question, Scope
 from perdure.views.errors import BadRequest
 from perdure.views.times import iso
@@ -17,6 +18,7 @@ from perdure.views.times import iso
 SEAL_EVERY = 1.0  # seconds
 REFUSALS_TOGETHER = 60 * SECOND  # equal refusals of this span are one row
 KEPT = 90 * 86_400 * SECOND
+KEYS_KEPT = 86_400 * SECOND
 SEALS_AT_ONCE = 200
 NO_SEAL = "0:"  # the head of a log without records
 
@@ -46,9 +48,9 @@ class AuditLog:
         self._refusals: dict[tuple[str, str, str, str], tuple[AuditEntry, int]] = {}
         self._told: dict[tuple[str, str, str, str], Instant] = {}
 
-    async def record(self, entry: AuditEntry, run: str | None = None) -> None:
-        """On disk when it returns; entries that wait together share a transaction."""
-        row = audit_row(entry, self._client.clock.now(), run)
+    async def record(self, act: Act) -> None:
+        """On disk when it returns, for an act that has changed nothing; rows that wait together share a transaction."""
+        row = act.record().audit
         self._waiting.append(row)
         async with self._turn:
             if row in self._waiting:
@@ -85,18 +87,24 @@ class AuditLog:
             lambda rows, last: AuditSeal.over(rows, last, self._server, self._client.clock.now())
         )
         await self._client.store.drop_audit(now - KEPT)
+        await self._client.store.drop_request_keys(now - KEYS_KEPT)
+
+
+def act_on_store(client: Client, verb: str, object: str, *, run: RunId | None = None, namespace: str = "") -> Act:
+    """What a command does on the store itself."""
+
+    def write(act: Act) -> AuditRow:
+        entry = AuditEntry("", "store", verb, "ok", act.object, act.namespace)
+        return audit_row(entry, client.clock.now(), act.run)
+
+    act = Act(write)
+    act.about(object, run=run, namespace=namespace)
+    return act
 
 
 def audit_row(entry: AuditEntry, at: Instant, run: str | None) -> AuditRow:
     """Ids are in order of time, and of nobody else."""
     return AuditRow(f"{at:016x}{secrets.token_hex(6)}", at, run, msgspec.json.encode(entry))
-
-
-async def record_on_store(client: Client, verb: str, object: str) -> None:
-    """What a command on the store itself has changed."""
-    log = AuditLog(client, "store")
-    await log.record(AuditEntry("", "store", verb, "ok", object))
-    await log.seal()
 
 
 def audit_json(row: AuditRow, *, with_source: bool = True) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.lookups import Lookup, LookupAnswers
 from perdure.kernel.problems import Problem, Severity
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.validation import AppliedDocument, Validated
 from perdure.views.errors import BadRequest
 
 UNKNOWN_LANGUAGE = "DOC-LANGUAGE"
@@ -29,6 +29,7 @@ class CheckedDocument:
     program: Any | None = None
     pinned: bytes = b""
     language: Dialect | None = None
+    validated: Validated | None = None
 
     @property
     def errors(self) -> int:
@@ -112,7 +113,7 @@ async def validate(
         problems = await done_aside(WORK_OF_TEXT * len(text), lambda: _in_no_language(text, validator))
         return CheckedDocument(origin, text, problems)
     validated = await validator.validate(language, text, applied, chosen=chosen, namespace=namespace)
-    return CheckedDocument(origin, text, validated.problems, validated.program, validated.pinned, language)
+    return CheckedDocument(origin, text, validated.problems, validated.program, validated.pinned, language, validated)
 
 
 def _in_no_language(text: bytes, validator: DocumentValidator) -> list[Problem]:

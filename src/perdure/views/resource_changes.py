@@ -60,7 +60,7 @@ async def put_resource(
     client: Client, key: ResourceKey, text: bytes, version: int | None, *, namespace: str
 ) -> tuple[list[Change], list[Finding]]:
     """Write one entry, which the text declares under this very name."""
-    texts = [AppliedDocument("document", text.decode())]
+    texts = [AppliedDocument(key.name, text.decode())]  # some kinds are called like their file
     entries = await declared_entries(client.catalog, texts, namespace)
     if [entry.key for entry in entries] != [key]:
         raise BadRequest(f"the document must declare {key.kind} {key.name!r} in its namespace, and nothing else")

@@ -71,29 +71,22 @@ async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[Appli
 async def _apply_on_server(asked: argparse.Namespace, talk: Console, texts: Sequence[AppliedDocument]) -> int:
     async with server_access(asked, talk.say) as server:
         try:
-            done = await server.apply([document.text for document in texts], asked.namespace or "")
+            done = await server.apply(texts, asked.namespace or "")
         except InvalidDocument as error:
-            findings = _findings(error.facts.get("problems", ()), texts)
+            findings = _findings(error.facts.get("problems", ()))
             _tell(findings, talk)
             raise NotApplied(findings) from None
-    changes = [{**change, "file": _origin(change["file"], texts)} for change in done["changes"]]
-    _give(asked, talk, changes, _findings(done["warnings"], texts), TAKEN_UP, is_empty=not texts)
+    _give(asked, talk, done["changes"], _findings(done["warnings"]), TAKEN_UP, is_empty=not texts)
     return Exit.OK
 
 
-def _findings(problems: Any, texts: Sequence[AppliedDocument]) -> list[Finding]:
+def _findings(problems: Any) -> list[Finding]:
     """What a server has found, in the files that were sent."""
     return [
-        Finding(_origin(problem["file"], texts), checked_elsewhere("", b"", [problem]).problems[0])
+        Finding(problem["file"], checked_elsewhere("", b"", [problem]).problems[0])
         for problem in problems
         if isinstance(problem, dict)
     ]
-
-
-def _origin(place: str, texts: Sequence[AppliedDocument]) -> str:
-    """A server knows the texts by their number only: `apply[2]`."""
-    number = place.removeprefix("apply[").removesuffix("]")
-    return texts[int(number)].file if number.isdecimal() and int(number) < len(texts) else place
 
 
 def _give(

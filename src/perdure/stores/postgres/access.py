@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from perdure.kernel.values import Instant
 from perdure.stores.access import AccessTokenRow, AuditRow, AuditSeal, RequestKeyRow
+from perdure.stores.acts import Act, RequestKeyTaken
 from perdure.stores.postgres.hooks import StoredHooks
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement
@@ -51,7 +52,7 @@ _SEALS = Statement(_SEAL + "WHERE number > {} ORDER BY number LIMIT {}", INT, IN
 _LAST_BEFORE = Statement("SELECT max(number) FROM audit_seals WHERE at < {}", INT)
 _DROP_ROWS = Statement("DELETE FROM audit WHERE seal <= {} RETURNING 1", INT)
 _DROP_SEALS = Statement("DELETE FROM audit_seals WHERE number < {}", INT)
-_EXPIRE_KEYS = Statement("DELETE FROM request_keys WHERE at < {}", INT)
+_EXPIRE_KEYS = Statement("DELETE FROM request_keys WHERE at < {} RETURNING 1", INT)
 _ADD_KEY = Statement(
     "INSERT INTO request_keys (who, key, digest, at, status, answer) VALUES ({}, {}, {}, {}, {}, {})"
     " ON CONFLICT DO NOTHING",
@@ -61,7 +62,7 @@ _KEY = Statement("SELECT digest, at, status, answer FROM request_keys WHERE who 
 _ANSWER = Statement(
     "UPDATE request_keys SET status = {}, answer = {} WHERE who = {} AND key = {}", *(INT, BLOB, TEXT, TEXT)
 )
-_DROP_KEY = Statement("DELETE FROM request_keys WHERE who = {} AND key = {}", TEXT, TEXT)
+_HAS_CHANGED = Statement("SELECT pg_current_xact_id_if_assigned() IS NOT NULL")  # numbers are given to those who write
 
 
 class StoredAccess(StoredHooks):
@@ -144,17 +145,25 @@ class StoredAccess(StoredHooks):
 
         return await self._write(work)
 
-    async def claim_request_key(self, who: str, key: str, row: RequestKeyRow, *, expired: Instant) -> RequestKeyRow:
-        def work(session: Session, again: bool) -> RequestKeyRow:
-            with session.transaction():
-                session.run(_EXPIRE_KEYS, expired)
-                session.run(_ADD_KEY, who, key, row.digest, row.at, row.status, row.answer)
-                return RequestKeyRow(*session.run(_KEY, who, key)[0])
+    async def request_key(self, who: str, key: str) -> RequestKeyRow | None:
+        return next((RequestKeyRow(*row) for row in await self._read(_KEY, who, key)), None)
 
-        return await self._write(work)
+    async def answer_request_key(self, who: str, key: str, status: int, answer: bytes | None) -> None:
+        await self._write(lambda session, again: session.run(_ANSWER, status, answer, who, key))
 
-    async def answer_request_key(self, who: str, key: str, status: int | None, answer: bytes | None) -> None:
-        if status is None:
-            await self._write(lambda session, again: session.run(_DROP_KEY, who, key))
-        else:
-            await self._write(lambda session, again: session.run(_ANSWER, status, answer, who, key))
+    async def drop_request_keys(self, before: Instant) -> int:
+        return len(await self._write(lambda session, again: session.run(_EXPIRE_KEYS, before)))
+
+
+def keep_act(session: Session, act: Act) -> None:
+    """Beside what this transaction has changed; it is refused if the key was used for something else."""
+    if not session.run(_HAS_CHANGED)[0][0]:
+        return
+    record = act.record()
+    row, key = record.audit, record.key
+    session.run(_ADD_ROWS, [row.id], [row.at], [row.run], [row.body])
+    if key is not None:
+        session.run(_ADD_KEY, *key.columns)
+        (kept,) = session.run(_KEY, key.who, key.key)
+        if kept[:2] != (key.row.digest, key.row.at):
+            raise RequestKeyTaken

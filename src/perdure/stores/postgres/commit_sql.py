@@ -165,6 +165,18 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
         " AND (tasks.lease IS NULL OR tasks.lease <> ALL({}))",
         (TEXTS, TEXTS),
     ),
+    "audited": (
+        "INSERT INTO audit (id, at, run, body) SELECT n.id, n.at, n.run, n.body"
+        " FROM go, unnest({}, {}, {}, {}{fresh}) AS n (id, at, run, body{named}){live} ON CONFLICT DO NOTHING",
+        (TEXTS, INTS, TEXTS, BLOBS),
+    ),
+    "keyed": (
+        "INSERT INTO request_keys (who, key, digest, at, status, answer)"
+        " SELECT n.who, n.key, n.digest, n.at, n.status, n.answer"
+        " FROM go, unnest({}, {}, {}, {}, {}, {}{fresh}) AS n (who, key, digest, at, status, answer{named}){live}"
+        " ON CONFLICT DO NOTHING",
+        (TEXTS, TEXTS, BLOBS, INTS, INTS, BLOBS),
+    ),
     "forgotten": (
         "DELETE FROM memories USING go WHERE key IN (SELECT key FROM memories WHERE expires_at <= {}"
         " AND key <> ALL ({}) LIMIT 100 FOR UPDATE SKIP LOCKED)",

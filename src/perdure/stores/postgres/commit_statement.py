@@ -94,6 +94,10 @@ class CommitStatement:
             self._take_tasks(change, fresh)
         if change.ended and new is None:
             self.ended.append(run)
+        for act in change.acts:
+            self._add("audited", act.audit.id, act.audit.at, act.audit.run, act.audit.body, fresh)
+            if act.key is not None:
+                self._add("keyed", *act.key.columns, fresh)
 
     def _take_creation(self, number: int, change: Transition) -> None:
         new, summary = change.create, change.summary

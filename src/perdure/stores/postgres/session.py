@@ -237,6 +237,10 @@ class Session:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
+        """One transaction; inside of another one it is a part of that."""
+        if self._pgconn.transaction_status == pq.TransactionStatus.INTRANS:
+            yield
+            return
         self.execute("BEGIN")
         try:
             yield

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.acts import Act
 from perdure.stores.commit_types import (
     LOG_BYTES_PER_ATTEMPT,
     LOG_BYTES_PER_RUN,
@@ -14,7 +15,7 @@ from perdure.stores.commit_types import (
 )
 from perdure.stores.errors import BackupRefused, StoreError
 from perdure.stores.postgres import run_removal
-from perdure.stores.postgres.access import StoredAccess
+from perdure.stores.postgres.access import StoredAccess, keep_act
 from perdure.stores.postgres.batch_writer import BatchWriter
 from perdure.stores.postgres.catalog import StoredCatalog
 from perdure.stores.postgres.clock_offset import begin
@@ -242,6 +243,31 @@ class PostgresStore(Commits, StoreReads, TaskLeases, StoredCatalog, StoredAccess
 
     def listen(self, woken: Callable[[], None]) -> None:
         self._database.notifications.woken = woken
+
+    def acting(self, act: Act) -> "ActingStore":
+        return ActingStore(self, act)
+
+
+class ActingStore(PostgresStore):
+    """The same store, with the same connections, for one act."""
+
+    __slots__ = ("_act",)
+
+    def __init__(self, store: PostgresStore, act: Act) -> None:
+        self.__dict__ = store.__dict__
+        self._act = act
+
+    async def _write(self, work: Callable[[Session, bool], T]) -> T:
+        return await super()._write(lambda session, again: self._acted(work, session, again))
+
+    async def _write_aside(self, work: Callable[[Session, bool], T]) -> T:
+        return await super()._write_aside(lambda session, again: self._acted(work, session, again))
+
+    def _acted(self, work: Callable[[Session, bool], T], session: Session, again: bool) -> T:
+        with session.transaction():
+            result = work(session, again)
+            keep_act(session, self._act)
+            return result
 
 
 def _write_task_logs(session: Session, rows: Sequence[TaskLogRow]) -> None:

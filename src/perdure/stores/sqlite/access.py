@@ -65,7 +65,8 @@ class StoredAccess(StoredHooks):
     async def add_audit_rows(self, rows: Sequence[AuditRow]) -> None:
         def work() -> None:
             self._connection.executemany(
-                "INSERT INTO audit VALUES (?, ?, ?, ?, NULL)", [(row.id, row.at, row.run, row.body) for row in rows]
+                "INSERT INTO audit VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING",
+                [(row.id, row.at, row.run, row.body) for row in rows],
             )
 
         await self._explained_transaction(work)
@@ -123,24 +124,24 @@ class StoredAccess(StoredHooks):
 
         return await self._explained_transaction(work, removes=True)
 
-    async def claim_request_key(self, who: str, key: str, row: RequestKeyRow, *, expired: Instant) -> RequestKeyRow:
-        def work() -> RequestKeyRow:
-            execute = self._connection.execute
-            execute("DELETE FROM request_keys WHERE at < ?", (expired,))
-            values = (who, key, row.digest, row.at, row.status, row.answer)
-            execute("INSERT INTO request_keys VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values)
-            query = "SELECT digest, at, status, answer FROM request_keys WHERE who = ? AND key = ?"
-            kept: list[Any] = execute(query, (who, key)).fetchall()
-            return RequestKeyRow(*kept[0])
+    async def request_key(self, who: str, key: str) -> RequestKeyRow | None:
+        query = "SELECT digest, at, status, answer FROM request_keys WHERE who = ? AND key = ?"
+        return next((RequestKeyRow(*row) for row in self._read(query, (who, key))), None)
 
-        return await self._explained_transaction(work)
-
-    async def answer_request_key(self, who: str, key: str, status: int | None, answer: bytes | None) -> None:
+    async def answer_request_key(self, who: str, key: str, status: int, answer: bytes | None) -> None:
         def work() -> None:
-            if status is None:
-                self._connection.execute("DELETE FROM request_keys WHERE who = ? AND key = ?", (who, key))
-            else:
-                change = "UPDATE request_keys SET status = ?, answer = ? WHERE who = ? AND key = ?"
-                self._connection.execute(change, (status, answer, who, key))
+            change = "UPDATE request_keys SET status = ?, answer = ? WHERE who = ? AND key = ?"
+            self._connection.execute(change, (status, answer, who, key))
 
         await self._explained_transaction(work)
+
+    async def drop_request_keys(self, before: Instant) -> int:
+        if not self._read("SELECT 1 FROM request_keys WHERE at < ? LIMIT 1", (before,)):
+            return 0
+
+        def work() -> int:
+            return len(
+                self._connection.execute("DELETE FROM request_keys WHERE at < ? RETURNING 1", (before,)).fetchall()
+            )
+
+        return await self._explained_transaction(work, removes=True)

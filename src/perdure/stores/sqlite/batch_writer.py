@@ -8,6 +8,7 @@ from perdure.kernel import inputs
 from perdure.kernel.ids import RunName, is_family
 from perdure.kernel.permits import PermitRequest, grant
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.acts import ActRecord, RequestKeyTaken
 from perdure.stores.commit_types import Committed, DeliveredMessage, Message, RequestedPermit, Transition
 from perdure.stores.rows import HAS_NO_NAME, elders, encode_labels, may_take
 from perdure.stores.sqlite.change_feed import RUN_CHANGED, RUN_CREATED
@@ -57,6 +58,10 @@ _ANSWER = (
 )
 
 
+_AUDIT = "INSERT INTO audit VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING"
+_REQUEST_KEY = "INSERT INTO request_keys VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+
+
 class NotTheEnd(LookupError):
     """A transition was decided after an event that is not the last one of its log."""
 
@@ -82,6 +87,7 @@ class BatchWriter:
         scopes: set[str] = set()
         log_rows: list[tuple[int, int, bytes, int | None]] = []
         consumed: list[tuple[int]] = []
+        acts: list[ActRecord] = []
         rivals: dict[RunId, dict[tuple[RunName, RunId], RunId]] = {}
         for change in batch:
             if change.name_claims and (rivals_of_run := self._rivals(change)):
@@ -132,6 +138,8 @@ class BatchWriter:
                 self._remember(change, now)
             if change.offers or change.withdrawn or change.recalled or change.ended:
                 self._tasks(change, delivered, now)
+            if change.acts:
+                acts.extend(change.acts)
         if log_rows:
             before = self._connection.total_changes()
             self._executemany(_LOG, log_rows)
@@ -141,7 +149,25 @@ class BatchWriter:
             self._executemany("DELETE FROM inbox WHERE position = ?", consumed)
         for scope in sorted(scopes):
             delivered.extend(self.allocate(scope, now))
+        if acts:
+            self._keep_acts(acts)
         return Committed(frozenset(refused), [message for message in delivered if message.partition in owned], rivals)
+
+    def _keep_acts(self, acts: Sequence[ActRecord]) -> None:
+        self._executemany(_AUDIT, [(row.id, row.at, row.run, row.body) for row in (act.audit for act in acts)])
+        keys = [act.key for act in acts if act.key is not None]
+        if keys:
+            self._executemany(_REQUEST_KEY, [key.columns for key in keys])
+
+    def keep_act(self, act: ActRecord) -> None:
+        """Beside what this transaction has changed; it is refused if the key was used for something else."""
+        self._keep_acts([act])
+        if (key := act.key) is not None:
+            kept = self._execute(
+                "SELECT digest, at FROM request_keys WHERE who = ? AND key = ?", (key.who, key.key)
+            ).get
+            if kept != (key.row.digest, key.row.at):
+                raise RequestKeyTaken
 
     def _create(self, change: Transition, now: Instant) -> bool:
         new, summary = change.create, change.summary

@@ -1,4 +1,4 @@
-"""The catalog on SQLite: entries with their generations, and what runs remember for each other."""
+"""The catalog on SQLite: entries with their generations, limits, and what runs remember for each other."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -98,6 +98,18 @@ class StoredCatalog(StoredChangeFeed):
         execute(f"DELETE FROM editions WHERE uid = (SELECT uid FROM resources {_IS})", _bound(key))
         execute(f"DELETE FROM resources {_IS}", _bound(key))
         execute("DELETE FROM limits WHERE scope = ?", (resource_scope(*_bound(key)),))
+
+    async def set_limit(self, scope: str, limit: int | None) -> None:
+        def work() -> None:
+            if limit is None:
+                self._connection.execute("DELETE FROM limits WHERE scope = ?", (scope,))
+            else:
+                self._connection.execute(
+                    "INSERT INTO limits VALUES (?1, ?2) ON CONFLICT DO UPDATE SET capacity = ?2", (scope, limit)
+                )
+            self._writer.allocate(scope, self._now())
+
+        await self._explained_transaction(work)
 
     async def resources(self, keys: Sequence[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
         rows = [row for key in keys for row in self._read(_ROW + _IS, _bound(key))]

@@ -1,4 +1,4 @@
-"""Removing what nobody wants any more: whole runs, with all they have, and what no run names."""
+"""Messages to runs; and removing what nobody wants any more: whole runs, with all they have, and what no run names."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -7,6 +7,7 @@ from typing import TypeVar
 import apsw
 
 from perdure.kernel.values import Instant, RunId
+from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.errors import StoreFull
 from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.change_feed import RUN_REMOVED
@@ -25,7 +26,7 @@ _NAMES = (
 
 
 class StoredRunRemoval(ABC):
-    """The removing verbs of a store that can run a transaction."""
+    """The sending and removing verbs of a store that can run a transaction."""
 
     _now: Callable[[], Instant]
 
@@ -98,6 +99,29 @@ class StoredRunRemoval(ABC):
         removed = await self._explained_transaction(work, removes=True)
         self._writer.forget()
         return removed
+
+    async def send(self, message: Message) -> DeliveredMessage | None:
+        def work() -> DeliveredMessage | None:
+            if self._connection.execute("SELECT 1 FROM runs WHERE id = ?", (message.to,)).get is None:
+                return None
+            return self._writer.send(message, 0)
+
+        return await self._explained_transaction(work)
+
+    async def send_together(self, messages: Sequence[Message]) -> list[DeliveredMessage]:
+        def work() -> list[DeliveredMessage]:
+            delivered = []
+            for message in messages:
+                partition = self._connection.execute(
+                    "SELECT coalesce((SELECT partition FROM runs WHERE id = ?1),"
+                    " (SELECT partition FROM inbox WHERE run = ?1 ORDER BY position LIMIT 1))",
+                    (message.to,),
+                ).get
+                if partition is not None:
+                    delivered.append(self._writer.send(message, partition))
+            return delivered
+
+        return await self._explained_transaction(work)
 
     async def discard(self, positions: Sequence[int]) -> None:
         def work() -> None:

@@ -13,14 +13,13 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure.kernel.values import Instant
+from perdure.stores.acts import Act
 from perdure.stores.clocks import BootClock
 from perdure.stores.commit_types import (
     CommitAnswer,
     Committed,
     CommitUnknown,
-    DeliveredMessage,
     Fenced,
-    Message,
     Transition,
     is_large,
 )
@@ -218,41 +217,6 @@ class SqliteStore(
         lost = fenced_partitions(self._connection, {change.partition for change in batch}, self._epochs)
         return Fenced(sorted(lost)) if lost else self._writer.write(batch, self._epochs, self._now())
 
-    async def send(self, message: Message) -> DeliveredMessage | None:
-        def work() -> DeliveredMessage | None:
-            if self._connection.execute("SELECT 1 FROM runs WHERE id = ?", (message.to,)).get is None:
-                return None
-            return self._writer.send(message, 0)
-
-        return await self._explained_transaction(work)
-
-    async def send_together(self, messages: Sequence[Message]) -> list[DeliveredMessage]:
-        def work() -> list[DeliveredMessage]:
-            delivered = []
-            for message in messages:
-                partition = self._connection.execute(
-                    "SELECT coalesce((SELECT partition FROM runs WHERE id = ?1),"
-                    " (SELECT partition FROM inbox WHERE run = ?1 ORDER BY position LIMIT 1))",
-                    (message.to,),
-                ).get
-                if partition is not None:
-                    delivered.append(self._writer.send(message, partition))
-            return delivered
-
-        return await self._explained_transaction(work)
-
-    async def set_limit(self, scope: str, limit: int | None) -> None:
-        def work() -> None:
-            if limit is None:
-                self._connection.execute("DELETE FROM limits WHERE scope = ?", (scope,))
-            else:
-                self._connection.execute(
-                    "INSERT INTO limits VALUES (?1, ?2) ON CONFLICT DO UPDATE SET capacity = ?2", (scope, limit)
-                )
-            self._writer.allocate(scope, self._now())
-
-        await self._explained_transaction(work)
-
     async def _explained_transaction(self, work: Callable[[], T], **how: bool) -> T:
         try:
             return await self._transaction(work, **how)
@@ -398,3 +362,26 @@ class SqliteStore(
 
     def listen(self, woken: Callable[[], None]) -> None:
         """A file tells nothing by itself."""
+
+    def acting(self, act: Act) -> "ActingStore":
+        return ActingStore(self, act)
+
+
+class ActingStore(SqliteStore):
+    """The same store, with the same connections, for one act."""
+
+    __slots__ = ("_act",)
+
+    def __init__(self, store: SqliteStore, act: Act) -> None:
+        self.__dict__ = store.__dict__
+        self._act = act
+
+    async def _explained_transaction(self, work: Callable[[], T], **how: bool) -> T:
+        def acted() -> T:
+            before = self._connection.total_changes()
+            result = work()
+            if self._connection.total_changes() != before:
+                self._writer.keep_act(self._act.record())
+            return result
+
+        return await super()._explained_transaction(acted, **how)
