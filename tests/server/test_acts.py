@@ -1,12 +1,14 @@
 """An act, its audit record and its Idempotency-Key are one transaction (SRV-012, SRV-026)."""
 
 import http.client
+import json
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.commandline import CommandLine
 from tests.dialects.story.world import engram, template
 from tests.server.serving import RETURNS, WAITS, Api, Reply, Server
 
@@ -98,3 +100,24 @@ def _is_accepted(reply: Reply, verb: str, *, is_repeated: bool) -> bool:
     if verb == "create_access_token" and is_repeated:
         return reply.status == 409  # a token is told once
     return reply.status in (200, 201, 202)
+
+
+def test_commands_on_the_store_are_recorded_once_it_has_an_audit_log(tmp_path: Path) -> None:
+    """SRV-026: `via: store`, in the transaction of the command."""
+    perdure = CommandLine(tmp_path)
+    (tmp_path / "waits.json").write_text(json.dumps(WAITS))
+    (tmp_path / "kept.yaml").write_text(f"{json.dumps(template('kept'))}\n---\n{json.dumps(engram('kept'))}")
+    run = perdure("run", "waits.json", "--detach", "--json").json["id"]
+    assert perdure("audit", "list", "--json").json == []
+
+    perdure("token", "create", "--name", "ada", "--role", "viewer")
+    perdure("apply", "-f", "kept.yaml")
+    perdure("cancel", run)
+    perdure("cancel", "nobody", code=8)
+    recorded = perdure("audit", "list", "--json").json
+    assert [(one["who"]["via"], one["verb"], one["object"]) for one in recorded] == [
+        ("store", "cancel_run", f"run/{run}"),
+        ("store", "apply_resources", "engramtemplate.catalog.bubustack.io/kept, engram.bubustack.io/kept"),
+        ("store", "create_access_token", "token/ada"),
+    ]
+    assert recorded[0]["run"] == run

@@ -18,8 +18,7 @@ from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId, digest
 from perdure.stores import records as r
-from perdure.stores.access import AccessTokenRow, AuditRow, AuditSeal, RequestKeyRow
-from perdure.stores.acts import Act, RequestKey
+from perdure.stores.access import AccessTokenRow, Act, AuditRow, AuditSeal, RequestKey, RequestKeyRow
 from perdure.stores.admin import StoreAdmin, StoreImport, copy_store
 from perdure.stores.commit_types import (
     Committed,

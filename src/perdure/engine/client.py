@@ -37,7 +37,7 @@ from perdure.kernel.lookups import CalleeLookup, Lookup, LookupAnswers, Resource
 from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.validation import AppliedDocument, Resource, Validated
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.acts import Act
+from perdure.stores.access import Act
 from perdure.stores.commit_types import Message
 from perdure.stores.protocol import RunFilter, RunRow, Store
 

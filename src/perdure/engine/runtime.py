@@ -20,7 +20,7 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.large_values import extract_large_values
 from perdure.kernel.lookups import Fetch
 from perdure.kernel.values import SECOND, Instant, RunId
-from perdure.stores.acts import Act
+from perdure.stores.access import Act
 from perdure.stores.commit_types import NewRun, TaskAnswer
 from perdure.stores.protocol import Store
 

@@ -46,7 +46,7 @@ from perdure.kernel.lookups import Fetch, Lookup, LookupAnswers
 from perdure.kernel.turn import MissingValues, Turn
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive, current
 from perdure.kernel.values import Instant, Payload, RunId
-from perdure.stores.acts import Act
+from perdure.stores.access import Act
 from perdure.stores.commit_types import Committed, TaskAnswer, Transition
 from perdure.stores.protocol import Store
 
@@ -194,8 +194,7 @@ class Scheduler:
             asyncio.get_running_loop().call_soon(self.guard, self._decide_ready)
 
     def _decide_ready(self) -> None:
-        self._is_due = False
-        ready = self._ready
+        self._is_due, ready = False, self._ready
         if self.is_closed:
             ready.clear()
         if self._store.is_late:

@@ -33,7 +33,7 @@ from perdure.kernel.inputs import (
 from perdure.kernel.state import OpenTimer
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.acts import Act
+from perdure.stores.access import Act
 from perdure.stores.commit_types import NewRun, RunSummary, TaskAnswer
 
 

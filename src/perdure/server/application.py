@@ -38,8 +38,7 @@ from perdure.server.request_reading import (
 )
 from perdure.server.responses import STREAM_HEADERS, FollowedStream, add_headers, make_response
 from perdure.server.route_table import Route, RouteTable, split_path
-from perdure.stores.access import RequestKeyRow
-from perdure.stores.acts import Act, RequestKey, RequestKeyTaken
+from perdure.stores.access import Act, RequestKey, RequestKeyRow, RequestKeyTaken
 from perdure.views.access_tokens import AccessRole
 from perdure.views.api_errors import AccessDenied, ApiError, HostUnknown, NotReady, RouteNotFound, TooManyRequests
 from perdure.views.audit_log import AuditEntry, AuditLog
@@ -315,9 +314,9 @@ class Application:
         if known.digest != asked.digest:
             raise Conflict("the Idempotency-Key was used for another request", hint="Use another key.")
         if known.status is None:  # the process ended after the act, and before its answer was kept
-            return await route.repeated(call) if route.repeated is not None else Answer({}, route.status)
+            return _told_again(route, call)
         if known.answer is None:
-            raise Conflict("this was done before, and its answer cannot be told twice", hint="Use another key.")
+            raise Conflict(ANSWERED_ONCE, hint="Use another key.")
         return Answer(jsontext.decode(known.answer), known.status)
 
     async def _answered(self, who: str, key: str) -> RequestKeyRow:
@@ -362,6 +361,23 @@ class _Seen:
 
     def must_audit(self, status: int) -> bool:
         return status in (401, 403) or (self.changes and status != 429)
+
+
+ANSWERED_ONCE = "this was done before, and its answer cannot be told twice"
+
+
+def _told_again(route: Route, call: ApiCall) -> Answer:
+    """That something was done before, if the answer of that time was lost: what is known of it without doing it."""
+    match route.verb:
+        case "create_access_token":
+            raise Conflict(ANSWERED_ONCE, hint="Use another key.")
+        case "cancel_run":
+            decided = {"decided": True, "live": True, "new": False, "remarks": []}
+            return Answer({"id": call.run.id, "pending": False, **decided})
+        case "apply_resources":
+            return Answer({"changes": [], "warnings": []})
+        case _:
+            return Answer({}, route.status)
 
 
 def _digest(request: Request, value: Any) -> bytes:

@@ -9,8 +9,7 @@ from perdure.engine.document_start import StartRequest
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import Instant, RunId, digest
-from perdure.stores.access import AuditRow
-from perdure.stores.acts import Act
+from perdure.stores.access import Act, AuditRow
 from perdure.stores.protocol import RunRow
 from perdure.views.access_tokens import AccessRole, check_namespace
 from perdure.views.api_errors import AccessDenied, NamespaceNotFound

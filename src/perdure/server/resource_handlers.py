@@ -172,14 +172,6 @@ async def apply_resources(call: ApiCall) -> Result:
     )
 
 
-async def applied_before(call: ApiCall) -> Result:
-    return Answer({"changes": [], "warnings": []})
-
-
-async def deleted_before(call: ApiCall) -> Result:
-    return Answer({"deleted": [_kind(call).title(call.path["name"])]})
-
-
 async def check_document(call: ApiCall) -> Result:
     body: m.CheckBody = call.body
     applied = await m.applied_texts(body.apply)

@@ -43,7 +43,6 @@ class Route:
     check: Callable[[ApiCall], None] | None = None  # what the caller may see, before what the role allows
     takes_value: bool = False  # a large value: the limit of its size is another one
     is_for_every_role: bool = False
-    repeated: Handler | None = None  # answers a request that was carried out before, if its answer was lost
     is_refused_last: bool = False  # it is not counted among the requests of its token
 
     @property

@@ -29,7 +29,6 @@ RUN = f"{API}/runs/{{id}}"
 HOOK = f"{API}/hooks/{{hook}}"
 RESOURCE = f"{API}/resources/{{kind}}/{{namespace}}/{{name}}"
 
-BY_ROW: dict[str, Any] = {"is_keyed_by_run": False, "repeated": steering.cancelled_before}
 EXPENSIVE_PAGE: dict[str, Any] = {"answer": m.ItemPage, "is_expensive": True}
 
 VIEWER, OPERATOR, AUTHOR, ADMIN = AccessRole.VIEWER, AccessRole.OPERATOR, AccessRole.AUTHOR, AccessRole.ADMIN
@@ -136,7 +135,6 @@ ROUTES = (
         steering.delete_run,
         "remove an ended run and all below it",
         OPERATOR,
-        repeated=steering.deleted_before,
         answer=m.DeletedAnswer,
         statuses=(202,),
     ),
@@ -207,7 +205,7 @@ ROUTES = (
     _get(f"{RUN}/logs", runs.list_logs, "what tasks printed and logged", query=m.LogQuery, **EXPENSIVE_PAGE),
     _get(f"{RUN}/operations", system.list_operations, "who did what to it", query=m.PageQuery, answer=m.ItemPage),
     _get(f"{RUN}/values/{{digest}}", runs.get_value, "a large value of the run", is_expensive=True),
-    _steer("/cancel", steering.cancel_run, "ask the run to stop", m.CancelBody, **BY_ROW),
+    _steer("/cancel", steering.cancel_run, "ask the run to stop", m.CancelBody, is_keyed_by_run=False),
     _steer("/signals/{name}", steering.signal_run, "send a signal", m.SignalBody),
     _steer("/gates/{step}", steering.decide_gate, "decide a gate", m.GateBody, body_is_optional=False),
     _steer("/patch", steering.patch_run, "change the ctx of a Playbook", m.PatchBody, body_is_optional=False),
@@ -260,7 +258,6 @@ ROUTES = (
         resources.apply_resources,
         "apply documents, all or nothing",
         AUTHOR,
-        repeated=resources.applied_before,
         body=m.ApplyBody,
         answer=m.ApplyAnswer,
         refusals=(404,),
@@ -301,7 +298,6 @@ ROUTES = (
         resources.put_one_resource,
         "create or replace a resource",
         AUTHOR,
-        repeated=resources.get_resource,
         body=dict[str, Any],
         answer=dict[str, Any],
         statuses=(201,),
@@ -314,7 +310,6 @@ ROUTES = (
         resources.delete_one_resource,
         "remove a resource",
         AUTHOR,
-        repeated=resources.deleted_before,
         answer=m.DeletedAnswer,
         statuses=(202,),
         refusals=(412,),
@@ -381,7 +376,6 @@ ROUTES = (
         system.create_access_token,
         "make a token",
         ADMIN,
-        repeated=system.created_before,
         body=m.TokenBody,
         answer=m.TokenAnswer,
         status=201,

@@ -50,10 +50,6 @@ async def cancel_run(call: ApiCall) -> Result:
     )
 
 
-async def cancelled_before(call: ApiCall) -> Result:
-    return _sent(call, SendResult(True, True, is_new=False))
-
-
 async def signal_run(call: ApiCall) -> Result:
     body: m.SignalBody = call.body
     key = _key(call, body.key)
@@ -122,10 +118,6 @@ async def settle_effect(call: ApiCall) -> Result:
 async def delete_run(call: ApiCall) -> Result:
     result = await delete(call.engine, call.run.id)
     return Answer({"deleted": [call.run.id]}, 200 if result.is_decided else 202)
-
-
-async def deleted_before(call: ApiCall) -> Result:
-    return Answer({"deleted": [call.path["id"]]})
 
 
 async def steer_batch(call: ApiCall) -> Result:

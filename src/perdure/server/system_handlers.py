@@ -3,7 +3,6 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from perdure.kernel.errors import Conflict
 from perdure.kernel.values import SECOND
 from perdure.providers.remote_steps import remote_steps
 from perdure.server import request_types as m
@@ -197,10 +196,6 @@ async def create_access_token(call: ApiCall) -> Result:
         "token": token.token,
     }
     return Answer(shown, 201, {"Location": f"/api/v1/tokens/{token.name}"})
-
-
-async def created_before(call: ApiCall) -> Result:
-    raise Conflict("this was done before, and the token cannot be told twice", hint="Use another key.")
 
 
 async def revoke_access_token(call: ApiCall) -> Result:

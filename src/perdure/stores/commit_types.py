@@ -14,7 +14,7 @@ from perdure.kernel.ids import DEFAULT_NAMESPACE, RunName
 from perdure.kernel.lookups import CachedValue
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.acts import ActRecord
+from perdure.stores.access import ActRecord
 
 T = TypeVar("T")
 

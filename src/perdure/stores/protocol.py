@@ -13,8 +13,7 @@ from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.lookups import CachedValue, PermitQueue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.access import AccessStore
-from perdure.stores.acts import Act
+from perdure.stores.access import AccessStore, Act
 from perdure.stores.commit_types import CommitAnswer, DeliveredMessage, Message, TaskLogRow, Transition
 from perdure.stores.feed_changes import ChangeFeedStore
 from perdure.stores.hook_deliveries import HookStore

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.access import AccessTokenRow, AuditRow, AuditSeal, RequestKeyRow
-from perdure.stores.acts import Act, RequestKey, RequestKeyTaken
+from perdure.stores.access import AccessTokenRow, Act, AuditRow, AuditSeal, RequestKey, RequestKeyRow, RequestKeyTaken
 from perdure.stores.commit_types import Committed, Message, Transition
 from perdure.stores.protocol import Store
 from perdure.testing.transitions import created

@@ -95,6 +95,10 @@ class Access(Protocol):
 Send = Callable[[Access, RunId], Awaitable[SendResult]]
 
 
+STEERING = {"gate": "decide_gate"}
+"""What steers a run, and how the API and the audit log name it."""
+
+
 class StoreAccess:
     """Runs of a store that this process has opened."""
 
@@ -109,6 +113,12 @@ class StoreAccess:
 
     async def __aexit__(self, *error: Any) -> None:
         await self.client.__aexit__(*error)
+
+    async def _acting(self, verb: str, run: RunId) -> "Client":
+        """For a command that is recorded, under the name that it has in the API."""
+        from perdure.views.audit_log import audited
+
+        return await audited(self.client, verb, f"run/{run}", run=run)
 
     async def resolve(self, name: str, namespaces: Sequence[str] | None = None) -> RunId:
         return await self.client.resolve(name, namespaces)
@@ -147,28 +157,29 @@ class StoreAccess:
         return await effects.effects(self.client, run)
 
     async def cancel(self, run: RunId, reason: str = "", *, cascade: bool = False) -> SendResult:
-        return await self.client.cancel(run, reason, cascade=cascade)
+        return await (await self._acting("cancel_run", run)).cancel(run, reason, cascade=cascade)
 
     async def signal(self, run: RunId, name: str, value: Any = None, *, key: str | None = None) -> SendResult:
-        return await self.client.signal(run, name, value, key=key)
+        return await (await self._acting("signal_run", run)).signal(run, name, value, key=key)
 
     async def steer(
         self, run: RunId, verb: str, body: Any = None, *, key: str | None = None, by: str = ""
     ) -> SendResult:
-        return await steer(self.client, run, verb, body, key=key, by=by)
+        return await steer(await self._acting(STEERING.get(verb, f"{verb}_run"), run), run, verb, body, key=key, by=by)
 
     async def redrive_from(self, run: RunId, step: str, *, key: str | None = None, by: str = "") -> SendResult:
-        return await self.client.handle(run).redrive(step, key=key, by=by)
+        return await (await self._acting("redrive_run", run)).handle(run).redrive(step, key=key, by=by)
 
     async def settle(
         self, run: RunId, effect: str, result: bytes | None, *, key: str | None = None, by: str = ""
     ) -> SendResult:
-        return await effects.settle(self.client, run, effect, result, key=key, by=by)
+        client = await self._acting("settle_effect", run)
+        return await effects.settle(client, run, effect, result, key=key, by=by)
 
     async def delete(self, run: RunId) -> SendResult:
         from perdure.engine.retention import delete_run
 
-        return await delete_run(self.client, run)
+        return await delete_run(await self._acting("delete_run", run), run)
 
     async def evaluate(self, run: RunId, step: str, expression: str, at: str | None = None) -> dict[str, Any]:
         from perdure.views.expression_values import evaluate

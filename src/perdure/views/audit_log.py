@@ -3,14 +3,13 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from perdure.engine.client import Client
 from perdure.kernel.values import SECOND, Instant, RunId
-from perdure.stores.access import AuditRow, AuditSeal, seal_hash
-from perdure.stores.acts import Act
+from perdure.stores.access import Act, AuditRow, AuditSeal, seal_hash
 from perdure.views.access import NoParameters, Query, Question, Scope
 from perdure.views.errors import BadRequest
 from perdure.views.times import iso
@@ -100,6 +99,21 @@ def act_on_store(client: Client, verb: str, object: str, *, run: RunId | None = 
     act = Act(write)
     act.about(object, run=run, namespace=namespace)
     return act
+
+
+C = TypeVar("C", bound=Client)
+
+
+async def audited(client: C, verb: str, object: str, *, run: RunId | None = None, namespace: str = "") -> C:
+    """The client for a command on the store itself: it is recorded if the store has an audit log."""
+    if await client.store.last_audit_seal() is None:
+        return client
+    return client.acting(act_on_store(client, verb, object, run=run, namespace=namespace))
+
+
+async def seal_on_store(client: Client) -> None:
+    """Seal what a command has recorded where perhaps no server ever does."""
+    await AuditLog(client, "store").seal()
 
 
 def audit_row(entry: AuditEntry, at: Instant, run: str | None) -> AuditRow:

@@ -17,6 +17,7 @@ from perdure.cli.stdout import give_json, give_text
 from perdure.engine.catalog_changes import Finding, Outcome, Rejected
 from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.validation import AppliedDocument
+from perdure.views.audit_log import audited
 from perdure.views.document_check import NotApplied, checked_elsewhere
 from perdure.views.resource_list import change_json
 from perdure.views.server_presence import TAKEN_UP, who_goes_on
@@ -59,7 +60,10 @@ async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[Appli
     asked.detach = True  # what begins here is done by whoever takes it up: nobody waits for it
     async with open_engine(asked, talk) if has_requests else open_client(asked, talk) as client:
         try:
-            changes, findings = await client.apply(texts, asked.namespace or "")
+            declared, _ = await client.catalog.declared(texts, asked.namespace or "")
+            names = ", ".join(entry.kind.title(entry.key.name) for entry in declared[:10])
+            acting = await audited(client, "apply_resources", names, namespace=asked.namespace or "")
+            changes, findings = await acting.apply(texts, asked.namespace or "")
         except Rejected as rejected:
             _tell(rejected.findings, talk)
             raise NotApplied(rejected.findings) from None

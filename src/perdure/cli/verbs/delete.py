@@ -19,6 +19,7 @@ from perdure.engine.document_validation import DocumentValidator
 from perdure.engine.retention import delete_resources
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.resource_kinds import ResourceKind
+from perdure.views.audit_log import audited
 from perdure.views.batch_steering import Verb
 from perdure.views.resource_changes import NO_NAMESPACE
 from perdure.views.resource_names import full_resource_names
@@ -73,7 +74,9 @@ async def _delete(asked: argparse.Namespace, talk: Console) -> int:
         return await _delete_on_server(asked, talk)
     async with open_client(asked, talk, must_exist=True) as client:
         kinds = dict(_keys(client.catalog, asked))
-        deleted = await delete_resources(client, kinds, ignore_missing=asked.ignore_not_found)
+        names = ", ".join(kind.title(key.name) for key, kind in list(kinds.items())[:10])
+        acting = await audited(client, "delete_one_resource", names, namespace=asked.namespace or "")
+        deleted = await delete_resources(acting, kinds, ignore_missing=asked.ignore_not_found)
         for run in deleted.waiting:
             talk.say(f"run {run} is removed as soon as its sub-runs have stopped and what was said to them is decided")
         _give(asked, kinds, deleted.keys)

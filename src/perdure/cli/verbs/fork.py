@@ -15,6 +15,7 @@ from perdure.engine.client import Client
 from perdure.engine.fork_points import ForkChanges
 from perdure.engine.handle import Handle
 from perdure.kernel.values import RunId
+from perdure.views.audit_log import audited
 from perdure.views.history_events import HELP, event_at
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
     async def fork(engine: Client) -> Handle:
         run = await engine.resolve(asked.run)
+        engine = await audited(engine, "fork_run", f"run/{run}", run=run)
         if asked.at_failure:
             return await engine.fork(run, at_failure=changes)
         return await engine.fork(run, None if asked.at is None else await event_at(engine, run, asked.at))

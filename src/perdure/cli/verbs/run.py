@@ -20,6 +20,7 @@ from perdure.kernel.errors import UnfitInput
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
+from perdure.views.audit_log import audited
 from perdure.views.document_check import (
     CheckedDocument,
     NothingToRun,
@@ -230,7 +231,7 @@ async def _start(
     if asked.file != "-" and b"script" in document.text:
         # Where scripts beside the document are found. Others need no place, and start the same from any folder.
         options["folder"] = str(Path(asked.file).resolve().parent)
-    return await engine.start(
+    return await (await audited(engine, "start_run", "")).start(
         document.text,
         run_input,
         name=name,

@@ -14,7 +14,7 @@ from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
 from perdure.kernel.values import SECOND
 from perdure.views.access_tokens import AccessRole, create_token, list_tokens, revoke_token
-from perdure.views.audit_log import act_on_store
+from perdure.views.audit_log import act_on_store, seal_on_store
 
 EXAMPLES = """\
 examples:
@@ -92,6 +92,7 @@ async def _create_on_store(asked: argparse.Namespace, talk: Console) -> dict[str
             expires_in=asked.expires,
             by="store",
         )
+        await seal_on_store(client)
     shown = {"name": made.name, "role": made.role, "namespaces": made.namespaces and list(made.namespaces)}
     return {**shown, "pools": list(made.pools), "expires_at": made.expires_at, "token": made.token}
 
@@ -130,6 +131,7 @@ async def _revoke(asked: argparse.Namespace, talk: Console) -> int:
         async with open_client(asked, talk, must_exist=True) as client:
             act = act_on_store(client, "revoke_access_token", f"token/{asked.name}")
             revoked = await revoke_token(client.acting(act), asked.name)
+            await seal_on_store(client)
     if asked.json:
         give_json(revoked)
     talk.say(f"token {asked.name!r} is revoked")

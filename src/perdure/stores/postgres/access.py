@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.kernel.values import Instant
-from perdure.stores.access import AccessTokenRow, AuditRow, AuditSeal, RequestKeyRow
-from perdure.stores.acts import Act, RequestKeyTaken
+from perdure.stores.access import AccessTokenRow, Act, AuditRow, AuditSeal, RequestKeyRow, RequestKeyTaken
 from perdure.stores.postgres.hooks import StoredHooks
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement

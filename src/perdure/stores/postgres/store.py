@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.acts import Act
+from perdure.stores.access import Act
 from perdure.stores.commit_types import (
     LOG_BYTES_PER_ATTEMPT,
     LOG_BYTES_PER_RUN,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure.kernel.values import Instant
-from perdure.stores.access import AccessTokenRow, AuditRow, AuditSeal, RequestKeyRow
+from perdure.stores.access import AccessTokenRow, ActRecord, AuditRow, AuditSeal, RequestKeyRow, RequestKeyTaken
 from perdure.stores.rows import TOKEN_COLUMNS, token_row
 from perdure.stores.sqlite.hooks import StoredHooks
 
@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 _TOKEN = f"SELECT {TOKEN_COLUMNS} FROM access_tokens "
 _AUDIT = "SELECT id, at, run, body, seal FROM audit "
+_ADD_AUDIT = "INSERT INTO audit VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING"
 _SEAL = "SELECT number, server, at, rows, previous, hash FROM audit_seals "
 
 
@@ -65,7 +66,7 @@ class StoredAccess(StoredHooks):
     async def add_audit_rows(self, rows: Sequence[AuditRow]) -> None:
         def work() -> None:
             self._connection.executemany(
-                "INSERT INTO audit VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING",
+                _ADD_AUDIT,
                 [(row.id, row.at, row.run, row.body) for row in rows],
             )
 
@@ -145,3 +146,21 @@ class StoredAccess(StoredHooks):
             )
 
         return await self._explained_transaction(work, removes=True)
+
+
+def keep_acts(connection: apsw.Connection, acts: Sequence[ActRecord]) -> None:
+    """Beside what this transaction has changed."""
+    rows = [(act.audit.id, act.audit.at, act.audit.run, act.audit.body) for act in acts]
+    connection.executemany(_ADD_AUDIT, rows)
+    keys = [act.key.columns for act in acts if act.key is not None]
+    if keys:
+        connection.executemany("INSERT INTO request_keys VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", keys)
+
+
+def keep_act(connection: apsw.Connection, act: ActRecord) -> None:
+    """The same; it is refused if the key was used for something else."""
+    keep_acts(connection, [act])
+    if (key := act.key) is not None:
+        query = "SELECT digest, at FROM request_keys WHERE who = ? AND key = ?"
+        if connection.execute(query, (key.who, key.key)).get != (key.row.digest, key.row.at):
+            raise RequestKeyTaken

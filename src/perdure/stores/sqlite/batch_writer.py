@@ -8,9 +8,10 @@ from perdure.kernel import inputs
 from perdure.kernel.ids import RunName, is_family
 from perdure.kernel.permits import PermitRequest, grant
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.acts import ActRecord, RequestKeyTaken
+from perdure.stores.access import ActRecord
 from perdure.stores.commit_types import Committed, DeliveredMessage, Message, RequestedPermit, Transition
 from perdure.stores.rows import HAS_NO_NAME, elders, encode_labels, may_take
+from perdure.stores.sqlite.access import keep_acts
 from perdure.stores.sqlite.change_feed import RUN_CHANGED, RUN_CREATED
 
 MOST_NUMBERS_KEPT = 100_000
@@ -56,10 +57,6 @@ _ANSWER = (
     "UPDATE tasks SET state = 'answered', answer = ?, until = ?, body = x''"
     " WHERE run = ? AND task = ? AND lease = ? AND state = 'leased'"
 )
-
-
-_AUDIT = "INSERT INTO audit VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING"
-_REQUEST_KEY = "INSERT INTO request_keys VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
 
 class NotTheEnd(LookupError):
@@ -150,24 +147,8 @@ class BatchWriter:
         for scope in sorted(scopes):
             delivered.extend(self.allocate(scope, now))
         if acts:
-            self._keep_acts(acts)
+            keep_acts(self._connection, acts)
         return Committed(frozenset(refused), [message for message in delivered if message.partition in owned], rivals)
-
-    def _keep_acts(self, acts: Sequence[ActRecord]) -> None:
-        self._executemany(_AUDIT, [(row.id, row.at, row.run, row.body) for row in (act.audit for act in acts)])
-        keys = [act.key for act in acts if act.key is not None]
-        if keys:
-            self._executemany(_REQUEST_KEY, [key.columns for key in keys])
-
-    def keep_act(self, act: ActRecord) -> None:
-        """Beside what this transaction has changed; it is refused if the key was used for something else."""
-        self._keep_acts([act])
-        if (key := act.key) is not None:
-            kept = self._execute(
-                "SELECT digest, at FROM request_keys WHERE who = ? AND key = ?", (key.who, key.key)
-            ).get
-            if kept != (key.row.digest, key.row.at):
-                raise RequestKeyTaken
 
     def _create(self, change: Transition, now: Instant) -> bool:
         new, summary = change.create, change.summary

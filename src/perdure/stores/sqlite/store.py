@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure.kernel.values import Instant
-from perdure.stores.acts import Act
+from perdure.stores.access import Act
 from perdure.stores.clocks import BootClock
 from perdure.stores.commit_types import (
     CommitAnswer,
@@ -25,7 +25,7 @@ from perdure.stores.commit_types import (
 )
 from perdure.stores.errors import StoreMoved
 from perdure.stores.protocol import PollIntervals
-from perdure.stores.sqlite.access import StoredAccess
+from perdure.stores.sqlite.access import StoredAccess, keep_act
 from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.catalog import StoredCatalog
 from perdure.stores.sqlite.database import (
@@ -381,7 +381,7 @@ class ActingStore(SqliteStore):
             before = self._connection.total_changes()
             result = work()
             if self._connection.total_changes() != before:
-                self._writer.keep_act(self._act.record())
+                keep_act(self._connection, self._act.record())
             return result
 
         return await super()._explained_transaction(acted, **how)
