@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from perdure.cli.console import Console, harmless_json, indented
 from perdure.cli.error_output import DEBUG
+from perdure.kernel.trace_context import trace_id
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 """By how often -v was given."""
@@ -64,6 +65,8 @@ def _members(record: logging.LogRecord) -> dict[str, Any]:
     for member, attribute in (("run", "run"), ("task", "path"), ("fields", "fields")):
         if value := getattr(record, attribute, None):
             members[member] = value
+    if run := getattr(record, "run", None):
+        members["trace_id"] = getattr(record, "trace", "")[3:35] or trace_id(run, {})
     error = record.exc_info[1] if record.exc_info else None
     if error is not None:
         members["error"] = f"{type(error).__name__}: {error}"

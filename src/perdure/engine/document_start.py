@@ -17,6 +17,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, StartRefused, UnfitInput
 from perdure.kernel.ids import DEFAULT_NAMESPACE, namespace_problem, reserved_label
+from perdure.kernel.trace_context import TRACEPARENT, read_traceparent
 from perdure.kernel.validation import AppliedDocument, Validated
 from perdure.kernel.values import RunId, digest
 
@@ -84,6 +85,7 @@ async def start_run(
     title = language.title(program) or name or _file_name(document) or language.name
     input_text = await done_aside(weight, lambda: jsontext.encode(input))
     recorded = dict(options)
+    trace = _trace_labels(recorded.pop("traceparent", None))
     # A language that pins a bundle has taken what it needs from around, apart from documents of other languages.
     texts = [text, *(other.text.encode() for other in applied)]
     if applied and (validated.pinned == text or any(calls_others(language, applied_text) for applied_text in texts)):
@@ -114,7 +116,7 @@ async def start_run(
         input_text,
         options_text,
         new_seed() if seed is None else seed,
-        labels={**labels, **language.labels(program, run, token), **system_labels},
+        labels={**labels, **language.labels(program, run, token), **system_labels, **trace},
         key=key,
         namespace=home,
         started_by=started_by,
@@ -134,6 +136,18 @@ async def start_run(
         if answer is not ELSEWHERE:  # else its birthplace was lost before it was born: it is born in another one
             raise PerdureError(answer.reason)
     return run
+
+
+def _trace_labels(text: Any) -> dict[str, str]:
+    """The trace that the run is to be a part of. It is no part of what two equal starts have in common."""
+    if text is None:
+        return {}
+    if not isinstance(text, str) or (parent := read_traceparent(text)) is None:
+        raise StartRefused(
+            f"{str(text)[:80]!r} is not a traceparent; nothing was started",
+            hint="Expected 00-TRACE-SPAN-FLAGS, in hex.",
+        )
+    return {TRACEPARENT: parent}
 
 
 def _home(own: str, asked: str, options: Mapping[str, Any], origin: str) -> str:

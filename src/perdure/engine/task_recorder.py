@@ -81,8 +81,9 @@ class TaskPort(msgspec.Struct, eq=False, gc=False):
         self._lines += 1
         self._recorder.add_line(assignment, self._lines, level, message, fields)
         number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
+        extra = {"run": assignment.run, "path": assignment.path, "fields": fields, "trace": assignment.traceparent}
         # The fields stay together: among the record's own attributes a user's `name` would be refused.
-        _task_log.log(number, "%s", message, extra={"run": assignment.run, "path": assignment.path, "fields": fields})
+        _task_log.log(number, "%s", message, extra=extra)
 
 
 class RunRows:

@@ -20,6 +20,7 @@ from perdure.kernel.codec import encode_snapshot, encode_turns
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Status
 from perdure.kernel.randomness import child_seed
+from perdure.kernel.trace_context import TRACEPARENT, traceparent_of_task
 from perdure.kernel.turn_budget import pay
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import (
@@ -213,6 +214,7 @@ def assignment(execution: Execution, number: int, arguments: bytes, input: bytes
         state.namespace or execution.namespace,
         execution.document_namespace,
         state.from_api,
+        traceparent_of_task(execution.id, state.labels, number) if state.labels else "",
     )
 
 
@@ -225,7 +227,7 @@ def child_start(execution: Execution, event: e.ChildStarted) -> Message:
         event.options,
         child_seed(execution.state.seed, event.child),
         (execution.id, event.child) if event.awaited else (execution.id, 0),
-        event.labels,
+        event.labels | {name: text for name, text in execution.state.labels.items() if name == TRACEPARENT},
         namespace=execution.namespace,
         from_api=execution.state.from_api or event.from_api,
     )

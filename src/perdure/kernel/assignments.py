@@ -31,6 +31,7 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     namespace: str = "default"  # of the run; the operator's policy may depend on it
     document_namespace: str = ""  # of the run's document, where it says so; the policy of both counts
     from_api: bool = False  # the run's document came through the API of a server
+    traceparent: str = ""  # of its attempt, if the run was started with one (`trace_context`)
 
 
 def short_name(provider: str, language: str) -> str:

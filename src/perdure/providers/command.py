@@ -137,7 +137,8 @@ def _members(streams: dict[str, tuple[bytes, bool]]) -> dict[str, Any]:
 
 def task_environment(context: TaskContext) -> dict[str, str]:
     """What a command may need to know about its task, to act only once."""
-    return {
+    trace = {"TRACEPARENT": context.traceparent} if context.traceparent else {}
+    return trace | {
         "PERDURE_RUN": context.run,
         "PERDURE_PATH": context.path,
         "PERDURE_ATTEMPT": str(context.attempt),

@@ -80,6 +80,11 @@ class _ContextBase:
         return self._task.run
 
     @property
+    def traceparent(self) -> str:
+        """The trace context of this attempt, as W3C writes it; empty if the run was started without one."""
+        return self._task.traceparent
+
+    @property
     def path(self) -> str:
         return self._task.path
 

@@ -91,6 +91,8 @@ async def http(
     )
     method = method.upper()
     sent = _headers(headers, auth, method, context.idempotency_key)
+    if context.traceparent:
+        sent.setdefault("traceparent", context.traceparent)
     is_much = jsontext.is_large(json) or len(form or ()) > _FIELDS_AT_ONCE or len(body or "") > READ_AT_ONCE
     content = await asyncio.to_thread(_content, json, form, body, sent) if is_much else _content(json, form, body, sent)
     return await _exchange(method, url, sent, params, content, times, follow_redirects, max_bytes, expect)

@@ -3,9 +3,9 @@
 import base64
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -14,6 +14,10 @@ from perdure.kernel.values import SECOND, Instant
 from perdure.stores.protocol import RunFilter
 from perdure.views.errors import BadRequest
 from perdure.views.run_pages import read_label, read_statuses
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
+    from perdure.stores.hook_deliveries import DeliveryRow
 
 
 class HookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,6 +46,8 @@ class Hook(msgspec.Struct, frozen=True):
     filter: RunFilter
     timeout: float
     give_up: Instant
+    send: "Callable[[Client, DeliveryRow], Awaitable[tuple[int | None, str]]] | None" = None
+    """How a delivery is sent, if not as an event: the status of the answer, and what went wrong."""
 
     @property
     def address(self) -> str:

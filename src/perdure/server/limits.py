@@ -144,6 +144,17 @@ class FeedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep: Annotated[float, msgspec.Meta(ge=1, le=86_400 * 30)] = 600.0  # seconds that changes are kept
 
 
+class TracesTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the traces of runs are sent: OTLP over HTTP."""
+
+    endpoint: str = ""  # http://collector:4318/v1/traces; else as OpenTelemetry's own variables say; empty: nowhere
+    headers: dict[str, str] = {}
+    headers_file: str = ""  # NAME=VALUE lines, for headers that are secrets
+    service: str = "perdure"
+    timeout: Annotated[float, msgspec.Meta(gt=0, le=300)] = 10.0  # seconds
+    give_up: Annotated[float, msgspec.Meta(ge=0)] = 3_600.0  # seconds after which a trace is not sent any more
+
+
 class ServerSettings(msgspec.Struct, frozen=True):
     server: ServerTable = ServerTable()
     limits: RequestLimits = RequestLimits()
@@ -152,6 +163,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     oidc: OidcTable | None = None
     feed: FeedTable = FeedTable()
     hooks: list[HookSettings] = []
+    traces: TracesTable = TracesTable()
 
 
 def read_server_settings(environment: Mapping[str, str]) -> ServerSettings:

@@ -29,7 +29,7 @@ from perdure.server.server_connection import (
 )
 from perdure.views.api_errors import ApiError, NotReady, ServerUnreachable
 
-START_OPTIONS = {"args": "arguments", "entry_step": "target", "env": "env"}
+START_OPTIONS = {"args": "arguments", "entry_step": "target", "env": "env", "traceparent": "traceparent"}
 """Options of a start, and how the API names them."""
 
 
@@ -53,7 +53,7 @@ class RemoteEngine(ServerConnection):
     ) -> "RemoteHandle":
         """Start a document; answers once the start is on disk. The same token starts the same run only once.
 
-        `applied` are texts that the document may refer to. `options`: `args`, `entry_step` and `env` of a start.
+        `applied` are texts that the document may refer to. `options`: `args`, `entry_step`, `env`, `traceparent`.
         """
         body: dict[str, Any] = {"document": _text(document)}
         body |= {"default_name": _name_of(document, name)} if _name_of(document, name) else {}

@@ -54,6 +54,7 @@ class StartBody(Body):
     token: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     labels: dict[str, str] = {}
     apply: Documents = []
+    traceparent: str | None = None  # the trace that the run belongs to; else the header says so
 
 
 class RunSelection(Body):

@@ -14,6 +14,7 @@ from perdure.engine.handle import Handle
 from perdure.kernel import jsontext
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.ids import DEFAULT_NAMESPACE, reserved_label
+from perdure.kernel.trace_context import read_traceparent
 from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 from perdure.server import request_types as m
@@ -104,7 +105,7 @@ async def begin_run(
         name=name,
         applied=applied,
         chosen=chosen,
-        options=_options(body),
+        options=_options(call, body),
         token=body.token,
         labels=body.labels,
         system_labels=system_labels,
@@ -117,10 +118,12 @@ async def begin_run(
     return handle
 
 
-def _options(body: m.StartBody) -> dict[str, Any]:
+def _options(call: ApiCall, body: m.StartBody) -> dict[str, Any]:
+    """A header `traceparent` that is none is ignored, as W3C says; a member of the body is not."""
     options = {} if body.arguments is None else {"args": body.arguments}
     options |= {} if body.target is None else {"entry_step": body.target}
-    return options | ({"env": body.env} if body.env else {})
+    trace = body.traceparent or read_traceparent(call.headers.get("traceparent", ""))
+    return options | ({"env": body.env} if body.env else {}) | ({"traceparent": trace} if trace else {})
 
 
 def _check_labels(labels: dict[str, str]) -> None:

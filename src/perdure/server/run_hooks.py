@@ -155,6 +155,10 @@ class RunHooks:
             position = last
 
     async def _deliver(self, http: httpx.AsyncClient, hook: Hook, row: DeliveryRow) -> None:
+        if hook.send is not None:
+            status, error = await hook.send(self._client, row)
+            await self._record(hook, row, status, error, 0.0)
+            return
         status, error, asked = None, "", 0.0
         event_id = str(jsontext.decode(row.body)["id"])
         timestamp = int(time.time())
@@ -173,6 +177,9 @@ class RunHooks:
                 asked = _asked_pause(response.headers.get("retry-after", ""))
         except (httpx.HTTPError, httpx.InvalidURL, ProviderFailure, OSError, TimeoutError) as failure:
             error = type(failure).__name__ if not str(failure) else f"{type(failure).__name__}: {failure}"
+        await self._record(hook, row, status, error, asked)
+
+    async def _record(self, hook: Hook, row: DeliveryRow, status: int | None, error: str, asked: float) -> None:
         try:
             await self._client.store.settle_delivery(self._settled(hook, row, status, error[:500], asked))
         except PerdureError as failure:

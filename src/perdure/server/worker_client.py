@@ -188,6 +188,7 @@ class ServerSource:
             task["losses"],
             secrets=tuple(task["secrets"]),
             namespace=task["namespace"],
+            traceparent=task.get("traceparent") or "",
         )
         grant = TaskGrant(task["lease"], assignment, asked, self._now(), task.get("pipeline"), task.get("number", 1))
         if assignment.sealed or grant.pipeline is not None:

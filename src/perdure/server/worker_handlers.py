@@ -139,6 +139,7 @@ async def _describe(
                 "needs": [] if pipeline is None else pipeline.needs,
                 "number": lease.number,
                 "pipeline": None if pipeline is None else msgspec.Raw(pipeline.body),
+                "traceparent": assignment.traceparent or None,
             }
         )
     return described

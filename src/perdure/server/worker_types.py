@@ -57,6 +57,7 @@ class LeasedTask(msgspec.Struct):
     needs: list[str]  # of a pipeline: the providers of all its tasks
     number: int  # of the outcome that is reported next
     pipeline: Any  # of a pipeline: what the rules of its language read, and `ctx`; otherwise null
+    traceparent: str | None = None  # of this attempt, if the run was started with one
 
 
 class LeaseAnswer(msgspec.Struct):

@@ -99,6 +99,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--token", metavar="T", help="start only one run per token, however often it is repeated")
     a.add_labels(parser, "label the run, to find it with `ps --label`")
+    parser.add_argument("--traceparent", metavar="T", help="make the run a part of this trace (W3C, OpenTelemetry)")
     a.add_namespace(parser, "namespace of the run and of all that it starts (default: the document's, or default)")
     a.add_load(parser)
     parser.add_argument(
@@ -175,6 +176,7 @@ async def _start_on_server(access: "ServerAccess", asked: argparse.Namespace, ta
     """A file is sent with what it refers to; anything else is the name of an entry of the server's catalog."""
     options: dict[str, Any] = {} if asked.args is None else {"args": asked.args}
     options |= {} if asked.target is None else {"entry_step": asked.target}
+    options |= {} if asked.traceparent is None else {"traceparent": asked.traceparent}
     shared = {"token": asked.token, "labels": dict(asked.label), "namespace": asked.namespace}
     if asked.file != "-" and not Path(asked.file).exists() and not Path(asked.file).suffix:
         if asked.apply or asked.env:
@@ -226,6 +228,8 @@ async def _start(
     options: dict[str, Any] = {} if asked.args is None else {"args": asked.args}
     if asked.target is not None:
         options["entry_step"] = asked.target
+    if asked.traceparent is not None:
+        options["traceparent"] = asked.traceparent
     if env := readable(asked.env, os.environ, [document.text.decode(), *(resource.text for resource in applied)]):
         options["env"] = env
     if asked.file != "-" and b"script" in document.text:

@@ -213,6 +213,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         return None
     from perdure.server.hook_settings import read_hooks
     from perdure.server.limits import read_server_settings
+    from perdure.server.trace_export import trace_hooks
     from perdure.views.access_tokens import AccessRole
 
     settings = read_server_settings(os.environ)
@@ -233,7 +234,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         oidc=settings.oidc,
         drain_delay=settings.server.drain_delay,
         feed_keep=settings.feed.keep,
-        hooks=read_hooks(settings.hooks),
+        hooks=[*read_hooks(settings.hooks), *trace_hooks(settings.traces, os.environ)],
     )
     try:
         return Address(options)

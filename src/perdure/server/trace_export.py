@@ -1,0 +1,260 @@
+"""Runs as OpenTelemetry traces: one for a run and all below it, exported from what was recorded, when a run has ended.
+
+It is a hook: the store keeps which ends were exported, any server exports them, and those that were under way when a
+server died are exported again, with the same ids. A run that is reopened exports what its new life has added.
+
+    run ── step ── attempt        links: from what follows a wait to what came before it
+            └───── wait
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perdure.engine.client import Client
+from perdure.kernel.errors import PerdureError, RunNotFound
+from perdure.kernel.run_trace import Visit, VisitStatus
+from perdure.kernel.trace_context import attempt_span, is_sampled, parent_span, span_id, trace_id
+from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.server.hook_settings import Hook
+from perdure.server.limits import BadServerSettings, TracesTable
+from perdure.stores.hook_deliveries import DeliveryRow
+from perdure.stores.protocol import RunFilter
+from perdure.views.errors import BadRequest
+from perdure.views.progress_events import step_of_path
+from perdure.views.run_graph import NoPicture, trace_run
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan
+
+NAME = "traces"
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+MOST_SPANS = 10_000  # of one life of a run: the first ones, and the root says how many there were
+AT_ONCE = 500  # spans in one request
+
+
+@dataclass
+class Span:
+    """A part of a trace; instants are microseconds."""
+
+    id: str
+    name: str
+    started_at: Instant
+    ended_at: Instant
+    parent: str = ""
+    links: list[str] = field(default_factory=list)  # ids of spans of the same trace
+    attributes: dict[str, str | int] = field(default_factory=dict)
+    error: str | None = None  # it has failed
+
+
+async def spans_of(client: Client, run: RunId, life: int | None = None) -> tuple[str, list[Span]]:
+    """The trace of a run, and the spans of one of its lives, the latest if none is named; the run itself first."""
+    row = await client.find(run)
+    history = await client.history(run, raw=True)
+    ends = [event["at"] for event in history if event["event"] == "RunEnded"]
+    number = len(ends) if life is None else life
+    began = history[0]["at"] if number <= 1 else ends[number - 2]
+    ended = ends[number - 1] if 0 < number <= len(ends) else history[-1]["at"]
+    outcome: dict[str, Any] = next((event["outcome"] for event in history[::-1] if event["event"] == "RunEnded"), {})
+    root = Span(span_id(run, "life", max(1, number)), f"{row.language} {row.name}", began, ended)
+    above = run.rpartition(".")[0]
+    root.parent = span_id(above, "life", 1) if above else parent_span(row.labels)
+    root.links = [span_id(run, "life", number - 1)] if number > 1 else []
+    root.attributes = {
+        "perdure.run": run,
+        "perdure.language": row.language,
+        "perdure.document": row.name,
+        "perdure.namespace": row.namespace,
+        "perdure.status": row.status.value,
+        "perdure.life": max(1, number),
+    }
+    if row.status.value in ("failed", "cancelled"):
+        root.error = str(outcome.get("code") or outcome.get("reason") or row.status.value)
+    labels, visits = await _visits(client, run)
+    steps = [_step_span(run, at, visit, labels, visits, root) for at, visit in enumerate(visits)]
+    waits = [span for at, visit in enumerate(visits) for span in _wait_spans(run, at, visit, steps[at])]
+    attempts = list(_attempts(run, history, visits, steps, root))
+    _link_over_waits(visits, steps, attempts)
+    parts = [span for span in (*steps, *attempts, *waits) if began <= span.ended_at <= ended]
+    if len(parts) > MOST_SPANS:
+        root.attributes["perdure.spans"] = len(parts)
+    return trace_id(run, row.labels), [root, *parts[:MOST_SPANS]]
+
+
+async def _visits(client: Client, run: RunId) -> tuple[dict[str, str], list[Visit]]:
+    """The labels of nodes, and the visits that have ended."""
+    try:
+        traced = await trace_run(client, run)
+    except NoPicture:
+        return {}, []
+    return {node.id: node.label for node in traced.graph.nodes}, list(traced.trace.visits)
+
+
+def _step_span(
+    run: RunId, at: int, visit: Visit, labels: Mapping[str, str], visits: Sequence[Visit], root: Span
+) -> Span:
+    above = next((number for number, other in enumerate(visits) if other is visit.parent), None)
+    name = labels.get(visit.node, visit.node)
+    span = Span(span_id(run, "visit", at), name, visit.started_at, visit.ended_at or root.ended_at)
+    span.parent = root.id if above is None else span_id(run, "visit", above)
+    span.attributes = {"perdure.step": name, "perdure.place": visit.node}
+    if visit.label:
+        span.attributes["perdure.item"] = visit.label
+    if visit.status is VisitStatus.FAILED:
+        span.error = "failed"
+    elif visit.status is not VisitStatus.DONE:
+        span.attributes["perdure.ended"] = str(visit.status)
+    return span
+
+
+def _wait_spans(run: RunId, at: int, visit: Visit, step: Span) -> Iterator[Span]:
+    for number, stretch in enumerate(visit.stretches):
+        if stretch.is_wait:
+            ended_at = stretch.ended_at or step.ended_at
+            span = Span(span_id(run, "wait", at, number), f"{step.name} wait", stretch.started_at, ended_at, step.id)
+            span.attributes = {"perdure.step": step.name, "perdure.wait": "true"}
+            yield span
+
+
+def _attempts(
+    run: RunId, history: Sequence[Mapping[str, Any]], visits: Sequence[Visit], steps: Sequence[Span], root: Span
+) -> Iterator[Span]:
+    """What tasks did, from when they were scheduled to their result."""
+    scheduled: dict[int, tuple[Mapping[str, Any], int]] = {}
+    for event in history:
+        match event["event"]:
+            case "TaskScheduled":
+                scheduled[event["task"]] = (event, 1)
+            case "TaskRedelivered" if event["task"] in scheduled:
+                scheduled[event["task"]] = (scheduled[event["task"]][0], event["delivery"])
+            case "TaskEnded" if event["task"] in scheduled:
+                begun, deliveries = scheduled.pop(event["task"])
+                step = _step_of(begun, visits, steps)
+                span = Span(attempt_span(run, event["task"]), begun["provider"], begun["at"], event["at"])
+                span.parent = root.id if step is None else step.id
+                span.attributes = {
+                    "perdure.provider": begun["provider"],
+                    "perdure.attempt": begun["attempt"],
+                    "perdure.deliveries": deliveries,
+                    "perdure.path": begun["path"],
+                }
+                outcome = event["outcome"]
+                if outcome["type"] != "Succeeded":
+                    span.error = str(outcome.get("code") or outcome["type"])
+                yield span
+
+
+def _step_of(begun: Mapping[str, Any], visits: Sequence[Visit], steps: Sequence[Span]) -> Span | None:
+    """The innermost visit of the step that the path of a task names, open at that time; of several, of its item."""
+    names = [part.partition("[")[0] for part in step_of_path(begun["path"]).split(" › ")]
+    open_then = [
+        step
+        for visit, step in zip(visits, steps, strict=True)
+        if visit.started_at <= begun["at"] <= step.ended_at and step.name in names
+    ]
+    same_item = [step for step in open_then if str(step.attributes.get("perdure.item", "-")) in begun["path"]]
+    return (same_item or open_then)[-1] if open_then else None
+
+
+def _link_over_waits(visits: Sequence[Visit], steps: Sequence[Span], attempts: Sequence[Span]) -> None:
+    """An attempt after a wait is linked to the one before it; a step that a wait led to, to the step that waited."""
+    for visit, step in zip(visits, steps, strict=True):
+        waits = [stretch for stretch in visit.stretches if stretch.is_wait and stretch.ended_at is not None]
+        if not waits:
+            continue
+        own = sorted((span for span in attempts if span.parent == step.id), key=lambda span: span.started_at)
+        for earlier, later in pairwise(own):
+            if any(earlier.ended_at <= wait.started_at and (wait.ended_at or 0) <= later.started_at for wait in waits):
+                later.links.append(earlier.id)
+        if visit.stretches[-1].is_wait and visit.ended_at is not None:
+            for other in steps:
+                if other is not step and other.started_at == visit.ended_at:
+                    other.links.append(step.id)
+
+
+def trace_hooks(settings: TracesTable, environment: Mapping[str, str]) -> list[Hook]:
+    """The hook that exports traces, if somebody says where to."""
+    by_variable = any(environment.get(name) for name in ENDPOINTS)
+    if not settings.endpoint and not by_variable:
+        return []
+    try:
+        exporter = TraceExporter(settings)
+    except ImportError:
+        raise BadServerSettings("traces need OpenTelemetry's packages", hint="pip install 'perdure[otel]'") from None
+    url = settings.endpoint or next(environment[name] for name in ENDPOINTS if environment.get(name))
+    mark = hashlib.sha256(url.encode()).hexdigest()[:8]
+    return [
+        Hook(f"{NAME}-{mark}", url, b"", RunFilter(), settings.timeout, int(settings.give_up * SECOND), exporter.send)
+    ]
+
+
+class TraceExporter:
+    def __init__(self, settings: TracesTable) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+
+        headers = dict(settings.headers) | _read_headers(settings.headers_file)
+        self._resource: Resource = Resource.create({"service.name": settings.service})
+        self._exporter = OTLPSpanExporter(
+            endpoint=settings.endpoint or None, headers=headers or None, timeout=settings.timeout
+        )
+
+    async def send(self, client: Client, row: DeliveryRow) -> tuple[int | None, str]:
+        """Export the life of a run that has ended, in pieces; what was exported before has the same ids."""
+        try:
+            if not is_sampled((await client.find(RunId(row.run))).labels):
+                return 204, ""
+            trace, spans = await spans_of(client, RunId(row.run))
+        except RunNotFound:
+            return 204, ""  # it was removed
+        except PerdureError as error:
+            return None, str(error)
+        for begin in range(0, len(spans), AT_ONCE):
+            piece = spans[begin : begin + AT_ONCE]
+            if not await asyncio.to_thread(self._export, trace, piece):
+                return None, "the collector did not take the spans; the log of the server says more"
+        return 200, ""
+
+    def _export(self, trace: str, spans: Sequence[Span]) -> bool:
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        exported = [readable(trace, span, self._resource) for span in spans]
+        return self._exporter.export(exported) is SpanExportResult.SUCCESS
+
+
+def readable(trace: str, span: Span, resource: "Resource") -> "ReadableSpan":
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+    def context(id: str) -> SpanContext:
+        return SpanContext(int(trace, 16), int(id, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+    return ReadableSpan(
+        span.name,
+        context(span.id),
+        context(span.parent) if span.parent else None,
+        resource,
+        span.attributes,
+        links=[Link(context(id)) for id in span.links],
+        kind=SpanKind.INTERNAL,
+        status=Status(StatusCode.ERROR, span.error) if span.error is not None else Status(StatusCode.OK),
+        start_time=span.started_at * 1_000,
+        end_time=max(span.started_at, span.ended_at) * 1_000,
+        instrumentation_scope=InstrumentationScope("perdure"),
+    )
+
+
+def _read_headers(path: str) -> dict[str, str]:
+    if not path:
+        return {}
+    try:
+        lines = Path(path).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise BadRequest(f"[traces] headers_file: {path} cannot be read") from None
+    return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines) if name.strip()}
