@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from perdure.server.websocket_protocol import LARGEST_FIRST, PIECE, PINGS, FrameTurns, WorkerProtocol
+from perdure.services.story.streams.remote_worker import RemoteConversation
 from tests.server.serving import Server
 
 CONTINUED, TEXT, CLOSE, PING = 0, 1, 8, 9
@@ -191,3 +193,33 @@ async def test_many_small_frames_leave_others_their_turns() -> None:
     assert not wire.is_paused
     for task in state.tasks:
         task.cancel()
+
+
+async def test_what_a_worker_has_published_is_forgotten_before_it_is_done() -> None:
+    """Each answer to a message that is never done was kept, for as long as the worker liked."""
+    heard: list[Any] = []
+
+    async def publish(message: Any, reply_to: Any) -> None:
+        await asyncio.sleep(0)
+
+    async def send(sent: Any) -> None:
+        heard.append(sent)
+
+    async def claim(key: str) -> Any:
+        raise AssertionError("too long")
+
+    session = SimpleNamespace(publish=publish, step="s")
+    worker = SimpleNamespace(connection=SimpleNamespace(send=send), credits=0)
+    conversation: Any = RemoteConversation(SimpleNamespace(), worker, session, SimpleNamespace())  # type: ignore[arg-type]
+    conversation._open[7] = SimpleNamespace(packet=SimpleNamespace(position=7))
+    for number in range(100):
+        conversation._publish({"number": number, "replyTo": 7, "message": {"payload": 1}})
+    assert len(conversation._publishing[7]) == 100, "`done` waits for them"
+    while len(heard) < 100:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not conversation._publishing[7]
+
+    conversation._context = SimpleNamespace(port=SimpleNamespace(claim_effect=claim))
+    with pytest.raises(ValueError, match="at most 10000 characters"):
+        await conversation._ask("claim", "s/" + "x" * 10_000, None)

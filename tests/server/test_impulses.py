@@ -1,11 +1,16 @@
 """Events over HTTP: `POST /api/v1/impulses/{namespace}/{name}` (SRV-040, SRV-041)."""
 
 import hmac
+import http.client
 import json
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -188,3 +193,38 @@ def test_wrong_signatures_do_not_keep_out_right_ones_of_the_same_address(shop: S
     refused = [send(stranger, "signed", event).status for _ in range(30)]
     assert set(refused) == {401, 429} and refused[-1] == 429
     assert send(stranger, "signed", event, X_GitHub_Delivery="d-30", **signature(event)).status == 202
+
+
+def test_one_address_takes_half_of_the_places_of_senders_without_a_token(tmp_path: Path) -> None:
+    """SRV-041: whoever begins to send and does not go on keeps out others of its address, and nobody else."""
+    (tmp_path / "settings.toml").write_text("[limits]\nsigned = 4\n")
+    server = Server.start(tmp_path, "--config", "settings.toml", PERDURE_SECRET_hub_token=SECRET)
+    try:
+        documents = [STORY, TEMPLATE, impulse("signed", deliveryPolicy=SIGNED)]
+        assert server.admin("POST", "/api/v1/resources:apply", {"documents": documents}).status == 200
+        parts = urlsplit(server.url)
+        event = {"number": 1}
+        head = f"POST {PLACE}/signed HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: 9\r\n\r\n".encode()
+        for _ in range(50):
+            with ExitStack() as slow:
+                for _ in range(2):
+                    one = slow.enter_context(socket.create_connection((parts.hostname, parts.port), 60))
+                    one.sendall(head)
+                same = send(server.nobody, "signed", event, **signature(event))
+                if same.status == 429:  # else the slow ones were not there yet, or not any more
+                    break
+                assert same.status in (200, 202)
+        else:
+            raise AssertionError("one address has more than half of the places")
+        with ExitStack() as slow:
+            for _ in range(4):
+                slow.enter_context(socket.create_connection((parts.hostname, parts.port), 60)).sendall(head)
+            connection = http.client.HTTPConnection(parts.hostname or "", parts.port, 60, ("127.0.0.2", 0))
+            sent = {"Content-Type": "application/json"}
+            sent |= {name.replace("_", "-"): value for name, value in signature(event).items()}
+            connection.request("POST", f"{PLACE}/signed", json.dumps(event).encode(), sent)
+            other = connection.getresponse()
+            assert other.status in (200, 202), other.read()
+            connection.close()
+    finally:
+        server.commands.end_all()

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 STARTS = 60.0  # seconds that a worker may take until it is ready
 LOOK_EVERY = 0.05
 MOST_UNDER_WAY = 1_000  # publications and acknowledgements of one worker that are being written
+LONGEST_KEY = 10_000  # characters of the key of an effect: it is recorded
 BLUE_GREEN = "blue_green"
 
 
@@ -127,7 +128,7 @@ class RemoteConversation:
         self._connection = worker.connection
         self._credits = worker.credits
         self._open: dict[int, InboundMessage] = {}
-        self._publishing: dict[int, list[asyncio.Task[None]]] = {}  # by message that they answer
+        self._publishing: dict[int, set[asyncio.Task[None]]] = {}  # those to come, or lost, by message that they answer
         self._under_way: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()  # credits, or messages that are done
         self._is_leaving = self._is_quiet = self._is_paused = False
@@ -256,7 +257,9 @@ class RemoteConversation:
         reply_to = self._open.get(_count(frame.get("replyTo")))
         task = self._spawn(self._published(frame, reply_to))
         if reply_to is not None:
-            self._publishing.setdefault(reply_to.packet.position, []).append(task)
+            answers = self._publishing.setdefault(reply_to.packet.position, set())
+            answers.add(task)
+            task.add_done_callback(lambda task: None if task.cancelled() or task.exception() else answers.discard(task))
 
     async def _published(self, frame: Frame, reply_to: InboundMessage | None) -> None:
         number = frame.get("number")
@@ -287,6 +290,8 @@ class RemoteConversation:
             return await self._context.report({**body, "step": name})
         if not isinstance(key, str) or not key.startswith(f"{name}/"):
             raise ValueError(f"{verb!r} needs a key that begins with {name + '/'!r}")
+        if len(key) > LONGEST_KEY:
+            raise ValueError(f"the key of an effect has at most {LONGEST_KEY} characters")
         if verb == "claim":
             claim = await port.claim_effect(key)
             result = None if claim.result is None else jsontext.decode(claim.result)
