@@ -125,7 +125,7 @@ class Application:
         try:
             await receive()  # websocket.connect
             caller = await self._stream_worker(connection, seen)
-            with self._streams.one(caller.name):
+            with self._streams.one(caller.identity):
                 await send({"type": "websocket.accept"})
                 await serve_connection(self._server, caller, SocketConnection(receive, send))
         except PerdureError as refusal:
@@ -140,7 +140,7 @@ class Application:
         self._check_origin(connection, is_health=False)
         host = host_of(connection.headers.get("host", ""))
         caller = seen.caller = await self._server.authentication.caller(connection.headers, seen.address, host)
-        self._rates.take(f"{caller.via} {caller.name}")
+        self._rates.take(caller.identity)
         if route.role is not AccessRole.WORKER:
             raise RouteNotFound("this is no WebSocket")
         caller.need(route.role)
