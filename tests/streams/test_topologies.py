@@ -384,14 +384,16 @@ async def test_packets_from_outside_reach_any_step(tmp_path: Path, replay: str) 
 
 async def test_a_packet_that_is_no_message_is_refused(tmp_path: Path) -> None:
     """STR-039 STR-121: bad input changes nothing."""
-    from perdure.kernel.errors import Conflict
+    from perdure.kernel.errors import Conflict, UnfitInput
 
     steps = "  steps: [{name: source, ref: {name: add}}]"
     async with played(tmp_path, story(steps)) as run:
         await run.until(lambda shown: states(shown).get("source") == "Running")
-        with pytest.raises(Conflict, match="needs at least one of"):
+        with pytest.raises(UnfitInput, match="needs at least one of"):
             await run.engine.signal(run.id, "source.packet", {"metadata": {"a": "b"}})
-        with pytest.raises(Conflict, match="needs at least one of"):
+        with pytest.raises(UnfitInput, match="is an object"):
+            await run.engine.signal(run.id, "source.packet", "text")
+        with pytest.raises(UnfitInput, match="needs at least one of"):
             await run.engine.publish(run.id, "source")
         await run.engine.cancel(run.id)
         await run.end()

@@ -19,9 +19,9 @@ from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.control_messages import is_control_message
-from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
+from perdure.kernel.errors import Conflict, PerdureError, RunNotFound, UnfitInput
 from perdure.kernel.execution import Execution
-from perdure.kernel.input_recording import is_recorded_before, why_refused
+from perdure.kernel.input_recording import UnfitMessage, is_recorded_before, why_refused
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Message
 from perdure.stores.protocol import RunRow
@@ -156,5 +156,7 @@ def _answered(event: e.Event, input: i.Input, at: Instant) -> bool | str:
             return False
 
 
-def refused(run: RunId, reason: str) -> Conflict:
+def refused(run: RunId, reason: str) -> PerdureError:
+    if isinstance(reason, UnfitMessage):
+        return UnfitInput(f"run {run}: {reason}", hint=f"See what takes it with `perdure show {run}`.", run=run)
     return Conflict(f"run {run}: {reason}", hint=f"Look at it with `perdure show {run}`.", run=run)

@@ -27,12 +27,18 @@ REOPENS_AT_FAILURE_SINCE = 5
 """The record version in which a run can be reopened at what failed."""
 
 
+class UnfitMessage(str):
+    """Why a control message cannot be accepted, ever: because of what it contains, not of what the run does."""
+
+    __slots__ = ()
+
+
 def record(turn: Turn) -> None:
     """Check the input against the state and record it as a fact, or answer that it came too late."""
     handler = _RECORDERS[type(turn.input)]
     handler(turn, turn.input)
     if turn.is_acknowledged and isinstance(turn.answer, i.Refused):
-        _decline(turn, turn.answer.reason)
+        _decline(turn, str(turn.answer.reason))
 
 
 def _decline(turn: Turn, reason: str) -> None:

@@ -21,6 +21,7 @@ from perdure.dialects.story.steps.step_kind import ENGRAM
 from perdure.dialects.story.values.schema_fit import fitted
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
+from perdure.kernel.input_recording import UnfitMessage
 from perdure.kernel.outcomes import Failed, Succeeded
 from perdure.kernel.turn import Turn
 from perdure.streams.stream_messages import BadMessage, read_message
@@ -306,7 +307,7 @@ def signal_problem(body: Body, program: Program, step: str, value: Any) -> str |
     try:
         read_message(value, "", 0)
     except BadMessage as problem:
-        return f"the value of the signal is not a message: {problem}"
+        return UnfitMessage(f"the value of the signal is not a message: {problem}")
     state = body.steps.get(step)
     if state is not None and state.phase.is_terminal:
         return f"step {step!r} has already ended as {state.phase}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.kernel.errors import Conflict
+from perdure.kernel.errors import Conflict, UnfitInput
 from perdure.kernel.values import RunId
 from perdure.providers.context import TaskContext
 from perdure.providers.registry import Provider
@@ -55,7 +55,9 @@ async def publish(engine: "Client", run: RunId, step: str, members: Mapping[str,
         if topology is not None and topology.takes(step):
             await topology.receive(step, message)
             return
-    except (BadMessage, Draining) as problem:
+    except BadMessage as problem:
+        raise UnfitInput(f"run {run}: {problem}", run=run, hint="Correct the message.") from None
+    except Draining as problem:
         raise Conflict(f"run {run}: {problem}", run=run) from None
     await engine.signal(run, f"{step}.packet", _plain(message))
 
