@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Cases that are not in turn are left out, unless tests were named one by one."""
     if any("::" in argument for argument in config.args):
         return
-    chosen = [item for item in items if sampling.Sample.of(item).is_in_turn]
+    chosen = [item for item in items if sampling.is_in_turn(item)]
     if len(chosen) < len(items):
         kept = set(chosen)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])

@@ -26,6 +26,7 @@ import pytest
 SEED = "PERDURE_TEST_SEED"
 ALL = "all"
 PERIOD = 20  # commits, within which every case runs
+MARKS = ("sampled", "deep")
 
 Case = TypeVar("Case")
 
@@ -50,6 +51,11 @@ def described() -> str:
 def seed() -> int | None:
     """None: everything runs."""
     return None if seed_text() == ALL else int(seed_text())
+
+
+def is_in_turn(item: pytest.Item) -> bool:
+    is_sampled = any(mark.name in MARKS for mark in item.iter_markers())  # of most tests there is no sample to make
+    return not is_sampled or Sample.of(item).is_in_turn
 
 
 @dataclass(frozen=True)

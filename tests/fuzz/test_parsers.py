@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from tests import sampling
 from tests.fuzz.targets import CORPUS, TARGETS, corpus, feed
 
 SEED = int(os.environ.get("PERDURE_FUZZ_SEED", "20261116"))
-EXAMPLES = int(os.environ.get("PERDURE_FUZZ_EXAMPLES", "120"))
+EXAMPLES = int(os.environ.get("PERDURE_FUZZ_EXAMPLES", 120 if sampling.seed() is None else 60))
 
 bounded = settings(
     max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True

@@ -1,6 +1,6 @@
 """Where the conformance cases are: the public suite, if it is available, and our own beside this file."""
 
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,10 @@ OWN = Path(__file__).parent / "cases"
 MISSING = "the public MWL suite is not beside the repository"
 
 
-def scenarios() -> Iterator[Scenario]:
-    if PUBLIC.is_dir():
-        yield from read_suite([PUBLIC]).scenarios
-    yield from read_suite([OWN]).scenarios
-
-
-def all_scenarios() -> list[Scenario]:
-    return list(scenarios())
+@cache
+def all_scenarios() -> tuple[Scenario, ...]:
+    folders = [PUBLIC, OWN] if PUBLIC.is_dir() else [OWN]
+    return tuple(scenario for folder in folders for scenario in read_suite([folder]).scenarios)
 
 
 needs_public_suite = pytest.mark.skipif(not PUBLIC.is_dir(), reason=MISSING)

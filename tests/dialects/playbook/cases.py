@@ -7,6 +7,7 @@ An expectation names what must be in the run's object: members that it leaves ou
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,9 @@ class Case:
     tells_of_crashes: bool = False
 
 
-def all_cases() -> list[Case]:
-    return [_read(folder) for folder in sorted(FOLDER.iterdir()) if folder.is_dir()]
+@cache
+def all_cases() -> tuple[Case, ...]:
+    return tuple(_read(folder) for folder in sorted(FOLDER.iterdir()) if folder.is_dir())
 
 
 def _read(folder: Path) -> Case:

@@ -7,6 +7,7 @@ in order, each `at` so many seconds or else when nothing moves by itself any mor
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,9 @@ class Case:
         return any(word in written for word in ('"lose"', '"says"', '"stubborn"'))
 
 
-def all_cases() -> list[Case]:
-    return [_read(folder) for folder in sorted(FOLDER.iterdir()) if folder.is_dir()]
+@cache
+def all_cases() -> tuple[Case, ...]:
+    return tuple(_read(folder) for folder in sorted(FOLDER.iterdir()) if folder.is_dir())
 
 
 def _read(folder: Path) -> Case:
