@@ -3,7 +3,8 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -16,11 +17,15 @@ from perdure.engine.settings import Settings
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import RunId
+from perdure.providers.policy import policy_in_force, read_key_files
+from perdure.providers.policy import serving_policy as serving_policy
 from perdure.stores.errors import BackupRefused, BadStoreUrl, StoreDriverMissing
+from perdure.stores.store_urls import kind_of_store, shell_quoted, without_password
 
 if TYPE_CHECKING:
     from perdure.engine.catalog_changes import Change, Finding
     from perdure.engine.executor import Executor
+    from perdure.engine.kept_credentials import KeptCredentials
     from perdure.engine.retention import RetentionRule
     from perdure.kernel.task_sources import TaskSource
     from perdure.kernel.validation import AppliedDocument
@@ -54,7 +59,6 @@ def languages(
     from perdure.dialects.flow import Flow
     from perdure.dialects.playbook import Playbook
     from perdure.dialects.story import Story
-    from perdure.providers.policy import policy_in_force
     from perdure.providers.registry import shared
     from perdure.services.story import read_settings, remove_recordings
 
@@ -94,8 +98,6 @@ def _engram_resource(kind: str, namespace: str, name: str) -> dict[str, Any] | N
 
 
 def _unknown_kind(url: str) -> BadStoreUrl:
-    from perdure.stores.store_urls import kind_of_store
-
     return BadStoreUrl(f"unknown kind of store: {kind_of_store(url)}")  # the rest may hold a password
 
 
@@ -137,18 +139,11 @@ def open_admin(url: str, clock: Clock) -> "StoreAdmin":
     return SqliteAdmin(path_of(url), clock.now)
 
 
-def url_without_password(url: str) -> str:
-    """The address of a store as it may be shown."""
-    from perdure.stores.store_urls import without_password
+url_without_password = without_password
+"""The address of a store as it may be shown."""
 
-    return without_password(url)
-
-
-def url_to_type(url: str) -> str:
-    """The address of a store for a command that people are told to type; it has no password."""
-    from perdure.stores.store_urls import shell_quoted
-
-    return shell_quoted(url)
+url_to_type = shell_quoted
+"""The address of a store for a command that people are told to type; it has no password."""
 
 
 def restore_store(backup: Path, url: str) -> int:
@@ -184,7 +179,12 @@ def _open_postgres(url: str, clock: Clock, *, must_exist: bool, lease: float | N
     return store
 
 
-def local_executor(clock: Clock, documents: "Documents", spoken: Mapping[str, Dialect]) -> "Executor":
+def local_executor(
+    clock: Clock,
+    documents: "Documents",
+    spoken: Mapping[str, Dialect],
+    credentials: "Callable[[], KeptCredentials] | None" = None,
+) -> "Executor":
     """What performs tasks in this process; `documents` has those that opening a task asks for."""
     from perdure.services.playbook.keychain import HostKeychain, HostSecrets
     from perdure.workers.concurrency_limits import limits_from_environment
@@ -192,7 +192,7 @@ def local_executor(clock: Clock, documents: "Documents", spoken: Mapping[str, Di
     from perdure.workers.unsealer import Unsealer
     from perdure.workers.worker import Worker
 
-    keychain = HostKeychain(HostSecrets(from_environment))
+    keychain = HostKeychain(HostSecrets(from_environment), credentials)
     openers = {name: language for name, language in spoken.items() if language.opens_envelopes}
     unsealer = Unsealer(openers, documents, clock.now, keychain)
     return Worker(now=clock.now, keychain=keychain, unsealer=unsealer, limits=limits_from_environment(STEP_RUNS))
@@ -230,13 +230,6 @@ def metric_aliases() -> Mapping[str, Mapping[str, str]]:
     from perdure.services import METRIC_ALIASES
 
     return METRIC_ALIASES
-
-
-def serving_policy() -> AbstractContextManager[None]:
-    """The policy of a server: what is not allowed is refused."""
-    from perdure.providers.policy import serving_policy
-
-    return serving_policy()
 
 
 def schedules(client: Client) -> "ScheduleAdministration":
@@ -285,15 +278,22 @@ class Engine(Client):
         clock = clock or SystemClock()
         spoken = languages() if spoken is None else spoken
         opened = open_store(store, clock) if isinstance(store, str) else store
-        runtime = Runtime(
-            opened, spoken, hands or local_executor(clock, opened.program, spoken), clock, settings or Settings()
-        )
+        hands = hands or local_executor(clock, opened.program, spoken, lambda: self.credentials)
+        runtime = Runtime(opened, spoken, hands, clock, settings or Settings())
         super().__init__(opened, spoken, clock, runtime)
         self.runtime: Runtime = runtime
+
+    @cached_property
+    def credentials(self) -> "KeptCredentials":
+        from perdure.views.credential_list import open_credentials
+
+        return open_credentials(self.store)
 
     async def __aenter__(self) -> Self:
         from perdure.providers.registry import shared
 
+        if read_key_files(os.environ) or await self.store.list_resources("Credential"):
+            await self.credentials.look()
         await super().__aenter__()
         loop = asyncio.get_running_loop()
 

@@ -106,6 +106,7 @@ def test_every_verb_works_on_a_database(perdure: CommandLine, url: str) -> None:
     token = on("token", "create", "--name", "tour", "--role", "viewer", "--json").json
     assert token["role"] == "viewer" and token["token"]
     on("audit", "verify")
+    assert on("secrets", "rekey", "--json").json == {"rekeyed": 0, "secrets": 0}
 
     on("check", hello)
     on("graph", "gated.yaml")

@@ -52,6 +52,7 @@ class Scene:
             self.admin.result(started.json["id"])
         self.red = {role: self.token(f"red-{role}", role, "red") for role in ("viewer", "operator", "author", "admin")}
         self.blue = self.token(f"{PLANTED}-token", "admin", "blue")
+        assert self.blue("POST", "/api/credentials", {"name": PLANTED, "data": {"token": "env:X"}}).status == 200
 
     def token(self, name: str, role: str, *namespaces: str) -> Api:
         made = self.admin("POST", "/api/v1/tokens", {"name": name, "role": role, "namespaces": list(namespaces)})
@@ -193,6 +194,8 @@ HIDDEN: dict[tuple[str, str], Attack] = {
         api("GET", f"/api/result/resolve?ref={ref}")
         for ref in (scene.runs["blue playbook"], f"noetl://execution/{scene.runs['blue playbook']}/ctx")
     ],
+    ("GET", "/api/credentials/{name}"): _request("GET", f"/api/credentials/{PLANTED}"),
+    ("DELETE", "/api/credentials/{name}"): _request("DELETE", f"/api/credentials/{PLANTED}"),
     ("POST", "/api/v1/tokens"): _request(
         "POST", "/api/v1/tokens", {"name": "t", "role": "viewer", "namespaces": ["blue", "red"]}
     ),
@@ -240,6 +243,8 @@ FILTERED: dict[tuple[str, str], Attack] = {
     ("GET", "/api/executions"): _request("GET", "/api/executions?page_size=1000"),
     ("GET", "/api/ehdb/executions"): _request("GET", "/api/ehdb/executions?limit=1000"),
     ("POST", "/api/executions/cleanup"): _request("POST", "/api/executions/cleanup", {"older_than_minutes": 0}),
+    ("POST", "/api/credentials"): _request("POST", "/api/credentials", {"name": "scarlet"}),
+    ("GET", "/api/credentials"): _request("GET", "/api/credentials"),
     ("GET", "/api/dashboard/stats"): _request("GET", "/api/dashboard/stats"),
     ("GET", "/api/worker/pools"): _request("GET", "/api/worker/pools"),
     ("GET", "/api/v1/tokens"): _request("GET", "/api/v1/tokens"),

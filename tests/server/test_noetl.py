@@ -3,6 +3,9 @@
 import base64
 import json
 import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +295,102 @@ def test_runs_of_other_languages_are_not_executions(server: Server) -> None:
     assert run.encode() not in server.admin("GET", "/api/executions").text
 
 
+class _Seen(BaseHTTPRequestHandler):
+    """Answers with what it was sent, as a careless service does."""
+
+    def do_GET(self) -> None:
+        text = json.dumps({"authorization": self.headers.get("Authorization")}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+        SEEN.append(str(self.headers.get("Authorization")))
+
+    def log_message(self, format: str, *arguments: Any) -> None: ...
+
+
+SEEN: list[str] = []
+
+
+@pytest.fixture
+def service() -> Iterator[str]:
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), _Seen)
+    thread = threading.Thread(target=listener.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.server_port}/"
+    finally:
+        listener.shutdown()
+        thread.join()
+        listener.server_close()
+
+
+def test_a_credential_is_used_by_tasks_and_told_to_nobody(tmp_path: Path, service: str) -> None:
+    """SRV-077: encrypted in the store, resolved in the server's process for its namespace, changed to another key."""
+    secret, referenced = "hunter2-planted", "hunter3-planted"
+    for name, byte in (("new", b"n"), ("old", b"o")):
+        key = tmp_path / f"{name}.key"
+        key.write_bytes(base64.b64encode(byte * 32))
+        key.chmod(0o600)
+    install_noetl()
+    environment = {"PERDURE_POLICY": '{"network": "open"}', "PERDURE_SECRET_API_TOKEN": referenced}
+    server = Server.start(tmp_path, PERDURE_SECRETS_KEY_FILE=str(tmp_path / "old.key"), **environment)
+    try:
+        author = server.role("author")
+        noetl = NoetlClient(server.url, tmp_path, author.token or "")
+        for name, token in (("partner_api", secret), ("other_api", "env:API_TOKEN")):
+            credential = {"name": name, "type": "bearer", "data": {"token": token}, "tags": ["a"]}
+            (tmp_path / f"{name}.json").write_text(json.dumps(credential))
+            noetl("register", "credential", "-f", f"{name}.json")
+        shown = noetl("get", "credential", "partner_api")
+        assert '"keys"' in shown and secret not in shown
+        assert "partner_api" in noetl("list", "Credential")
+        listed = author("GET", "/api/credentials?type=bearer&q=partner").json
+        assert [item["name"] for item in listed["items"]] == ["partner_api"] and "data" not in listed["items"][0]
+        elsewhere = server.admin("POST", "/api/v1/tokens", {"name": "t", "role": "author", "namespaces": ["red"]})
+        red = Api(server.url, elsewhere.json["token"])
+        runs = []
+        for api, credential_name in ((author, "partner_api"), (author, "other_api"), (red, "partner_api")):
+            document = json.loads(playbook("calls").partition("\n")[2])
+            document["workflow"][0]["tool"] |= {"kind": "http", "url": service, "auth": credential_name}
+            del document["workflow"][0]["tool"]["value"]
+            if api is red:
+                del document["workflow"][0]["tool"]["spec"]  # it would go on after an error
+            register(api, json.dumps(document))
+            runs.append(execute(api, "calls"))
+            server.admin.result(runs[-1])
+        assert [f"Bearer {secret}", f"Bearer {referenced}"] == SEEN
+        shown_last = ended(red, runs[-1])
+        assert shown_last["status"] == "FAILED" and "partner_api" in shown_last["error"]
+        assert ended(author, runs[0])["status"] == "COMPLETED"
+        texts = [author("GET", f"/api/executions/{run}").text for run in runs[:2]]
+        texts += [author("GET", "/api/credentials").text, server.admin("GET", "/api/v1/audit").text]
+        server.stop()
+        texts += [file.read_bytes() for file in tmp_path.glob("perdure.db*") if file.is_file()]
+        texts.append("".join(server.process.heard).encode())
+        for planted in (secret, referenced):
+            assert not [text for text in texts if planted.encode() in text]
+        keys = f"{tmp_path}/new.key,{tmp_path}/old.key"
+        rekeyed = server.commands("secrets", "rekey", "--json", PERDURE_SECRETS_KEY_FILE=keys)
+        assert rekeyed.json == {"rekeyed": 2, "secrets": 2}
+    finally:
+        server.commands.end_all()
+
+
+def test_without_a_key_only_references_are_taken(author: Api) -> None:
+    """SRV-077: 422 with a hint, and nothing is stored."""
+    reply = author("POST", "/api/credentials", {"name": "db", "type": "postgres", "data": {"password": "planted"}})
+    assert reply.problem == (422, "SECRETS-KEY-MISSING")
+    assert "key_file" in reply.json["hint"] and b"planted" not in reply.text
+    assert author("GET", "/api/credentials/db").status == 404
+    made = author("POST", "/api/credentials", {"name": "db", "credential_type": "x", "data": {"password": "env:DB"}})
+    assert (made.status, made.json["type"], made.json["keys"]) == (200, "x", ["password"])
+    assert author("GET", f"/api/credentials/{made.json['id']}?include_data=true").json == made.json
+    assert author("DELETE", "/api/credentials/db").status == 200
+    assert author("DELETE", "/api/credentials/db").status == 404
+
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "from-noetl.md"
 
 
@@ -300,10 +399,14 @@ def test_the_guide_for_people_who_come_from_noetl_works(noetl: NoetlClient, auth
     page = GUIDE.read_text(encoding="utf-8")
     (document,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "hello.yaml").write_text(document)
-    first, second = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (credential,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "partner.json").write_text(credential)
+    first, second, third = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     run = json.loads(noetl.shell(first)[-1])["execution_id"]
     while status(author, run)["current_step"] != "publish":
         pass
     printed = "\n".join(noetl.shell(second, ID=run))
     assert '"greeting":"Hello, Ada!"' in printed and '"admitted":[{"step":"publish"' in printed
     assert ended(author, run)["status"] == "COMPLETED" and run in printed
+    registered, shown, listed = noetl.shell(third)
+    assert json.loads(shown)["keys"] == ["token"] and "env:" not in registered + shown + listed

@@ -46,6 +46,12 @@ def secret_texts(value: Any, public: frozenset[str] = PUBLIC) -> Iterator[str]:
         yield str(value)
 
 
+def is_reference(text: str) -> bool:
+    """Whether it names a secret of the host instead of being one: `env:NAME`, `file:NAME`."""
+    source, colon, name = text.partition(":")
+    return source in ("env", "file") and bool(colon) and bool(name.strip())
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedSecret:
     """A secret as its source returned it, and which texts in it must be masked.

@@ -15,8 +15,12 @@
     env = ["BILLING_*"]
     files = ["/etc/billing/secrets"]
 
+    [secrets]
+    key_file = ["/etc/perdure/secrets.key"]        # several for a change of keys: the first one writes
+
 The same can be set in the environment, which takes precedence over the file: `PERDURE_POLICY` holds the members of
-`[policy]` as a JSON object, `PERDURE_KEYCHAIN_ENV` and `PERDURE_KEYCHAIN_FILES` are lists with commas.
+`[policy]` as a JSON object; `PERDURE_KEYCHAIN_ENV`, `PERDURE_KEYCHAIN_FILES` and `PERDURE_SECRETS_KEY_FILE` are lists
+with commas.
 """
 
 import os
@@ -39,8 +43,11 @@ POLICY = "PERDURE_POLICY"
 KEYCHAIN_ENV = "PERDURE_KEYCHAIN_ENV"
 KEYCHAIN_FILES = "PERDURE_KEYCHAIN_FILES"
 RETENTION = "PERDURE_RETENTION"
+SECRETS_KEY_FILE = "PERDURE_SECRETS_KEY_FILE"
 
-TABLES = frozenset({"policy", "keychain", "retention", "server", "limits", "route", "workers", "oidc", "feed", "hooks"})
+TABLES = frozenset(
+    {"policy", "keychain", "retention", "server", "limits", "route", "workers", "oidc", "feed", "hooks", "secrets"}
+)
 """Of the settings file, each read by those whom it concerns. It may have others, but no misspelling of these."""
 
 CODE = frozenset({"shell", "script", "python", "container"}).union(*(brought.code for brought in LANGUAGE_PROVIDERS))
@@ -126,12 +133,19 @@ class KeptRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: str | list[str] = ""
 
 
+class SecretsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """With which keys kept secrets are encrypted: the first writes, all of them read."""
+
+    key_file: str | list[str] = []
+
+
 class _Settings(msgspec.Struct):
     """The tables of a settings file that are used here."""
 
     policy: dict[str, Any] = {}
     keychain: dict[str, Any] = {}
     retention: list[dict[str, Any]] = []
+    secrets: dict[str, Any] = {}
 
 
 SERVER = Policy(network="closed", sqlite_folders=[], duckdb_folders=[], script_folders=[], database_seconds=600)
@@ -165,6 +179,17 @@ def read_keychain(environment: Mapping[str, str]) -> Keychain:
         raise BadPolicy(f"[keychain] cannot be read: {error}") from None
     env, files = environment.get(KEYCHAIN_ENV), environment.get(KEYCHAIN_FILES)
     return Keychain(keychain.env if env is None else _listed(env), keychain.files if files is None else _listed(files))
+
+
+def read_key_files(environment: Mapping[str, str]) -> list[str]:
+    """The files with the keys of kept secrets: those of the environment, else of the settings file."""
+    if (text := environment.get(SECRETS_KEY_FILE)) is not None:
+        return _listed(text)
+    try:
+        files = msgspec.convert(_settings(environment).secrets, SecretsTable).key_file
+    except msgspec.ValidationError as error:
+        raise BadPolicy(f"[secrets] cannot be read: {error}") from None
+    return [files] if isinstance(files, str) else files
 
 
 def read_retention(environment: Mapping[str, str]) -> list[KeptRuns]:

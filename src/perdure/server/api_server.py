@@ -37,6 +37,7 @@ from perdure.views.server_metrics import ServerMetrics
 from perdure.wiring import Engine, languages, metric_aliases
 
 RENEW_EVERY = 3_600.0  # seconds between two looks at the certificate
+LOOK_AT_CREDENTIALS_EVERY = 5.0  # seconds
 NOTE_EVERY = 2.0  # seconds after which it is written down which workers were seen
 
 
@@ -133,7 +134,7 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
     await hooks.note()
     await server.changes.open()  # while there are hooks, it stays open
     work = [server.authentication.tokens.keep(), _sealing(server), _noting_workers(server), server.changes.run()]
-    work.append(hooks.run())
+    work += [hooks.run(), _watching_credentials(engine)]
     if certificate is not None:
         work.append(_renewing(certificate, say))
     background = [asyncio.ensure_future(coroutine) for coroutine in work]
@@ -191,6 +192,14 @@ async def _noting_workers(server: ApiServer) -> None:
     while True:
         await asyncio.sleep(NOTE_EVERY)
         await server.presence.write()
+
+
+async def _watching_credentials(engine: Engine) -> None:
+    """Others change them too, and what runs may have used is masked."""
+    while True:
+        await asyncio.sleep(LOOK_AT_CREDENTIALS_EVERY)
+        with suppress(PerdureError):
+            await engine.credentials.look()
 
 
 async def _sealing(server: ApiServer) -> None:

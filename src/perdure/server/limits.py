@@ -180,8 +180,13 @@ def read_server_settings(environment: Mapping[str, str]) -> ServerSettings:
 
 def settings_in_force(environment: Mapping[str, str]) -> dict[str, Any]:
     """What a server reads from its environment and its settings file, by table."""
-    from perdure.providers.policy import SERVER, read_policy, read_retention
+    from perdure.providers.policy import SERVER, read_key_files, read_policy, read_retention
 
     tables: dict[str, Any] = msgspec.to_builtins(read_server_settings(environment))
     policy, retention = read_policy(environment, SERVER), read_retention(environment)
-    return {**tables, "policy": msgspec.to_builtins(policy), "retention": msgspec.to_builtins(retention)}
+    return {
+        **tables,
+        "policy": msgspec.to_builtins(policy),
+        "retention": msgspec.to_builtins(retention),
+        "secrets": {"key_file": read_key_files(environment)},
+    }

@@ -1,10 +1,11 @@
-"""Playbooks of the catalog as NoETL's clients register and read them, and what their start page shows."""
+"""Playbooks and credentials as NoETL's clients register and read them, and what their start page shows."""
 
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.catalog_changes import Outcome
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.engine.kept_credentials import CredentialFacts, KeptCredentials
 from perdure.kernel.errors import PerdureError, UnfitInput
 from perdure.kernel.outcomes import Status
 from perdure.kernel.validation import AppliedDocument
@@ -25,11 +26,13 @@ from perdure.server.noetl_catalog import (
 from perdure.server.problems import as_policy_refusal
 from perdure.stores.protocol import RunFilter
 from perdure.views.api_errors import AccessDenied, NotOffered
+from perdure.views.credential_list import credential_entry_json, credential_json
 from perdure.views.worker_pools import list_pools
 
 if TYPE_CHECKING:
     from perdure.server.route_table import Handler
 
+GENERIC = "generic"  # the type of a credential that has none
 MOST_COUNTED = 10_000  # executions on the start page
 
 
@@ -76,7 +79,10 @@ async def _register(call: ApiCall, body: t.RegisterBody) -> Plain:
 async def list_catalog(call: ApiCall) -> Result:
     """Every version, the newest first."""
     body: t.CatalogListBody = call.body
-    if (body.resource_type or KIND).lower() != LANGUAGE:
+    kind = (body.resource_type or KIND).lower()
+    if kind == "credential":
+        return Answer({"entries": list(map(credential_entry_json, await _kept(call).list(home_of(call))))})
+    if kind != LANGUAGE:
         return Answer({"entries": []})
     versions = await list_versions(call.engine, home_of(call), body.path)
     return Answer({"entries": [entry_json(version) for version in versions]})
@@ -111,6 +117,58 @@ async def _find(call: ApiCall, catalog_id: str | None, path: str | None, version
         which = "" if version is None else f" of version {version}"
         raise ResourceNotFound(f"there is no Playbook {catalog_id or path!r}{which}", hint="List them: catalog list.")
     return entry
+
+
+# Credentials: no answer has a value, whoever asks for it.
+
+
+def _kept(call: ApiCall) -> KeptCredentials:
+    """Those of the server, as this request changes them: that is recorded with the change."""
+    return call.engine.credentials.on(call.engine.store)
+
+
+async def register_credential(call: ApiCall) -> Result:
+    body: t.CredentialBody = call.body
+    if "/" in body.name or not body.name.isprintable():
+        raise UnfitInput("the name of a credential has no slash and no control characters")
+    tags = body.tags.split(",") if isinstance(body.tags, str) else body.tags or []
+    facts = CredentialFacts(
+        body.name,
+        body.type or body.credential_type or GENERIC,
+        meta=body.meta,
+        tags=[tag.strip() for tag in tags if tag.strip()],
+        description=body.description,
+    )
+    namespace = home_of(call)
+    call.audit(f"credential/{body.name}", namespace=namespace)
+    return Answer(credential_json(await _kept(call).put(namespace, facts, body.data)))
+
+
+async def list_credentials(call: ApiCall) -> Result:
+    query: t.CredentialQuery = call.query
+    text = (query.q or "").lower()
+    items = [
+        credential_json(credential)
+        for credential in await _kept(call).list(home_of(call))
+        if query.type in (None, "", credential.facts.type)
+        and text in f"{credential.facts.name} {credential.facts.description or ''}".lower()
+    ]
+    return Answer({"items": items, "filter": {"type": query.type, "q": query.q}})
+
+
+async def get_credential(call: ApiCall) -> Result:
+    """Without `data`, also if it is asked for: their command line always does."""
+    return Answer(credential_json(await _kept(call).get(home_of(call), call.path["name"])))
+
+
+async def delete_credential(call: ApiCall) -> Result:
+    namespace, name = home_of(call), call.path["name"]
+    call.audit(f"credential/{name}", namespace=namespace)
+    await _kept(call).delete(namespace, name)
+    return Answer({"status": "deleted", "name": name})
+
+
+# The process.
 
 
 async def get_dashboard(call: ApiCall) -> Result:

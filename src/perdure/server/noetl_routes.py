@@ -197,6 +197,32 @@ EXECUTIONS = (
     ),
 )
 
+CREDENTIALS = (
+    _change(
+        "POST",
+        "/api/credentials",
+        catalog.register_credential,
+        "keep a credential, encrypted or as references",
+        AUTHOR,
+        body=t.CredentialBody,
+    ),
+    _read(
+        "GET",
+        "/api/credentials",
+        catalog.list_credentials,
+        "credentials, without values",
+        query=t.CredentialQuery,
+    ),
+    _read(
+        "GET",
+        "/api/credentials/{name}",
+        catalog.get_credential,
+        "one credential, without its values",
+        query=t.CredentialQuery,
+    ),
+    _change("DELETE", "/api/credentials/{name}", catalog.delete_credential, "remove a credential", AUTHOR),
+)
+
 PROCESS = (
     _read("GET", "/api/dashboard/stats", catalog.get_dashboard, "figures of the start page"),
     _read("GET", "/api/worker/pools", catalog.list_worker_pools, "pools of workers"),
@@ -279,4 +305,4 @@ def _refuse(method: str, path: str, sentence: str) -> Route:
 SQL = Route(
     "POST", "/api/postgres/execute", OPERATOR, catalog.refuse_sql, "NoETL: not allowed", status=403, is_raw=True
 )
-NOETL_ROUTES = (SQL, *CATALOG, *EXECUTIONS, *PROCESS, *(_refuse(*offer) for offer in NOT_OFFERED))
+NOETL_ROUTES = (SQL, *CATALOG, *EXECUTIONS, *CREDENTIALS, *PROCESS, *(_refuse(*offer) for offer in NOT_OFFERED))

@@ -12,6 +12,7 @@ import msgspec
 
 from perdure.kernel.assignments import EffectClaimResult, RunPort, StreamRows
 from perdure.kernel.credentials import ResolvedSecret
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.outcomes import Code, Outcome
 from perdure.kernel.sealed_arguments import REDACTED, EntryFields
 from perdure.kernel.secret_masking import LINE, QUICK, Mask
@@ -109,15 +110,15 @@ Resolver = Callable[[str], str | None]
 class KeychainSource(Protocol):
     """Where the values of keychain entries come from. Passed in by wiring: kinds of entries belong to a language."""
 
-    async def resolve(self, kind: str, name: str, fields: EntryFields) -> ResolvedSecret:
+    async def resolve(self, kind: str, name: str, fields: EntryFields, namespace: str) -> ResolvedSecret:
         """A new value for an entry. Raises `EnvelopeError`."""
         ...
 
-    def credential(self, name: str) -> ResolvedSecret | None:
-        """The credential that is stored under this name. Raises `EnvelopeError`."""
+    async def credential(self, name: str, namespace: str) -> ResolvedSecret | None:
+        """The credential that is stored under this name for runs of the namespace. Raises `EnvelopeError`."""
         ...
 
-    def secret_texts(self, name: str) -> Iterator[str]:
+    def secret_texts(self, name: str, namespace: str) -> Iterator[str]:
         """The texts to mask for a name in `Assignment.secrets`."""
         ...
 
@@ -145,7 +146,9 @@ def from_environment(name: str) -> str | None:
         return None
 
 
-def secret_values(name: str, resolve: Resolver, keychain: KeychainSource | None = None) -> Iterator[str]:
+def secret_values(
+    name: str, resolve: Resolver, keychain: KeychainSource | None = None, namespace: str = DEFAULT_NAMESPACE
+) -> Iterator[str]:
     """The values that a name in `Assignment.secrets` stands for on this machine: to be masked, never to be passed on.
 
     A secret's name; `name/*` for all keys of a secret; or a name of the keychain (`env:…`, `file:…`, `credential:…`).
@@ -155,15 +158,17 @@ def secret_values(name: str, resolve: Resolver, keychain: KeychainSource | None 
     if name.endswith("/*"):
         yield from _all_keys(name.removesuffix("/*"))
     if keychain is not None and ":" in name:
-        yield from keychain.secret_texts(name)
+        yield from keychain.secret_texts(name, namespace)
 
 
-def fill_mask(mask: Mask, names: Iterable[str], resolve: Resolver, keychain: KeychainSource | None) -> None:
+def fill_mask(
+    mask: Mask, names: Iterable[str], resolve: Resolver, keychain: KeychainSource | None, namespace: str
+) -> None:
     """The family's mask knows at once what the run's document names: an earlier process may have used it."""
     for name in names:
         if name not in mask.names:
             mask.names.add(name)
-            for value in secret_values(name, resolve, keychain):
+            for value in secret_values(name, resolve, keychain, namespace):
                 mask.add(value)
 
 

@@ -164,7 +164,7 @@ class Unsealer:
                 cached = await self._cache.get(namespace, entry, lambda: self._make(entry, namespace, mask))
                 return await _masked(cached.secret, cached.secrets, mask)
             case CredentialLookup(name):
-                credential = self._keychain.credential(name)
+                credential = await self._keychain.credential(name, namespace)
                 if credential is None:
                     return None
                 return await _masked(Secret(credential.kind or "", credential.value), tuple(credential.secrets()), mask)
@@ -186,7 +186,7 @@ class Unsealer:
         hidden_by.set(_Masks(asking, mask))  # only in the asyncio task that resolves the value
         try:
             fields: EntryFields = await self._run_requests(entry.fields(), namespace, mask)
-            return await self._keychain.resolve(entry.kind, entry.name, fields)
+            return await self._keychain.resolve(entry.kind, entry.name, fields, namespace)
         except EnvelopeError as cause:
             raise EnvelopeError(cause.kind, mask.text(cause.message), cause.code, cause.retryable) from None
 

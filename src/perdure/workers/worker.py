@@ -140,7 +140,7 @@ class Worker:
         family = family_of(assignment.run)
         mask = self._masks.of(family)
         if assignment.secrets:
-            fill_mask(mask, assignment.secrets, self._resolve_secret, self._keychain)
+            fill_mask(mask, assignment.secrets, self._resolve_secret, self._keychain, place)
         secrets, limit = Secrets(self._resolve_secret, mask), self._limits.result_bytes
         mode = _ISOLATED if assignment.apart else provider.mode
         execution = TaskExecution(assignment, port, provider, done, secrets, limit, family, mode, provider.group)

@@ -32,6 +32,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "config": ("perdure.cli.verbs.config", "print the settings in force, and where they come from"),
     "token": ("perdure.cli.verbs.token", "make, list and revoke access tokens of a server"),
     "audit": ("perdure.cli.verbs.audit", "check the audit log of a server, or print its head"),
+    "secrets": ("perdure.cli.verbs.secrets", "encrypt kept secrets again with another key"),
     "ca": ("perdure.cli.verbs.ca", "print the certificate authority of `serve --tls auto`"),
     "trigger": ("perdure.cli.verbs.trigger", "request a run of a Story from the catalog"),
     "schedule": ("perdure.cli.verbs.schedule", "list, pause and backfill the schedules of Impulses"),

@@ -5,13 +5,22 @@ the first entry of a kind is resolved: an HTTP client is expensive to import.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from perdure.kernel.credentials import ResolvedSecret
+from perdure.kernel.credentials import ResolvedSecret, first
+from perdure.kernel.errors import PerdureError
 from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
 from perdure.services.playbook.keychain.host import HostSecrets
 
+if TYPE_CHECKING:
+    from perdure.engine.kept_credentials import KeptCredentials
+
 __all__ = ["KINDS", "HostKeychain", "HostSecrets"]
+
+REFERENCES = ("ref", "credential", "credential_ref", "key")
+"""Fields of an entry that name a stored credential; without any, it is called like the entry."""
 
 Resolve = Callable[[str, EntryFields, HostSecrets], Awaitable[ResolvedSecret]]
 
@@ -31,24 +40,38 @@ KINDS: Mapping[str, str] = {
 class HostKeychain:
     """Resolves keychain entries on this machine. Workers know it as `KeychainSource`."""
 
-    def __init__(self, host: HostSecrets) -> None:
+    def __init__(self, host: HostSecrets, kept: "Callable[[], KeptCredentials] | None" = None) -> None:
+        """`kept`: credentials of the store, opened when first needed; they count before those of the machine."""
         self._host = host
+        self._kept = kept
 
-    async def resolve(self, kind: str, name: str, fields: EntryFields) -> ResolvedSecret:
+    async def resolve(self, kind: str, name: str, fields: EntryFields, namespace: str) -> ResolvedSecret:
         """A new value for an entry. Raises `EnvelopeError`."""
         target = KINDS.get(kind)
         if target is None:
             raise EnvelopeError("auth", f"{name}: there is no kind of secret {kind!r}")
         module, _, function = target.partition(":")
         resolve: Resolve = getattr(import_module(f"{__name__}.{module}"), function)
-        return await resolve(name, fields, self._host)
+        reference = first(fields.values, REFERENCES) or name
+        value = await self._kept_value(namespace, reference)
+        host = self._host if value is None else replace(self._host, kept={reference: value})
+        return await resolve(name, fields, host)
 
-    def credential(self, name: str) -> ResolvedSecret | None:
-        """The credential that is stored under this name on the machine."""
-        value = self._host.credential(name)
-        return None if value is None else ResolvedSecret(value, kind=str(value.get("type") or ""))
+    async def credential(self, name: str, namespace: str) -> ResolvedSecret | None:
+        """The credential that is stored under this name in the namespace, or on the machine."""
+        value = await self._kept_value(namespace, name)
+        return _resolved(self._host.credential(name) if value is None else value)
 
-    def secret_texts(self, name: str) -> Iterator[str]:
+    async def _kept_value(self, namespace: str, name: str) -> dict[str, Any] | None:
+        from perdure.engine.secret_encryption import SecretsKeyUnusable
+
+        try:
+            value = None if self._kept is None else await self._kept().value(namespace, name)
+        except SecretsKeyUnusable as error:
+            raise EnvelopeError("auth", str(error), "SECRET_MISSING") from None
+        return None if value is None else self._host.dereference(value)
+
+    def secret_texts(self, name: str, namespace: str) -> Iterator[str]:
         """The texts to mask for a name as a program lists it: `env:NAME`, `file:NAME` or `credential:NAME`."""
         kind, _, rest = name.partition(":")
         try:
@@ -57,7 +80,14 @@ class HostKeychain:
                     yield self._host.variable(rest)
                 case "file":
                     yield self._host.file(rest)
-                case "credential" if (credential := self.credential(rest)) is not None:
-                    yield from credential.secrets()
-        except EnvelopeError:  # then no task of the run can read it either
+                case "credential":
+                    kept = None if self._kept is None else self._kept().known_value(namespace, rest)
+                    values = (self._host.credential(rest), None if kept is None else self._host.dereference(kept))
+                    for credential in filter(None, map(_resolved, values)):
+                        yield from credential.secrets()
+        except (EnvelopeError, PerdureError):  # then no task of the run can read it either
             return
+
+
+def _resolved(value: dict[str, Any] | None) -> ResolvedSecret | None:
+    return None if value is None else ResolvedSecret(value, kind=str(value.get("type") or ""))

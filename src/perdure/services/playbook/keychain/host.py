@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.kernel import jsontext
+from perdure.kernel.credentials import is_reference
 from perdure.kernel.sealed_arguments import EnvelopeError
 from perdure.providers.policy import Keychain, read_keychain
 
@@ -30,6 +31,7 @@ class HostSecrets:
 
     secret: Callable[[str], str | None]
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    kept: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # credentials that were found elsewhere
 
     @cached_property
     def allowed(self) -> Keychain:
@@ -72,6 +74,8 @@ class HostSecrets:
 
     def credential(self, name: str) -> dict[str, Any] | None:
         """A stored credential: `PERDURE_CREDENTIAL_<NAME>` as JSON, or `<name>.json` in `PERDURE_CREDENTIALS_DIR`."""
+        if name in self.kept:
+            return self.kept[name]
         for spelled in (name, re.sub(r"\W", "_", name).upper()):
             text = self.variables.get(CREDENTIAL + spelled)
             if text is not None:
@@ -82,6 +86,19 @@ class HostSecrets:
             if path.is_file():
                 return _credential(name, _read(path))
         return None
+
+    def dereference(self, value: Any) -> Any:
+        """The value with its references (`env:NAME`, `file:NAME`) replaced by what they name."""
+        match value:
+            case str() if is_reference(value):
+                source, _, name = value.partition(":")
+                return self.variable(name) if source == "env" else self.file(name)
+            case dict():
+                return {name: self.dereference(member) for name, member in value.items()}
+            case list():
+                return [self.dereference(item) for item in value]
+            case _:
+                return value
 
 
 def missing(message: str, code: str = "SECRET_MISSING") -> EnvelopeError:

@@ -5,9 +5,8 @@ from typing import Any
 
 from perdure.kernel.credentials import ResolvedSecret, first, for_http
 from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
+from perdure.services.playbook.keychain import REFERENCES
 from perdure.services.playbook.keychain.host import HostSecrets, missing
-
-REFERENCES = ("ref", "credential", "credential_ref", "key")
 
 
 async def bearer(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:

@@ -1,0 +1,43 @@
+"""`secrets rekey`: encrypt kept secrets again, with the first of the operator's keys."""
+
+import argparse
+
+from perdure.cli import arguments as a
+from perdure.cli.console import Console
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_client
+from perdure.cli.stdout import give_json, give_text
+from perdure.views.audit_log import audited
+from perdure.views.credential_list import open_credentials
+
+EXAMPLES = """\
+examples:
+  PERDURE_SECRETS_KEY_FILE=new.key,old.key perdure secrets rekey
+  perdure secrets rekey --db postgresql://perdure@db/perdure --json
+
+To change the key: list the new file before the old one in [secrets] key_file, restart the servers, rekey, and then take
+the old file out. Servers may run meanwhile. Run again, it continues with what is left. What was kept as references
+(env:NAME, file:NAME) is encrypted too.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    a.add_shared_again(actions.add_parser("rekey", help="encrypt all kept secrets with the first key"))
+
+
+def perform(asked: argparse.Namespace, talk: Console) -> int:
+    return complete(_rekey(asked, talk))
+
+
+async def _rekey(asked: argparse.Namespace, talk: Console) -> int:
+    async with open_client(asked, talk, must_exist=True) as client:
+        recorded = await audited(client, "rekey_secrets", "secrets")
+        changed, count = await open_credentials(recorded.store).rekey()
+    if asked.json:
+        give_json({"rekeyed": changed, "secrets": count})
+    else:
+        give_text(f"{changed} of {count} secrets were encrypted again")
+    return Exit.OK
