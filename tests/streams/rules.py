@@ -37,7 +37,7 @@ RULES = """
 UNTESTED = {
     "049": "`StreamGraph.is_direct`; in process there is one path",
     "076": "a publish under best effort never blocks here (STR-126), so no send timeout ends a session",
-    "099": "`traceparent` in metadata, sampled; spans are not exported",
+    "099": "`traceparent` in metadata, sampled; journeys of packets are not exported as spans",
     "088": "the workers of a process that ends are stopped before the next owner starts its own, also with blue_green",
     "112": "a worker must be connected to the server that carries the topology",
     "113": "`python -m bench.streams` measures it; docs/performance.md has the figures",

@@ -242,7 +242,9 @@ async def test_durable_replay_works_on_postgresql(postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize("replay", ["memory", "durable", "nats"])
-@pytest.mark.parametrize("strategy", ["rolling", "drain_cutover", "blue_green"])
+@pytest.mark.parametrize(
+    "strategy", ["rolling", "drain_cutover", pytest.param("blue_green", marks=pytest.mark.sampled(4))]
+)
 async def test_a_worker_of_a_process_that_ends_finishes_what_it_has_or_stops_at_once(
     tmp_path: Path, strategy: str, replay: str
 ) -> None:
