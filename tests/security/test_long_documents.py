@@ -1,10 +1,13 @@
 """Documents of many steps and many mistakes are checked in a time that grows with their length."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perdure.cli import document_files
+from perdure.cli.errors import BadUsage
 from perdure.dialects.story.plan import step_graph
 from perdure.dialects.story.plan.step_graph import StepGraph
 from perdure.engine.document_validation import _parse
@@ -72,3 +75,14 @@ def test_suggestions_are_made_for_the_first_mistakes(monkeypatch: pytest.MonkeyP
     guessed = [problem for problem in found if "did you mean" in problem.message]
     assert 0 < len(guessed) <= 10 < len(found)
     assert problems.guess("stepp", ["step"]) == "; did you mean 'step'?"
+
+
+def test_a_file_without_end_is_no_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link in a folder of strangers may lead to a device, or to a file of gigabytes."""
+    monkeypatch.setattr(document_files, "LARGEST_FILE", 1 << 20)
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    with pytest.raises(BadUsage, match="that is no document"):
+        document_files.read(str(tmp_path / "zero.json"))
+    (tmp_path / "large.json").write_bytes(bytes((1 << 20) + 1))
+    with pytest.raises(BadUsage, match="that is no document"):
+        document_files.read_applied([str(tmp_path)])

@@ -17,6 +17,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from perdure.providers.remote_steps import Offer, RemoteStep, RemoteSteps
 from perdure.server.websocket_protocol import LARGEST_FIRST, PIECE, PINGS, FrameTurns, WorkerProtocol
 from perdure.services.story.streams.remote_worker import RemoteConversation
 from tests.server.serving import Server
@@ -223,3 +224,28 @@ async def test_what_a_worker_has_published_is_forgotten_before_it_is_done() -> N
     conversation._context = SimpleNamespace(port=SimpleNamespace(claim_effect=claim))
     with pytest.raises(ValueError, match="at most 10000 characters"):
         await conversation._ask("claim", "s/" + "x" * 10_000, None)
+
+
+async def test_steps_and_workers_that_wait_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each new worker compared all steps with all workers: 36 ms with a hundred steps and 900 workers."""
+    compared = 0
+    fits = RemoteStep.fits
+
+    def count(step: RemoteStep, offer: Offer) -> bool:
+        nonlocal compared
+        compared += 1
+        return fits(step, offer)
+
+    monkeypatch.setattr(RemoteStep, "fits", count)
+    steps = RemoteSteps()
+    for _ in range(100):
+        steps.request(RemoteStep("default", "gpu", "p", "run", "s"))
+    waiting = [asyncio.ensure_future(steps.take(Offer({"cpu"}, {"p"}))) for _ in range(100)]
+    await asyncio.sleep(0)
+    assert compared <= 100 * 100
+    step = RemoteStep("default", "cpu", "p", "run", "s")
+    steps.request(step)
+    assert await waiting[0] is step, "the first one that fits, in the order in which they came"
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)

@@ -8,6 +8,7 @@ from perdure.cli.errors import BadUsage
 from perdure.kernel.validation import AppliedDocument
 
 APPLIED_SUFFIXES = (".yaml", ".yml", ".json")
+LARGEST_FILE = 64 * 1024 * 1024  # bytes; a link in a folder of strangers may lead to anything
 
 
 def read(name: str) -> tuple[str, bytes]:
@@ -16,7 +17,15 @@ def read(name: str) -> tuple[str, bytes]:
         return "<stdin>", sys.stdin.buffer.read()
     if Path(name).is_dir():
         raise BadUsage(f"{name} is a folder; name one document of it")
-    return name, Path(name).read_bytes()
+    return name, _bytes_of(name)
+
+
+def _bytes_of(name: str) -> bytes:
+    with Path(name).open("rb") as file:
+        text = file.read(LARGEST_FILE + 1)
+    if len(text) > LARGEST_FILE:
+        raise BadUsage(f"{name} has more than {LARGEST_FILE >> 20} MiB: that is no document")
+    return text
 
 
 def files_of(name: str) -> list[str]:
@@ -35,5 +44,5 @@ def read_applied(places: Iterable[str]) -> list[AppliedDocument]:
             documents.append(AppliedDocument("<stdin>", sys.stdin.buffer.read().decode(errors="replace")))
             continue
         for file in files_of(name):
-            documents.append(AppliedDocument(file, Path(file).read_text(encoding="utf-8", errors="replace")))
+            documents.append(AppliedDocument(file, _bytes_of(file).decode(errors="replace")))
     return documents

@@ -83,8 +83,8 @@ class RemoteSteps:
 
     def request(self, step: RemoteStep) -> None:
         """A step needs a worker."""
-        self._steps.append(step)
-        self._match()
+        if not self._is_given(step):
+            self._steps.append(step)
 
     def withdraw(self, step: RemoteStep) -> None:
         """The step needs none any more."""
@@ -93,28 +93,30 @@ class RemoteSteps:
 
     async def take(self, offer: Offer) -> RemoteStep:
         """The next step that fits; whoever takes it gives it a connection."""
+        step = next((step for step in self._steps if step.fits(offer)), None)
+        if step is not None:
+            self._steps.remove(step)
+            return step
         future: asyncio.Future[RemoteStep] = asyncio.get_running_loop().create_future()
         entry = offer, future
         self._workers.append(entry)
-        self._match()
         try:
             return await future
         except asyncio.CancelledError:
-            if future.done() and not future.cancelled():  # nobody will connect
+            if future.done() and not future.cancelled() and not self._is_given(future.result()):  # nobody will connect
                 self._steps.insert(0, future.result())
-                self._match()
             raise
         finally:
             if entry in self._workers:
                 self._workers.remove(entry)
 
-    def _match(self) -> None:
-        for step in list(self._steps):
-            entry = next((entry for entry in self._workers if step.fits(entry[0]) and not entry[1].done()), None)
-            if entry is not None:
-                self._steps.remove(step)
-                self._workers.remove(entry)
-                entry[1].set_result(step)
+    def _is_given(self, step: RemoteStep) -> bool:
+        """Whether a worker was waiting for it. Only what is new is compared: there may be thousands of both."""
+        entry = next((entry for entry in self._workers if step.fits(entry[0]) and not entry[1].done()), None)
+        if entry is not None:
+            self._workers.remove(entry)
+            entry[1].set_result(step)
+        return entry is not None
 
 
 remote_steps = RemoteSteps()
