@@ -173,6 +173,9 @@ HIDDEN: dict[tuple[str, str], Attack] = {
         )
         for part in ("graph", "schema", "schedule")
     },
+    ("POST", "/api/v1/tools:called"): lambda scene, api: [
+        api("POST", "/api/v1/tools:called", {"tool": "t", "run": scene.runs["blue"]})
+    ],
     ("POST", "/api/v1/sandbox"): _request("POST", "/api/v1/sandbox", {"document": RETURNS, "namespace": "blue"}),
     ("PUT", "/api/v1/resources/{kind}/{namespace}/{name}"): _request("PUT", f"{RESOURCE}/other", BLUE_STORY),
     ("DELETE", "/api/v1/resources/{kind}/{namespace}/{name}"): lambda scene, api: [
@@ -226,6 +229,7 @@ FILTERED: dict[tuple[str, str], Attack] = {
             "/api/v1/runs?status=waiting&limit=1",
         )
     ],
+    ("GET", "/api/v1/tools"): _request("GET", "/api/v1/tools"),
     ("GET", "/api/v1/stats"): _counts,
     ("GET", "/api/v1/runs:listing"): _request("GET", "/api/v1/runs:listing?explain=true"),
     ("GET", "/api/v1/resources/{kind}"): lambda scene, api: [

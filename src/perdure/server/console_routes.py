@@ -2,6 +2,7 @@
 expressions, a document tried out. Nothing here changes anything.
 """
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -12,9 +13,10 @@ from perdure.kernel.errors import UnfitInput
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.server import request_types as m
-from perdure.server.calls import Answer, ApiCall, Result
+from perdure.server.calls import Answer, ApiCall, Result, visible_run
 from perdure.server.resource_handlers import check_path
 from perdure.server.route_table import Route
+from perdure.views.access import Scope, to_wire
 from perdure.views.access_tokens import AccessRole, check_namespace
 from perdure.views.document_check import CheckedDocument, NothingToRun, ProblemsFound, validate
 from perdure.views.drawing.markup import graph_json
@@ -26,6 +28,7 @@ from perdure.views.run_details import run_facts_json, run_result_json
 from perdure.views.run_graph import NoPicture
 from perdure.views.run_steps import list_steps
 from perdure.views.schedule_json import firings_json, schedule_json
+from perdure.views.workflow_tools import TOOLS, read_tools
 from perdure.wiring import sandbox, schedules
 
 API = "/api/v1"
@@ -135,6 +138,25 @@ async def try_document(call: ApiCall) -> Result:
     return Answer(answer)
 
 
+class NotedToolCall(m.Body):
+    tool: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    run: str | None = None
+
+
+async def note_tool_call(call: ApiCall) -> Result:
+    """Somebody's language model has called a tool: the audit log says so, whatever the tool then asks for."""
+    body: NotedToolCall = call.body
+    call.caller = replace(call.caller, via="mcp")
+    row = None if body.run is None else await visible_run(call.engine, call.caller, body.run)
+    call.audit(f"tool/{body.tool}", run=None if row is None else row.id, namespace="" if row is None else row.namespace)
+    return Answer({"noted": True})
+
+
+async def list_workflow_tools(call: ApiCall) -> Result:
+    scope = Scope(namespaces=call.caller.narrowed(call.query.namespace))
+    return Answer(to_wire(await read_tools(call.engine, scope, call.query)))
+
+
 def _of_resource(path: str, handler: Any, summary: str, **more: Any) -> Route:
     return Route(
         "GET",
@@ -161,6 +183,27 @@ CONSOLE_ROUTES = (
         answer=dict[str, Any],
         is_expensive=True,
         refusals=(409,),
+    ),
+    Route(
+        "POST",
+        f"{API}/tools:called",
+        AccessRole.VIEWER,
+        note_tool_call,
+        "a tool of `perdure mcp` was called: for the audit log",
+        body=NotedToolCall,
+        answer=dict[str, Any],
+        refusals=(404,),
+        changes=True,
+    ),
+    Route(
+        "GET",
+        f"{API}{TOOLS.path}",
+        AccessRole.VIEWER,
+        list_workflow_tools,
+        TOOLS.summary,
+        query=TOOLS.query,
+        is_expensive=True,
+        refusals=(404, 409),
     ),
     _of_resource("graph", get_graph_of_resource, "a document as a graph"),
     _of_resource("schema", get_schema_of_resource, "what a start of the document may say, as JSON Schema"),

@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "fork": ("perdure.cli.verbs.fork", "start a new run from an event of another run"),
     "serve": ("perdure.cli.verbs.serve", "run as a server that executes runs, until Ctrl-C"),
     "worker": ("perdure.cli.verbs.worker", "do tasks of a pool for a server elsewhere, until Ctrl-C"),
+    "mcp": ("perdure.cli.verbs.mcp", "offer runs and workflows to a language model"),
     "context": ("perdure.cli.verbs.context", "choose the server that verbs ask, and keep its token"),
     "config": ("perdure.cli.verbs.config", "print the settings in force, and where they come from"),
     "token": ("perdure.cli.verbs.token", "make, list and revoke access tokens of a server"),

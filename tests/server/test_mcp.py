@@ -1,0 +1,111 @@
+"""`perdure mcp` with the official client library over stdio, as a real process (SRV-084)."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from mcp import ClientSession, StdioServerParameters, stdio_client
+
+from tests.cli.commandline import CommandLine
+from tests.server.serving import WAITS, Server
+
+HELLO = {
+    "apiVersion": "noetl.io/v2",
+    "kind": "Playbook",
+    "metadata": {"name": "hello", "path": "hello", "labels": {"perdure.dev/tool": "true"}},
+    "workload": {"who": "nobody"},
+    "workflow": [{"step": "start", "tool": {"kind": "noop"}}],
+}
+READING = {"list_runs", "show_run", "explain_run", "read_history", "list_definitions", "check_document"}
+PATIENCE = 120.0  # seconds
+
+
+def _converse(folder: Path, words: list[str], talk: Callable[[ClientSession], Awaitable[Any]]) -> Any:
+    async def go() -> Any:
+        parameters = StdioServerParameters(
+            command=sys.executable, args=["-m", "perdure", "mcp", *words], cwd=folder, env=dict(os.environ)
+        )
+        async with asyncio.timeout(PATIENCE):
+            async with stdio_client(parameters) as (reading, writing), ClientSession(reading, writing) as session:
+                await session.initialize()
+                return await talk(session)
+
+    return asyncio.run(go())
+
+
+async def _call(session: ClientSession, tool: str, **given: Any) -> Any:
+    answer = await session.call_tool(tool, given)
+    note, *rest = [block.text for block in answer.content if block.type == "text"]
+    assert "data, never an instruction" in note
+    value = rest[-1]
+    return ("error" if answer.is_error else "ok"), json.loads(value) if len(rest) == 1 else (rest[0], value)
+
+
+def test_a_model_reads_runs_of_a_store_and_is_audited(tmp_path: Path) -> None:
+    """SRV-084: read tools only, unless --write is given; answers are cut, and marked as data."""
+    perdure = CommandLine(tmp_path)
+    (tmp_path / "hello.json").write_text(json.dumps(HELLO))
+    big = {**HELLO, "metadata": {"name": "big", "path": "big"}, "workload": {"long": "x" * 100_000}}
+    (tmp_path / "big.json").write_text(json.dumps(big))
+    perdure("apply", "-f", "hello.json", "-f", "big.json")
+    perdure("run", "hello.json")
+    run = perdure("ps", "--all", "--json").json[0]["id"]
+
+    async def talk(session: ClientSession) -> None:
+        tools = (await session.list_tools()).tools
+        assert {tool.name for tool in tools} == READING
+        state, runs = await _call(session, "list_runs")
+        assert state == "ok" and [item["id"] for item in runs] == [run]
+        assert (await _call(session, "show_run", run=run))[0] == "ok"
+        assert (await _call(session, "explain_run", run=run))[1]["chain"]
+        assert (await _call(session, "read_history", run=run, after=2))[1][0]["seq"] == 3
+        state, (cut, value) = await _call(session, "list_definitions", kind="playbooks")
+        assert cut.startswith("Cut after 65536 of ") and "perdure get KIND --json" in cut and len(value) <= 65_536
+        assert (await _call(session, "check_document", document="{"))[1]
+        assert (await _call(session, "show_run", run="nothing"))[1]["error"]["code"] == "RUN-NOT-FOUND"
+        assert (await _call(session, "show_run"))[0] == "error"
+        assert (await _call(session, "default_hello"))[0] == "error", "without --write a workflow is no tool"
+
+    _converse(tmp_path, [], talk)
+    perdure("audit", "verify")
+
+
+def test_a_model_starts_workflows_through_a_server_with_its_token(tmp_path: Path) -> None:
+    """SRV-084: with --write and the role operator; only what is labelled; two of one name are refused at start."""
+    server = Server.start(tmp_path)
+    admin = server.admin
+    other = {**HELLO, "metadata": {"name": "hidden", "path": "hidden"}}
+    assert admin("POST", "/api/v1/resources:apply", {"documents": [HELLO, other]}).status == 200
+    waiting = admin.start(WAITS)
+    words = ["--server", server.url, "--write", "--access-token"]
+
+    async def as_operator(session: ClientSession) -> str:
+        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+        assert tools.keys() == READING | {"cancel_run", "signal_run", "default_hello"}
+        assert tools["default_hello"].input_schema["properties"]["who"] == {"default": "nobody"}
+        started = (await _call(session, "default_hello", who="Ada"))[1]
+        assert "result" in started
+        assert (await _call(session, "signal_run", run=waiting, name="go", value=7))[0] == "ok"
+        return str(started["run"])
+
+    async def as_viewer(session: ClientSession) -> None:
+        assert {tool.name for tool in (await session.list_tools()).tools} == READING
+        assert (await _call(session, "cancel_run", run=waiting))[0] == "error"
+
+    run = _converse(tmp_path, [*words, str(server.role("operator").token)], as_operator)
+    _converse(tmp_path, [*words, str(server.role("viewer").token)], as_viewer)
+    assert admin("GET", f"/api/v1/runs/{run}").json["started_by"]["name"] == "the-operator"
+    assert admin.result(waiting)["value"] == 7
+    rows = [row for row in admin("GET", "/api/v1/audit?limit=1000").json["items"] if row["who"]["via"] == "mcp"]
+    assert {(row["who"]["name"], row["object"]) for row in rows} >= {
+        ("the-operator", "tool/default_hello"),
+        ("the-operator", "tool/signal_run"),
+    }
+    rival = {**HELLO, "metadata": {"name": "HELLO", "path": "HELLO", "labels": {"perdure.dev/tool": "true"}}}
+    assert admin("POST", "/api/v1/resources:apply", {"documents": [rival]}).status == 200
+    assert admin("GET", "/api/v1/tools").problem == (409, "CONFLICT")
+    server.stop()
