@@ -266,6 +266,8 @@ def test_its_pages_get_what_they_ask_for(author: Api) -> None:
     assert author("GET", "/api/catalog/forms/none/ui_schema").status == 404
     stats = author("GET", "/api/dashboard/stats").json
     assert stats["total_playbooks"] >= 1 and stats["total_executions"] >= stats["failed_executions"]
+    newest = author("GET", "/api/executions?page_size=10").json
+    assert [one["execution_id"] for one in stats["recent_executions"]] == [one["execution_id"] for one in newest]
     assert author("GET", "/api/worker/pools").json == {"items": [], "count": 0}
     for path in ("/health", "/api/health"):
         assert author("GET", path).json["status"] == "ok"

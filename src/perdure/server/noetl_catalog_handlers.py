@@ -11,11 +11,19 @@ from perdure.kernel.outcomes import Status
 from perdure.kernel.validation import AppliedDocument
 from perdure.server import noetl_types as t
 from perdure.server.calls import Answer, ApiCall, Result
-from perdure.server.noetl_answers import Plain, entry_json, registered_json, ui_schema
+from perdure.server.noetl_answers import (
+    ExecutionView,
+    Plain,
+    entry_json,
+    execution_json,
+    registered_json,
+    ui_schema,
+)
 from perdure.server.noetl_catalog import (
     KIND,
     LANGUAGE,
     PlaybookVersion,
+    RunVersions,
     find_by_id,
     find_version,
     home_of,
@@ -33,7 +41,8 @@ if TYPE_CHECKING:
     from perdure.server.route_table import Handler
 
 GENERIC = "generic"  # the type of a credential that has none
-MOST_COUNTED = 10_000  # executions on the start page
+RECENT = 10  # executions on the start page
+MOST_COUNTED = 10_000  # executions whose statuses are counted
 
 
 async def register_playbook(call: ApiCall) -> Result:
@@ -174,7 +183,8 @@ async def delete_credential(call: ApiCall) -> Result:
 async def get_dashboard(call: ApiCall) -> Result:
     """Figures of the start page, over what the caller may see; of the latest executions if there are very many."""
     filter = RunFilter(language=LANGUAGE, namespaces=call.caller.namespaces, limit=MOST_COUNTED)
-    statuses = [row.status for row in await call.engine.search(filter)]
+    rows = await call.engine.search(filter)
+    statuses = [row.status for row in rows]
     ended_well = sum(status.has_result for status in statuses)
     failed = sum(status in (Status.FAILED, Status.TIMED_OUT) for status in statuses)
     open_count = sum(not status.is_final for status in statuses)
@@ -187,7 +197,9 @@ async def get_dashboard(call: ApiCall) -> Result:
         "total_playbooks": len(await call.engine.store.list_resources(KIND, home_of(call))),
         "success_rate": round(100 * ended_well / (ended_well + failed), 1) if ended_well + failed else 0,
     }
-    return Answer({"status": "ok", "stats": figures, **figures, "recent_executions": []})
+    versions, now = RunVersions(call.engine), call.engine.clock.now()
+    recent = [execution_json(ExecutionView(row, await versions.of(row), now)) for row in rows[:RECENT]]
+    return Answer({"status": "ok", "stats": figures, **figures, "recent_executions": recent})
 
 
 async def list_worker_pools(call: ApiCall) -> Result:
