@@ -3,13 +3,17 @@
 import http.client
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perdure.server.limits import Rates, RequestLimits
+from perdure.views.api_errors import TooManyRequests
 from tests.cli.commandline import CommandLine
 from tests.dialects.story.world import engram, template
+from tests.postgres import as_url
 from tests.server.serving import RETURNS, WAITS, Api, Reply, Server
 
 # Loaded into a server: it kills itself at the next commit that records an act, before or after its sync.
@@ -121,3 +125,66 @@ def test_commands_on_the_store_are_recorded_once_it_has_an_audit_log(tmp_path: P
         ("store", "create_access_token", "token/ada"),
     ]
     assert recorded[0]["run"] == run
+
+
+def test_what_an_owner_has_not_decided_is_pending_on_every_server(tmp_path: Path, postgres_url: str) -> None:
+    """SRV-072: 202 after some seconds, and the message is shown until it is decided."""
+    url, env = as_url(postgres_url), {"XDG_STATE_HOME": str(tmp_path / "state")}
+    owner = Server.start(tmp_path, "--db", url, "--lease", "120s", **env)
+    (file,) = (tmp_path / "state" / "perdure").glob("*/admin-token")
+    other = Server.start(tmp_path, "--db", url, "--lease", "120s", **env)
+    try:
+        api = Api(other.url, file.read_text().strip())
+        deadline = time.monotonic() + 120
+        while {one["partitions"] for one in api("GET", "/api/v1/servers").json["items"]} != {32}:
+            assert time.monotonic() < deadline, "the partitions are not shared"
+            time.sleep(0.2)
+        run = Api(owner.url, api.token).start(WAITS)
+        owner.process.send(signal.SIGSTOP)
+        sent = api("POST", f"/api/v1/runs/{run}/signals/go", {"value": 1, "by": "Bob"})
+        assert (sent.status, sent.json["pending"]) == (202, True), sent.text
+        assert len(api("GET", f"/api/v1/runs/{run}").json["pending"]) == 1
+        owner.process.send(signal.SIGCONT)
+        assert api.result(run)["value"] == 1
+        assert api("GET", f"/api/v1/runs/{run}").json["pending"] == []
+        (operation, _) = api("GET", f"/api/v1/runs/{run}/operations").json["items"]
+        assert (operation["verb"], operation["who"]["name"], operation["givenBy"]) == ("signal_run", "admin", "Bob")
+        other.stop()
+        owner.stop()
+    finally:
+        owner.commands.end_all()
+        other.commands.end_all()
+
+
+def test_a_pause_is_as_long_as_a_rate_needs() -> None:
+    """SRV-015: `Retry-After` is whole seconds, at least one."""
+    waits = []
+    for rate in (5_000.0, 0.25, 0.000_001):
+        rates = Rates(RequestLimits(rate=rate, burst=1))
+        rates.take("ada")
+        with pytest.raises(TooManyRequests) as refusal:
+            for _ in range(100):
+                rates.take("ada")
+        waits.append(refusal.value.retry_after)
+    assert waits == [1, 4, 3_600]
+
+
+def test_a_fork_takes_a_newer_document_where_a_run_failed(server: Server) -> None:
+    """SRV-050: `fork --at-failure --document` through a server; a document is an author's."""
+    flow, call = "https://mwl.dev/v0.1/flow/schema.json", "mwl:provider.call/perdure"
+    closed = {"provider": f"{call}/http/v1", "with": {"url": "http://127.0.0.1:9/"}}
+
+    def document(target: object) -> dict[str, Any]:
+        work = {"action": "Call", "call": target, "next": "end"}
+        return {"$schema": flow, "entrypoint": "work", "steps": {"work": work, "end": {"action": "Return"}}}
+
+    run = server.admin.start(document(closed))
+    assert server.admin.result(run)["status"] == "failed"
+    newer = document({"provider": f"{call}/echo/v1", "with": {"value": 17}})
+    body = {"at_failure": True, "document": newer}
+    path = f"/api/v1/runs/{run}/fork"
+    assert server.role("operator")("POST", path, body).problem == (403, "ACCESS-DENIED")
+    assert server.admin("POST", path, {"document": newer}).problem == (400, "USAGE")
+    forked = server.admin("POST", path, body)
+    assert forked.status == 201, forked.text
+    assert server.admin.result(forked.json["id"])["value"] == 17

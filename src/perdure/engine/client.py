@@ -50,6 +50,7 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     from_api = False  # its documents come through the API of a server, whose policy binds them
     act: Act | None = None  # what somebody does with it, if that is to be recorded
+    patience = PATIENCE  # seconds that the owner of a run elsewhere gets to decide what it is told
 
     def __init__(self, store: Store, languages: Mapping[str, Dialect], clock: Clock, runtime: Runtime | None) -> None:
         self.store = store
@@ -377,15 +378,13 @@ class Client(AbstractAsyncContextManager["Client"]):
         """Reopen a run that has ended: a further life under the same id."""
         return await self.tell(run, i.Reopen(jsontext.encode(body), key or new_key(), by))
 
-    async def tell(
-        self, run: RunId, message: i.Input, *, patience: float = PATIENCE, along: Sequence[RunId] = ()
-    ) -> SendResult:
+    async def tell(self, run: RunId, message: i.Input, *, along: Sequence[RunId] = ()) -> SendResult:
         """Offer a control message to a run of ours, or put it durably into the inbox of another one.
 
-        What will not count is refused, as far as anybody can know: see `message_sending`. An owner elsewhere gets so
-        many seconds of `patience` to answer. `along`: other runs that are told the same, at once.
+        What will not count is refused, as far as anybody can know: see `message_sending`. `along`: other runs that are
+        told the same, at once.
         """
-        return await tell(self, run, message, patience, along)
+        return await tell(self, run, message, along)
 
     async def apply(self, texts: Sequence[AppliedDocument], namespace: str = "") -> tuple[list[Change], list[Finding]]:
         """Put what these texts declare into the catalog; runs that wait for some of it hear of it at once."""

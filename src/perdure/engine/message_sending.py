@@ -42,9 +42,7 @@ class SendResult(msgspec.Struct, frozen=True):
     remarks: tuple[str, ...] = ()
 
 
-async def tell(
-    client: "Client", run: RunId, message: i.Input, patience: float, along: Sequence[RunId] = ()
-) -> SendResult:
+async def tell(client: "Client", run: RunId, message: i.Input, along: Sequence[RunId] = ()) -> SendResult:
     """See `Client.tell`."""
     if isinstance(message, i.Signal | i.Steer | i.Reopen) and not message.key:
         message = msgspec.structs.replace(message, key=new_key())
@@ -59,7 +57,7 @@ async def tell(
                 raise PerdureError(f"run {run}: {answer.reason}", hint=f"Look at it with `perdure show {run}`.")
             return SendResult(True, True)
         row = await client.find(run)
-    return await send(client, row, message, patience, along)
+    return await send(client, row, message, client.patience, along)
 
 
 async def send(

@@ -38,6 +38,7 @@ from perdure.wiring import Engine, languages, metric_aliases
 
 RENEW_EVERY = 3_600.0  # seconds between two looks at the certificate
 LOOK_AT_CREDENTIALS_EVERY = 5.0  # seconds
+OWNER_PATIENCE = 5.0  # seconds that a request waits for the decision of another server
 NOTE_EVERY = 2.0  # seconds after which it is written down which workers were seen
 
 
@@ -103,6 +104,7 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
     certificate = _certificate(options)
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     provider = None if options.oidc is None else OidcProvider(options.oidc)
+    engine.patience = OWNER_PATIENCE
     authentication = Authentication(engine, options.anonymous, provider)
     server = ApiServer(
         engine,

@@ -138,7 +138,10 @@ class ApiCall:
         def write(act: Act) -> AuditRow:
             who = self.caller
             about = (act.object, act.namespace, self.source, self.request_id)
-            return audit_row(AuditEntry(who.name, who.via, verb, "ok", *about), self.engine.clock.now(), act.run)
+            claimed_name = getattr(self.body, "by", None) or getattr(self.body, "updatedBy", None) or ""
+            given_by = "" if claimed_name == who.name else claimed_name[:200]
+            entry = AuditEntry(who.name, who.via, verb, "ok", *about, given_by=given_by)
+            return audit_row(entry, self.engine.clock.now(), act.run)
 
         self.act = Act(write)
 

@@ -5,6 +5,7 @@ import time
 import tomllib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from perdure.server.hook_settings import HookSettings
 from perdure.views.api_errors import TooManyRequests
 
 SECONDS_OF_STRANGERS = 10.0
+LONGEST_PAUSE = 3_600  # seconds that somebody is asked to wait
 
 
 class RequestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,7 +57,9 @@ class Rates:
         left = min(self._limits.burst, left + (now - at) * self._limits.rate)
         if left < 1:
             self._buckets[caller] = (left, now)
-            raise TooManyRequests(f"more than {self._limits.rate:g} requests a second")
+            refusal = TooManyRequests(f"more than {self._limits.rate:g} requests a second")
+            refusal.retry_after = min(LONGEST_PAUSE, max(1, ceil((1 - left) / self._limits.rate)))
+            raise refusal
         self._buckets[caller] = (left - 1, now)
 
 

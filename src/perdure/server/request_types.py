@@ -154,6 +154,7 @@ class ForkBody(Body):
     at: Annotated[int, msgspec.Meta(ge=1)] | str | None = None  # an event: its number, its id, or a time
     at_failure: bool = False
     input: Any = msgspec.UNSET  # another input; with at_failure
+    document: Text | None = None  # a newer document; with at_failure
     by: str | None = None
 
 

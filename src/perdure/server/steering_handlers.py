@@ -12,10 +12,12 @@ from perdure.engine.message_sending import SendResult
 from perdure.engine.retention import delete_run as delete
 from perdure.kernel import jsontext
 from perdure.kernel.pause import PAUSE, RESUME
+from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result
 from perdure.views.access import steer
+from perdure.views.access_tokens import AccessRole
 from perdure.views.batch_steering import Selection, Verb, plan, steer_piece
 from perdure.views.errors import BadRequest
 from perdure.views.history_events import event_at
@@ -85,11 +87,16 @@ async def redrive_run(call: ApiCall) -> Result:
 
 async def fork_run(call: ApiCall) -> Result:
     body: m.ForkBody = call.body
-    if body.input is not msgspec.UNSET and not body.at_failure:
-        raise BadRequest("`input` is for a fork with `at_failure`")
-    changes = ForkChanges(input=body.input) if body.at_failure else None
+    if (body.input is not msgspec.UNSET or body.document is not None) and not body.at_failure:
+        raise BadRequest("`input` and `document` are for a fork with `at_failure`")
+    changes, engine = ForkChanges(input=body.input) if body.at_failure else None, call.engine
+    if body.document is not None:
+        call.caller.need(AccessRole.AUTHOR)
+        text = await m.text_of(body.document)
+        await call.check_documents([AppliedDocument("document", text.decode())])
+        changes, engine = ForkChanges(text, input=body.input), call.documents
     at = None if body.at is None else await event_at(call.engine, call.run.id, str(body.at))
-    run = await fork(call.engine, call.run.id, at, changes, request=call.start_request(call.run.namespace))
+    run = await fork(engine, call.run.id, at, changes, request=call.start_request(call.run.namespace))
     return Answer({"id": run, "source": call.run.id}, 201, {"Location": f"/api/v1/runs/{run}"})
 
 

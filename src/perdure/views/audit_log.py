@@ -34,6 +34,7 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     source: str = ""  # the address it came from
     request: str = ""
     count: int = 1
+    given_by: str = ""  # whom the caller named; that counts nowhere
 
 
 class AuditLog:
@@ -136,6 +137,7 @@ def audit_json(row: AuditRow, *, with_source: bool = True) -> dict[str, Any]:
         "count": entry.count,
         "seal": row.seal,
     }
+    shown |= {"givenBy": entry.given_by} if entry.given_by else {}
     return shown | ({"from": entry.source} if with_source else {})
 
 

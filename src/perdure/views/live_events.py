@@ -62,7 +62,8 @@ class LiveEvents:
         try:
             while True:
                 heard.clear()
-                is_over = (await self._client.find(run)).status.is_final
+                row = await self._client.find(run)
+                is_over = row.status.is_final
                 if rows := await self._client.store.history(run, recorded):
                     recorded = rows[-1][0]
                     for event in await self._history(run, last_seq, recorded, raw=raw):
@@ -70,11 +71,14 @@ class LiveEvents:
                         yield event
                 if is_over:
                     return
-                try:
-                    async with asyncio.timeout(LOOK_EVERY):
-                        await heard.wait()
-                except TimeoutError:
-                    yield None
+                while not heard.is_set():
+                    try:
+                        async with asyncio.timeout(LOOK_EVERY):
+                            await heard.wait()
+                    except TimeoutError:
+                        yield None
+                        if row.partition not in self._client.running().partitions:
+                            break  # nobody tells us of it
         finally:
             self._waiting[run].discard(heard)
             if not self._waiting[run]:

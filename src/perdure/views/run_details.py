@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.engine.decision_threads import done_aside
-from perdure.engine.dry_run import Pending, with_pending
+from perdure.engine.dry_run import DryRun, Pending, with_pending
 from perdure.engine.fork_points import FORKED_FROM
 from perdure.engine.message_sending import SendResult
 from perdure.kernel import jsontext
@@ -103,6 +103,9 @@ async def run_facts_json(client: Client, run: RunId) -> dict[str, Any]:
     status = await status_of_execution(client, row, execution)
     shown = replace(row, status=execution.state.activity, ended_at=execution.state.ended_at)
     now = client.clock.now()
+    if row.has_control_messages and not pending:  # its owner has not decided them yet
+        waiting = DryRun(client.store, client.answers, execution, now, client.clock.wall() - now)
+        pending = await waiting.waiting()
     facts = {
         **run_item_json(shown, await Ownership.of(client, [shown])),
         "started_by": who_json(execution.state.started_by),

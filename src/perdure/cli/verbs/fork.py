@@ -1,7 +1,7 @@
 """`fork`: a new run with another one's past; finished work is a fact, open work is issued anew."""
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -54,8 +54,8 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     if not asked.at_failure and (asked.input is not None or asked.document is not None):
         raise BadUsage("--input and --document are for a fork --at-failure")
     if asked.choice is not None:
-        if asked.load or asked.document is not None:
-            raise BadUsage("--load and --document work on a store, not through a server", hint="Name it with --db.")
+        if asked.load:
+            raise BadUsage("--load works on a store, not through a server", hint="Name it with --db.")
         return complete(start_on_server(asked, talk, lambda access: _fork_on_server(access, asked)))
     changes = ForkChanges()
     if asked.document is not None:
@@ -76,6 +76,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 async def _fork_on_server(access: "ServerAccess", asked: argparse.Namespace) -> RunId:
     run = await access.resolve(asked.run)
-    more = {"at_failure": True} if asked.at_failure else {}
+    more: dict[str, Any] = {"at_failure": True} if asked.at_failure else {}
     more |= {} if asked.input is None else {"input": asked.input}
+    more |= {} if asked.document is None else {"document": read(asked.document)[1].decode()}
     return (await access.fork(run, asked.at, **more)).id

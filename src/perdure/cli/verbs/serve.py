@@ -88,6 +88,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", metavar="NAME", action="append", default=[], help="a further name that requests may call it by"
     )
+    parser.add_argument(
+        "--no-console", action="store_true", help="serve no console; there is none yet, so nothing changes"
+    )
     parser.add_argument("--insecure-listen", action="store_true", help="listen beyond this machine without TLS")
     parser.add_argument("--data", metavar="DIR", help="folder for certificates and the first token")
     parser.add_argument(
