@@ -1,5 +1,6 @@
 """A hostile run harms no other run: whoever looks at a long one does not stop the event loop."""
 
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.kernel.run_trace import Visit
+from perdure.kernel.values import RunId
+from perdure.server.trace_export import Span, _parts
 from perdure.views.graph_folding import graph_of_run
 from perdure.views.run_causes import explain_run
 from perdure.views.run_steps import describe_step, list_steps
@@ -57,3 +61,32 @@ async def test_a_long_run_is_told_traced_and_shown_in_threads(tmp_path: Path, mo
 
     assert {name for name, _ in called} == {"show", "trace", "steps", "history", "graph"}
     assert not any(is_on_loop for _, is_on_loop in called), called
+
+
+def test_the_trace_of_a_run_costs_what_it_has_of_spans() -> None:
+    """Each attempt was compared with each visit, on the event loop: seconds for some thousand of both."""
+    count = 2_000
+    frame = Visit("loop", 0, ended_at=2 * count)
+    visits = [frame, *(Visit("work", at, frame, str(at), count + at) for at in range(1, count))]
+    history: list[dict[str, Any]] = []
+    for at in range(1, count):
+        task = {"task": at, "path": f"/work[{at}]", "provider": "p", "attempt": 1, "at": at}
+        history.append({"event": "TaskScheduled", **task})
+    for at in range(1, count):
+        history.append({"event": "TaskEnded", "task": at, "at": count + at, "outcome": {"type": "Succeeded"}})
+    calls = 0
+
+    def profile(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    root = Span("1", "run", 0, 2 * count)
+    sys.setprofile(profile)
+    try:
+        spans = _parts(RunId("r"), history, {}, visits, root)
+    finally:
+        sys.setprofile(None)
+    attempts = [span for span in spans if span.name == "p"]
+    items = {span.id: span.attributes.get("perdure.item") for span in spans}
+    assert [items[span.parent] for span in attempts] == [str(at) for at in range(1, count)]
+    assert calls < 500 * count

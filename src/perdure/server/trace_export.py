@@ -9,6 +9,7 @@ server died are exported again, with the same ids. A run that is reopened export
 
 import asyncio
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import SMALL, done_aside
 from perdure.kernel.errors import PerdureError, RunNotFound
 from perdure.kernel.run_trace import Visit, VisitStatus
 from perdure.kernel.trace_context import attempt_span, is_sampled, parent_span, span_id, trace_id
@@ -36,6 +38,8 @@ NAME = "traces"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 MOST_SPANS = 10_000  # of one life of a run: the first ones, and the root says how many there were
 AT_ONCE = 500  # spans in one request
+MANY_EVENTS = 256  # of a run, whose spans are then made in a thread
+MOST_LOOKED_AT = 100  # spans that one span is compared with
 
 
 @dataclass
@@ -76,14 +80,23 @@ async def spans_of(client: Client, run: RunId, life: int | None = None) -> tuple
     if row.status.value in ("failed", "cancelled"):
         root.error = str(outcome.get("code") or outcome.get("reason") or row.status.value)
     labels, visits = await _visits(client, run)
-    steps = [_step_span(run, at, visit, labels, visits, root) for at, visit in enumerate(visits)]
-    waits = [span for at, visit in enumerate(visits) for span in _wait_spans(run, at, visit, steps[at])]
-    attempts = list(_attempts(run, history, visits, steps, root))
-    _link_over_waits(visits, steps, attempts)
-    parts = [span for span in (*steps, *attempts, *waits) if began <= span.ended_at <= ended]
+    size = SMALL + 1 if len(history) > MANY_EVENTS else 0
+    spans = await done_aside(size, lambda: _parts(run, history, labels, visits, root))
+    parts = [span for span in spans if began <= span.ended_at <= ended]
     if len(parts) > MOST_SPANS:
         root.attributes["perdure.spans"] = len(parts)
     return trace_id(run, row.labels), [root, *parts[:MOST_SPANS]]
+
+
+def _parts(
+    run: RunId, history: Sequence[Mapping[str, Any]], labels: Mapping[str, str], visits: Sequence[Visit], root: Span
+) -> list[Span]:
+    places = {id(visit): at for at, visit in enumerate(visits)}
+    steps = [_step_span(run, at, visit, labels, places, root) for at, visit in enumerate(visits)]
+    waits = [span for at, visit in enumerate(visits) for span in _wait_spans(run, at, visit, steps[at])]
+    attempts = list(_attempts(run, history, steps, root))
+    _link_over_waits(visits, steps, attempts)
+    return [*steps, *attempts, *waits]
 
 
 async def _visits(client: Client, run: RunId) -> tuple[dict[str, str], list[Visit]]:
@@ -96,9 +109,9 @@ async def _visits(client: Client, run: RunId) -> tuple[dict[str, str], list[Visi
 
 
 def _step_span(
-    run: RunId, at: int, visit: Visit, labels: Mapping[str, str], visits: Sequence[Visit], root: Span
+    run: RunId, at: int, visit: Visit, labels: Mapping[str, str], places: Mapping[int, int], root: Span
 ) -> Span:
-    above = next((number for number, other in enumerate(visits) if other is visit.parent), None)
+    above = places.get(id(visit.parent)) if visit.parent is not None else None
     name = labels.get(visit.node, visit.node)
     span = Span(span_id(run, "visit", at), name, visit.started_at, visit.ended_at or root.ended_at)
     span.parent = root.id if above is None else span_id(run, "visit", above)
@@ -121,10 +134,11 @@ def _wait_spans(run: RunId, at: int, visit: Visit, step: Span) -> Iterator[Span]
             yield span
 
 
-def _attempts(
-    run: RunId, history: Sequence[Mapping[str, Any]], visits: Sequence[Visit], steps: Sequence[Span], root: Span
-) -> Iterator[Span]:
+def _attempts(run: RunId, history: Sequence[Mapping[str, Any]], steps: Sequence[Span], root: Span) -> Iterator[Span]:
     """What tasks did, from when they were scheduled to their result."""
+    by_name: dict[str, list[tuple[int, Span]]] = {}  # in the order in which they started
+    for at, step_span in enumerate(steps):
+        by_name.setdefault(step_span.name, []).append((at, step_span))
     scheduled: dict[int, tuple[Mapping[str, Any], int]] = {}
     for event in history:
         match event["event"]:
@@ -134,7 +148,7 @@ def _attempts(
                 scheduled[event["task"]] = (scheduled[event["task"]][0], event["delivery"])
             case "TaskEnded" if event["task"] in scheduled:
                 begun, deliveries = scheduled.pop(event["task"])
-                step = _step_of(begun, visits, steps)
+                step = _step_of(begun, by_name)
                 span = Span(attempt_span(run, event["task"]), begun["provider"], begun["at"], event["at"])
                 span.parent = root.id if step is None else step.id
                 span.attributes = {
@@ -149,31 +163,42 @@ def _attempts(
                 yield span
 
 
-def _step_of(begun: Mapping[str, Any], visits: Sequence[Visit], steps: Sequence[Span]) -> Span | None:
-    """The innermost visit of the step that the path of a task names, open at that time; of several, of its item."""
-    names = [part.partition("[")[0] for part in step_of_path(begun["path"]).split(" › ")]
-    open_then = [
-        step
-        for visit, step in zip(visits, steps, strict=True)
-        if visit.started_at <= begun["at"] <= step.ended_at and step.name in names
-    ]
-    same_item = [step for step in open_then if str(step.attributes.get("perdure.item", "-")) in begun["path"]]
-    return (same_item or open_then)[-1] if open_then else None
+def _step_of(begun: Mapping[str, Any], by_name: Mapping[str, Sequence[tuple[int, Span]]]) -> Span | None:
+    """The innermost visit of the step that the path of a task names, open at that time; of several, of its item.
+
+    Of thousands of visits of one step, those that had started last are looked at.
+    """
+    open_then: list[tuple[bool, int, Span]] = []
+    for name in {part.partition("[")[0] for part in step_of_path(begun["path"]).split(" › ")}:
+        visits = by_name.get(name, ())
+        started = bisect_right(visits, begun["at"], key=lambda visit: visit[1].started_at)
+        open_then += [
+            (str(step.attributes.get("perdure.item", "-")) in begun["path"], at, step)
+            for at, step in visits[max(0, started - MOST_LOOKED_AT) : started]
+            if begun["at"] <= step.ended_at
+        ]
+    return max(open_then, key=lambda visit: visit[:2])[2] if open_then else None
 
 
 def _link_over_waits(visits: Sequence[Visit], steps: Sequence[Span], attempts: Sequence[Span]) -> None:
     """An attempt after a wait is linked to the one before it; a step that a wait led to, to the step that waited."""
+    by_parent: dict[str, list[Span]] = {}
+    for attempt in attempts:
+        by_parent.setdefault(attempt.parent, []).append(attempt)
+    by_start: dict[Instant, list[Span]] = {}
+    for step in steps:
+        by_start.setdefault(step.started_at, []).append(step)
     for visit, step in zip(visits, steps, strict=True):
         waits = [stretch for stretch in visit.stretches if stretch.is_wait and stretch.ended_at is not None]
         if not waits:
             continue
-        own = sorted((span for span in attempts if span.parent == step.id), key=lambda span: span.started_at)
+        own = sorted(by_parent.get(step.id, ()), key=lambda span: span.started_at)
         for earlier, later in pairwise(own):
             if any(earlier.ended_at <= wait.started_at and (wait.ended_at or 0) <= later.started_at for wait in waits):
                 later.links.append(earlier.id)
         if visit.stretches[-1].is_wait and visit.ended_at is not None:
-            for other in steps:
-                if other is not step and other.started_at == visit.ended_at:
+            for other in by_start.get(visit.ended_at, ())[:MOST_LOOKED_AT]:
+                if other is not step:
                     other.links.append(step.id)
 
 
