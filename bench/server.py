@@ -367,7 +367,7 @@ def page(samples: dict[str, list[dict[str, float]]], loads: list[float]) -> str:
 
     return "\n".join(
         [
-            f"Measured on {time.strftime('%Y-%m-%d')}, {len(samples['named'])} rounds, medians; load average "
+            f"Measured on {time.strftime('%Y-%m-%d')}, medians of {len(samples['named'])}; load average "
             f"{min(loads):.1f} to {max(loads):.1f} on {os.cpu_count()} cores.",
             "",
             "| what | each second | per processor second of the server |",
