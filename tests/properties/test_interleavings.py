@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -230,6 +231,24 @@ Interleavings.TestCase.settings = settings(
     max_examples=400 if seed() is None else 200, stateful_step_count=30, deadline=None
 )
 TestInterleavings = Interleavings.TestCase
+
+
+@pytest.mark.parametrize("outcome", [Succeeded(b"1"), Failed("Bad", "no")], ids=["succeeds", "fails"])
+def test_a_timeout_is_over_with_its_call_although_the_thread_has_not_moved_since(outcome: Outcome) -> None:
+    """Another thread's long work is cut into slices, and the timer comes between two of them."""
+    call = {"call": "work", "retry": {"attempts": 2, "delay": "1s"}, "timeout": "3s"}
+    steps = [{"all": [[call], [{"spin": 45}]]}]
+    play = Interleavings()
+    play.begin({"drill": 1, "name": "any", "steps": steps, "cleanup": []})
+    ((number, task),) = play.live.state.tasks.items()
+    play._offer(i.TaskResult(number, task.attempt, task.delivery, outcome))
+    play.time_passes(3)
+    play.the_fold_is_the_live_state()
+    while play.live.state.sliced:
+        play._offer(i.Proceed())
+
+    attempts = [task.attempt for task in play.live.state.tasks.values()]
+    assert attempts == [] and play.ended == isinstance(outcome, Succeeded)
 
 
 def test_every_kernel_event_changes_the_state_by_a_handler_of_its_own() -> None:

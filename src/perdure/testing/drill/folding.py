@@ -188,6 +188,8 @@ def _timer_fired(body: Body, event: e.TimerFired) -> None:
         return
     thread = body.threads[number]
     thread.timer = 0
+    if number in body.agenda:
+        return  # what it bounded has ended, and the thread has not moved since
     step = body.step(thread)
     assert step is not None
     if thread.task:  # a timeout: the task is asked to stop, and the thread goes on when it has
