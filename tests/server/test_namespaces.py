@@ -257,6 +257,8 @@ FILTERED: dict[tuple[str, str], Attack] = {
 """Lists: what is of the other namespace is not in them."""
 
 OF_NO_NAMESPACE = {
+    "/",
+    "/session",
     "/livez",
     "/readyz",
     "/health",

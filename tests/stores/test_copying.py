@@ -18,7 +18,7 @@ from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId, digest
 from perdure.stores import records as r
-from perdure.stores.access import AccessTokenRow, Act, AuditRow, AuditSeal, RequestKey, RequestKeyRow
+from perdure.stores.access import AccessTokenRow, Act, AuditRow, AuditSeal, RequestKey, RequestKeyRow, SessionRow
 from perdure.stores.admin import StoreAdmin, StoreImport, copy_store
 from perdure.stores.commit_types import (
     Committed,
@@ -102,6 +102,7 @@ async def fill(store: Store) -> int:
         await store.send(Message(RunId("late"), 50 - n, i.encode(i.Signal(f"s{n}"))))
     assert len(await store.lease(LeaseRequest(["far"], "w1", 1, 99))) == 1
     assert await store.add_token(AccessTokenRow("ada", b"digest", "viewer", ("ns",), (), 5, "store", 99))
+    await store.add_session(SessionRow(b"cookie", "ada", 5, 6), expired=0)
     await store.add_audit_rows([AuditRow("1", 5, "a", b"{}"), AuditRow("2", 6, None, b"{}")])
     await store.seal_audit(lambda rows, last: AuditSeal.over(rows, last, "here", 7))
     key = RequestKey("ada", "k", RequestKeyRow(b"d", 5, 200, b"{}"))
@@ -126,6 +127,7 @@ async def contents(store: Store) -> dict[str, object]:
         "editions": await store.editions(ResourceKey("Thing", "ns", "one")),
         "memories": await store.memories(["k"]),
         "tokens": await store.tokens(),
+        "session": await store.find_session(b"cookie"),
         "workers": await store.workers(),
         "hooks": await store.hooks(),
         "deliveries": await store.deliveries("h", None, None, 9),
@@ -152,6 +154,7 @@ async def test_everything_arrives_as_it_was(way: tuple[Place, Place]) -> None:
         "limits": 2,  # one of them opens the scope of the entry
         "memories": 1,
         "tokens": 1,
+        "sessions": 1,
         "audit rows": 3,
         "audit seals": 1,
         "request keys": 1,

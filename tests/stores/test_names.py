@@ -86,7 +86,7 @@ async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
         store.execute("ALTER TABLE servers DROP COLUMN machine")
         store.execute("DROP TABLE names")
         store.execute("DROP TABLE task_logs, stream_rows, access_tokens, audit, audit_seals, request_keys")
-        store.execute("DROP TABLE feed, feed_state, hooks, hook_deliveries")
+        store.execute("DROP TABLE feed, feed_state, hooks, hook_deliveries, sessions")
         store.execute("UPDATE schema SET version = 5")
         for place, namespace in enumerate(("one", "two")):
             text = json.dumps({"story": {"metadata": {"name": "\0", "namespace": namespace}}}).encode()

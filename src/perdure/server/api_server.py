@@ -124,7 +124,8 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         routes_to_pools=engine.runtime.routes,
     )
     server.tasks.lease_for = int(options.worker_lease * SECOND)
-    await _tell_first_token(engine, options, say)
+    authentication.sessions.listen(address.port, is_tls=certificate is not None)
+    await _tell_first_token(server, address, say)
     if (head := await audit_head(engine)) != NO_SEAL:
         say(f"the audit log ends with {head} (keep it to notice a cut end: perdure audit verify --help)")
     if options.anonymous is not None:
@@ -212,16 +213,24 @@ async def _sealing(server: ApiServer) -> None:
             await asyncio.sleep(1)  # a store that is away
 
 
-async def _tell_first_token(engine: Engine, options: ApiOptions, say: Callable[[str], None]) -> None:
-    """Printed once, where a person looks; else written into a file, so that no log keeps it."""
+async def _tell_first_token(server: ApiServer, address: Address, say: Callable[[str], None]) -> None:
+    """Printed once, where a person looks; else written into files, so that no log keeps it.
+
+    With it the address that logs a browser in, once. The code is behind the `#`: it reaches no log and no other site.
+    """
+    engine, options, sessions = server.engine, address.options, server.authentication.sessions
     if sys.stderr.isatty():
         if token := await create_first_token(engine):
             say(f"the first token, role admin; it is not shown again: {token}")
+            code = await sessions.make_code(FIRST)
+            say(f"the console logs in once, within ten minutes, with {address.url}/#login={code}")
         return
     path = data_folder(options.data, options.store) / f"{FIRST}-token"
     scratch = path.with_name(f"{path.name}.{os.getpid()}")  # another server may win
     if await create_first_token(engine, lambda token: write_private(scratch, f"{token}\n".encode())):
         scratch.replace(path)
-        say(f"the first token, role admin, is in {path}")
+        code = await sessions.make_code(FIRST)
+        write_private(path.with_name("console-address"), f"{address.url}/#login={code}\n".encode())
+        say(f"the first token, role admin, is in {path}; beside it an address that logs a browser in, once")
     else:
         scratch.unlink(missing_ok=True)

@@ -139,7 +139,9 @@ class Application:
         seen.verb = route.verb
         self._check_origin(connection, is_health=False)
         host = host_of(connection.headers.get("host", ""))
-        caller = seen.caller = await self._server.authentication.caller(connection.headers, seen.address, host)
+        caller = seen.caller = await self._server.authentication.caller(
+            connection.headers, seen.address, host, "WEBSOCKET"
+        )
         self._rates.take(caller.identity)
         if route.role is not AccessRole.WORKER:
             raise RouteNotFound("this is no WebSocket")
@@ -190,14 +192,16 @@ class Application:
         if route is not None:
             seen.verb, seen.changes = route.verb, route.changes
         is_open = route is not None and route.role is None
-        self._check_origin(request, is_health=is_open)
+        self._check_origin(request, is_health=is_open and not seen.changes)
         if is_open:
             caller = Caller("", AccessRole.VIEWER, via="open")
         elif route is not None and route.takes_signatures and not carries_token(request.headers):
             caller = Caller("", AccessRole.OPERATOR, via=SIGNATURE)
         else:
             host = host_of(request.headers.get("host", ""))
-            caller = seen.caller = await server.authentication.caller(request.headers, seen.address, host)
+            caller = seen.caller = await server.authentication.caller(
+                request.headers, seen.address, host, request.method
+            )
             if route is None or not route.is_refused_last:
                 self._rates.take(caller.identity)
         if missing is not None:

@@ -8,6 +8,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, NoReturn
 
 from perdure.kernel.errors import PerdureError
+from perdure.server.browser_sessions import BrowserSessions
 from perdure.server.calls import Caller
 from perdure.stores.access import AccessTokenRow
 from perdure.views.access_tokens import AccessRole, digest_of
@@ -63,6 +64,16 @@ class AccessTokens:
             row = await self._engine.store.find_token(digest)
             if row is not None:
                 self._by_digest[digest] = self._by_name[row.name] = row
+        return row if row is not None and row.is_valid_at(self._engine.clock.now()) else None
+
+    async def named(self, name: str) -> AccessTokenRow | None:
+        """The valid token of this name, as `find` knows it."""
+        if time.monotonic() - self._read_at > STALE or name not in self._by_name:
+            try:
+                await self.read()
+            except PerdureError as error:
+                raise NotReady("the store does not answer; nobody can be recognized") from error
+        row = self._by_name.get(name)
         return row if row is not None and row.is_valid_at(self._engine.clock.now()) else None
 
     def is_valid(self, caller: Caller) -> bool:
@@ -121,16 +132,21 @@ def network_of(address: str) -> str:
 class Authentication:
     def __init__(self, engine: Engine, anonymous: AccessRole | None, oidc: "OidcProvider | None" = None) -> None:
         self.tokens = AccessTokens(engine)
+        self.sessions = BrowserSessions(engine, self.tokens)
         self._clock = engine.clock
         self._anonymous = anonymous
         self._oidc = oidc
         self._refused = RefusedLogIns()
 
-    async def caller(self, headers: Mapping[str, str], address: str, host: str) -> Caller:
+    async def caller(self, headers: Mapping[str, str], address: str, host: str, method: str) -> Caller:
         authorization = headers.get("authorization")
         if authorization is None and (session_token := headers.get(SESSION_TOKEN)):
             authorization = f"Bearer {session_token}"
         if authorization is None:
+            if (session := await self.sessions.find(headers, method)) is not None:
+                own = session.token
+                about = (own.name, AccessRole(own.role), "token", own.namespaces, own.pools, session.ends_at)
+                return Caller(*about, csrf=session.csrf, session=session.digest)
             if self._anonymous is not None and _is_direct(headers, address, host):
                 return Caller("anonymous", self._anonymous, via="anonymous")
             raise NotAuthenticated("the request has no access token")

@@ -33,6 +33,8 @@ class Caller:
     pools: tuple[str, ...] = ()
     expires_at: Instant | None = None
     issuer: str = ""  # the identity provider that answers for the name
+    csrf: str = ""  # of a browser's session: what its pages must send with what they change
+    session: bytes = b""  # its digest
 
     @property
     def identity(self) -> str:

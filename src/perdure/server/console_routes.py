@@ -16,6 +16,7 @@ from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
 from perdure.server.resource_handlers import check_path
 from perdure.server.route_table import Route
+from perdure.server.session_handlers import SessionBody, begin_session, end_session, get_front_page
 from perdure.views.access import Scope, to_wire
 from perdure.views.access_tokens import AccessRole, check_namespace
 from perdure.views.document_check import CheckedDocument, NothingToRun, ProblemsFound, validate
@@ -173,6 +174,29 @@ def _of_resource(path: str, handler: Any, summary: str, **more: Any) -> Route:
 
 
 CONSOLE_ROUTES = (
+    Route("GET", "/", None, get_front_page, "the page of the console", is_text=True, text_type="text/html"),
+    Route(
+        "POST",
+        "/session",
+        None,
+        begin_session,
+        "log a browser in, with a token or a code",
+        body=SessionBody,
+        answer=m.WhoAnswer,
+        status=201,
+        refusals=(401, 403, 421, 429),
+        changes=True,
+    ),
+    Route(
+        "DELETE",
+        "/session",
+        AccessRole.VIEWER,
+        end_session,
+        "log a browser out",
+        status=204,
+        changes=True,
+        is_for_every_role=True,
+    ),
     Route(
         "POST",
         f"{API}/runs/{{id}}/evaluate",

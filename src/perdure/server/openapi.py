@@ -103,7 +103,7 @@ def _responses(route: "Route") -> dict[str, Any]:
             answer = route.answers.get(status, route.answer)
             content: dict[str, Any] = {JSON: {"schema": {} if answer is None else _schema(answer)}}
             if route.is_text:
-                content = {"text/plain": {"schema": {"type": "string"}}}
+                content = {route.text_type: {"schema": {"type": "string"}}}
             if route.streams and status == 200:
                 content[SSE] = {"schema": {"type": "string"}}
             responses[str(status)]["content"] = content

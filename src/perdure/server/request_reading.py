@@ -30,7 +30,7 @@ def check_accept(route: "Route", headers: Mapping[str, str]) -> bool:
         return True
     offered = {JSON, "application/*", "*/*", "application/problem+json"}
     if route.is_text:
-        offered |= {"text/plain", "text/*"}
+        offered |= {route.text_type, "text/*"}
     if kinds and not offered.intersection(kinds):
         raise NotAcceptable(f"this is answered as {JSON}, and {accept[:80]!r} does not accept it")
     return False

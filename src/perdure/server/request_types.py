@@ -359,6 +359,7 @@ class WhoAnswer(msgspec.Struct):
     pools: list[str]
     expires_at: str | None
     via: str
+    csrf: str | msgspec.UnsetType = msgspec.UNSET  # of a browser's session: for the header X-CSRF-Token
 
 
 class CheckAnswer(msgspec.Struct):

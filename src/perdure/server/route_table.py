@@ -38,7 +38,8 @@ class Route:
     body_is_optional: bool = False
     takes_untyped_body: bool = False  # a body without a media type is read as JSON
     takes_signatures: bool = False  # the body may be signed instead of a token being sent; the handler checks it
-    is_text: bool = False  # it is answered as text/plain
+    is_text: bool = False  # it is answered as text
+    text_type: str = "text/plain"
     is_raw: bool = False  # the handler reads the body itself
     check: Callable[[ApiCall], None] | None = None  # what the caller may see, before what the role allows
     takes_value: bool = False  # a large value: the limit of its size is another one
@@ -82,7 +83,7 @@ class RouteTable:
         if plus:
             beginning, _, name = beginning.rpartition("/{")
             node = self._long.setdefault((beginning, name, end), _Node({}, None, name, {}))
-        for part in [] if plus else route.path.strip("/").split("/"):
+        for part in [] if plus else filter(None, route.path.split("/")):
             if part.startswith("{"):
                 if node.parameter is None:
                     node.parameter = _Node({}, None, part[1:-1], {})

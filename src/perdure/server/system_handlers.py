@@ -10,6 +10,7 @@ from perdure.server.calls import Answer, ApiCall, Result, visible_run
 from perdure.server.openapi import describe
 from perdure.server.problems import error_page
 from perdure.server.run_hooks import delivery_json, hook_json
+from perdure.server.session_handlers import who_json
 from perdure.views.access_tokens import AccessRole, check_namespace, create_token, list_tokens, revoke_token
 from perdure.views.api_errors import AccessDenied, HookNotFound, PoolNotFound, RouteNotFound
 from perdure.views.audit_log import audit_json, list_audit
@@ -150,18 +151,7 @@ async def _hook(call: ApiCall) -> str:
 
 
 async def whoami(call: ApiCall) -> Result:
-    caller = call.caller
-    return Answer(
-        {
-            "name": caller.name,
-            "role": caller.role.value,
-            "namespaces": None if caller.namespaces is None else list(caller.namespaces),
-            "pools": list(caller.pools),
-            "expires_at": iso(caller.expires_at),
-            "via": caller.via,
-        }
-        | ({"issuer": caller.issuer} if caller.issuer else {})
-    )
+    return Answer(who_json(call.caller))
 
 
 async def list_access_tokens(call: ApiCall) -> Result:

@@ -29,6 +29,16 @@ class AccessTokenRow(msgspec.Struct, gc=False, frozen=True):
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
+class SessionRow(msgspec.Struct, gc=False, frozen=True):
+    """A session of a browser; with `is_code` a code from which one is made, once. Only the digest of it is kept."""
+
+    digest: bytes
+    token: str  # the name of its access token
+    created_at: Instant
+    seen_at: Instant
+    is_code: bool = False
+
+
 class AuditRow(msgspec.Struct, gc=False, frozen=True):
     id: str
     at: Instant
@@ -136,6 +146,18 @@ class AccessStore(Protocol):
 
     async def revoke_token(self, name: str, at: Instant) -> bool:
         """False if there is no such token. One that was revoked before stays as it is."""
+
+    async def add_session(self, session: SessionRow, *, expired: Instant) -> None:
+        """Rows that were made before `expired` are removed."""
+
+    async def take_code(self, digest: bytes, since: Instant) -> str | None:
+        """The name of the token for which a code was made, if that was not before `since`; the code is gone then."""
+
+    async def find_session(self, digest: bytes) -> SessionRow | None: ...
+
+    async def see_session(self, digest: bytes, at: Instant) -> None: ...
+
+    async def end_session(self, digest: bytes) -> None: ...
 
     async def add_audit_rows(self, rows: Sequence[AuditRow]) -> None: ...
 

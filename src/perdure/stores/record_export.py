@@ -60,6 +60,7 @@ class RecordExport(ABC):
             "SELECT name, digest, role, namespaces, pools, created_at, created_by, expires_at, revoked_at"
             " FROM access_tokens",
         )
+        yield from self._all(r.SessionRecord, "SELECT digest, token, created_at, seen_at, is_code FROM sessions")
         yield from self._all(r.AuditRecord, "SELECT id, at, run, body, seal FROM audit")
         yield from self._all(r.AuditSealRecord, "SELECT number, server, at, rows, previous, hash FROM audit_seals")
         yield from self._all(r.RequestKeyRecord, "SELECT who, key, digest, at, status, answer FROM request_keys")

@@ -81,6 +81,16 @@ class AccessTokenRecord(Record, frozen=True):
     revoked_at: Instant | None
 
 
+class SessionRecord(Record, frozen=True):
+    """A session of a browser, or a code for one: its digest."""
+
+    digest: bytes
+    token: str
+    created_at: Instant
+    seen_at: Instant
+    is_code: int
+
+
 class AuditRecord(Record, frozen=True):
     """A change or a refusal, and the seal that it belongs to."""
 
@@ -283,6 +293,7 @@ KINDS: dict[type[Record], str] = {
     LimitRecord: "limits",
     MemoryRecord: "memories",
     AccessTokenRecord: "tokens",
+    SessionRecord: "sessions",
     AuditRecord: "audit rows",
     AuditSealRecord: "audit seals",
     RequestKeyRecord: "request keys",

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from perdure.kernel.values import Instant, RunId
-from perdure.stores.access import AccessTokenRow, Act, AuditRow, AuditSeal, RequestKey, RequestKeyRow, RequestKeyTaken
+from perdure.stores.access import (
+    AccessTokenRow,
+    Act,
+    AuditRow,
+    AuditSeal,
+    RequestKey,
+    RequestKeyRow,
+    RequestKeyTaken,
+    SessionRow,
+)
 from perdure.stores.commit_types import Committed, Message, Transition
 from perdure.stores.protocol import Store
 from perdure.testing.transitions import created
@@ -40,6 +49,25 @@ class AccessSuite(ABC):
         assert await store.find_token(ada.digest) == ada
         assert await store.find_token(b"nobody's") is None
         assert [token.name for token in await store.tokens()] == ["ada", "bob"]
+        await store.close()
+
+    async def test_a_session_is_seen_and_ended_and_a_code_counts_once(self, tmp_path: Path) -> None:
+        store = self.open(tmp_path)
+        session, code = SessionRow(b"s", "ada", 100, 100), SessionRow(b"c", "ada", 100, 100, is_code=True)
+        for row in (session, code):
+            await store.add_session(row, expired=0)
+        assert await store.find_session(b"s") == session
+        await store.see_session(b"s", 300)
+        await store.see_session(b"s", 200)
+        seen = await store.find_session(b"s")
+        assert seen is not None and seen.seen_at == 300
+        assert await store.take_code(b"s", 0) is None, "a session is no code"
+        assert await store.take_code(b"c", 101) is None, "it is too old"
+        assert [await store.take_code(b"c", 100) for _ in range(2)] == ["ada", None]
+        await store.add_session(SessionRow(b"t", "ada", 900, 900), expired=500)
+        assert await store.find_session(b"s") is None, "rows from before are removed"
+        await store.end_session(b"t")
+        assert await store.find_session(b"t") is None
         await store.close()
 
     async def test_a_name_of_a_token_is_used_once_also_after_it_was_revoked(self, tmp_path: Path) -> None:

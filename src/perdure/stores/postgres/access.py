@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.kernel.values import Instant
-from perdure.stores.access import AccessTokenRow, Act, AuditRow, AuditSeal, RequestKeyRow, RequestKeyTaken
+from perdure.stores.access import AccessTokenRow, Act, AuditRow, AuditSeal, RequestKeyRow, RequestKeyTaken, SessionRow
 from perdure.stores.postgres.hooks import StoredHooks
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement
@@ -30,6 +30,18 @@ _BY_DIGEST = Statement(_TOKEN + "WHERE digest = {}", BLOB)
 _REVOKE = Statement(
     "UPDATE access_tokens SET revoked_at = coalesce(revoked_at, {}) WHERE name = {} RETURNING 1", INT, TEXT
 )
+_EXPIRE_SESSIONS = Statement("DELETE FROM sessions WHERE created_at < {}", INT)
+_ADD_SESSION = Statement(
+    "INSERT INTO sessions (digest, token, created_at, seen_at, is_code) VALUES ({}, {}, {}, {}, {})"
+    " ON CONFLICT DO NOTHING",
+    *(BLOB, TEXT, INT, INT, INT),
+)
+_TAKE_CODE = Statement(
+    "DELETE FROM sessions WHERE digest = {} AND is_code = 1 AND created_at >= {} RETURNING token", BLOB, INT
+)
+_SESSION = Statement("SELECT digest, token, created_at, seen_at, is_code FROM sessions WHERE digest = {}", BLOB)
+_SEE_SESSION = Statement("UPDATE sessions SET seen_at = greatest(seen_at, {}) WHERE digest = {}", INT, BLOB)
+_END_SESSION = Statement("DELETE FROM sessions WHERE digest = {}", BLOB)
 _ADD_ROWS = Statement(
     "INSERT INTO audit (id, at, run, body) SELECT * FROM unnest({}, {}, {}, {}) ON CONFLICT DO NOTHING",
     *(TEXTS, INTS, TEXTS, BLOBS),
@@ -96,6 +108,29 @@ class StoredAccess(StoredHooks):
 
     async def revoke_token(self, name: str, at: Instant) -> bool:
         return bool(await self._write(lambda session, again: session.run(_REVOKE, at, name)))
+
+    async def add_session(self, session: SessionRow, *, expired: Instant) -> None:
+        values = (session.digest, session.token, session.created_at, session.seen_at, int(session.is_code))
+
+        def work(connected: Session, again: bool) -> None:
+            connected.run(_EXPIRE_SESSIONS, expired)
+            connected.run(_ADD_SESSION, *values)
+
+        await self._write(work)
+
+    async def take_code(self, digest: bytes, since: Instant) -> str | None:
+        names = await self._write(lambda session, again: session.run(_TAKE_CODE, digest, since))
+        return names[0][0] if names else None
+
+    async def find_session(self, digest: bytes) -> SessionRow | None:
+        rows = await self._read(_SESSION, digest)
+        return next((SessionRow(row[0], row[1], row[2], row[3], bool(row[4])) for row in rows), None)
+
+    async def see_session(self, digest: bytes, at: Instant) -> None:
+        await self._write(lambda session, again: session.run(_SEE_SESSION, at, digest))
+
+    async def end_session(self, digest: bytes) -> None:
+        await self._write(lambda session, again: session.run(_END_SESSION, digest))
 
     async def add_audit_rows(self, rows: Sequence[AuditRow]) -> None:
         columns = [[row.id for row in rows], [row.at for row in rows], [row.run for row in rows]]

@@ -135,6 +135,11 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
         ),
         RecordImport._plain,
     ),
+    r.SessionRecord: (
+        "sessions",
+        _typed("digest bytea, token text, created_at int8, seen_at int8, is_code int8"),
+        RecordImport._plain,
+    ),
     r.AuditRecord: ("audit", _typed("id text, at int8, run text, body bytea, seal int8"), RecordImport._plain),
     r.AuditSealRecord: (
         "audit_seals",

@@ -8,7 +8,15 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure.kernel.values import Instant
-from perdure.stores.access import AccessTokenRow, ActRecord, AuditRow, AuditSeal, RequestKeyRow, RequestKeyTaken
+from perdure.stores.access import (
+    AccessTokenRow,
+    ActRecord,
+    AuditRow,
+    AuditSeal,
+    RequestKeyRow,
+    RequestKeyTaken,
+    SessionRow,
+)
 from perdure.stores.rows import TOKEN_COLUMNS, token_row
 from perdure.stores.sqlite.hooks import StoredHooks
 
@@ -62,6 +70,37 @@ class StoredAccess(StoredHooks):
             return self._connection.execute(change, (at, name)).get is not None
 
         return await self._explained_transaction(work)
+
+    async def add_session(self, session: SessionRow, *, expired: Instant) -> None:
+        def work() -> None:
+            execute = self._connection.execute
+            execute("DELETE FROM sessions WHERE created_at < ?", (expired,))
+            values = (session.digest, session.token, session.created_at, session.seen_at, int(session.is_code))
+            execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", values)
+
+        await self._explained_transaction(work)
+
+    async def take_code(self, digest: bytes, since: Instant) -> str | None:
+        def work() -> str | None:
+            query = "DELETE FROM sessions WHERE digest = ? AND is_code AND created_at >= ? RETURNING token"
+            name: str | None = self._connection.execute(query, (digest, since)).get
+            return name
+
+        return await self._explained_transaction(work)
+
+    async def find_session(self, digest: bytes) -> SessionRow | None:
+        query = "SELECT digest, token, created_at, seen_at, is_code FROM sessions WHERE digest = ?"
+        return next(
+            (SessionRow(row[0], row[1], row[2], row[3], bool(row[4])) for row in self._read(query, (digest,))), None
+        )
+
+    async def see_session(self, digest: bytes, at: Instant) -> None:
+        query = "UPDATE sessions SET seen_at = max(seen_at, ?) WHERE digest = ?"
+        await self._explained_transaction(lambda: self._connection.execute(query, (at, digest)))
+
+    async def end_session(self, digest: bytes) -> None:
+        query = "DELETE FROM sessions WHERE digest = ?"
+        await self._explained_transaction(lambda: self._connection.execute(query, (digest,)))
 
     async def add_audit_rows(self, rows: Sequence[AuditRow]) -> None:
         def work() -> None:

@@ -80,6 +80,7 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
         ),
         RecordImport._plain,
     ),
+    r.SessionRecord: (_insert("sessions", "digest, token, created_at, seen_at, is_code"), RecordImport._plain),
     r.AuditRecord: (_insert("audit", "id, at, run, body, seal"), RecordImport._plain),
     r.AuditSealRecord: (_insert("audit_seals", "number, server, at, rows, previous, hash"), RecordImport._plain),
     r.RequestKeyRecord: (_insert("request_keys", "who, key, digest, at, status, answer"), RecordImport._plain),

@@ -345,10 +345,18 @@ CREATE INDEX hook_deliveries_done ON hook_deliveries (answered_at) WHERE state =
 
 CREATE INDEX tasks_lease ON tasks (lease) WHERE lease IS NOT NULL;
 
+CREATE TABLE sessions (
+    digest     BLOB PRIMARY KEY,
+    token      TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    seen_at    INTEGER NOT NULL,
+    is_code    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 INSERT INTO catalog_version VALUES (0);
 
 INSERT INTO partition_numbers VALUES (0);
 
 INSERT INTO feed_state VALUES (0, 0);
 
-PRAGMA user_version = 20;
+PRAGMA user_version = 21;
