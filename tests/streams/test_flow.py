@@ -156,7 +156,7 @@ spec:
 """
 
 
-@pytest.mark.parametrize("replay", ["none", "durable", "nats"])
+@pytest.mark.parametrize("replay", ["none", "memory", "durable", "nats"])
 async def test_a_packet_starts_one_sub_run_and_goes_on_with_its_output(tmp_path: Path, replay: str) -> None:
     """STR-058 STR-134, the ninth thing: a packet that comes again finds the run that it has started."""
     steps = """

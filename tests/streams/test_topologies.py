@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.streams.topologies import SEEN, played, states, story, stream_of, transport
+from tests.streams.topologies import SEEN, delivery_of, played, states, story, stream_of, transport
 
 REPLAYS = ("none", "memory", "durable", "nats none", "nats memory", "nats")
 LINE = """
@@ -114,8 +114,8 @@ async def test_a_dead_consumer_leaves_exactly_what_fits(
     assert stream_of(shown, "source")["published"] == 40
 
 
-@pytest.mark.parametrize("driver", ["local", "nats"])
-async def test_conditions_rules_and_runtime_decide_for_every_packet(tmp_path: Path, driver: str) -> None:
+@pytest.mark.parametrize("replay", ["none", "memory", "durable", "nats"])
+async def test_conditions_rules_and_runtime_decide_for_every_packet(tmp_path: Path, replay: str) -> None:
     """STR-022 STR-044 STR-048 STR-050 STR-052, the fourth thing: one branch is skipped, others go on."""
     steps = """
   steps:
@@ -131,14 +131,16 @@ async def test_conditions_rules_and_runtime_decide_for_every_packet(tmp_path: Pa
   - name: rules
     transportRef: local
     streaming:
+      DELIVERY
       routing:
         rules:
         - {name: small, action: allow, target: {steps: [small]}, when: '{{ lt (int packet.payload.n) 3 }}'}
         - {name: others, action: allow, target: {steps: [even, never, broken]}}
         - {name: not-never, action: deny, target: {steps: [never]}}
-  - {name: plain, transportRef: local}
+  - {name: plain, transportRef: local, streaming: {DELIVERY}}
 """
-    steps = steps.replace("transportRef: local", f"transportRef: {driver}")
+    driver, delivery = delivery_of(replay)
+    steps = steps.replace("transportRef: local", f"transportRef: {driver}").replace("DELIVERY", delivery)
     async with played(tmp_path, story(steps), {"who": "ada"}) as run:
         shown = await run.end()
         history = await run.history()
@@ -171,7 +173,7 @@ async def test_two_sources_are_joined_by_their_key(tmp_path: Path, replay: str) 
     assert both["received"] == both["delivered"] + 2 == 6
 
 
-@pytest.mark.parametrize("replay", ["none", "durable", "nats"])
+@pytest.mark.parametrize("replay", ["none", "memory", "durable", "nats"])
 @pytest.mark.parametrize(("join", "count"), [("mode: any", 6), ("mode: quorum, quorum: 2", 4)])
 async def test_a_join_may_need_only_some(tmp_path: Path, join: str, count: int, replay: str) -> None:
     """STR-054 STR-110."""
@@ -268,7 +270,7 @@ async def test_a_worker_that_raises_is_started_again_and_gets_its_packets_again(
     assert stream_of(shown, "shaky")["delivered"] == 20, "replays are not counted"
 
 
-@pytest.mark.parametrize("replay", ["none", "durable", "nats"])
+@pytest.mark.parametrize("replay", ["none", "memory", "durable", "nats"])
 async def test_a_failure_ends_the_topology_and_compensations_run(tmp_path: Path, replay: str) -> None:
     """STR-027 STR-028 STR-031 STR-128: the failed step is Failed, the others Finished."""
     steps = """
@@ -337,7 +339,7 @@ async def test_built_in_steps_work_on_every_packet(tmp_path: Path, replay: str) 
     assert states(shown)["source"] == "Finished"
 
 
-@pytest.mark.parametrize("replay", ["none", "durable", "nats"])
+@pytest.mark.parametrize("replay", ["none", "memory", "durable", "nats"])
 async def test_hooks_are_sent_once_to_steps_that_name_them(tmp_path: Path, replay: str) -> None:
     """STR-059 STR-079 STR-080 STR-081, the fifth thing: the greet-once Story."""
     steps = """

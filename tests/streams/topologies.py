@@ -25,11 +25,16 @@ SEEN: dict[str, list[Any]] = defaultdict(list)
 """What `collect` was given, by the name that its configuration has."""
 
 
-def transport(place: str, more: str = "") -> str:
-    """The only transport of a Story, with this kind of replay; on the driver `nats` if `place` says so."""
-    driver = "nats" if "nats" in place else "local"
+def delivery_of(place: str) -> tuple[str, str]:
+    """The driver, and the settings of its delivery."""
     replay = {"nats": "durable"}.get(place, place.removeprefix("nats "))
     delivery = {"none": "", "memory": "delivery: {replay: {mode: memory}}", "durable": DURABLE}[replay]
+    return "nats" if "nats" in place else "local", delivery
+
+
+def transport(place: str, more: str = "") -> str:
+    """The only transport of a Story, with this kind of replay; on the driver `nats` if `place` says so."""
+    driver, delivery = delivery_of(place)
     settings = ", ".join(part for part in (delivery, more) if part)
     return f"  transports: [{{name: t, transportRef: {driver}, streaming: {{{settings}}}}}]"
 
