@@ -185,7 +185,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def exhausted(self, turn: "Turn", reason: str, count: int) -> None:
-        """This many moves, or caught failures (`reason`), without outside input: end the run."""
+        """This many moves, or caught failures (`reason`), without outside input, or bytes at once: end the run."""
 
     @abstractmethod
     def refusal(self, execution: "Execution", message: Signal | Steer | Reopen) -> str | None:

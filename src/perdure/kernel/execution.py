@@ -17,6 +17,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.ids import DEFAULT_NAMESPACE, child_run, idempotency_key
 from perdure.kernel.input_recording import record
+from perdure.kernel.large_values import ValuesTooLarge
 from perdure.kernel.state import State
 from perdure.kernel.state_changes import CHANGES
 from perdure.kernel.turn import MissingValues, Stage, Turn
@@ -142,6 +143,10 @@ def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: boo
             raise MoveNotRepeatable(f"{dialect.name}: asked for a value after emitting in the same move") from needs
         turn.stage, turn.moves = stage, moves
         return needs
+    except ValuesTooLarge as refusal:
+        turn.stage, turn.moves = _ACCEPTED, moves
+        _exhaust(turn, "bytes", refusal.size)
+        return None
     turn.moves = moves
     if state.outcome is None and (is_cut or turn.caught or state.sliced):
         _account(turn, limits, is_cut)

@@ -1,5 +1,6 @@
 """Large values are kept once per run beside the log; events and inputs refer to them."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -15,8 +16,35 @@ LargeValues = tuple[tuple[bytes, bytes], ...]
 
 T = TypeVar("T")
 
+LARGEST_VALUE = 128 << 20
+"""Bytes of one value, and of values that are joined: no store takes more than 1 GB."""
+
+MOST_READ = 256 << 20
+"""Bytes of large values that one decision has in memory."""
+
 HASHED_IN_THREAD = 1 << 20
 """Bytes of a value from which on its digest is not taken on the event loop: one takes about 3 ms."""
+
+
+class ValuesTooLarge(Exception):
+    """A decision joins, makes or reads values that are too large together: the run is ended."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"{size} bytes of values are used at once")
+        self.size = size
+
+
+def check_joined(payloads: Sequence[Payload]) -> None:
+    size = sum([payload.size if isinstance(payload, Ref) else len(payload) for payload in payloads])
+    if size > LARGEST_VALUE:
+        raise ValuesTooLarge(size)
+
+
+def check_read(refs: Sequence[Ref], texts: Mapping[bytes, bytes]) -> None:
+    """Before these are read into memory beside those."""
+    size = sum({ref.digest: ref.size for ref in refs}.values()) + sum(map(len, texts.values()))
+    if size > MOST_READ:
+        raise ValuesTooLarge(size)
 
 
 def takes_long(outcome: Outcome) -> bool:

@@ -4,10 +4,10 @@ The turn is the dialect's only interface to the outside: it emits events (which 
 large values, and offers the kernel's commands. Nothing of it is a fact before it is committed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from perdure.kernel import events as e
 from perdure.kernel.assignments import OfferedPipeline, short_name
 from perdure.kernel.ids import RunName
 from perdure.kernel.inputs import ACCEPTED, Input, InputAnswer, Refused
-from perdure.kernel.large_values import INLINE_BYTES
+from perdure.kernel.large_values import INLINE_BYTES, check_joined, check_read
 from perdure.kernel.lookups import (
     CachedValue,
     CacheLookup,
@@ -183,18 +183,14 @@ class Turn(msgspec.Struct, eq=False, gc=False):
         """The JSON text of a value, wherever it is kept."""
         if isinstance(payload, bytes):
             return payload
-        text = self.texts.get(payload.digest)
-        if text is None:
-            raise MissingValues((payload.digest,))
-        return text
+        return self.texts.get(payload.digest) or self._request((payload,))
 
     def all_texts(self, payloads: Iterable[Payload]) -> list[bytes]:
-        """Like `text`, for many: all that are not in memory are requested at once."""
+        """Like `text`, for many that are joined: all that are not in memory are requested at once."""
         all_payloads = list(payloads)
-        asked = dict.fromkeys(payload.digest for payload in all_payloads if isinstance(payload, Ref))
-        missing = [digest for digest in asked if digest not in self.texts]
-        if missing:
-            raise MissingValues(tuple(missing))
+        check_joined(all_payloads)
+        if missing := [ref for ref in all_payloads if isinstance(ref, Ref) and ref.digest not in self.texts]:
+            self._request(missing)
         return [self.text(payload) for payload in all_payloads]
 
     def find(self, payload: Payload) -> bytes | None:
@@ -203,13 +199,18 @@ class Turn(msgspec.Struct, eq=False, gc=False):
             return payload
         text = self.texts.get(payload.digest)
         if text is None and payload.digest not in self.absent:
-            raise MissingValues((payload.digest,), may_be_absent=True)
+            self._request((payload,), may_be_absent=True)
         return text
+
+    def _request(self, refs: Sequence[Ref], *, may_be_absent: bool = False) -> NoReturn:
+        check_read(refs, self.texts)
+        raise MissingValues(tuple(dict.fromkeys(ref.digest for ref in refs)), may_be_absent=may_be_absent)
 
     def keep(self, payload: Payload, most: int = INLINE_BYTES) -> Payload:
         """A value in the form for an event: text that is too large for the log is put beside it."""
         if isinstance(payload, Ref) or len(payload) <= most:
             return payload
+        check_joined((payload,))
         name = digest(payload)
         self.texts[name] = payload
         self.brings_more = True

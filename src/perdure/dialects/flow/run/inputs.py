@@ -35,9 +35,11 @@ def _on_end(turn: Turn) -> None:
 
 
 def end_exhausted(turn: Turn, reason: str, count: int) -> None:
-    """The run made too many moves, or caught too many failures, without outside input."""
+    """The run made too many moves, or caught too many failures, without outside input, or uses values too large."""
     verb = "caught" if reason == "failures" else "made"
     message = f"the run {verb} {count} {reason} without any outside input"
+    if reason == "bytes":
+        message = f"the run uses values of {count} bytes at once"
     envelope = cancellation(message=message, details={"reason": reason, "limit": count})
     body: Body = turn.body
     root = body.frames.get(moves.ROOT)

@@ -74,12 +74,15 @@ def accept(turn: Turn, entry: i.Input) -> None:
 
 
 def end_exhausted(turn: Turn, reason: str, count: int) -> None:
-    failed = error("limit", f"{count} {reason} without outside input", Code.MOVES_EXHAUSTED)
+    code, message = Code.MOVES_EXHAUSTED, f"{count} {reason} without outside input"
+    if reason == "bytes":
+        code, message = Code.RESULT_TOO_LARGE, f"values of {count} bytes are used at once"
+    failed = error("limit", message, code)
     if turn.body.stopped is None:
         ends.stop(turn, failed, is_failure=True)
     else:
-        turn.emit(p.WorkflowFinished("failed", Code.MOVES_EXHAUSTED))
-        turn.end(Status.FAILED, Failed(Code.MOVES_EXHAUSTED, failed.message, retryable=False))
+        turn.emit(p.WorkflowFinished("failed", code))
+        turn.end(Status.FAILED, Failed(code, failed.message, retryable=False))
 
 
 def _on_end(turn: Turn) -> None:

@@ -35,8 +35,11 @@ def accept(turn: Turn, input: i.Input) -> None:
 
 
 def end_exhausted(turn: Turn, reason: str, count: int) -> None:
-    """End the run. A graph without cycles cannot loop, so this is a safeguard."""
-    end_run(turn, StoryPhase.FAILED, Reason.EXECUTION_FAILED, "the run made too many internal moves without an input")
+    """End the run. A graph without cycles cannot loop: moves are counted as a safeguard."""
+    message = "the run made too many internal moves without an input"
+    if reason == "bytes":
+        message = f"the run uses values of {count} bytes at once"
+    end_run(turn, StoryPhase.FAILED, Reason.EXECUTION_FAILED, message)
 
 
 def _on_end(turn: Turn) -> None:
