@@ -90,8 +90,9 @@ async def test_credentials_are_kept_listed_changed_and_removed(tmp_path: Path) -
         assert changed.id == first.id and [one.id for one in await kept.list("default")] == [first.id]
         assert (await kept.get("default", first.id)).facts.name == "db"
         rows = await store.list_resources("Credential")
-        editions = await store.editions(rows[0].key)
-        written = b"".join([rows[0].body, rows[0].status or b"", *(edition.body for edition in editions)])
+        editions = [await store.edition(rows[0].key, number) for number in range(1, rows[0].generation + 1)]
+        written = b"".join([rows[0].body, rows[0].status or b"", *(edition.body for edition in editions if edition)])
+        assert None not in editions
         assert PLANTED.encode() not in written and b"second" not in written
 
         keys = SecretKeys([NEW, OLD])

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from perdure.kernel.lookups import ResourceKey
 from perdure.providers.remote_steps import StreamConnectionLost
 from perdure.server.limits import CallerPlaces
+from perdure.server.noetl_answers import entry_json
+from perdure.server.noetl_catalog import MOST_LISTED, list_versions, with_documents
 from perdure.server.responses import PIECE, PiecewiseResponse
 from perdure.server.routes import ROUTES
 from perdure.server.stream_connections import SocketConnection
+from perdure.stores.protocol import Edition, EditionRow
 from perdure.views.api_errors import TooManyRequests
 from perdure.views.worker_pools import MOST_NAMES, WorkerPresence
 
@@ -99,3 +103,26 @@ def test_names_of_workers_that_a_token_makes_up_are_not_all_remembered() -> None
     assert len(presence._rows) == MOST_NAMES + 1
     presence.left("mine", ["gpu"], "hostile")
     assert presence._rows["gpu", "mine"].left_at is None, "nobody says that a worker of another token has left"
+
+
+async def test_a_list_of_versions_reads_no_more_documents_than_fit_into_an_answer() -> None:
+    """Twelve versions of 1 MB took half a second of the event loop, and there may be any number of them."""
+    size = MOST_LISTED // 3
+    body = b'{"metadata":{"name":"p"},"x":"%b"}' % (b"x" * (size - 34))
+    key = ResourceKey("Playbook", "default", "p")
+    read: list[int] = []
+
+    async def list_editions(*place: Any) -> list[EditionRow]:
+        return [EditionRow(key, "uid", number, size, number, True) for number in range(1, 101)]
+
+    async def edition(key: ResourceKey, generation: int) -> Edition:
+        read.append(generation)
+        return Edition(generation, body, b"", generation)
+
+    client: Any = SimpleNamespace(store=SimpleNamespace(list_editions=list_editions, edition=edition))
+    versions = await with_documents(client, await list_versions(client, "default"))
+    entries = [entry_json(version) for version in versions]
+    assert [entry["version"] for entry in entries] == list(range(100, 0, -1))
+    assert read == [100, 99, 98], "the newest ones"
+    assert [entry["payload"] is None for entry in entries] == [False] * 3 + [True] * 97
+    assert entries[0]["meta"] == {"name": "p"} and entries[-1]["meta"] is None

@@ -19,7 +19,7 @@ from perdure.server.noetl_answers import (
     variables_json,
 )
 from perdure.server.noetl_catalog import PlaybookVersion, RunVersion, read_content, read_version
-from perdure.stores.protocol import RunRow
+from perdure.stores.protocol import EditionRow, RunRow
 
 VERSION = RunVersion("team/etl", 3, "uid-3")
 
@@ -117,7 +117,8 @@ def test_a_variable_says_where_it_was_set_last() -> None:
 def test_a_form_has_the_members_of_the_workload_without_secrets() -> None:
     workload = {"rows": 5, "ratio": 0.5, "dry": True, "db": {"password": "x"}, "tags": ["a"], "note": None}
     body = jsontext.encode({"metadata": {"name": "etl", "description": "loads"}, "workload": workload})
-    shown = ui_schema(PlaybookVersion(ResourceKey("Playbook", "default", "etl"), 1, "id", b"", body, 0, False), 0)
+    row = EditionRow(ResourceKey("Playbook", "default", "etl"), "id", 1, len(body), 0, False)
+    shown = ui_schema(PlaybookVersion(row, b"", body), 0)
     kinds = {field["name"]: field["kind"] for field in shown["fields"]}
     assert list(kinds.values()) == ["integer", "number", "boolean", "object", "array", "string"]
     (password,) = next(field["children"] for field in shown["fields"] if field["name"] == "db")

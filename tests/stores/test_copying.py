@@ -124,7 +124,7 @@ async def contents(store: Store) -> dict[str, object]:
         "logs": {row.id: await store.history(row.id) for row in rows},
         "letters": {row.id: [message for message in messages if message.to == row.id] for row in rows},
         "entries": await store.list_resources("Thing"),
-        "editions": await store.editions(ResourceKey("Thing", "ns", "one")),
+        "editions": [await store.edition(ResourceKey("Thing", "ns", "one"), number) for number in (1, 2)],
         "memories": await store.memories(["k"]),
         "tokens": await store.tokens(),
         "session": await store.find_session(b"cookie"),

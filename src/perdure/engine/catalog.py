@@ -42,7 +42,7 @@ from perdure.kernel.lookups import Callee, CalleeLookup, ResourceKey
 from perdure.kernel.problems import Problem, Severity, guess
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import AppliedDocument, Resource
-from perdure.stores.protocol import CatalogConflict, Edition, ResourceRemoval, ResourceRow, ResourceWrite, Store
+from perdure.stores.protocol import CatalogConflict, EditionRow, ResourceRemoval, ResourceRow, ResourceWrite, Store
 
 
 class ResourceNotFound(PerdureError):
@@ -138,13 +138,14 @@ class Catalog:
         row = await self.row(kind, name, namespace)
         if generation is None or generation == row.generation:
             return row.source or row.body
-        for edition in await self._store.editions(row.key):
-            if edition.generation == generation:
-                return edition.source or edition.body
+        edition = await self._store.edition(row.key, generation)
+        if edition is not None:
+            return edition.source or edition.body
         raise ResourceNotFound(f"{kind.title(name)} has no version {generation}; the latest is {row.generation}")
 
-    async def editions(self, kind: ResourceKind, name: str, namespace: str = "") -> list[Edition]:
-        return await self._store.editions(key_of(kind, name, namespace))
+    async def editions(self, kind: ResourceKind, name: str, namespace: str = "") -> list[EditionRow]:
+        key = key_of(kind, name, namespace)
+        return await self._store.list_editions(key.kind, key.namespace, key.name)
 
     async def find(self, reference: str, namespace: str = "") -> Runnable | None:
         """The entry that can be run and is called so: `name`, `namespace/name`, a path; `kind/…`; with `@version`.

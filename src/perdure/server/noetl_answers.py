@@ -233,14 +233,14 @@ def variables_json(ctx: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) 
 
 
 def entry_json(version: PlaybookVersion, *, with_content: bool = False) -> Plain:
-    document = jsontext.decode(version.body)
+    document = jsontext.decode(version.body) if version.body else None
     entry = {
         "catalog_id": version.catalog_id,
         "path": version.path,
         "version": version.version,
         "kind": KIND,
         "payload": document,
-        "meta": document.get("metadata", {}),
+        "meta": None if document is None else document.get("metadata", {}),
         "layout": None,
         "created_at": iso(version.created_at),
     }

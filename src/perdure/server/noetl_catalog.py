@@ -3,19 +3,19 @@
 A `catalog_id` names one version: the entry's uid and its generation. Text comes in plain or as Base64.
 """
 
+import asyncio
 import base64
 import binascii
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from perdure.engine.catalog import Runnable
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
-from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.values import Instant, digest
-from perdure.stores.protocol import ResourceRow, RunRow
+from perdure.stores.protocol import EditionRow, RunRow
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
@@ -25,50 +25,57 @@ LANGUAGE = "playbook"
 KIND = "Playbook"
 LATEST = "latest"
 PATHS_KEPT = 1_000  # of pinned documents
+DIGESTS_KEPT = 100_000  # of versions
+MOST_LISTED = 1 << 20  # bytes of documents in one list
 
 
 @dataclass(frozen=True, slots=True)
 class PlaybookVersion:
-    key: ResourceKey
-    version: int
-    catalog_id: str
-    text: bytes  # as it was registered
-    body: bytes  # as JSON
-    created_at: Instant
-    from_api: bool
+    row: EditionRow
+    text: bytes = b""  # as it was registered; in lists not there
+    body: bytes = b""  # as JSON; in lists not always there
 
     @property
     def path(self) -> str:
-        return self.key.name
+        return self.row.key.name
+
+    @property
+    def version(self) -> int:
+        return self.row.generation
+
+    @property
+    def catalog_id(self) -> str:
+        return f"{self.row.uid}-{self.row.generation}"
+
+    @property
+    def created_at(self) -> Instant:
+        return self.row.created_at
 
     def runnable(self, kind: ResourceKind) -> Runnable:
-        return Runnable(kind, self.key, self.version, self.text, self.from_api)
+        return Runnable(kind, self.row.key, self.version, self.text, self.row.from_api)
 
 
 async def list_versions(client: "Client", namespace: str, path: str | None = None) -> list[PlaybookVersion]:
-    """Every version, the newest first."""
-    if path is None:
-        rows: Iterable[ResourceRow] = await client.store.list_resources(KIND, namespace)
-    else:
-        key = ResourceKey(KIND, namespace, path)
-        rows = (await client.store.resources([key])).values()
-    versions = [version for row in rows for version in await _versions(client, row)]
-    return sorted(versions, key=lambda version: (version.created_at, version.version), reverse=True)
+    """Every version, the newest first, without what it says: all of them together may be very much."""
+    rows = await client.store.list_editions(KIND, namespace, path)
+    return [PlaybookVersion(row) for row in reversed(rows)]
 
 
-async def _versions(client: "Client", row: ResourceRow) -> list[PlaybookVersion]:
-    return [
-        PlaybookVersion(
-            row.key,
-            edition.generation,
-            f"{row.uid}-{edition.generation}",
-            edition.source or edition.body,
-            edition.body,
-            edition.created_at,
-            row.from_api,
-        )
-        for edition in await client.store.editions(row.key)
-    ]
+async def with_text(client: "Client", version: PlaybookVersion) -> PlaybookVersion | None:
+    edition = await client.store.edition(version.row.key, version.version)
+    if edition is None:
+        return None
+    return PlaybookVersion(version.row, edition.source or edition.body, edition.body)
+
+
+async def with_documents(client: "Client", versions: Sequence[PlaybookVersion]) -> list[PlaybookVersion]:
+    """The newest ones with what they say, as far as it is not too much for one answer."""
+    shown: list[PlaybookVersion] = []
+    left = MOST_LISTED
+    for version in versions:
+        left -= version.row.size
+        shown.append((left >= 0 and await with_text(client, version)) or version)
+    return shown
 
 
 async def find_version(client: "Client", namespace: str, path: str, version: int | None) -> PlaybookVersion | None:
@@ -77,18 +84,14 @@ async def find_version(client: "Client", namespace: str, path: str, version: int
     if not versions:
         return await find_by_id(client, namespace, path)
     newest_first = sorted(versions, key=lambda entry: entry.version, reverse=True)
-    return next((entry for entry in newest_first if version in (None, entry.version)), None)
+    meant = next((entry for entry in newest_first if version in (None, entry.version)), None)
+    return None if meant is None else await with_text(client, meant)
 
 
 async def find_by_id(client: "Client", namespace: str, catalog_id: str) -> PlaybookVersion | None:
-    uid, _, version = catalog_id.rpartition("-")
-    if not uid or not version.isdecimal():
-        return None
-    rows = await client.store.list_resources(KIND, namespace)
-    row = next((row for row in rows if row.uid == uid), None)
-    if row is None:
-        return None
-    return next((entry for entry in await _versions(client, row) if entry.catalog_id == catalog_id), None)
+    versions = await list_versions(client, namespace)
+    meant = next((entry for entry in versions if entry.catalog_id == catalog_id), None)
+    return None if meant is None else await with_text(client, meant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,9 @@ class RunVersions:
     paths: ClassVar[OrderedDict[bytes, str]] = OrderedDict()
     """By digest of the pinned document, for all requests: it never changes, nor does the path that it gives itself."""
 
+    digests: ClassVar[OrderedDict[str, bytes]] = OrderedDict()
+    """Of the text of each version, which never changes either."""
+
     def __init__(self, client: "Client") -> None:
         self._client = client
         self._known: dict[tuple[str, bytes], RunVersion] = {}
@@ -122,9 +128,19 @@ class RunVersions:
     async def _find(self, row: RunRow) -> RunVersion:
         path = await self._path(row)
         for version in await list_versions(self._client, row.namespace, path):
-            if digest(version.text) == row.program:
+            if await self._digest(version) == row.program:
                 return RunVersion(path, version.version, version.catalog_id)
         return RunVersion(path)
+
+    async def _digest(self, version: PlaybookVersion) -> bytes:
+        key = version.catalog_id
+        if key not in self.digests:
+            await asyncio.sleep(0)  # a path may have many versions
+            entry = await with_text(self._client, version)
+            self.digests[key] = b"" if entry is None else digest(entry.text)
+            if len(self.digests) > DIGESTS_KEPT:
+                self.digests.popitem(last=False)
+        return self.digests[key]
 
     async def _path(self, row: RunRow) -> str:
         path = self.paths.get(row.program)

@@ -30,6 +30,7 @@ from perdure.server.noetl_catalog import (
     list_versions,
     read_content,
     read_version,
+    with_documents,
 )
 from perdure.server.problems import as_policy_refusal
 from perdure.stores.protocol import RunFilter
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 GENERIC = "generic"  # the type of a credential that has none
 RECENT = 10  # executions on the start page
 MOST_COUNTED = 10_000  # executions whose statuses are counted
+WORK_OF_ENTRY = 64  # of a list, in bytes of documents
 
 
 async def register_playbook(call: ApiCall) -> Result:
@@ -94,25 +96,27 @@ async def list_catalog(call: ApiCall) -> Result:
     if kind != LANGUAGE:
         return Answer({"entries": []})
     versions = await list_versions(call.engine, home_of(call), body.path)
-    return Answer({"entries": [entry_json(version) for version in versions]})
+    shown = await with_documents(call.engine, versions)
+    size = sum(len(version.body) for version in shown) + WORK_OF_ENTRY * len(shown)
+    return Answer({"entries": await done_aside(size, lambda: [entry_json(version) for version in shown])})
 
 
 async def list_paths(call: ApiCall) -> Result:
     if call.path["type"].lower() != LANGUAGE:
         return Answer([])
-    rows = await call.engine.store.list_resources(KIND, home_of(call))
-    return Answer(sorted(row.key.name for row in rows))
+    return Answer(sorted({version.path for version in await list_versions(call.engine, home_of(call))}))
 
 
 async def get_catalog_resource(call: ApiCall) -> Result:
     body: t.CatalogResourceBody = call.body
     entry = await _find(call, body.catalog_id, body.path, body.version)
-    return Answer(entry_json(entry, with_content=True))
+    return Answer(await done_aside(len(entry.body), lambda: entry_json(entry, with_content=True)))
 
 
 async def get_ui_schema(call: ApiCall) -> Result:
     entry = await _find(call, None, call.path["path"], call.query.version)
-    return Answer(ui_schema(entry, call.engine.clock.now()))
+    now = call.engine.clock.now()
+    return Answer(await done_aside(len(entry.body), lambda: ui_schema(entry, now)))
 
 
 async def _find(call: ApiCall, catalog_id: str | None, path: str | None, version: int | str | None) -> PlaybookVersion:
@@ -194,7 +198,7 @@ async def get_dashboard(call: ApiCall) -> Result:
         "failed_executions": failed,
         "active_executions": open_count,
         "active_workflows": open_count,
-        "total_playbooks": len(await call.engine.store.list_resources(KIND, home_of(call))),
+        "total_playbooks": len({version.path for version in await list_versions(call.engine, home_of(call))}),
         "success_rate": round(100 * ended_well / (ended_well + failed), 1) if ended_well + failed else 0,
     }
     versions, now = RunVersions(call.engine), call.engine.clock.now()

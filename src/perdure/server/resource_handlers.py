@@ -9,6 +9,7 @@ from perdure.engine.decision_threads import done_aside
 from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.ids import DEFAULT_NAMESPACE
+from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.problems import Severity
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import AppliedDocument
@@ -16,7 +17,6 @@ from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Caller, Result
 from perdure.server.problems import problem_json
 from perdure.server.request_reading import read_json_text
-from perdure.stores.protocol import Edition
 from perdure.views.access_tokens import AccessRole, check_namespace
 from perdure.views.api_errors import UnsupportedMediaType
 from perdure.views.document_check import validate
@@ -97,29 +97,33 @@ async def get_resource(call: ApiCall) -> Result:
 
 async def list_versions(call: ApiCall) -> Result:
     """What an entry said in each of its generations, the latest first; without what it said."""
+    key = await _versioned(call)
     items = [
-        {"version": edition.generation, "created_at": iso(edition.created_at), "bytes": len(edition.body)}
-        for edition in await _editions(call)
+        {"version": edition.generation, "created_at": iso(edition.created_at), "bytes": edition.size}
+        for edition in await call.engine.store.list_editions(key.kind, key.namespace, key.name)
     ]
     return Answer({"items": items[::-1]})
 
 
 async def get_resource_version(call: ApiCall) -> Result:
     number = call.path["version"]
-    for edition in await _editions(call):
-        if str(edition.generation) == number:
-            source = edition.source.decode() if edition.source else None
-            answer = {"version": edition.generation, "created_at": iso(edition.created_at), "source": source}
-            return Answer(answer | {"document": jsontext.decode(edition.body)})
-    raise ResourceNotFound(f"{call.path['name']!r} has no version {number[:20]!r}")
+    key = await _versioned(call)
+    is_number = number.isascii() and number.isdecimal() and len(number) < 10 and str(int(number)) == number
+    edition = await call.engine.store.edition(key, int(number)) if is_number else None
+    if edition is None:
+        raise ResourceNotFound(f"{call.path['name']!r} has no version {number[:20]!r}")
+    source = edition.source.decode() if edition.source else None
+    answer = {"version": edition.generation, "created_at": iso(edition.created_at), "source": source}
+    body = await done_aside(len(edition.body), partial(jsontext.decode, edition.body))
+    return Answer(answer | {"document": body})
 
 
-async def _editions(call: ApiCall) -> list[Edition]:
+async def _versioned(call: ApiCall) -> ResourceKey:
+    """The entry of the path, which is there."""
     kind = _kind(call)
     if kind.of_runs:
         raise ResourceNotFound(f"a {kind.name} is a run, and has no versions", hint="Look at its events.")
-    row = await call.engine.catalog.row(kind, call.path["name"], _place(call, kind))
-    return await call.engine.store.editions(row.key)
+    return (await call.engine.catalog.row(kind, call.path["name"], _place(call, kind))).key
 
 
 async def put_one_resource(call: ApiCall) -> Result:

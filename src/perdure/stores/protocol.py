@@ -109,6 +109,17 @@ class Edition(msgspec.Struct, gc=False, frozen=True):
     created_at: Instant
 
 
+class EditionRow(msgspec.Struct, gc=False, frozen=True):
+    """One of the generations of an entry, without what it said."""
+
+    key: ResourceKey
+    uid: str
+    generation: int
+    size: int  # of its body
+    created_at: Instant
+    from_api: bool  # the entry
+
+
 class CatalogConflict(msgspec.Struct, gc=False, frozen=True):
     """Somebody else has written these entries in the meantime; nothing was written."""
 
@@ -357,8 +368,10 @@ class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
     ) -> list[ResourceRow]:
         """Entries of a kind, in order of namespace and name; `namespace` None: of all."""
 
-    async def editions(self, key: ResourceKey) -> list[Edition]:
-        """Every generation of an entry, the first one first."""
+    async def list_editions(self, kind: str, namespace: str, name: str | None = None) -> list[EditionRow]:
+        """Every generation of an entry, or of all of them, the first one first."""
+
+    async def edition(self, key: ResourceKey, generation: int) -> Edition | None: ...
 
     async def memories(self, keys: Sequence[str]) -> dict[str, CachedValue]:
         """What was remembered under these keys and has not expired."""

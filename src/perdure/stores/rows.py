@@ -11,7 +11,7 @@ from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.access import AccessTokenRow
-from perdure.stores.protocol import ResourceRow, RunFilter, RunRow
+from perdure.stores.protocol import EditionRow, ResourceRow, RunFilter, RunRow
 
 RUN_COLUMNS = (
     "id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck,"
@@ -21,6 +21,8 @@ RUN_COLUMNS = (
 RESOURCE_COLUMNS = (
     "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at, from_api"
 )
+EDITION_COLUMNS = "r.kind, r.namespace, r.name, e.uid, e.generation, length(e.body), e.created_at, r.from_api"
+EDITION_ORDER = "ORDER BY e.created_at, r.name, e.generation"
 TOKEN_COLUMNS = "name, digest, role, namespaces, pools, created_at, created_by, expires_at, revoked_at"
 
 
@@ -67,6 +69,11 @@ def split_filter(filter: RunFilter) -> list[RunFilter]:
 def merge_pages(pages: Iterable[Sequence[RunRow]], limit: int | None) -> list[RunRow]:
     rows = [row for page in pages for row in page]
     return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True)[:limit]
+
+
+def edition_row(row: tuple[Any, ...]) -> EditionRow:
+    kind, namespace, name, uid, generation, size, created_at, from_api = row
+    return EditionRow(ResourceKey(kind, namespace, name), uid, generation, size, created_at, bool(from_api))
 
 
 def resource_row(row: tuple[Any, ...]) -> ResourceRow:

@@ -52,10 +52,22 @@ class CatalogSuite(ABC):
         assert first.version < second.version < third.version
         assert (third.generation, third.status, third.labels) == (2, b"{}", {})
         assert (third.created_at, third.updated_at) == (first.created_at, self.now)
-        assert [(edition.generation, edition.body) for edition in await store.editions(first.key)] == [
-            (1, b"1"),
-            (2, b"2"),
+        other = await self.written(store, self.entry("b"))
+        of_all = await store.list_editions(first.key.kind, first.key.namespace)
+        of_one = await store.list_editions(first.key.kind, first.key.namespace, "a")
+        assert [(row.key, row.uid, row.generation) for row in of_all] == [
+            (first.key, "a", 1),
+            (first.key, "a", 2),
+            (other.key, "b", 1),
         ]
+        assert of_one == of_all[:2]
+        assert [(row.size, row.created_at, row.from_api) for row in of_one] == [
+            (1, self.now - 5, False),
+            (1, self.now, False),
+        ]
+        assert await store.list_editions(first.key.kind, "elsewhere") == []
+        editions = [await store.edition(first.key, number) for number in (1, 2, 3)]
+        assert [edition and edition.body for edition in editions] == [b"1", b"2", None]
         await store.close()
 
     async def test_an_entry_stays_from_the_api_until_somebody_says_otherwise(self, tmp_path: Path) -> None:
@@ -86,12 +98,12 @@ class CatalogSuite(ABC):
         first = await self.written(store, self.entry("a"))
         assert await store.write_catalog([ResourceRemoval(first.key, first.version)]) is None
         assert await store.resources([first.key]) == {}
-        assert await store.editions(first.key) == []
+        assert await store.list_editions(first.key.kind, first.key.namespace) == []
         second = await self.written(store, self.entry("a", uid="other"))
 
         assert await store.write_catalog([self.entry("a", first.version)]) == CatalogConflict([first.key])
         assert second.version > first.version
-        assert [edition.generation for edition in await store.editions(second.key)] == [1]
+        assert [row.uid for row in await store.list_editions(first.key.kind, first.key.namespace)] == ["other"]
         await store.close()
 
     async def test_entries_are_listed_by_kind_namespace_and_label(self, tmp_path: Path) -> None:

@@ -122,8 +122,8 @@ class CronScheduler:
             await self._source.report(row.key, str(refusal))
             return None
         await self._source.report(row.key)
-        editions = await self._client.store.editions(row.key)
-        age = self._client.clock.now() - (editions[-1].created_at if editions else row.created_at)
+        edition = await self._client.store.edition(row.key, row.generation)
+        age = self._client.clock.now() - (edition or row).created_at
         return _Scheduled(self._client.clock.wall() - age, schedules)
 
     # Claiming the times that are due.

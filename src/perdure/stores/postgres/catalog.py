@@ -14,8 +14,8 @@ from perdure.stores.postgres.messages import send_all
 from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, TEXT, TEXTS, Kind, Statement, jsonb, storable
-from perdure.stores.protocol import CatalogConflict, Edition, ResourceRemoval, ResourceRow, ResourceWrite
-from perdure.stores.rows import RESOURCE_COLUMNS, resource_row
+from perdure.stores.protocol import CatalogConflict, Edition, EditionRow, ResourceRemoval, ResourceRow, ResourceWrite
+from perdure.stores.rows import EDITION_COLUMNS, EDITION_ORDER, RESOURCE_COLUMNS, edition_row, resource_row
 
 T = TypeVar("T")
 
@@ -65,12 +65,18 @@ _REMOVE_EDITIONS = Statement(
 )
 _REMOVE = Statement(f"DELETE FROM resources WHERE {_IS}", TEXT, TEXT, TEXT)
 _CLOSE = Statement("DELETE FROM limits WHERE scope = {}", TEXT)
-_EDITIONS = Statement(
+_EDITIONS = f"SELECT {EDITION_COLUMNS} FROM resources AS r JOIN editions AS e ON e.uid = r.uid"
+_ALL_EDITIONS = Statement(f"{_EDITIONS} WHERE r.kind = {{}} AND r.namespace = {{}} {EDITION_ORDER}", TEXT, TEXT)
+_EDITIONS_OF_ONE = Statement(
+    f"{_EDITIONS} WHERE r.kind = {{}} AND r.namespace = {{}} AND r.name = {{}} {EDITION_ORDER}", TEXT, TEXT, TEXT
+)
+_ONE_EDITION = Statement(
     "SELECT generation, body, source, created_at FROM editions"
-    f" WHERE uid = (SELECT uid FROM resources WHERE {_IS}) ORDER BY generation",
+    f" WHERE uid = (SELECT uid FROM resources WHERE {_IS}) AND generation = {{}}",
     TEXT,
     TEXT,
     TEXT,
+    INT,
 )
 _MEMORIES = Statement(
     "SELECT key, value, created_at, expires_at FROM memories"
@@ -152,8 +158,16 @@ class StoredCatalog(StoredChangeFeed):
         query = f"SELECT {_COLUMNS} FROM resources WHERE {' AND '.join(conditions)} ORDER BY namespace, name"
         return [resource_row(row) for row in await self._read(Statement(query, *kinds), *values)]
 
-    async def editions(self, key: ResourceKey) -> list[Edition]:
-        return [Edition(*row) for row in await self._read(_EDITIONS, *_bound(key))]
+    async def list_editions(self, kind: str, namespace: str, name: str | None = None) -> list[EditionRow]:
+        if name is None:
+            rows = await self._read(_ALL_EDITIONS, kind, namespace)
+        else:
+            rows = await self._read(_EDITIONS_OF_ONE, kind, namespace, name)
+        return [edition_row(row) for row in rows]
+
+    async def edition(self, key: ResourceKey, generation: int) -> Edition | None:
+        rows = await self._read(_ONE_EDITION, *_bound(key), generation)
+        return Edition(*rows[0]) if rows else None
 
     async def memories(self, keys: Sequence[str]) -> dict[str, CachedValue]:
         return await self._remembered.ask(keys)

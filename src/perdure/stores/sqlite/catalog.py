@@ -9,14 +9,22 @@ import apsw
 from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.permits import UNLIMITED, resource_scope
 from perdure.kernel.values import Instant
-from perdure.stores.protocol import CatalogConflict, Edition, ResourceRemoval, ResourceRow, ResourceWrite
-from perdure.stores.rows import RESOURCE_COLUMNS, encode_labels, resource_row
+from perdure.stores.protocol import CatalogConflict, Edition, EditionRow, ResourceRemoval, ResourceRow, ResourceWrite
+from perdure.stores.rows import (
+    EDITION_COLUMNS,
+    EDITION_ORDER,
+    RESOURCE_COLUMNS,
+    edition_row,
+    encode_labels,
+    resource_row,
+)
 from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.change_feed import ENTRY_CHANGED, StoredChangeFeed
 
 T = TypeVar("T")
 
 _ROW = f"SELECT {RESOURCE_COLUMNS} FROM resources "
+_EDITIONS = f"SELECT {EDITION_COLUMNS} FROM resources AS r JOIN editions AS e ON e.uid = r.uid"
 _IS = "WHERE kind = ? AND namespace = ? AND name = ?"
 
 
@@ -128,13 +136,18 @@ class StoredCatalog(StoredChangeFeed):
         rows = self._read(_ROW + f"WHERE {' AND '.join(conditions)} ORDER BY namespace, name", tuple(bindings))
         return [resource_row(row) for row in rows]
 
-    async def editions(self, key: ResourceKey) -> list[Edition]:
+    async def list_editions(self, kind: str, namespace: str, name: str | None = None) -> list[EditionRow]:
+        called, bindings = ("", (kind, namespace)) if name is None else (" AND r.name = ?", (kind, namespace, name))
+        rows = self._read(f"{_EDITIONS} WHERE r.kind = ? AND r.namespace = ?{called} {EDITION_ORDER}", bindings)
+        return [edition_row(row) for row in rows]
+
+    async def edition(self, key: ResourceKey, generation: int) -> Edition | None:
         rows = self._read(
             "SELECT generation, body, source, created_at FROM editions"
-            f" WHERE uid = (SELECT uid FROM resources {_IS}) ORDER BY generation",
-            _bound(key),
+            f" WHERE uid = (SELECT uid FROM resources {_IS}) AND generation = ?",
+            (*_bound(key), generation),
         )
-        return [Edition(*row) for row in rows]
+        return Edition(*rows[0]) if rows else None
 
     async def memories(self, keys: Sequence[str]) -> dict[str, CachedValue]:
         now = self._now()
