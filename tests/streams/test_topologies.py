@@ -388,9 +388,15 @@ async def test_a_packet_that_is_no_message_is_refused(tmp_path: Path) -> None:
     """STR-039 STR-121: bad input changes nothing."""
     from perdure.kernel.errors import Conflict, UnfitInput
 
-    steps = "  steps: [{name: source, ref: {name: add}}]"
+    steps = """
+  steps:
+  - {name: source, ref: {name: add}}
+  - {name: choose, type: condition, needs: [source], with: {when: 'true'}}
+"""
     async with played(tmp_path, story(steps)) as run:
         await run.until(lambda shown: states(shown).get("source") == "Running")
+        with pytest.raises(UnfitInput, match="'choose' has no Engram"):
+            await run.engine.signal(run.id, "choose.packet", {"payload": 1})
         with pytest.raises(UnfitInput, match="needs at least one of"):
             await run.engine.signal(run.id, "source.packet", {"metadata": {"a": "b"}})
         with pytest.raises(UnfitInput, match="is an object"):

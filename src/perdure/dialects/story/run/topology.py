@@ -304,6 +304,8 @@ def signal_problem(body: Body, program: Program, step: str, value: Any) -> str |
     """Why a packet from outside cannot be accepted."""
     if program.is_batch or step not in program.steps or program.steps[step].block != "steps":
         return f"step {step!r} is not a step of a topology, so it takes no packets"
+    if program.steps[step].kind != ENGRAM:
+        return UnfitMessage(f"step {step!r} has no Engram: send the packet to a step that has one")
     try:
         read_message(value, "", 0)
     except BadMessage as problem:
