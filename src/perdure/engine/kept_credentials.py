@@ -5,6 +5,7 @@ are in its status, of which the catalog keeps no earlier versions: a changed or 
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -136,20 +137,24 @@ class KeptCredentials:
 
     async def rekey(self) -> tuple[int, int]:
         """Encrypt everything with the first key; how many were written again, and how many there are."""
-        changed, rows = 0, await self._store.list_resources(KIND)
-        for row in rows:
-            kept = msgspec.json.decode(row.status or b"{}", type=_Kept)
-            if kept.encrypted is not None and self._keys.is_current(kept.encrypted):
-                continue
-            data = {name: value for name, value in self._value(row).items() if name in _facts(row).members}
-            status = self._kept(row.key, data)
-            if status == row.status:
-                continue
-            write = ResourceWrite(row.key, row.uid, row.generation, row.body, b"", row.labels, status, row.version)
-            if await self._store.write_catalog([write]) is not None:
-                raise Conflict(LOST_RACE, hint="Run it again: it continues with what is left.")
-            changed += 1
-        return changed, len(rows)
+        keys = [row.key for row in await self._store.list_resources(KIND)]
+        lost = Conflict(LOST_RACE, hint="Run it again: it continues with what is left.")
+        changes = [await retry_on_conflict(partial(self._encrypt_again, key), lost) for key in keys]
+        return sum(changes), len(keys)
+
+    async def _encrypt_again(self, key: ResourceKey) -> bool | CatalogConflict:
+        row = (await self._store.resources([key])).get(key)
+        if row is None:
+            return False
+        kept = msgspec.json.decode(row.status or b"{}", type=_Kept)
+        if kept.encrypted is not None and self._keys.is_current(kept.encrypted):
+            return False
+        data = {name: value for name, value in self._value(row).items() if name in _facts(row).members}
+        status = self._kept(row.key, data)
+        if status == row.status:
+            return False
+        write = ResourceWrite(row.key, row.uid, row.generation, row.body, b"", row.labels, status, row.version)
+        return await self._store.write_catalog([write]) or True
 
 
 def _place(key: ResourceKey) -> str:
