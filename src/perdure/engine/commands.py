@@ -1,6 +1,7 @@
 """What recorded events ask of this process. Carried out only after their commit, in the order they were recorded."""
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.context import EngineContext
@@ -11,7 +12,8 @@ from perdure.kernel import inputs as i
 from perdure.kernel.assignments import Assignment
 from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.execution import Execution
-from perdure.kernel.values import Instant
+from perdure.kernel.ids import family_of
+from perdure.kernel.values import Instant, Payload, RunId
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler
@@ -23,6 +25,78 @@ def lost(assignment: Assignment, now: Instant, loss: LossKind = LossKind.PROCESS
     )
 
 
+LARGE_IN_HAND = 64 << 20
+"""Bytes of large arguments and inputs that tasks of one family of runs have in memory; the others wait for these."""
+
+FAMILIES_KEPT = 64  # at least, before those are looked for that have left memory without an end
+
+
+class LargeTasks:
+    """Tasks of a family whose arguments are large: those that have them in memory, and those that wait for room."""
+
+    def __init__(self, slots: Mapping[RunId, Slot]) -> None:
+        self._slots = slots
+        self._bytes = 0
+        self._sizes: dict[tuple[RunId, int], int] = {}
+        self._waiting: deque[tuple[RunId, int]] = deque()
+
+    def admit(self, run: RunId, number: int, size: int) -> bool:
+        """Whether it may read its arguments now; else it waits. One that is handed out again has its room."""
+        if (run, number) not in self._sizes and (self._waiting or not self._has_room(size)):
+            self._waiting.append((run, number))
+            return False
+        self._take(run, number, size)
+        return True
+
+    def _has_room(self, size: int) -> bool:
+        return not self._sizes or self._bytes + size <= LARGE_IN_HAND
+
+    def _take(self, run: RunId, number: int, size: int) -> None:
+        self._bytes += size - self._sizes.get((run, number), 0)
+        self._sizes[run, number] = size
+
+    def next(self) -> tuple[Slot, int] | None:
+        """Forget those that have ended, and say who may read its arguments now."""
+        for key in [key for key in self._sizes if self._size(*key) is None]:
+            self._bytes -= self._sizes.pop(key)
+        while self._waiting:
+            run, number = self._waiting[0]
+            size, slot = self._size(run, number), self._slots.get(run)
+            if size is None or slot is None or number not in slot.fetching or (run, number) in self._sizes:
+                self._waiting.popleft()  # it is not wanted any more, or its run was loaded anew
+                if slot is not None and size is None:
+                    slot.fetching.discard(number)
+            elif self._has_room(size):
+                self._waiting.popleft()
+                self._take(run, number, size)
+                return slot, number
+            else:
+                break
+        return None
+
+    def _size(self, run: RunId, number: int) -> int | None:
+        slot = self._slots.get(run)
+        task = None if slot is None or slot.execution is None else slot.execution.state.tasks.get(number)
+        if task is None or ((run, number) not in self._sizes and (task.cancelling or task.laid_down)):
+            return None
+        return _size(task.arguments) + _size(task.input)
+
+    def withdraw(self, slot: Slot) -> list[int]:
+        """The tasks of this run that wait, which do so no more."""
+        numbers = [number for run, number in self._waiting if run == slot.id]
+        self._waiting = deque(key for key in self._waiting if key[0] != slot.id)
+        slot.fetching.difference_update(numbers)
+        return numbers
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._sizes and not self._waiting
+
+
+def _size(payload: Payload) -> int:
+    return len(payload) if isinstance(payload, bytes) else payload.size
+
+
 class Commands:
     def __init__(self, context: EngineContext, scheduler: "Scheduler") -> None:
         self._store = context.store
@@ -31,6 +105,9 @@ class Commands:
         self._scheduler = scheduler
         self._dispatcher = scheduler.dispatcher
         self._waiters = scheduler.waiters
+        self._slots = context.slots
+        self._large: dict[str, LargeTasks] = {}  # by family
+        self._most_families = FAMILIES_KEPT
 
     def carry_out(self, slot: Slot, events: list[e.Event]) -> None:
         assert slot.execution is not None
@@ -38,6 +115,8 @@ class Commands:
             command = _COMMANDS.get(type(event))
             if command is not None:
                 command(self, slot, slot.execution, event)
+        if self._large:
+            self._read_large(family_of(slot.id))
 
     def _hand_out(self, slot: Slot, execution: Execution, event: e.TaskScheduled | e.TaskRedelivered) -> None:
         self.hand_out(slot, execution, event.task)
@@ -61,7 +140,35 @@ class Commands:
             self._dispatcher.add(assignment(execution, number, task.arguments, task.input))
         else:
             slot.fetching.add(number)
-            self._tasks.spawn(self._hand_out_large(slot, execution, number))
+            if self._large_tasks(family_of(slot.id)).admit(slot.id, number, _size(task.arguments) + _size(task.input)):
+                self._tasks.spawn(self._hand_out_large(slot, execution, number))
+
+    def _large_tasks(self, family: str) -> LargeTasks:
+        tasks = self._large.get(family)
+        if tasks is None:
+            if len(self._large) >= self._most_families:
+                for other in list(self._large):
+                    self._read_large(other)
+                self._most_families = max(FAMILIES_KEPT, 2 * len(self._large))
+            tasks = self._large[family] = LargeTasks(self._slots)
+        return tasks
+
+    def _read_large(self, family: str) -> None:
+        """Some of its tasks have ended: others may read their arguments."""
+        tasks = self._large.get(family)
+        if tasks is None:
+            return
+        while (allowed := tasks.next()) is not None:
+            slot, number = allowed
+            assert slot.execution is not None
+            self._tasks.spawn(self._hand_out_large(slot, slot.execution, number))
+        if tasks.is_empty:
+            del self._large[family]
+
+    def withdraw_large(self, slot: Slot) -> list[int]:
+        """Take back the tasks that wait to read their arguments."""
+        tasks = self._large.get(family_of(slot.id))
+        return [] if tasks is None else tasks.withdraw(slot)
 
     def assign_tasks(self, slot: Slot, execution: Execution) -> None:
         """Open tasks that nobody here has: an earlier process had them, or laid them down before they began."""
@@ -120,7 +227,10 @@ class Commands:
                 self._dispatcher.restore(orphan, loss)
 
     async def _hand_out_large(self, slot: Slot, execution: Execution, number: int) -> None:
-        task = execution.state.tasks[number]
+        task = execution.state.tasks.get(number)
+        if task is None:
+            slot.fetching.discard(number)
+            return
         arguments = await self._scheduler.text(execution.id, task.arguments)
         input = await self._scheduler.text(execution.id, task.input)
         slot.fetching.discard(number)

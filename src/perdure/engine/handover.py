@@ -72,7 +72,7 @@ class Handover:
         for slot in list(self._slots.values()):
             if slot.partition in self._open and not slot.is_leaving:
                 slot.is_leaving = True
-                slot.unstarted = self._dispatcher.withdraw(slot.id)
+                slot.unstarted = [*self._dispatcher.withdraw(slot.id), *self._scheduler.commands.withdraw_large(slot)]
                 self._open[slot.partition].add(slot)
                 if slot.phase is SlotPhase.READY and slot.comes_again:
                     slot.phase = SlotPhase.IDLE  # the next owner decides it

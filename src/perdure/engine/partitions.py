@@ -154,7 +154,8 @@ class Partitions:
             return False
         for slot in slots:
             slot.is_leaving = True
-            if unbegun := self._scheduler.dispatcher.withdraw(slot.id):
+            unread = self._scheduler.commands.withdraw_large(slot)
+            if unbegun := [*self._scheduler.dispatcher.withdraw(slot.id), *unread]:
                 slot.returning.update(unbegun)
                 await self._scheduler.ask(slot.id, i.LayDown(unbegun))
         below = [row.id for row in await descendants(self._store, family)]
