@@ -81,8 +81,8 @@ def test_a_file_without_end_is_no_document(tmp_path: Path, monkeypatch: pytest.M
     """A link in a folder of strangers may lead to a device, or to a file of gigabytes."""
     monkeypatch.setattr(document_files, "LARGEST_FILE", 1 << 20)
     (tmp_path / "zero.json").symlink_to("/dev/zero")
-    with pytest.raises(BadUsage, match="that is no document"):
+    with pytest.raises(BadUsage, match="too large for a document"):
         document_files.read(str(tmp_path / "zero.json"))
     (tmp_path / "large.json").write_bytes(bytes((1 << 20) + 1))
-    with pytest.raises(BadUsage, match="that is no document"):
+    with pytest.raises(BadUsage, match="too large for a document"):
         document_files.read_applied([str(tmp_path)])

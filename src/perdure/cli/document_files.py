@@ -24,7 +24,7 @@ def _bytes_of(name: str) -> bytes:
     with Path(name).open("rb") as file:
         text = file.read(LARGEST_FILE + 1)
     if len(text) > LARGEST_FILE:
-        raise BadUsage(f"{name} has more than {LARGEST_FILE >> 20} MiB: that is no document")
+        raise BadUsage(f"{name} has more than {LARGEST_FILE >> 20} MiB: too large for a document")
     return text
 
 

@@ -107,7 +107,7 @@ async def try_document(call: ApiCall) -> Result:
     namespace = call.caller.meant_namespace(body.namespace) or DEFAULT_NAMESPACE
     call.caller.need_namespace(namespace)
     if unknown := next((state for state in body.gates.values() if state not in ("Approved", "Rejected")), None):
-        raise UnfitInput(f"{unknown[:40]!r} is no decision of a gate (expected Approved or Rejected)")
+        raise UnfitInput(f"{unknown[:40]!r} is not a decision of a gate (expected Approved or Rejected)")
     trying = sandbox(
         await m.text_of(body.document),
         body.input,
