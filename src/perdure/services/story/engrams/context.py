@@ -30,6 +30,11 @@ class EngramContext:
         return str(self._task.get("idempotencyKey") or self._inner.idempotency_key)
 
     @property
+    def traceparent(self) -> str:
+        """The trace context of this attempt, as W3C writes it; empty if the run was started without one."""
+        return self._inner.traceparent
+
+    @property
     def step(self) -> str:
         return str(self._about("step", "id"))
 

@@ -85,7 +85,7 @@ class _Request:
         content: dict[str, Any] = {"body": body} if isinstance(body, str) else {} if body is None else {"json": body}
         try:
             return await http(
-                _KeyOnly(self._context),  # type: ignore[arg-type]  # a request only needs the context's key
+                _RequestContext(self._context),  # type: ignore[arg-type]  # as much of a context as a request reads
                 url,
                 str(inputs.get("method") or inputs.get("defaultMethod") or "GET"),
                 headers,
@@ -211,9 +211,10 @@ def _same_origin(url: str, next_url: str) -> str:
     return target
 
 
-class _KeyOnly:
+class _RequestContext:
     def __init__(self, context: EngramContext) -> None:
         self.idempotency_key = context.idempotency_key
+        self.traceparent = context.traceparent
 
 
 def _query_params(params: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
