@@ -73,6 +73,17 @@ async def test_results_of_a_gather_that_are_too_large_together_end_the_run(tmp_p
     assert "bytes at once" in await ended(tmp_path, flow, "x" * 1_000_000)
 
 
+async def test_failures_of_a_gather_that_are_too_large_together_end_the_run(tmp_path: Path) -> None:
+    """Each of them quotes the argument that was refused."""
+    call = {"provider": "mwl:provider.call/perdure/echo/v1", "with": {"unknown": "{{ frame.input }}"}}
+    steps = {
+        "g": {"action": "Gather", "over": list(range(150)), "call": call, "next": "r"},
+        "r": {"action": "Return", "value": 1},
+    }
+    flow = {"$schema": document()["$schema"], "entrypoint": "g", "steps": steps}
+    assert "bytes at once" in await ended(tmp_path, flow, "x" * 1_000_000)
+
+
 FLOW = {**document(), "steps": {"r": {"action": "Return", "value": "{{ step.input.text + step.input.text }}"}}}
 PLAYBOOK = {
     "apiVersion": "noetl.io/v2",

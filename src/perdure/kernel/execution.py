@@ -17,7 +17,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.ids import DEFAULT_NAMESPACE, child_run, idempotency_key
 from perdure.kernel.input_recording import record
-from perdure.kernel.large_values import ValuesTooLarge
+from perdure.kernel.large_values import MOST_KEPT, ValuesTooLarge
 from perdure.kernel.state import State
 from perdure.kernel.state_changes import CHANGES
 from perdure.kernel.turn import MissingValues, Stage, Turn
@@ -136,7 +136,7 @@ def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: boo
                 is_cut = False
                 break
             moves += 1
-            if work is not None and work.left <= least:
+            if (work is not None and work.left <= least) or turn.kept_bytes > MOST_KEPT:
                 break
     except MissingValues as needs:
         if len(events) != mark:

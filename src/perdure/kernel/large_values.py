@@ -22,6 +22,9 @@ LARGEST_VALUE = 128 << 20
 MOST_READ = 256 << 20
 """Bytes of large values that one decision has in memory."""
 
+MOST_KEPT = 16 << 20
+"""Bytes of large values that a run makes before they are committed and others get their turn."""
+
 HASHED_IN_THREAD = 1 << 20
 """Bytes of a value from which on its digest is not taken on the event loop: one takes about 3 ms."""
 
@@ -35,7 +38,11 @@ class ValuesTooLarge(Exception):
 
 
 def check_joined(payloads: Sequence[Payload]) -> None:
-    size = sum([payload.size if isinstance(payload, Ref) else len(payload) for payload in payloads])
+    check_size(sum([payload.size if isinstance(payload, Ref) else len(payload) for payload in payloads]))
+
+
+def check_size(size: int) -> None:
+    """Before a value of so many bytes is made."""
     if size > LARGEST_VALUE:
         raise ValuesTooLarge(size)
 

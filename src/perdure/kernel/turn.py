@@ -112,6 +112,7 @@ class Turn(msgspec.Struct, eq=False, gc=False):
     brings_more: bool = False  # than events: values, programs, names, what is kept for other runs
     stage: Stage = Stage.FRESH
     values: Mapping[bytes, bytes] = _NONE
+    kept_bytes: int = 0  # of the values, those that were kept several times too
     programs: Mapping[bytes, tuple[str, bytes]] = _NONE
     cache_writes: Mapping[str, CachedValue] = _NONE
     claims: Mapping[RunName, RunId] = _NONE  # names of children that start with this turn
@@ -212,8 +213,8 @@ class Turn(msgspec.Struct, eq=False, gc=False):
             return payload
         check_joined((payload,))
         name = digest(payload)
-        self.texts[name] = payload
-        self.brings_more = True
+        self.texts[name], self.brings_more = payload, True
+        self.kept_bytes += len(payload)
         self.values = _with(self.values, name, payload)
         return Ref(name, len(payload))
 
@@ -256,8 +257,7 @@ class Turn(msgspec.Struct, eq=False, gc=False):
     def remember(self, key: str, value: Payload, ttl: Instant | None = None) -> None:
         """Store a value for other runs; it is written with this turn. A large one must be in memory: ask first."""
         memory = CachedValue(self.text(value), self.now, None if ttl is None else self.now + ttl)
-        self.brings_more = True
-        self.cache_writes = _with(self.cache_writes, key, memory)
+        self.brings_more, self.cache_writes = True, _with(self.cache_writes, key, memory)
 
     def draw(self, path: str, counter: int) -> float:
         return draw(self.state.seed, path, counter)

@@ -31,6 +31,7 @@ from perdure.wiring import Engine, languages
 LONGEST = 10.0  # seconds of real time
 MOST_ENTRIES = 1_000  # of the catalog, that a document may refer to
 MOST_CALLS = 1_000  # that are listed
+MOST_BYTES = 1 << 20  # of their arguments and inputs together; of the others only the size is listed
 MEMORY = Path("/dev/shm")  # where files are kept in memory; elsewhere they are temporary
 
 LIMITS = Limits(moves=10_000, elements=10_000, caught=1_000)  # a document that never ends is told so soon
@@ -48,6 +49,7 @@ class MockedTasks(NullExecutor):
     def __init__(self, mocks: Mapping[str, Any]) -> None:
         self._mocks = {name: _read_mock(name, mock) for name, mock in mocks.items()}
         self.calls: list[dict[str, Any]] = []
+        self._bytes = 0
 
     def can_perform(self, provider: str) -> bool:
         return True
@@ -56,17 +58,21 @@ class MockedTasks(NullExecutor):
         name = next((name for name in _names(assignment.provider) if name in self._mocks), None)
         outcome = self._answer(name) if name is not None else _not_mocked(assignment.provider)
         if len(self.calls) < MOST_CALLS:
-            self.calls.append(
-                {
-                    "run": assignment.run,
-                    "provider": name or _names(assignment.provider)[-1],
-                    "path": assignment.path,
-                    "attempt": assignment.attempt,
-                    "arguments": jsontext.decode(assignment.arguments),
-                    "input": jsontext.decode(assignment.input),
-                }
-            )
+            self.calls.append(self._described(assignment, name or _names(assignment.provider)[-1]))
         done(outcome)
+
+    def _described(self, assignment: Assignment, provider: str) -> dict[str, Any]:
+        call: dict[str, Any] = {
+            "run": assignment.run,
+            "provider": provider,
+            "path": assignment.path,
+            "attempt": assignment.attempt,
+        }
+        size = len(assignment.arguments) + len(assignment.input)
+        if self._bytes + size > MOST_BYTES:
+            return {**call, "arguments": None, "input": None, "omitted_bytes": size}
+        self._bytes += size
+        return {**call, "arguments": jsontext.decode(assignment.arguments), "input": jsontext.decode(assignment.input)}
 
     def _answer(self, name: str) -> Outcome:
         answers = self._mocks[name]

@@ -11,6 +11,7 @@ from perdure.dialects.flow.state.failures import invalid
 from perdure.documents.schema_size import BACKTRACKS, PartwiseValidator, SchemaSize
 from perdure.expressions.mwl import parse_iso_duration
 
+LONGEST_MESSAGE = 1_000  # characters: messages of the library quote what they refuse
 _DURATION = "mwl-duration"
 _UNDEMANDING = frozenset({"type", "properties", "additionalProperties", "$defs", "title", "description"})
 _DATA = frozenset({"const", "enum", "default", "examples"})  # keywords whose value is data, not a schema
@@ -72,7 +73,10 @@ class Parameters:
         message = f"{subject}: {_sentence(error)}"
         fault = invalid(message, "/".join(str(step) for step in ("", *error.schema_path)), error.instance)
         fault.envelope["details"]["argument"] = ".".join(str(step) for step in error.instance_path)
-        raise fault
+        try:
+            raise fault
+        finally:
+            del fault, error  # else this frame and the traceback keep each other alive, with what was refused
 
 
 def _compiled(schema: Any) -> Any:
@@ -96,7 +100,8 @@ def _sentence(error: Any) -> str:
         return (
             f"there is no parameter {error.instance_path[-1]!r}" if error.instance_path else "there are no parameters"
         )
-    return str(error.message).replace(_DURATION, "duration")
+    message = str(error.message).replace(_DURATION, "duration")
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
 
 
 def _is_duration(text: str) -> bool:

@@ -9,6 +9,7 @@ from perdure.dialects.flow.plan.instants import write_timestamp
 from perdure.dialects.flow.state.body import SINGLE, Call, FanOut, Frame, Kind, MiddlewareScope, Step
 from perdure.dialects.flow.state.failures import SKIPPED
 from perdure.dialects.flow.state.values import Result
+from perdure.kernel.large_values import check_size
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant
 
@@ -48,6 +49,7 @@ def step_record(
 
 def results_of(turn: Turn, fan: FanOut) -> list[Any]:
     """One Result per dispatch, in dispatch order (MWL-326)."""
+    check_size(sum(call.result.cell.size for call in fan.calls.values() if call.result is not None))
     results = []
     for index in range(fan.total):
         call = fan.calls.get(index)
