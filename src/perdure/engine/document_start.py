@@ -139,7 +139,7 @@ async def start_run(
 
 
 def _trace_labels(text: Any) -> dict[str, str]:
-    """The trace that the run is to be a part of. It is no part of what two equal starts have in common."""
+    """The trace that the run is to be a part of. Two equal starts may differ in it."""
     if text is None:
         return {}
     if not isinstance(text, str) or (parent := read_traceparent(text)) is None:

@@ -61,7 +61,7 @@ class AccessSuite(ABC):
         await store.see_session(b"s", 200)
         seen = await store.find_session(b"s")
         assert seen is not None and seen.seen_at == 300
-        assert await store.take_code(b"s", 0) is None, "a session is no code"
+        assert await store.take_code(b"s", 0) is None, "a session is not a code"
         assert await store.take_code(b"c", 101) is None, "it is too old"
         assert [await store.take_code(b"c", 100) for _ in range(2)] == ["ada", None]
         await store.add_session(SessionRow(b"t", "ada", 900, 900), expired=500)
