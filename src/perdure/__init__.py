@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from perdure.providers.context import TaskContext
     from perdure.providers.failure import EffectInDoubt, ProviderFailure
     from perdure.providers.registry import provider
-    from perdure.server.remote_engine import connect
-    from perdure.server.sync_engine import connect_sync
+    from perdure.server.api_client.remote_engine import connect
+    from perdure.server.api_client.sync_engine import connect_sync
     from perdure.services.story.engrams.context import EngramContext
     from perdure.services.story.engrams.failure import EngramError
     from perdure.services.story.engrams.registry import engram, streaming_engram
@@ -48,8 +48,8 @@ _HOMES = {
     "ProviderFailure": "perdure.providers.failure",
     "RunFailed": "perdure.engine.handle",
     "TaskContext": "perdure.providers.context",
-    "connect": "perdure.server.remote_engine",
-    "connect_sync": "perdure.server.sync_engine",
+    "connect": "perdure.server.api_client.remote_engine",
+    "connect_sync": "perdure.server.api_client.sync_engine",
     "engram": "perdure.services.story.engrams.registry",
     "provider": "perdure.providers.registry",
     "streaming_engram": "perdure.services.story.engrams.registry",

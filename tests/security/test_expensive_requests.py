@@ -9,11 +9,11 @@ import pytest
 from perdure.kernel.lookups import ResourceKey
 from perdure.providers.remote_steps import StreamConnectionLost
 from perdure.server.limits import CallerPlaces
-from perdure.server.noetl_answers import entry_json
-from perdure.server.noetl_catalog import MOST_LISTED, list_versions, with_documents
+from perdure.server.noetl.noetl_answers import entry_json
+from perdure.server.noetl.noetl_catalog import MOST_LISTED, list_versions, with_documents
 from perdure.server.responses import PIECE, PiecewiseResponse
 from perdure.server.routes import ROUTES
-from perdure.server.stream_connections import SocketConnection
+from perdure.server.worker_protocol.stream_connections import SocketConnection
 from perdure.stores.protocol import Edition, EditionRow
 from perdure.views.api_errors import TooManyRequests
 from perdure.views.worker_pools import MOST_NAMES, WorkerPresence

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.server import server_connection
-from perdure.server.stream_client import StreamWorker
-from perdure.server.worker_client import ServerSource
+from perdure.server.api_client import server_connection
+from perdure.server.worker_protocol.stream_client import StreamWorker
+from perdure.server.worker_protocol.worker_client import ServerSource
 from perdure.views.api_errors import ServerUnreachable
 
 VERSION = b"Perdure-Version: 0.1.0\r\n"

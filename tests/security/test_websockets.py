@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from perdure.providers.remote_steps import Offer, RemoteStep, RemoteSteps
-from perdure.server.websocket_protocol import LARGEST_FIRST, PIECE, PINGS, FrameTurns, WorkerProtocol
+from perdure.server.worker_protocol.websocket_protocol import LARGEST_FIRST, PIECE, PINGS, FrameTurns, WorkerProtocol
 from perdure.services.story.streams.remote_worker import RemoteConversation
 from tests.server.serving import Server
 

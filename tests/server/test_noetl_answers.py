@@ -8,7 +8,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import SECOND, RunId
-from perdure.server.noetl_answers import (
+from perdure.server.noetl.noetl_answers import (
     EventSelection,
     ExecutionView,
     cancellation_json,
@@ -18,7 +18,7 @@ from perdure.server.noetl_answers import (
     ui_schema,
     variables_json,
 )
-from perdure.server.noetl_catalog import PlaybookVersion, RunVersion, read_content, read_version
+from perdure.server.noetl.noetl_catalog import PlaybookVersion, RunVersion, read_content, read_version
 from perdure.stores.protocol import EditionRow, RunRow
 
 VERSION = RunVersion("team/etl", 3, "uid-3")

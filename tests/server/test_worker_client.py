@@ -11,7 +11,7 @@ import pytest
 from perdure.kernel.assignments import Assignment
 from perdure.kernel.task_sources import TaskGrant
 from perdure.kernel.values import RunId
-from perdure.server.worker_client import ServerSource
+from perdure.server.worker_protocol.worker_client import ServerSource
 
 DIGEST = bytes(range(32))
 GONE = {"code": "LEASE-GONE", "detail": "it is not yours any more"}

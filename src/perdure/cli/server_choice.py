@@ -16,7 +16,7 @@ import msgspec
 from perdure.cli.errors import BadUsage
 
 if TYPE_CHECKING:
-    from perdure.server.server_access import ServerAccess
+    from perdure.server.api_client.server_access import ServerAccess
 
 PLAIN_HOSTS = ("127.0.0.1", "localhost", "::1")
 STORE_VERBS = ("serve", "worker", "ca", "completion", "conformance", "context", "config")
@@ -170,7 +170,7 @@ def refuse_server(asked: argparse.Namespace) -> None:
 
 def server_access(asked: argparse.Namespace, say: Callable[[str], None]) -> "ServerAccess":
     """Imported here: nobody pays for HTTP who asks a store."""
-    from perdure.server.server_access import ServerAccess
+    from perdure.server.api_client.server_access import ServerAccess
 
     choice: ServerChoice = asked.choice
     context = choice.context or context_of(choice.url)

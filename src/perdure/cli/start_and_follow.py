@@ -24,7 +24,7 @@ from perdure.views.server_presence import TAKEN_UP, is_served_after_us
 from perdure.views.times import span
 
 if TYPE_CHECKING:
-    from perdure.server.server_access import ServerAccess
+    from perdure.server.api_client.server_access import ServerAccess
 
 GOES_ON = "A server will resume it."
 

@@ -117,7 +117,7 @@ class Application:
 
     async def _converse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A WebSocket: who is refused is answered as any other request, who is not is a streaming worker."""
-        from perdure.server.stream_connections import SocketConnection, serve_connection
+        from perdure.server.worker_protocol.stream_connections import SocketConnection, serve_connection
 
         request_id = secrets.token_hex(8)
         connection = HTTPConnection(scope)

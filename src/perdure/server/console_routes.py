@@ -14,9 +14,9 @@ from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
-from perdure.server.resource_handlers import check_path
+from perdure.server.handlers.resource_handlers import check_path
+from perdure.server.handlers.session_handlers import SessionBody, begin_session, end_session, get_front_page
 from perdure.server.route_table import Route
-from perdure.server.session_handlers import SessionBody, begin_session, end_session, get_front_page
 from perdure.views.access import Scope, to_wire
 from perdure.views.access_tokens import AccessRole, check_namespace
 from perdure.views.document_check import CheckedDocument, NothingToRun, ProblemsFound, validate

@@ -16,8 +16,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from perdure.server.application import ApiServer, Application
 from perdure.server.limits import RequestLimits
 from perdure.server.problems import TITLES, problem_json
-from perdure.server.stream_connections import LARGEST_FRAME
-from perdure.server.websocket_protocol import FrameTurns, WorkerProtocol
+from perdure.server.worker_protocol.stream_connections import LARGEST_FRAME
+from perdure.server.worker_protocol.websocket_protocol import FrameTurns, WorkerProtocol
 from perdure.views.api_errors import ApiError, HeaderTooLarge, RequestTimeout
 from perdure.views.errors import BadRequest
 

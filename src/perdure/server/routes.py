@@ -3,15 +3,15 @@
 from typing import Any
 
 from perdure.server import request_types as m
-from perdure.server import resource_handlers as resources
-from perdure.server import run_handlers as runs
-from perdure.server import schedule_handlers as schedules
-from perdure.server import steering_handlers as steering
-from perdure.server import system_handlers as system
 from perdure.server.console_routes import CONSOLE_ROUTES
-from perdure.server.noetl_routes import NOETL_ROUTES
+from perdure.server.handlers import resource_handlers as resources
+from perdure.server.handlers import run_handlers as runs
+from perdure.server.handlers import schedule_handlers as schedules
+from perdure.server.handlers import steering_handlers as steering
+from perdure.server.handlers import system_handlers as system
+from perdure.server.noetl.noetl_routes import NOETL_ROUTES
 from perdure.server.route_table import Handler, Route
-from perdure.server.worker_routes import WORKER_ROUTES
+from perdure.server.worker_protocol.worker_routes import WORKER_ROUTES
 from perdure.views import run_screen
 from perdure.views.access import Question
 from perdure.views.access_tokens import AccessRole

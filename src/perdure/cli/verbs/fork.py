@@ -19,7 +19,7 @@ from perdure.views.audit_log import audited
 from perdure.views.history_events import HELP, event_at
 
 if TYPE_CHECKING:
-    from perdure.server.server_access import ServerAccess
+    from perdure.server.api_client.server_access import ServerAccess
 
 EXAMPLES = """\
 examples:

@@ -33,7 +33,7 @@ from perdure.views.document_check import (
 from perdure.wiring import languages, load_sources
 
 if TYPE_CHECKING:
-    from perdure.server.server_access import ServerAccess
+    from perdure.server.api_client.server_access import ServerAccess
 
 # Which variables of the environment a document may read: those that somebody has named for it, and no others.
 

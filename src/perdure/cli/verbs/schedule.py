@@ -17,7 +17,7 @@ from perdure.cli.open_engine import open_access, open_client
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.server.schedule_handlers import SCHEDULES, BackfillBody, ScheduleQuery, backfill_json
+from perdure.server.handlers.schedule_handlers import SCHEDULES, BackfillBody, ScheduleQuery, backfill_json
 from perdure.views.schedule_json import in_zone, schedule_json
 from perdure.views.server_presence import is_served
 from perdure.views.times import read_instant

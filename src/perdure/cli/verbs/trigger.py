@@ -92,7 +92,7 @@ def _run_of(request: dict[str, Any]) -> str:
 
 
 async def _trigger_here(asked: argparse.Namespace, talk: Console, inputs: Any) -> tuple[dict[str, Any], str]:
-    from perdure.server.schedule_handlers import story_reference
+    from perdure.server.handlers.schedule_handlers import story_reference
 
     namespace = asked.namespace or "default"
     async with open_engine(asked, talk, must_exist=True) as engine:

@@ -88,8 +88,8 @@ async def _work(asked: argparse.Namespace, token: str, talk: Console) -> int:
     load_sources(asked.load)
     import_module(OUTPUT_CAPTURE).install_capture(None)
 
-    from perdure.server.stream_client import StreamWorker
-    from perdure.server.worker_client import ServerSource
+    from perdure.server.worker_protocol.stream_client import StreamWorker
+    from perdure.server.worker_protocol.worker_client import ServerSource
 
     clock, spoken = SystemClock(), languages()
     source = ServerSource(

@@ -5,9 +5,9 @@ They ignore members that they do not know. What NoETL's server has and this one 
 
 from typing import Any
 
-from perdure.server import noetl_catalog_handlers as catalog
-from perdure.server import noetl_execution_handlers as executions
-from perdure.server import noetl_types as t
+from perdure.server.noetl import noetl_catalog_handlers as catalog
+from perdure.server.noetl import noetl_execution_handlers as executions
+from perdure.server.noetl import noetl_types as t
 from perdure.server.route_table import Handler, Route
 from perdure.views.access_tokens import AccessRole
 

@@ -15,10 +15,10 @@ from perdure.kernel.crash_attribution import StartPlace
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.values import SECOND, Payload, Ref, digest
-from perdure.server import worker_types as w
 from perdure.server.calls import Answer, ApiCall, Caller, Result
 from perdure.server.problems import status_of
 from perdure.server.request_reading import idempotency_key
+from perdure.server.worker_protocol import worker_types as w
 from perdure.stores.pool_tasks import LeaseRequest, TaskLease
 from perdure.views.access_tokens import AccessRole
 from perdure.views.api_errors import AccessDenied, LargeValueNotFound

@@ -13,8 +13,8 @@ from perdure.engine.task_log_writer import LogLine
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
-from perdure.server.remote_engine import RemoteEngine
-from perdure.server.server_connection import API, error_of
+from perdure.server.api_client.remote_engine import RemoteEngine
+from perdure.server.api_client.server_connection import API, error_of
 from perdure.views.access import NO_RUN, Question, Send, from_wire
 from perdure.views.batch_steering import BatchAnswer, Failure, Selection, Verb
 from perdure.views.log_reader import LAST_LINES, TaskLine

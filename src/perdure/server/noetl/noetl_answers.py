@@ -12,7 +12,7 @@ from typing import Any
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import SECOND, Instant
-from perdure.server.noetl_catalog import KIND, PlaybookVersion, RunVersion
+from perdure.server.noetl.noetl_catalog import KIND, PlaybookVersion, RunVersion
 from perdure.stores.protocol import RunRow
 from perdure.views.times import iso, span
 

@@ -9,9 +9,9 @@ from perdure.engine.kept_credentials import CredentialFacts, KeptCredentials
 from perdure.kernel.errors import PerdureError, UnfitInput
 from perdure.kernel.outcomes import Status
 from perdure.kernel.validation import AppliedDocument
-from perdure.server import noetl_types as t
 from perdure.server.calls import Answer, ApiCall, Result
-from perdure.server.noetl_answers import (
+from perdure.server.noetl import noetl_types as t
+from perdure.server.noetl.noetl_answers import (
     ExecutionView,
     Plain,
     entry_json,
@@ -19,7 +19,7 @@ from perdure.server.noetl_answers import (
     registered_json,
     ui_schema,
 )
-from perdure.server.noetl_catalog import (
+from perdure.server.noetl.noetl_catalog import (
     KIND,
     LANGUAGE,
     PlaybookVersion,

@@ -16,8 +16,8 @@ from perdure.kernel import jsontext
 from perdure.providers.remote_steps import Frame, Offer, RemoteStep, StreamConnectionLost, remote_steps
 from perdure.server.calls import Caller
 from perdure.server.request_reading import MOST_VALUES
-from perdure.server.worker_handlers import may_work
-from perdure.server.worker_types import Name
+from perdure.server.worker_protocol.worker_handlers import may_work
+from perdure.server.worker_protocol.worker_types import Name
 from perdure.views.api_errors import AccessDenied
 from perdure.views.worker_pools import StreamConnection
 

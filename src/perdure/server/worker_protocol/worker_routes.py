@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from perdure.server import worker_handlers as workers
-from perdure.server import worker_types as w
 from perdure.server.route_table import Handler, Route
+from perdure.server.worker_protocol import worker_handlers as workers
+from perdure.server.worker_protocol import worker_types as w
 from perdure.views.access_tokens import AccessRole
 
 WORKER = "/api/v1/worker"

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from perdure.engine.message_sending import SendResult
 from perdure.kernel.outcomes import Status
-from perdure.server.remote_engine import RemoteEngine
+from perdure.server.api_client.remote_engine import RemoteEngine
 
 T = TypeVar("T")
 

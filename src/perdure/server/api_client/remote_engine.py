@@ -18,7 +18,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status
 from perdure.kernel.pause import PAUSE, RESUME
 from perdure.kernel.values import RunId
-from perdure.server.server_connection import (
+from perdure.server.api_client.server_connection import (
     API,
     POLL,
     RetryPauses,

@@ -24,9 +24,9 @@ from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome, Succeeded
 from perdure.kernel.task_sources import KeptLeases, TaskGrant
 from perdure.kernel.values import SECOND, Instant, Ref, RunId
+from perdure.server.api_client.server_connection import API, decode_answer, error_of, read_answer
 from perdure.server.problems import status_of
-from perdure.server.server_connection import API, decode_answer, error_of, read_answer
-from perdure.server.worker_handlers import CANCELLED, PLACES
+from perdure.server.worker_protocol.worker_handlers import CANCELLED, PLACES
 
 ANSWERS_AT_ONCE = 200
 DOCUMENTS_KEPT = 32

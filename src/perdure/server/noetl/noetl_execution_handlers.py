@@ -11,9 +11,9 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError, RunNotFound, UnfitInput
 from perdure.kernel.outcomes import OPEN_STATUSES, Status
 from perdure.kernel.values import SECOND, Instant, digest
-from perdure.server import noetl_types as t
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
-from perdure.server.noetl_answers import (
+from perdure.server.noetl import noetl_types as t
+from perdure.server.noetl.noetl_answers import (
     STATUS_WORDS,
     EventSelection,
     ExecutionView,
@@ -24,7 +24,7 @@ from perdure.server.noetl_answers import (
     status_json,
     variables_json,
 )
-from perdure.server.noetl_catalog import (
+from perdure.server.noetl.noetl_catalog import (
     LANGUAGE,
     PlaybookVersion,
     RunVersions,
@@ -122,7 +122,7 @@ async def _execute(call: ApiCall, body: t.ExecuteBody) -> Plain:
 
 
 async def _start(call: ApiCall, version: PlaybookVersion, workload: Any, labels: dict[str, str]) -> Plain:
-    from perdure.server.run_handlers import begin_run
+    from perdure.server.handlers.run_handlers import begin_run
 
     kind = call.engine.catalog.document_kind(LANGUAGE)
     assert kind is not None

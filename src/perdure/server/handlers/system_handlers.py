@@ -7,10 +7,10 @@ from perdure.kernel.values import SECOND
 from perdure.providers.remote_steps import remote_steps
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
+from perdure.server.handlers.session_handlers import who_json
 from perdure.server.openapi import describe
 from perdure.server.problems import error_page
 from perdure.server.run_hooks import delivery_json, hook_json
-from perdure.server.session_handlers import who_json
 from perdure.views.access_tokens import AccessRole, check_namespace, create_token, list_tokens, revoke_token
 from perdure.views.api_errors import AccessDenied, HookNotFound, PoolNotFound, RouteNotFound
 from perdure.views.audit_log import audit_json, list_audit

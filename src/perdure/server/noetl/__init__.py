@@ -1,0 +1,1 @@
+"""What NoETL's own clients call, for Playbooks."""
