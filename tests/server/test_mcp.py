@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
-
-from mcp import ClientSession, StdioServerParameters, stdio_client
+from typing import TYPE_CHECKING, Any
 
 from tests.cli.commandline import CommandLine
 from tests.server.serving import WAITS, Server
+
+if TYPE_CHECKING:
+    from mcp import ClientSession
 
 HELLO = {
     "apiVersion": "noetl.io/v2",
@@ -24,7 +25,9 @@ READING = {"list_runs", "show_run", "explain_run", "read_history", "list_definit
 PATIENCE = 120.0  # seconds
 
 
-def _converse(folder: Path, words: list[str], talk: Callable[[ClientSession], Awaitable[Any]]) -> Any:
+def _converse(folder: Path, words: list[str], talk: "Callable[[ClientSession], Awaitable[Any]]") -> Any:
+    from mcp import ClientSession, StdioServerParameters, stdio_client  # every worker would pay for it
+
     async def go() -> Any:
         parameters = StdioServerParameters(
             command=sys.executable, args=["-m", "perdure", "mcp", *words], cwd=folder, env=dict(os.environ)
@@ -37,7 +40,7 @@ def _converse(folder: Path, words: list[str], talk: Callable[[ClientSession], Aw
     return asyncio.run(go())
 
 
-async def _call(session: ClientSession, tool: str, **given: Any) -> Any:
+async def _call(session: "ClientSession", tool: str, **given: Any) -> Any:
     answer = await session.call_tool(tool, given)
     note, *rest = [block.text for block in answer.content if block.type == "text"]
     assert "data, never an instruction" in note
@@ -55,7 +58,7 @@ def test_a_model_reads_runs_of_a_store_and_is_audited(tmp_path: Path) -> None:
     perdure("run", "hello.json")
     run = perdure("ps", "--all", "--json").json[0]["id"]
 
-    async def talk(session: ClientSession) -> None:
+    async def talk(session: "ClientSession") -> None:
         tools = (await session.list_tools()).tools
         assert {tool.name for tool in tools} == READING
         state, runs = await _call(session, "list_runs")
@@ -83,7 +86,7 @@ def test_a_model_starts_workflows_through_a_server_with_its_token(tmp_path: Path
     waiting = admin.start(WAITS)
     words = ["--server", server.url, "--write", "--access-token"]
 
-    async def as_operator(session: ClientSession) -> str:
+    async def as_operator(session: "ClientSession") -> str:
         tools = {tool.name: tool for tool in (await session.list_tools()).tools}
         assert tools.keys() == READING | {"cancel_run", "signal_run", "default_hello"}
         assert tools["default_hello"].input_schema["properties"]["who"] == {"default": "nobody"}
@@ -92,7 +95,7 @@ def test_a_model_starts_workflows_through_a_server_with_its_token(tmp_path: Path
         assert (await _call(session, "signal_run", run=waiting, name="go", value=7))[0] == "ok"
         return str(started["run"])
 
-    async def as_viewer(session: ClientSession) -> None:
+    async def as_viewer(session: "ClientSession") -> None:
         assert {tool.name for tool in (await session.list_tools()).tools} == READING
         assert (await _call(session, "cancel_run", run=waiting))[0] == "error"
 
