@@ -164,7 +164,8 @@ def _home(own: str, asked: str, options: Mapping[str, Any], origin: str) -> str:
 
 async def _create(client: "Client", run: RunId, start: i.Start, validated: Validated) -> i.InputAnswer:
     runtime = client.running()
-    await runtime.birthplace(run)
+    if await runtime.birthplace(run) is None:
+        return await runtime.create_elsewhere(run, start, validated.pinned, validated.program, client.act)
     future: asyncio.Future[i.InputAnswer] = asyncio.get_running_loop().create_future()
     runtime.create(run, start, validated.pinned, validated.program, answer_into(future), client.act)
     return await future

@@ -19,7 +19,7 @@ from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.control_messages import is_control_message
-from perdure.kernel.errors import Conflict, PerdureError, RunNotFound, UnfitInput
+from perdure.kernel.errors import Conflict, EngineMissing, PerdureError, RunNotFound, UnfitInput
 from perdure.kernel.execution import Execution
 from perdure.kernel.input_recording import UnfitMessage, is_recorded_before, why_refused
 from perdure.kernel.values import Instant, RunId
@@ -33,6 +33,9 @@ PATIENCE = 2.0  # seconds that an owner gets to answer
 LOOK_EVERY = 0.02, 0.1  # seconds between looks at its run: at first, and at most
 
 
+MISSING = "no server with an engine works on the store; nothing was stored"
+
+
 class SendResult(msgspec.Struct, frozen=True):
     """What became of a control message that was not refused."""
 
@@ -42,12 +45,21 @@ class SendResult(msgspec.Struct, frozen=True):
     remarks: tuple[str, ...] = ()
 
 
+async def need_engine(client: "Client") -> None:
+    """For a server that leaves runs to others: nothing is stored that nobody would go on with."""
+    is_guest = client.runtime is not None and client.runtime.is_guest
+    if is_guest and not any(server.serves for server in await client.store.servers()):
+        raise EngineMissing(MISSING)
+
+
 async def tell(client: "Client", run: RunId, message: i.Input, along: Sequence[RunId] = ()) -> SendResult:
     """See `Client.tell`."""
     if isinstance(message, i.Signal | i.Steer | i.Reopen) and not message.key:
         message = msgspec.structs.replace(message, key=new_key())
     row = await client.find(run)
     runtime = client.runtime
+    if isinstance(message, i.Reopen):
+        await need_engine(client)
     if runtime is not None and row.partition in runtime.partitions and not along:
         answer = await runtime.ask(run, message, act=client.act)
         if answer is not ELSEWHERE:

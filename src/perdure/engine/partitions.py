@@ -16,6 +16,7 @@ from perdure.engine.recovery import brought_by_code
 from perdure.engine.run_removal import descendants
 from perdure.engine.slot import ELSEWHERE, Mail, Slot, SlotPhase
 from perdure.kernel import inputs as i
+from perdure.kernel.errors import EngineMissing
 from perdure.kernel.ids import is_family
 from perdure.kernel.values import RunId
 from perdure.stores.errors import StoreError
@@ -43,6 +44,7 @@ class Partitions:
         self._handover = scheduler.handover
         self.home = 0  # where runs of a process that does not serve are born
         self.notify: Callable[[str], None] = _log.info
+        self.is_guest = not context.settings.drives  # what is started here, a server that drives runs goes on with
         self.is_leaving = False  # nothing more is taken: it would be what we have just given up
         self._is_looking = False
         self._is_coming_back = False
@@ -57,6 +59,8 @@ class Partitions:
         return sorted(self._partitions)[crc32(run.encode()) % len(self._partitions)]
 
     async def join(self) -> None:
+        if not self._settings.drives:
+            return
         if self._settings.serves:
             await self._take_up(self._gain(await self._store.share()))
         else:
@@ -73,7 +77,8 @@ class Partitions:
             self._tasks.spawn(self._handover.look())
 
     def look_around(self) -> None:
-        if self._settings.serves and not (self._is_looking or self._is_coming_back or self.is_leaving):
+        is_busy = self._is_looking or self._is_coming_back or self.is_leaving
+        if self._settings.serves and self._settings.drives and not is_busy:
             self._is_looking = True
             self._tasks.spawn(self._share())
 
@@ -94,6 +99,7 @@ class Partitions:
 
     def _gain(self, got: Share) -> Share:
         """What was free is ours now. What we believed to own all the time may have had another owner in between."""
+        self.is_guest = got.is_waiting
         self._handover.lost(got.taken)
         regained = [partition for partition in got.taken if partition in self._partitions]
         for partition in regained:
@@ -126,10 +132,16 @@ class Partitions:
             chosen = self._handover.choose(got.surplus - len(self._handover))
             self._handover.begin(chosen, self._settings.drain)
 
-    async def find_birthplace(self, run: RunId) -> int:
-        """Where a new run is born. A server that has just come, or was late, waits until it owns something."""
+    async def find_birthplace(self, run: RunId) -> int | None:
+        """Where a new run is born; None: at another server. One that has just come, or was late, waits until it owns
+        something.
+        """
         while (place := self.birthplace(run)) is None:
             self._scheduler.must_run()
+            if self.is_guest:
+                if not self._settings.drives or any(server.serves for server in await self._store.servers()):
+                    return None
+                self.look_around()  # the server that we waited for has ended
             await asyncio.sleep(self._settings.poll)
         return place
 
@@ -138,6 +150,8 @@ class Partitions:
     async def adopt(self, families: Sequence[RunId] | None = None) -> None:
         """Take up what has no live owner: all of it, or these runs with their children."""
         home = await self.find_birthplace(families[0] if families else RunId(""))
+        if home is None:
+            raise EngineMissing("this server leaves runs to others")
         moved = runs_of(await self._store.move(families, home))
         self._load_anew()
         stuck = [

@@ -15,7 +15,7 @@ from perdure.engine.settings import Settings
 from perdure.engine.slot import ELSEWHERE, Mail, Slot, SlotPhase
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.errors import EngineStopped, PerdureError
+from perdure.kernel.errors import EngineMissing, EngineStopped, PerdureError
 from perdure.kernel.execution import Execution
 from perdure.kernel.large_values import extract_large_values
 from perdure.kernel.lookups import Fetch
@@ -133,9 +133,20 @@ class Runtime:
         """The partition of an engine that does not serve; its runs are born there."""
         return self.scheduler.partitions.home
 
-    async def birthplace(self, run: RunId) -> int:
-        """Where a new run is born. A server that has just come, or was late, waits until it owns something."""
+    async def birthplace(self, run: RunId) -> int | None:
+        """Where a new run is born; None: at another server."""
         return await self.scheduler.partitions.find_birthplace(run)
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether it leaves runs to others: it has no engine, or waits for the server that owns the file."""
+        return self.scheduler.partitions.is_guest
+
+    async def drives(self) -> None:
+        """Until it drives runs itself; without an engine, for ever."""
+        while self.is_guest:
+            self.scheduler.must_run()
+            await asyncio.sleep(self._settings.poll)
 
     @property
     def is_quiet(self) -> bool:
@@ -182,6 +193,25 @@ class Runtime:
             slot.mailbox.append(mail)
             self.scheduler.make_ready(slot)
 
+    async def create_elsewhere(
+        self, run: RunId, start: i.Start, document: bytes, program: Any, act: Act | None = None
+    ) -> i.InputAnswer:
+        """Begin a run that another server goes on with."""
+        self.scheduler.must_run()
+        from perdure.engine.creation_elsewhere import create_elsewhere  # few processes need it
+
+        start, values = extract_large_values(start, "input")
+        slot = Slot(run, 0)
+        slot.programs = ((start.program, start.language, document),)
+        self.scheduler.runs.prepare_creation(slot, start, program)
+        mail = Mail(self.clock.now(), 0, start, values=values, act=act)
+        try:
+            return await create_elsewhere(self.scheduler, slot, [mail])
+        except EngineMissing:
+            if not self._settings.drives:
+                raise
+            return ELSEWHERE  # the server that we wait for has just ended: it may be born here
+
     async def create_forked(
         self,
         execution: Execution,
@@ -198,7 +228,7 @@ class Runtime:
         place = await self.birthplace(execution.id)
         if execution.id in self._slots:  # the same request twice
             return i.Refused("the same fork is being made", conflict=True)
-        slot = self._slots[execution.id] = Slot(execution.id, place)
+        slot = Slot(execution.id, place or 0)
         slot.creation = new
         slot.lived = lived
         if document is not None:
@@ -210,10 +240,15 @@ class Runtime:
         reply = answer_into(future)
         is_last = reopen is None
         answered = reply if is_last else None
-        begins = Mail(self.clock.now(), 0, fork, reply=answered, values=values, borrowed=everything, act=act)
-        slot.mailbox.append(begins)
+        mails = [Mail(self.clock.now(), 0, fork, reply=answered, values=values, borrowed=everything, act=act)]
         if reopen is not None:
-            slot.mailbox.append(Mail(self.clock.now(), 0, reopen, reply=reply))
+            mails.append(Mail(self.clock.now(), 0, reopen, reply=reply))
+        if place is None:
+            from perdure.engine.creation_elsewhere import create_elsewhere
+
+            return await create_elsewhere(self.scheduler, slot, mails)
+        self._slots[slot.id] = slot
+        slot.mailbox.extend(mails)
         self.scheduler.make_ready(slot)
         return await future
 

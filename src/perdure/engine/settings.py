@@ -17,6 +17,7 @@ class Settings(msgspec.Struct, frozen=True):
     lease_sweep: float | None = None  # seconds between looks for leases that ended without a result; else the store's
     commit_tries: int = 3  # commits of unknown end in a row before the engine gives up
     serves: bool = False  # take over what has no owner, and share it with other servers
+    drives: bool = True  # False: a server that looks, sends messages and serves workers, and leaves runs to others
     share_every: float | None = None  # seconds between looks at who came and who left; else as the store likes it
     recover_every: float = 2.0  # seconds between looks for runs that have no owner, where an engine takes them up
     drain: float = 3.0  # seconds a partition may take to be handed over to another server; else it stays

@@ -78,6 +78,13 @@ class EngineStopped(PerdureError):
     hint = "Nothing acknowledged is lost. Remove the cause, then continue with `perdure resume`."
 
 
+class EngineMissing(PerdureError):
+    """Nobody would go on with the run: this server has no engine, and no server that has one works on the store."""
+
+    code = "ENGINE-NONE"
+    hint = "Nothing was stored. Start `perdure serve` without --no-engine on the same store, then try again."
+
+
 class NewerRecord(PerdureError):
     """A newer Perdure has recorded something that this one does not know."""
 

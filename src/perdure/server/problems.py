@@ -6,6 +6,7 @@ from perdure.engine.catalog_changes import VersionConflict
 from perdure.engine.leased_tasks import LeaseAnswered, LeaseGone, OwnerSilent
 from perdure.kernel import jsontext
 from perdure.kernel.errors import (
+    EngineMissing,
     EngineStopped,
     NewerRecord,
     PerdureError,
@@ -70,7 +71,7 @@ def status_of(error: PerdureError) -> int:
             return 409
         case LeaseGone():
             return 410
-        case OwnerSilent() | StoreError() | NewerRecord() | EngineStopped():
+        case OwnerSilent() | StoreError() | NewerRecord() | EngineStopped() | EngineMissing():
             return 503
         case ServerFault():
             return 500

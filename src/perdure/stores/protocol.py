@@ -14,7 +14,7 @@ from perdure.kernel.lookups import CachedValue, PermitQueue, ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.access import AccessStore, Act
-from perdure.stores.commit_types import CommitAnswer, DeliveredMessage, Message, TaskLogRow, Transition
+from perdure.stores.commit_types import CommitAnswer, Committed, DeliveredMessage, Message, TaskLogRow, Transition
 from perdure.stores.feed_changes import ChangeFeedStore
 from perdure.stores.hook_deliveries import HookStore
 from perdure.stores.pool_tasks import TaskLeaseStore
@@ -143,6 +143,7 @@ class Share(msgspec.Struct, frozen=True):
     surplus: int = 0  # how many of ours we should give up, because others have too few
     ended: Sequence[str] = ()  # owners whose lease was over or who left runs behind, and who were taken over just now
     adopted: Sequence[AdoptedRuns] = ()  # what came into a partition of ours
+    is_waiting: bool = False  # of a file that one server owns, and which is not ours: nothing is, until that one ends
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -247,6 +248,9 @@ class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
 
     def commit_at_once(self, batch: Sequence[Transition]) -> CommitAnswer | Awaitable[CommitAnswer] | None:
         """The same on the event loop, where that is quick, else None; the answer may be something to wait for."""
+
+    async def create_elsewhere(self, change: Transition) -> Committed | None:
+        """Create a run where a live server owns it, not where `change` says. None: there is none, nothing is done."""
 
     async def send(self, message: Message) -> DeliveredMessage | None:
         """Put an input into a run's inbox, durably; None when there is no such run.

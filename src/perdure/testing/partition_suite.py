@@ -3,6 +3,8 @@
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+import msgspec
+
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Committed, CommitUnknown, Fenced, Message, RunSummary, Transition
@@ -131,6 +133,32 @@ class PartitionSuite(ABC):
         assert row.partition in await store_b.rejoin()
         await store_a.close()
         await store_b.close()
+
+    async def test_a_run_is_created_where_a_live_server_owns_it(self, tmp_path: Path) -> None:
+        """SRV-002: with what wakes it; nothing is written while nobody serves, and none is created twice."""
+        guest, server = self.open(tmp_path), self.open(tmp_path)
+        wake = [Message(RunId("a"), 3, b"wake")]
+
+        def change(text: bytes = b"first") -> Transition:
+            return msgspec.structs.replace(created("a", 0), row=text, messages=wake)
+
+        assert await guest.create_elsewhere(change()) is None
+        assert await guest.find(RunId("a")) is None
+        taken = (await server.share()).taken
+        done = await guest.create_elsewhere(change())
+        assert done is not None and not done.refused
+        again = await guest.create_elsewhere(change(b"second"))
+        assert again is not None and again.refused == {"a"}
+        row = await server.find(RunId("a"))
+        assert row is not None and row.partition in taken
+        assert [(sent.partition, sent.message.body) for sent in await server.inbox(taken, 10)] == [
+            (row.partition, b"wake")
+        ]
+        await self.commit(server, Transition(RunId("a"), row.partition, 2, row=b"goes on", base=1))
+        assert await guest.history(RunId("a")) == [(1, b"first"), (2, b"goes on")]
+        await server.close()
+        assert await guest.create_elsewhere(msgspec.structs.replace(created("b", 0), row=b"x")) is None
+        await guest.close()
 
     async def test_families_are_found_by_their_roots_and_can_be_left_to_others(self, tmp_path: Path) -> None:
         store = self.open(tmp_path)

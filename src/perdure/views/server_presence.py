@@ -43,9 +43,10 @@ async def who_goes_on(client: Client, command: str) -> str:
 async def health_json(engine: Client | None) -> dict[str, object]:
     if engine is None or engine.runtime is None:
         return {"well": False, "lease": False, "store": False}
-    has_lease = engine.runtime.stopped is None and not engine.store.is_late
+    is_working = engine.runtime.stopped is None and not engine.store.is_late
     reaches_store = await _reaches_store(engine)
-    return {"well": has_lease and reaches_store, "lease": has_lease, "store": reaches_store}
+    has_lease = is_working and not engine.runtime.is_guest  # who leaves runs to others needs none
+    return {"well": is_working and reaches_store, "lease": has_lease, "store": reaches_store}
 
 
 async def _reaches_store(engine: Client) -> bool:

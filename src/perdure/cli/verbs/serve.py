@@ -58,6 +58,8 @@ over. A second Ctrl-C stops immediately.
 
 OFF = ("off", 0)
 DEFAULT_ADDRESS = ("127.0.0.1", 8420)
+LOOKS_ON = "without an engine: runs are left to other servers on the store"
+WAITS = "another server owns the file: this one answers requests, and drives the runs when that one has ended"
 PATIENCE = 365 * 86_400.0  # seconds: a database that is away is waited for, however long that takes
 
 
@@ -87,6 +89,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--host", metavar="NAME", action="append", default=[], help="a further name that requests may call it by"
+    )
+    parser.add_argument(
+        "--no-engine", action="store_true", help="answer requests and serve workers, and leave runs to other servers"
     )
     parser.add_argument(
         "--no-console", action="store_true", help="serve no console; there is none yet, so nothing changes"
@@ -156,7 +161,8 @@ async def _serve_at(
     asked: argparse.Namespace,
     talk: Console,
 ) -> int:
-    settings = Settings(serves=True, commit_tries=20, grace=asked.grace / SECOND, routes=routes)
+    drives = not asked.no_engine
+    settings = Settings(serves=True, drives=drives, commit_tries=20, grace=asked.grace / SECOND, routes=routes)
     lease = None if asked.lease is None else asked.lease / SECOND
     most = None if asked.wait is None else asked.wait / SECOND
     clock = SystemClock()
@@ -174,12 +180,14 @@ async def _serve_at(
                     if applied:
                         await apply_documents(engine, applied, "")
                     talk.always(f"serving {url_without_password(asked.db)}; stop with Ctrl-C")
+                    if engine.runtime.is_guest:
+                        talk.always(LOOKS_ON if asked.no_engine else WAITS)
                     if address is not None:
                         await _begin_to_answer(api, engine, address, asked, talk)
                     try:
                         await _stay(engine, asked, talk, api)
                     except asyncio.CancelledError:
-                        if await others_serve(engine):
+                        if engine.runtime.is_guest or await others_serve(engine):
                             goes_on = "The other servers continue them."
                         raise
         except asyncio.CancelledError:
@@ -271,8 +279,16 @@ async def _answering(
         yield
 
 
+async def _serve_when_driving(engine: Engine, talk: Console) -> None:
+    was_waiting = engine.runtime.is_guest
+    await engine.runtime.drives()
+    if was_waiting:
+        talk.always("the server that owned the file has ended: this one drives the runs now")
+    await engine.run_services(talk.say)
+
+
 async def _stay(engine: Engine, asked: argparse.Namespace, talk: Console, api: AsyncExitStack) -> None:
-    services = asyncio.ensure_future(engine.run_services(talk.say))
+    services = asyncio.ensure_future(_serve_when_driving(engine, talk))
     try:
         await asyncio.shield(services)
     except asyncio.CancelledError:

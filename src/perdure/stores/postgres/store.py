@@ -3,15 +3,18 @@
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+from zlib import crc32
 
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.access import Act
 from perdure.stores.commit_types import (
     LOG_BYTES_PER_ATTEMPT,
     LOG_BYTES_PER_RUN,
+    Committed,
     DeliveredMessage,
     Message,
     TaskLogRow,
+    Transition,
 )
 from perdure.stores.errors import BackupRefused, StoreError
 from perdure.stores.postgres import run_removal
@@ -21,7 +24,7 @@ from perdure.stores.postgres.catalog import StoredCatalog
 from perdure.stores.postgres.clock_offset import begin
 from perdure.stores.postgres.commits import Commits
 from perdure.stores.postgres.connection_threads import ConnectionThread, ReadPool
-from perdure.stores.postgres.database import Database, PostgresSettings
+from perdure.stores.postgres.database import NOW, Database, PostgresSettings
 from perdure.stores.postgres.messages import send, send_all, send_together
 from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.reads import StoreReads
@@ -43,6 +46,12 @@ _DISCARD = Statement(
 _LIMIT = Statement(
     "INSERT INTO limits VALUES ({}, {}) ON CONFLICT (scope) DO UPDATE SET capacity = excluded.capacity", TEXT, INT
 )
+_HOSTS = Statement(
+    "SELECT p.id, s.id, s.epoch FROM partitions p JOIN servers s ON s.id = p.owner WHERE p.is_shared"
+    f" AND s.role = 'serve' AND s.reads >= {{}} AND s.until >= {NOW} ORDER BY p.id",
+    INT,
+)
+HOST_TRIES = 10  # to create a run where the owner is replaced meanwhile
 _NO_LIMIT = Statement("DELETE FROM limits WHERE scope = {}", TEXT)
 
 
@@ -155,6 +164,24 @@ class PostgresStore(Commits, StoreReads, TaskLeases, StoredCatalog, StoredAccess
         )
 
     # Writing.
+
+    async def create_elsewhere(self, change: Transition) -> Committed | None:
+        """Written under the fence of the server that owns it: that one lives when this is committed."""
+
+        def work(session: Session, again: bool) -> Committed | None:
+            for _ in range(HOST_TRIES):
+                if not (hosts := session.run(_HOSTS, self.reads)):
+                    break
+                change.partition, server, epoch = hosts[crc32(change.run.encode()) % len(hosts)]
+                answer = self._writer.write(session, [change], (server, epoch), self._now())
+                if isinstance(answer, Committed):
+                    return answer
+            return None
+
+        answer = await self._write(work)
+        if answer is not None and answer.delivered:
+            await self._tell(answer.delivered)
+        return answer
 
     async def send(self, message: Message) -> DeliveredMessage | None:
         delivered = await self._write(lambda session, again: send(session, message, stamps=self._stamps))

@@ -99,23 +99,36 @@ class PartitionOwnership(ABC):
     # One's own.
 
     async def claim(self) -> int:
-        return await self._claim(serves=False)
+        home = await self._claim(serves=False)
+        assert home is not None
+        return home
 
-    async def _claim(self, *, serves: bool) -> int:
+    async def _claim(self, *, serves: bool) -> int | None:
+        """None: another process serves the file. Of several that want to, one does: they sign one after the other."""
         locks: list[PartitionLock] = []
 
-        def work() -> tuple[int, int]:
+        def work() -> tuple[int, int] | None:
+            if serves and self._served_partition() is not None:
+                return None
             home = self._lock_new(locks)
+            locks[0].sign(serves=serves)
             epoch = raise_epoch(self._connection, home)
             self._clear_away(home, locks)
             return home, epoch
 
         with _releasing(locks):
-            home, epoch = await self._explained_transaction(work)
+            claimed = await self._explained_transaction(work)
+            if claimed is None:
+                return None
+            home, epoch = claimed
             self._locks[home], self._epochs[home] = locks.pop(0), epoch
-        self._locks[home].sign(serves=serves)
         self._serves = serves
         return home
+
+    def _served_partition(self) -> int | None:
+        """That of the process that serves the file."""
+        partitions = [partition for (partition,) in self._connection.execute("SELECT id FROM partitions")]
+        return next((number for number in partitions if is_locked(self.path, number, by_server=True)), None)
 
     def _lock_new(self, locks: list[PartitionLock]) -> int:
         while True:
@@ -291,8 +304,13 @@ class PartitionOwnership(ABC):
     # Serving.
 
     async def share(self) -> Share:
-        """A partition of our own, and into it all that has no owner. Nobody has too much: who owns does the work."""
-        claimed = [] if self._locks else [await self._claim(serves=True)]
+        """A partition of our own, and into it all that has no owner, unless another server is there."""
+        claimed: list[int] = []
+        if not self._locks:
+            home = await self._claim(serves=True)
+            if home is None:
+                return Share(is_waiting=True)
+            claimed.append(home)
         adopted = await self.move(None, next(iter(self._locks)))
         return Share(
             claimed, ended=[f"the owner of partition {adoption.partition}" for adoption in adopted], adopted=adopted

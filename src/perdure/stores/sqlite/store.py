@@ -217,6 +217,16 @@ class SqliteStore(
         lost = fenced_partitions(self._connection, {change.partition for change in batch}, self._epochs)
         return Fenced(sorted(lost)) if lost else self._writer.write(batch, self._epochs, self._now())
 
+    async def create_elsewhere(self, change: Transition) -> Committed | None:
+        def work() -> Committed | None:
+            home = self._served_partition()
+            if home is None:
+                return None
+            change.partition = home
+            return self._writer.write([change], (), self._now())
+
+        return await self._explained_transaction(work, in_thread=is_large([change]))
+
     async def _explained_transaction(self, work: Callable[[], T], **how: bool) -> T:
         try:
             return await self._transaction(work, **how)

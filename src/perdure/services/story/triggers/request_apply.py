@@ -15,6 +15,7 @@ from perdure.dialects.story.resources.resource import Resource, annotations_of, 
 from perdure.dialects.story.triggers.requests import LANGUAGE, read_start
 from perdure.engine.catalog_changes import Change, Entry, Finding, Outcome
 from perdure.engine.client import Client
+from perdure.engine.message_sending import need_engine
 from perdure.engine.random_ids import run_id_for_name
 from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
@@ -41,6 +42,7 @@ async def apply(
     requested_runs = [entry for entry in entries if entry.kind == RUN]
     if requested_runs and client.runtime is None:
         raise PerdureError("a StoryRun can only be applied with an engine", hint="Open `perdure.Engine` on the store.")
+    await need_engine(client)
     changes, findings = await Client.apply(client, texts, namespace)
     requests = Requests(client)
     for change in changes:
