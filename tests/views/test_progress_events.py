@@ -3,8 +3,9 @@
 import pytest
 
 from perdure.kernel import events as e
+from perdure.kernel.outcomes import Cancelled, Failed, Status
 from perdure.kernel.values import RunId
-from perdure.views.progress_events import ProgressNarrator, spell_step
+from perdure.views.progress_events import ProgressNarrator, RunNarrators, spell_step
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,21 @@ from perdure.views.progress_events import ProgressNarrator, spell_step
 )
 def test_a_notable_event_is_one_plain_sentence(event: e.Event, sentence: str) -> None:
     assert ProgressNarrator(RunId("r")).sentence(event) == sentence
+
+
+def test_a_process_that_follows_all_runs_keeps_nothing_of_those_without_open_tasks() -> None:
+    """A server hears of every run for as long as it lives."""
+    narrators, failure = RunNarrators(), Failed("Sold.Out", "none left")
+    for number in range(100):
+        run = RunId(f"r{number}")
+        assert narrators.sentences(run, [(1, [e.TaskScheduled(1, "shop", "/1:pay")])]) == []
+        assert len(narrators) == 1
+        assert "Sold.Out" in narrators.sentences(run, [(2, [e.TaskEnded(1, failure)])])[0]
+        assert len(narrators) == 0
+
+    assert narrators.sentences(RunId("r"), [(1, [e.TaskScheduled(1, "shop", "/1:pay")])]) == []
+    assert narrators.sentences(RunId("r"), [(2, [e.RunEnded(Status.CANCELLED, Cancelled(""))])]) == []
+    assert len(narrators) == 0
 
 
 @pytest.mark.parametrize(

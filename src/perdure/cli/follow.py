@@ -17,7 +17,7 @@ from perdure.kernel.outcomes import Outcome, Status
 from perdure.kernel.values import Instant, RunId
 from perdure.views.access import Access, NoParameters
 from perdure.views.api_errors import NotReady, ServerUnreachable
-from perdure.views.progress_events import ProgressNarrator, event_of_history
+from perdure.views.progress_events import ProgressNarrator, RunNarrators, event_of_history
 from perdure.views.run_list import RunRow
 from perdure.views.run_screen import LIVE_STATUS
 from perdure.views.run_status import RunStatus, run_status
@@ -66,15 +66,12 @@ def listening(client: Client, progress: Progress) -> Iterator[None]:
     if client.runtime is None:
         yield
         return
-    narrators: dict[RunId, ProgressNarrator] = {}
+    narrators = RunNarrators()
     loop = asyncio.get_running_loop()
 
     def listen(run: RunId, turns: list[tuple[Instant, list[Event]]]) -> None:
-        narrator = narrators.get(run) or narrators.setdefault(run, ProgressNarrator(run))
-        for _, events in turns:
-            for event in events:
-                if (sentence := narrator.sentence(event)) is not None:
-                    loop.call_soon(progress.happened, run, sentence)  # whoever began the run speaks first
+        for sentence in narrators.sentences(run, turns):
+            loop.call_soon(progress.happened, run, sentence)  # whoever began the run speaks first
 
     forget = client.runtime.watch(listen)
     try:

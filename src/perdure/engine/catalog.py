@@ -10,6 +10,7 @@ Where anything is wrong with any of the texts, nothing is written.
 
 import sys
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -82,10 +83,13 @@ class Catalog:
         self._store = store
         self._languages = languages
         self._validator = validator
+        self._runnable: dict[ResourceKind, Dialect] = {}
 
     def on(self, store: Store) -> "Catalog":
         """The same catalog, through another view of its store."""
-        return Catalog(store, self._languages, self._validator, from_api=self._from_api)
+        other = copy(self)
+        other._store = store
+        return other
 
     # Kinds.
 
@@ -101,7 +105,17 @@ class Catalog:
             raise UnknownKind(f"there is no kind {name!r}{guess(name.lower(), names)}")
         return kind
 
+    @property
+    def runnable(self) -> Mapping[ResourceKind, Dialect]:
+        """The kinds of documents that can be run, and their languages."""
+        if not self._runnable:
+            kinds = [(kind, language) for language in self._languages.values() for kind in language.kinds]
+            self._runnable.update((kind, language) for kind, language in kinds if kind.can_run)
+        return self._runnable
+
     def language_of(self, kind: ResourceKind) -> Dialect:
+        if kind in self.runnable:
+            return self.runnable[kind]
         return next(language for language in self._languages.values() if kind in language.kinds)
 
     def document_kind(self, language: str) -> ResourceKind | None:
@@ -155,7 +169,7 @@ class Catalog:
         name, _, version = reference.rpartition("@")
         generation = int(version) if name and version.isdecimal() else None
         called = reference if generation is None else name
-        kinds = [kind for kind in self.kinds if kind.can_run]
+        kinds = self.runnable
         meant = [(kind, key) for kind in kinds for key in _keys_called(kind, called, namespace)]
         prefix, _, rest = called.partition("/")
         named = [kind for kind in kinds if rest and kind.is_called(prefix)]

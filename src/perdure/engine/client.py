@@ -15,7 +15,7 @@ from perdure.engine.catalog import Catalog
 from perdure.engine.catalog_changes import Change, Finding
 from perdure.engine.clock import Clock
 from perdure.engine.decision_threads import done_aside
-from perdure.engine.document_start import StartRequest, start_run
+from perdure.engine.document_start import Seen, StartRequest, start_run
 from perdure.engine.document_validation import DocumentValidator, in_no_language
 from perdure.engine.dry_run import DryRun, Pending, with_pending
 from perdure.engine.fork_points import ForkChanges, fork
@@ -124,6 +124,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         from_api: bool | None = None,
         request: StartRequest | None = None,
         checked: tuple[Dialect, Validated] | None = None,
+        seen: Seen | None = None,
     ) -> Handle:
         """Start a document; answers once the start is on disk. The same token starts the same run only once.
 
@@ -132,7 +133,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         `namespace` is where the run belongs for its whole life, with all runs that it starts (default: where the
         document says, or `default`). `started_by`: a name, and how it is known. `system_labels` are those that no
         caller may give. `from_api`: of a document of the catalog, whether it came through the API of a server.
-        `checked`: what `check` has answered, of whoever has asked already.
+        `checked`: what `check` has answered, of whoever has asked already. `seen` hears of a run that is new.
         """
         run = await start_run(
             self,
@@ -151,6 +152,7 @@ class Client(AbstractAsyncContextManager["Client"]):
             from_api=self.from_api if from_api is None else from_api,
             request=request,
             checked=checked,
+            seen=seen,
         )
         return Handle(self, run)
 

@@ -42,7 +42,7 @@ class DecisionThreads:
 
     def __init__(self) -> None:
         self._pools: dict[str, ThreadPoolExecutor] = {}
-        self._uncollected = _Uncollected()
+        self.uncollected = _Uncollected()
 
     async def decide(self, slot: Slot, make: Callable[[Slot], R]) -> R:
         """What `make` gives for the slot, made in a thread. `TurnTooExpensive` when the work has no end in sight."""
@@ -58,7 +58,7 @@ class DecisionThreads:
         return asyncio.get_running_loop().run_in_executor(self._pools[name], work, *arguments)
 
     def _decided(self, slot: Slot, make: Callable[[Slot], R]) -> R:
-        with self._uncollected, TurnBudget(_MOST, _Rests().rest) as budget:
+        with self.uncollected, TurnBudget(_MOST, _Rests().rest) as budget:
             turns = make(slot)
         slot.cheap = slot.cheap + 1 if _MOST - budget.left < ON_THE_LOOP else 0
         slot.is_expensive = slot.cheap < CHEAP_TURNS
@@ -66,7 +66,7 @@ class DecisionThreads:
 
     def _done(self, work: Callable[[], R]) -> R:
         try:
-            with self._uncollected, TurnBudget(_MOST, _Rests().rest):
+            with self.uncollected, TurnBudget(_MOST, _Rests().rest):
                 return work()
         except TurnTooExpensive as refusal:
             raise TakesTooLong(str(refusal)) from None
@@ -109,6 +109,7 @@ class _Uncollected:
         self._inside = 0
         self._since = 0.0
         self._is_ours = False
+        self.owns_process = False
 
     def __enter__(self) -> None:
         with self._lock:
@@ -123,10 +124,21 @@ class _Uncollected:
             self._inside -= 1
             if self._is_ours and (self._inside == 0 or time.monotonic() > self._since + LONGEST):
                 self._is_ours = False
-                if gc.get_freeze_count() == 0:  # else somebody else has frozen what is not to be thawed
+                # Of a process that is not ours somebody else may have frozen what is not to be thawed.
+                if self.owns_process or gc.get_freeze_count() == 0:
                     gc.freeze()
                     gc.unfreeze()
                 gc.enable()
 
 
 threads = DecisionThreads()
+
+
+def collect_seldom() -> None:
+    """For a process that is a server and nothing else: what is there now stays for good, so the collector of circular
+    garbage need not look at it again and again. What comes later it looks at less often: requests leave few circles.
+    """
+    threads.uncollected.owns_process = True
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)

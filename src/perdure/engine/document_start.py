@@ -1,7 +1,7 @@
 """Starting a run: the document is read and validated, the run gets its id and its key, and the commit creates it."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +10,17 @@ import msgspec
 from perdure.engine.decision_threads import SMALL, done_aside
 from perdure.engine.document_validation import calls_others
 from perdure.engine.random_ids import new_run_id, new_seed, run_id_for_name, run_id_for_token
-from perdure.engine.scheduler import answer_into
-from perdure.engine.slot import ELSEWHERE
+from perdure.engine.slot import ELSEWHERE, Slot
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, StartRefused, UnfitInput
+from perdure.kernel.execution import Execution
 from perdure.kernel.ids import DEFAULT_NAMESPACE, namespace_problem, reserved_label
 from perdure.kernel.trace_context import TRACEPARENT, read_traceparent
 from perdure.kernel.validation import AppliedDocument, Validated
-from perdure.kernel.values import RunId, digest
+from perdure.kernel.values import Instant, RunId, digest
+from perdure.stores.protocol import RunRow
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
@@ -40,6 +41,10 @@ class StartRequest(msgspec.Struct, frozen=True):
     digest: bytes
 
 
+Seen = Callable[[RunRow, Execution], None]
+"""Hears of a new run as its first commit leaves it, before anything else happens to it."""
+
+
 async def start_run(
     client: "Client",
     document: Document,
@@ -58,8 +63,9 @@ async def start_run(
     from_api: bool,
     request: "StartRequest | None" = None,
     checked: tuple[Dialect, Validated] | None = None,
+    seen: Seen | None = None,
 ) -> RunId:
-    """The id of the run, which is on disk; see `Client.start`."""
+    """The id of the run, which is on disk; see `Client.start`. `seen` is not called for a run that was there."""
     runtime = client.running()
     if labels and (reserved := reserved_label(labels)):
         raise StartRefused(f"the label {reserved!r} is reserved for the engine; nothing was started", hint=NO_LABEL)
@@ -124,7 +130,7 @@ async def start_run(
     )
     if client.act is not None:
         client.act.starts(run, home)
-    while isinstance(answer := await _create(client, run, start, validated), i.Refused):
+    while isinstance(answer := await _create(client, run, start, validated, seen), i.Refused):
         if runtime.stopped is not None:
             raise runtime.stopped
         if client.act is not None:
@@ -162,13 +168,46 @@ def _home(own: str, asked: str, options: Mapping[str, Any], origin: str) -> str:
     return asked or own
 
 
-async def _create(client: "Client", run: RunId, start: i.Start, validated: Validated) -> i.InputAnswer:
+async def _create(
+    client: "Client", run: RunId, start: i.Start, validated: Validated, seen: Seen | None
+) -> i.InputAnswer:
     runtime = client.running()
     if await runtime.birthplace(run) is None:
         return await runtime.create_elsewhere(run, start, validated.pinned, validated.program, client.act)
     future: asyncio.Future[i.InputAnswer] = asyncio.get_running_loop().create_future()
-    runtime.create(run, start, validated.pinned, validated.program, answer_into(future), client.act)
+    slot: Slot | None = None
+
+    def settle(answer: i.InputAnswer) -> None:
+        if future.done():
+            return
+        future.set_result(answer)
+        if seen is not None and slot is not None and slot.execution is not None and not isinstance(answer, i.Refused):
+            seen(_new_row(slot, slot.execution, start, created_at), slot.execution)
+
+    slot = runtime.create(run, start, validated.pinned, validated.program, settle, client.act)
+    created_at = 0 if slot is None or slot.creation is None else slot.creation.created_at
     return await future
+
+
+def _new_row(slot: Slot, execution: Execution, start: i.Start, created_at: Instant) -> RunRow:
+    state = execution.state
+    return RunRow(
+        slot.id,
+        slot.partition,
+        start.language,
+        start.name,
+        start.program,
+        None,
+        start.labels,
+        start.key,
+        state.activity,
+        state.has_local_work,
+        None,
+        created_at,
+        state.ended_at,
+        None,
+        namespace=start.namespace,
+    )
 
 
 async def has_started(client: "Client", run: RunId, key: bytes) -> bool:

@@ -176,8 +176,8 @@ class Runtime:
         program: Any,
         reply: Callable[[i.InputAnswer], None],
         act: Act | None = None,
-    ) -> None:
-        """Begin a run that is new as far as we know; the commit finds out."""
+    ) -> Slot | None:
+        """Begin a run that is new as far as we know; the commit finds out. None if it is known, or begins elsewhere."""
         self.scheduler.must_run()
         place = self.scheduler.partitions.birthplace(run)
         start, values = extract_large_values(start, "input")
@@ -192,6 +192,8 @@ class Runtime:
             self.scheduler.runs.prepare_creation(slot, start, program)
             slot.mailbox.append(mail)
             self.scheduler.make_ready(slot)
+            return slot
+        return None
 
     async def create_elsewhere(
         self, run: RunId, start: i.Start, document: bytes, program: Any, act: Act | None = None

@@ -32,6 +32,7 @@ from perdure.server.request_reading import (
     check_accept,
     idempotency_key,
     read_body,
+    read_headers,
     read_json,
     read_query,
     read_typed,
@@ -94,6 +95,7 @@ class ApiServer:
 class Application:
     def __init__(self, server: ApiServer) -> None:
         self._server = server
+        self._version = server.version.encode()
         self._router = RouteTable(server.routes)
         self._rates = Rates(server.limits)
         self._streams = CallerPlaces(server.limits.streams, "live streams")
@@ -107,12 +109,11 @@ class Application:
         if scope["type"] == "websocket":
             await self._converse(scope, receive, send)
             return
-        request = Request(scope, receive)
         began = time.perf_counter()
-        response, operation = await self._respond(request, secrets.token_hex(8))
+        response, operation = await self._respond(Request(scope, receive), secrets.token_hex(8))
         if self._server.metrics is not None:
             self._server.metrics.count_request(operation, response.status_code, time.perf_counter() - began)
-        add_headers(response, self._server.version, is_last=self._server.is_stopping)
+        add_headers(response, self._version, is_last=self._server.is_stopping)
         await response(scope, receive, send)
 
     async def _converse(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,11 +138,9 @@ class Application:
             "GET", split_path(connection.scope.get("raw_path") or connection.url.path.encode())
         )
         seen.verb = route.verb
-        self._check_origin(connection, is_health=False)
-        host = host_of(connection.headers.get("host", ""))
-        caller = seen.caller = await self._server.authentication.caller(
-            connection.headers, seen.address, host, "WEBSOCKET"
-        )
+        headers = read_headers(connection.scope)
+        host = self._check_origin(headers, is_health=False)
+        caller = seen.caller = await self._server.authentication.caller(headers, seen.address, host, "WEBSOCKET")
         self._rates.take(caller.identity)
         if route.role is not AccessRole.WORKER:
             raise RouteNotFound("this is no WebSocket")
@@ -192,24 +191,22 @@ class Application:
         if route is not None:
             seen.verb, seen.changes = route.verb, route.changes
         is_open = route is not None and route.role is None
-        self._check_origin(request, is_health=is_open and not seen.changes)
+        headers = read_headers(request.scope)
+        host = self._check_origin(headers, is_health=is_open and not seen.changes)
         if is_open:
             caller = Caller("", AccessRole.VIEWER, via="open")
-        elif route is not None and route.takes_signatures and not carries_token(request.headers):
+        elif route is not None and route.takes_signatures and not carries_token(headers):
             caller = Caller("", AccessRole.OPERATOR, via=SIGNATURE)
         else:
-            host = host_of(request.headers.get("host", ""))
-            caller = seen.caller = await server.authentication.caller(
-                request.headers, seen.address, host, request.method
-            )
+            caller = seen.caller = await server.authentication.caller(headers, seen.address, host, request.method)
             if route is None or not route.is_refused_last:
                 self._rates.take(caller.identity)
         if missing is not None:
             raise missing
         assert route is not None
-        wants_stream = check_accept(route, request.headers)
+        wants_stream = check_accept(route, headers)
         call = ApiCall(
-            server.engine, server.documents, caller, values, request.headers, request_id=request_id, source=seen.address
+            server.engine, server.documents, caller, values, headers, request_id=request_id, source=seen.address
         )
         call.live, call.server, call.is_gone = server.live, server, request.is_disconnected
         if route.changes:
@@ -224,9 +221,9 @@ class Application:
         if not is_allowed:
             assert route.role is not None
             if route.body is not None and caller.namespaces is not None:
-                text = await read_body(request, server.limits)
+                text = await read_body(request, headers, server.limits)
                 with suppress(BadRequest, ApiError):
-                    value = await done_aside(len(text), partial(read_json, route, request.headers, text))
+                    value = await done_aside(len(text), partial(read_json, route, headers, text))
                 check_body(caller, value)
             caller.need(route.role)
         if server.is_stopping and route.changes:
@@ -239,17 +236,17 @@ class Application:
     async def _carry_out(
         self, request: Request, route: Route, call: ApiCall, limits: RequestLimits, *, wants_stream: bool
     ) -> Response:
-        caller = call.caller
+        caller, headers = call.caller, call.headers
         call.query = read_query(route.query, request.scope.get("query_string", b""))
-        text = await read_body(request, limits, is_value=route.takes_value)
+        text = await read_body(request, headers, limits, is_value=route.takes_value)
         value: Any = None
-        key = idempotency_key(request.headers) if route.changes and caller.via != SIGNATURE else None
+        key = idempotency_key(headers) if route.changes and caller.via != SIGNATURE else None
         if route.is_raw:
             call.raw_body = text
             if key is not None:
                 value = (await done_aside(len(text), partial(sha256, text))).hexdigest()
         elif route.body is not None:
-            value, call.body = await done_aside(len(text), partial(read_typed, route, request.headers, text))
+            value, call.body = await done_aside(len(text), partial(read_typed, route, headers, text))
         elif text.strip():
             raise BadRequest("this request takes no body")
         if key is not None:
@@ -260,21 +257,24 @@ class Application:
         if wants_stream:
             return await self._stream(route, call)
         if call.act is not None:
-            call.engine, call.documents = call.engine.acting(call.act), call.documents.acting(call.act)
+            call.engine = call.engine.acting(call.act)
         result = await (self._once(request, route, call, key, text, value) if key else self._handle(route, call))
         return await make_response(result, with_body=request.method != "HEAD")
 
-    def _check_origin(self, request: HTTPConnection, *, is_health: bool) -> None:
-        """Pages of strangers reach a server on loopback through the browser: by its name, or from their own."""
-        host = request.headers.get("host", "")
+    def _check_origin(self, headers: Mapping[str, str], *, is_health: bool) -> str:
+        """The name under which the server is called.
+
+        Pages of strangers reach a server on loopback through the browser: by its name, or from their own.
+        """
+        host = headers.get("host", "")
         name = host_of(host)
         if not is_health and name not in self._server.hosts:
             raise HostUnknown(f"this server is not called {name[:80]!r}")
-        site = request.headers.get("sec-fetch-site", "none")
-        origin = request.headers.get("origin")
-        own = {f"http://{host}", f"https://{host}"}
-        if site not in ("none", "same-origin") or (origin is not None and origin not in own):
+        site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin")
+        is_own = origin is None or origin in (f"http://{host}", f"https://{host}")
+        if site not in ("none", "same-origin") or not is_own:
             raise AccessDenied("the request comes from a page of another site", hint="Call the API from a program.")
+        return name
 
     async def _handle(self, route: Route, call: ApiCall) -> Result:
         if not route.is_expensive:

@@ -87,7 +87,7 @@ class ApiCall:
     """One request, read and checked against its route."""
 
     engine: "Engine"
-    documents: "Engine"  # the same, for documents that come with requests
+    engine_of_documents: "Engine"  # the same, for documents that come with requests
     caller: Caller
     path: Mapping[str, str]
     headers: Mapping[str, str]
@@ -104,6 +104,11 @@ class ApiCall:
     server: Any = None  # `ApiServer`: facts about the process
     is_gone: Callable[[], Awaitable[bool]] = _stays  # whether the caller has hung up
     act: Act | None = None  # of a request that changes something
+
+    @property
+    def documents(self) -> "Engine":
+        """The engine for documents that come with the request."""
+        return self.engine_of_documents if self.act is None else self.engine_of_documents.acting(self.act)
 
     @property
     def run(self) -> RunRow:

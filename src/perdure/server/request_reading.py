@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Scope
 
 from perdure.kernel import jsontext
 from perdure.views.api_errors import BodyTooLarge, NotAcceptable, RequestTimeout, UnknownMember, UnsupportedMediaType
@@ -40,10 +41,22 @@ def _media_type(text: str) -> str:
     return text.partition(";")[0].strip().lower()
 
 
-async def read_body(request: Request, limits: "RequestLimits", *, is_value: bool = False) -> bytes:
+def read_headers(scope: Scope) -> dict[str, str]:
+    """By their names in lower case; of one that is repeated the first."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+    return headers
+
+
+async def read_body(
+    request: Request, headers: Mapping[str, str], limits: "RequestLimits", *, is_value: bool = False
+) -> bytes:
     """The whole body, within its limits of size and time."""
     most = limits.value if is_value else limits.body
-    declared = request.headers.get("content-length", "")
+    declared = headers.get("content-length", "")
+    if "transfer-encoding" not in headers and declared in ("", "0"):
+        return b""  # no body was announced, and the connection takes what comes next for another request
     is_too_large = declared.isdigit() and int(declared) > most
     parts: list[bytes] = []
     size = 0
@@ -125,8 +138,10 @@ def read_query(kind: type | None, raw: bytes) -> Any:
 
     Unknown ones are refused, unless the struct ignores members that it does not know.
     """
+    if not raw:
+        return None if kind is None else kind()
     try:
-        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, strict_parsing=bool(raw), errors="strict")
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict")
     except (ValueError, UnicodeDecodeError):
         raise BadRequest("the query of the address cannot be read") from None
     fields = {} if kind is None else {field.encode_name: field for field in msgspec.structs.fields(kind)}

@@ -37,6 +37,8 @@ async def text_of(document: Text) -> bytes:
 
 async def applied_texts(documents: list[Text], files: Sequence[str] = ()) -> list[AppliedDocument]:
     """Each under the name of its file if that is given, else by its place."""
+    if not documents:
+        return []
     names = [*files, *(f"apply[{place}]" for place in range(len(files), len(documents)))]
     return [AppliedDocument(names[place], (await text_of(text)).decode()) for place, text in enumerate(documents)]
 

@@ -14,7 +14,11 @@ from perdure.server.calls import Answer, Result
 SLOWEST_READER = 30.0  # seconds that a follower may leave its stream unread
 SLICE = 0.002  # seconds that a follower is sent events, before other work has its turn
 PIECE = 256 * 1024  # bytes of an answer that are sent at once
-HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+HEADERS = [
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Content-Type": "text/event-stream"}
 
 
@@ -71,10 +75,11 @@ async def _encode(body: Any) -> bytes:
     return await done_aside(SMALL + 1 if jsontext.is_large(body) else 0, partial(jsontext.encode, body))
 
 
-def add_headers(response: Response, version: str, *, is_last: bool) -> None:
+def add_headers(response: Response, version: bytes, *, is_last: bool) -> None:
     """What every answer says, refusals too; `is_last`: the connection is not used for another one."""
-    response.headers["Perdure-Version"] = version
-    for name, value in HEADERS.items():
-        response.headers.setdefault(name, value)
+    fields = response.raw_headers
+    present = {name for name, _ in fields}
+    fields.append((b"perdure-version", version))
+    fields += [field for field in HEADERS if field[0] not in present]
     if is_last:
         response.headers["Connection"] = "close"

@@ -36,8 +36,10 @@ class AccessRole(StrEnum):
     def includes(self, needed: "AccessRole") -> bool:
         if AccessRole.WORKER in (self, needed):
             return self is needed or self is AccessRole.ADMIN
-        order = list(AccessRole)
-        return order.index(self) >= order.index(needed)
+        return _ORDER[self] >= _ORDER[needed]
+
+
+_ORDER = {role: place for place, role in enumerate(AccessRole)}
 
 
 class CreatedToken(msgspec.Struct, frozen=True):

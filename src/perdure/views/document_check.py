@@ -106,9 +106,10 @@ async def validate(
     *,
     chosen: str = "",
     namespace: str = DEFAULT_NAMESPACE,
+    language: Dialect | None = None,
 ) -> CheckedDocument:
-    """`namespace` is where documents are that do not name one."""
-    language = await validator.find_language(text)
+    """`namespace` is where documents are that do not name one; `language` that of the document, where it is known."""
+    language = language or await validator.find_language(text)
     if language is None:
         problems = await done_aside(WORK_OF_TEXT * len(text), lambda: _in_no_language(text, validator))
         return CheckedDocument(origin, text, problems)

@@ -1,7 +1,7 @@
 """Which events of a run deserve a line while it is followed, and that line. Ordinary progress is not among them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure.kernel import events as e
@@ -9,7 +9,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.ids import child_run
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.pause import RESUME
-from perdure.kernel.values import RunId
+from perdure.kernel.values import Instant, RunId
 
 
 class ProgressNarrator:
@@ -18,6 +18,10 @@ class ProgressNarrator:
     def __init__(self, run: RunId) -> None:
         self._run = run
         self._tasks: dict[int, e.TaskScheduled] = {}
+
+    @property
+    def has_open_tasks(self) -> bool:
+        return bool(self._tasks)
 
     def sentence(self, event: e.Event) -> str | None:
         match event:
@@ -53,6 +57,9 @@ class ProgressNarrator:
                 return f"reopened (incarnation {event.incarnation})"
             case e.RunForked():
                 return f"forked from {event.source}"
+            case e.RunEnded():
+                self._tasks.clear()
+                return None
             case _:
                 return None
 
@@ -65,6 +72,27 @@ _TOLD: dict[str, type[e.Event]] = {
         *(e.RunReopened, e.RunForked),
     )
 }
+_HEARD = frozenset((*_TOLD.values(), e.RunEnded))
+
+
+class RunNarrators:
+    """Follows the events of all runs of a process; keeps something only of those that have open tasks."""
+
+    def __init__(self) -> None:
+        self._narrators: dict[RunId, ProgressNarrator] = {}
+
+    def __len__(self) -> int:
+        return len(self._narrators)
+
+    def sentences(self, run: RunId, turns: Sequence[tuple[Instant, Sequence[e.Event]]]) -> list[str]:
+        heard = [event for _, events in turns for event in events if type(event) in _HEARD]
+        if not heard:
+            return []
+        narrator = self._narrators.pop(run, None) or ProgressNarrator(run)
+        sentences = [sentence for event in heard if (sentence := narrator.sentence(event)) is not None]
+        if narrator.has_open_tasks:
+            self._narrators[run] = narrator
+        return sentences
 
 
 def event_of_history(shown: Mapping[str, Any]) -> e.Event | None:

@@ -15,12 +15,13 @@ from perdure.engine.message_sending import SendResult
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
-from perdure.kernel.values import RunId
+from perdure.kernel.secret_masking import Mask
+from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.errors import BadRequest
 from perdure.views.run_list import Ownership
 from perdure.views.run_pages import run_item_json
-from perdure.views.run_status import RunStatus, status_of_execution
+from perdure.views.run_status import RunStatus, Wait, count_open_tasks, status_of_execution, waits_at_hand
 from perdure.views.times import iso
 
 
@@ -106,17 +107,51 @@ async def run_facts_json(client: Client, run: RunId) -> dict[str, Any]:
     if row.has_control_messages and not pending:  # its owner has not decided them yet
         waiting = DryRun(client.store, client.answers, execution, now, client.clock.wall() - now)
         pending = await waiting.waiting()
+    mask = await run_views.mask_of(client.store, execution)
+    return _run_facts(shown, await Ownership.of(client, [shown]), execution, mask, status.waits, now, pending)
+
+
+def _run_facts(
+    row: RunRow,
+    owners: Ownership,
+    execution: Execution,
+    mask: Mask,
+    waits: Sequence[Wait],
+    now: Instant,
+    pending: Sequence[Pending] = (),
+) -> dict[str, Any]:
+    state = execution.state
     facts = {
-        **run_item_json(shown, await Ownership.of(client, [shown])),
-        "started_by": who_json(execution.state.started_by),
-        "tasks": {"done": status.tasks_done, "open": status.tasks_open.total()},
-        "waits_for": [wait.text(now) for wait in status.waits],
+        **run_item_json(row, owners),
+        "started_by": who_json(state.started_by),
+        "tasks": {"done": state.tasks_ended, "open": count_open_tasks(state)},
+        "waits_for": [wait.text(now) for wait in waits],
         "pending": [message.plain() for message in pending],
-        "error": error_json(execution.state.outcome),
+        "error": error_json(state.outcome),
         "stuck": row.stuck or None,
     }
-    shown_facts: dict[str, Any] = (await run_views.mask_of(client.store, execution)).data(facts)
-    return shown_facts
+    shown: dict[str, Any] = mask.data(facts)
+    return shown
+
+
+class NewRunFacts:
+    """A new run as the API shows it, as its first commit left it: nothing has to be read back."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._facts: dict[str, Any] | None = None
+
+    def seen(self, row: RunRow, execution: Execution) -> None:
+        waits, mask = waits_at_hand(self._client, execution), run_views.mask_at_hand(execution)
+        if waits is not None and mask is not None:
+            owners = Ownership(frozenset((row.partition,)))
+            self._facts = _run_facts(row, owners, execution, mask, waits, self._client.clock.now())
+
+    async def json(self, run: RunId) -> dict[str, Any]:
+        runtime = self._client.runtime
+        if self._facts is None or (runtime is not None and runtime.waiting_for_provider(run)):
+            return await run_facts_json(self._client, run)
+        return self._facts
 
 
 def who_json(who: tuple[str, str] | None) -> dict[str, str] | None:

@@ -16,6 +16,7 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.instants import format_instant
 from perdure.kernel.outcomes import Status
 from perdure.kernel.permits import resource_of
+from perdure.kernel.state import OpenTask, State
 from perdure.kernel.step_overview import StepDelay
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunRow
@@ -104,7 +105,7 @@ async def status_of_execution(client: "Client", row: RunRow, execution: Executio
         state.started_at,
         state.seq,
         state.tasks_ended,
-        Counter(task.provider for task in state.tasks.values() if not task.held and not task.is_kept_back),
+        Counter(task.provider for task in state.tasks.values() if _can_work(task)),
         tuple(await _waits(client, execution)) if is_open else (),
         is_open and bool(await client.store.owned([row.partition])),
         is_open
@@ -112,19 +113,41 @@ async def status_of_execution(client: "Client", row: RunRow, execution: Executio
     )
 
 
+def count_open_tasks(state: State) -> int:
+    return sum([_can_work(task) for task in state.tasks.values()])
+
+
+def _can_work(task: OpenTask) -> bool:
+    return not task.held and not task.is_kept_back
+
+
 async def _waits(client: "Client", execution: Execution) -> list[Wait]:
+    return _listed(client, execution, await _workers(client, execution), await _children(client, execution))
+
+
+def waits_at_hand(client: "Client", execution: Execution) -> list[Wait] | None:
+    """What it waits for, without a look into the store; None where that is not enough."""
+    state = execution.state
+    if state.status.is_final:
+        return []
+    if state.children or any(task.pool for task in state.tasks.values()):
+        return None
+    return _listed(client, execution, [], [])
+
+
+def _listed(client: "Client", execution: Execution, workers: list[Wait], children: list[Wait]) -> list[Wait]:
     state = execution.state
     if state.is_held:
         return [_pause(execution)]
     waits = _missing_providers(client, execution)
     if state.pause is not None:
         waits.append(_pause(execution))
-    waits += await _workers(client, execution)
+    waits += workers
     held = Counter(task.held for task in state.tasks.values() if task.held)
     waits += [Wait(WaitReason.SETTLEMENT, f"somebody to settle the effect {key!r}", comes=False) for key in held]
     scopes = Counter(permit.scope for permit in state.permits.values() if not permit.granted)
     waits += [_permit(scope) for scope in scopes]
-    waits += await _children(client, execution)
+    waits += children
     if state.activity is Status.WAITING:
         waits += [Wait(WaitReason.SIGNAL, awaited, comes=False) for awaited in execution.dialect.awaits(execution)]
     return waits + _timers(client, execution, waits)

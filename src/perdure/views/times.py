@@ -19,6 +19,7 @@ _PIECE = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
 _SPAN = re.compile(rf"(?:{_PIECE.pattern}\s*)+")
 _LONGEST = 1_000 * 52 * _UNITS["w"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAIVE_EPOCH = datetime(1970, 1, 1)
 
 
 def read_span(text: str) -> Instant:
@@ -48,7 +49,7 @@ def read_instant(text: str, now: Instant) -> Instant:
 
 def iso(at: Instant | None) -> str | None:
     """For programs: UTC, to the microsecond."""
-    return None if at is None else (_EPOCH + timedelta(microseconds=at)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return None if at is None else (_NAIVE_EPOCH + timedelta(microseconds=at)).isoformat(timespec="microseconds") + "Z"
 
 
 def local(at: Instant, *, fine: bool = False) -> str:

@@ -23,6 +23,7 @@ from perdure.cli.progress import progress_for
 from perdure.cli.stdout import give_json
 from perdure.cli.wait_for_store import opened
 from perdure.engine.clock import SystemClock
+from perdure.engine.decision_threads import collect_seldom
 from perdure.engine.settings import Settings
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.values import SECOND
@@ -184,6 +185,7 @@ async def _serve_at(
                         talk.always(LOOKS_ON if asked.no_engine else WAITS)
                     if address is not None:
                         await _begin_to_answer(api, engine, address, asked, talk)
+                    collect_seldom()
                     try:
                         await _stay(engine, asked, talk, api)
                     except asyncio.CancelledError:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from perdure.engine.catalog import ResourceNotFound, Runnable
 from perdure.engine.decision_threads import JSON_PER_WORK, done_aside
+from perdure.engine.document_start import Seen
 from perdure.engine.effects import effects
 from perdure.engine.handle import Handle
 from perdure.kernel import jsontext
@@ -29,7 +30,7 @@ from perdure.views.errors import BadRequest
 from perdure.views.graph_folding import graph_of_run
 from perdure.views.history_events import event_json, event_name
 from perdure.views.log_reader import TaskLogReader
-from perdure.views.run_details import run_facts_json, run_result_json
+from perdure.views.run_details import NewRunFacts, run_facts_json, run_result_json
 from perdure.views.run_pages import run_item_json, run_page
 from perdure.views.run_steps import describe_step, list_steps, read_offset
 
@@ -46,8 +47,9 @@ async def start_run(call: ApiCall) -> Result:
     body: m.StartBody = call.body
     asked = call.caller.meant_namespace(body.namespace)
     applied = await m.applied_texts(body.apply)
-    own = [] if body.document is None else await m.applied_texts([body.document])
-    await call.check_documents([*applied, *own])
+    if call.caller.namespaces is not None:
+        own = [] if body.document is None else await m.applied_texts([body.document])
+        await call.check_documents([*applied, *own])
     if body.document is not None or body.apply:
         call.caller.need(AccessRole.AUTHOR)
     _check_labels(body.labels)
@@ -59,14 +61,15 @@ async def start_run(call: ApiCall) -> Result:
         if runnable is None or not call.caller.sees(runnable.key.namespace):
             place = f"in namespace {asked!r}" if asked else "in the catalog"
             raise ResourceNotFound(f"there is nothing {place} that can be run under the name {body.name!r}")
-    handle = await begin_run(call, body, runnable, asked, applied)
+    started = NewRunFacts(call.engine)
+    handle = await begin_run(call, body, runnable, asked, applied, seen=started.seen)
     headers = {"Location": f"/api/v1/runs/{handle.id}"}
     wait = preferred_wait(call.headers, LONGEST_WAIT)
     if wait is not None:
         headers["Preference-Applied"] = f"wait={wait}"
         if (ended := await _result(call, handle.id, wait)) is not None:
             return Answer(ended, 200, headers)
-    return Answer(await run_facts_json(call.engine, handle.id), 202, headers)
+    return Answer(await started.json(handle.id), 202, headers)
 
 
 async def begin_run(
@@ -76,19 +79,23 @@ async def begin_run(
     asked: str = "",
     applied: Sequence[AppliedDocument] = (),
     system_labels: Mapping[str, str] | None = None,
+    seen: Seen | None = None,
 ) -> Handle:
     """Start the document of the body, or one of the catalog, if it is valid; the caller may see both."""
-    engine, name, from_api = call.documents, body.default_name, True
+    name, from_api = body.default_name, True
     if runnable is None:
         assert body.document is not None
+        engine = call.documents
         text, origin, chosen = await m.text_of(body.document), "document", body.name or ""
     else:
         asked, name = runnable.key.namespace, runnable.key.name
         text, origin, chosen = runnable.text, runnable.origin, ""
+        engine = call.documents if applied else call.engine
         if not applied:
-            engine, from_api = call.engine, runnable.from_api
+            from_api = runnable.from_api
+    language = None if runnable is None else engine.catalog.language_of(runnable.kind)
     checked = await validate(
-        origin, text, engine.validator, applied, chosen=chosen, namespace=asked or DEFAULT_NAMESPACE
+        origin, text, engine.validator, applied, chosen=chosen, namespace=asked or DEFAULT_NAMESPACE, language=language
     )
     if checked.errors:
         raise ProblemsFound(checked)
@@ -114,6 +121,7 @@ async def begin_run(
         from_api=from_api,
         request=call.start_request(namespace) if body.token is None else None,
         checked=(checked.language, checked.validated) if namespace == (asked or DEFAULT_NAMESPACE) else None,
+        seen=seen,
     )
     return handle
 

@@ -25,7 +25,9 @@ T = TypeVar("T")
 
 _ROW = f"SELECT {RESOURCE_COLUMNS} FROM resources "
 _EDITIONS = f"SELECT {EDITION_COLUMNS} FROM resources AS r JOIN editions AS e ON e.uid = r.uid"
-_IS = "WHERE kind = ? AND namespace = ? AND name = ?"
+_IS_ONE = "(kind = ? AND namespace = ? AND name = ?)"
+_IS = f"WHERE {_IS_ONE}"
+KEYS_AT_ONCE = 100
 
 
 class StoredCatalog(StoredChangeFeed):
@@ -120,8 +122,12 @@ class StoredCatalog(StoredChangeFeed):
         await self._explained_transaction(work)
 
     async def resources(self, keys: Sequence[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
-        rows = [row for key in keys for row in self._read(_ROW + _IS, _bound(key))]
-        return {row.key: row for row in map(resource_row, rows)}
+        rows: list[ResourceRow] = []
+        for first in range(0, len(keys), KEYS_AT_ONCE):
+            some = keys[first : first + KEYS_AT_ONCE]
+            bindings = tuple(part for key in some for part in _bound(key))
+            rows += map(resource_row, self._read(f"{_ROW} WHERE {' OR '.join([_IS_ONE] * len(some))}", bindings))
+        return {row.key: row for row in rows}
 
     async def list_resources(
         self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
