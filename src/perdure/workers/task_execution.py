@@ -4,11 +4,14 @@ It does not know where the call runs, nor who may stop it.
 """
 
 import asyncio
+import math
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
+from heapq import heapify, heappop, heappush
 from pathlib import Path
+from time import monotonic
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +63,7 @@ class StaleTask(RuntimeError):
 
 MOST_UNHEARD = 20_000  # lines
 LINES_AT_ONCE = 200
+_MOST_OVER = 1_000  # deadlines that are kept although their task is over, beside as many as there are tasks
 
 _ISOLATED = Mode.ISOLATED  # members of an enumeration are found slowly, and every task asks
 
@@ -86,7 +90,8 @@ class TaskExecution(msgspec.Struct, eq=False):
     is_over: bool = False
     coroutine: Coroutine[Any, Any, Any] | None = None
     task: "asyncio.Task[None] | None" = None
-    timer: asyncio.TimerHandle | None = None
+    timer: asyncio.TimerHandle | None = None  # ends its grace
+    expiry: int = 0  # its number among `Deadlines`
     arguments: dict[str, Any] = {}
     payload: Any = None  # the input, if it was read before the call
     loop: asyncio.AbstractEventLoop | None = None  # of the worker, where the call runs in another thread
@@ -106,7 +111,11 @@ class TaskExecution(msgspec.Struct, eq=False):
     def open(self, places: SecretPlaces | None) -> None:
         """Read the arguments and fill in their secrets, whose `places` are known; raises what is wrong with them."""
         filled = None if places is None else places.fill(self.secrets.__getitem__)
-        self.take(self._read(self.assignment.arguments) if filled is None else filled)
+        arguments = self._read(self.assignment.arguments) if filled is None else filled
+        if self.provider.mode_for is None and self.mode is not _ISOLATED:
+            self.arguments = arguments
+        else:
+            self.take(arguments)
 
     def _read(self, text: bytes) -> dict[str, Any]:
         arguments = jsontext.decode(text) if text else None
@@ -290,6 +299,59 @@ class TaskExecution(msgspec.Struct, eq=False):
                 loop.call_soon_threadsafe(self.hear, verb, arguments)
 
         return BlockingContext(self.assignment, CallPort(ask, tell), self.secrets, cancellation, effects, core)
+
+
+class Deadlines:
+    """Tells when an execution has reached its deadline: one alarm for all of them, set for the earliest.
+
+    Nearly every task ends long before, and forgetting it costs next to nothing.
+    """
+
+    def __init__(self, expire: Callable[[TaskExecution], None]) -> None:
+        self._expire = expire
+        self._open: dict[int, TaskExecution] = {}
+        self._order: list[tuple[float, int]] = []  # when and who, as a heap; those who are over are dropped later
+        self._last = 0
+        self._next = math.inf  # when the alarm goes off
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def add(self, execution: TaskExecution, remaining: float) -> int:
+        self._last = number = self._last + 1
+        self._open[number] = execution
+        due = monotonic() + remaining
+        heappush(self._order, (due, number))
+        if due < self._next:
+            self._set(due)
+        return number
+
+    def remove(self, execution: TaskExecution) -> None:
+        del self._open[execution.expiry]
+        execution.expiry = 0
+        if len(self._order) > 2 * len(self._open) + _MOST_OVER:
+            self._order = [entry for entry in self._order if entry[1] in self._open]
+            heapify(self._order)
+
+    def _set(self, due: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._next = due
+        self._alarm = asyncio.get_running_loop().call_later(max(0.0, due - monotonic()), self._look)
+
+    def _look(self) -> None:
+        self._alarm, self._next = None, math.inf
+        now = monotonic()
+        try:
+            while self._order and (self._order[0][0] <= now or self._order[0][1] not in self._open):
+                execution = self._open.get(heappop(self._order)[1])
+                if execution is not None:
+                    self._expire(execution)
+        finally:
+            if self._order:
+                self._set(self._order[0][0])
+
+    def close(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
 
 
 def _working_directory() -> str:

@@ -29,7 +29,7 @@ from perdure.providers.registry import DATABASE, Mode, Provider, Registry, share
 from perdure.providers.task_outcomes import RESULT_LIMIT, to_outcome
 from perdure.workers.concurrency_limits import LONG, TaskSemaphore
 from perdure.workers.secrets import KeychainSource, Masks, Resolver, Secrets, fill_mask, from_environment
-from perdure.workers.task_execution import PROCESS, Done, TaskExecution, is_isolated, not_open
+from perdure.workers.task_execution import PROCESS, Deadlines, Done, TaskExecution, is_isolated, not_open
 from perdure.workers.threads import Threads
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from perdure.workers.unsealer import Unsealer
 
 DEADLINE_EXCEEDED = "Platform.DeadlineExceeded"
+_EXPIRED = Failed(DEADLINE_EXCEEDED, "the task did not end before its deadline")
 
 _Key = tuple[str, int, int, int]
 
@@ -87,6 +88,7 @@ class Worker:
         self._masks = Masks()
         self._limits = limits or Limits()
         self._executions: dict[_Key, TaskExecution] = {}
+        self._deadlines = Deadlines(lambda execution: self._stop(execution, _EXPIRED))
         groups = {**self._limits.groups, PROCESS: self._limits.processes}
         long, languages = self._limits.long, self._limits.languages
         self._groups = {name: TaskSemaphore(limit, self._enter_language, long) for name, limit in groups.items()}
@@ -158,26 +160,23 @@ class Worker:
             self._finish(execution, execution.failure(error))
             return
         if assignment.deadline is None or self._arm(execution, assignment.deadline):
-            self._admit(execution)
+            (self._admit if execution.group else self._enter_language)(execution)
 
     def _admit(self, execution: TaskExecution) -> None:
-        group = self._groups.get(execution.group) if execution.group else None
-        if group is None:
-            self._enter_language(execution)
-        else:
+        if execution.group and (group := self._groups.get(execution.group)) is not None:
             self._track(execution)
             group.enter(execution)
+        else:
+            self._enter_language(execution)
 
     def _enter_language(self, execution: TaskExecution) -> None:
-        if execution.mode is _INLINE:
-            self._begin(execution)
-            return
-        self._track(execution)
-        language = self._languages.get(execution.assignment.language)
-        if language is None:
-            self._begin(execution)
-        else:
-            language.enter(execution)
+        if execution.mode is not _INLINE:
+            assignment = execution.assignment
+            self._executions[_key(assignment)] = execution
+            if (language := self._languages.get(assignment.language)) is not None:
+                language.enter(execution)
+                return
+        self._begin(execution)
 
     def _begin(self, execution: TaskExecution) -> None:
         if execution.mode is _THREAD:
@@ -218,7 +217,7 @@ class Worker:
             wait.cancel()
         executions = list(self._executions.values())
         for execution in executions:
-            execution.done = _ignore
+            execution.done = lambda outcome: None
             self._stop(execution, Cancelled("the worker was closed"))
         if self._pools is not None:
             await self._pools.close()
@@ -227,6 +226,7 @@ class Worker:
         for execution in list(self._executions.values()):
             self._finish(execution, Cancelled())
         self._masks.close()
+        self._deadlines.close()
         for semaphore in (*self._groups.values(), *self._languages.values()):
             semaphore.close()
         if self._threads is not None:
@@ -338,20 +338,19 @@ class Worker:
 
     def _arm(self, execution: TaskExecution, deadline: Instant) -> bool:
         remaining = (deadline - self._now()) / SECOND
-        verdict = Failed(DEADLINE_EXCEEDED, "the task did not end before its deadline")
         if remaining <= 0:
-            self._finish(execution, verdict)
+            self._finish(execution, _EXPIRED)
             return False
         if execution.mode is not _INLINE or execution.assignment.sealed:
-            execution.timer = asyncio.get_running_loop().call_later(remaining, self._stop, execution, verdict)
+            execution.expiry = self._deadlines.add(execution, remaining)
         return True
 
     def _stop(self, execution: TaskExecution, verdict: Outcome) -> None:
         if execution.stopped is not None or execution.is_over:
             return
         execution.stopped = verdict
-        if execution.timer is not None:
-            execution.timer.cancel()
+        if execution.expiry:
+            self._deadlines.remove(execution)
         if execution.cancellation is not None:
             execution.cancellation.request()
         if execution.provider.carries_streams and execution.has_begun and not self._is_closed:
@@ -378,6 +377,8 @@ class Worker:
         if execution.is_over:
             return  # a late answer of something given up
         execution.end()
+        if execution.expiry:
+            self._deadlines.remove(execution)
         if execution.timer is not None:
             execution.timer.cancel()
         key = _key(execution.assignment)
@@ -394,7 +395,3 @@ class Worker:
 
 def _key(assignment: Assignment) -> _Key:
     return (assignment.run, assignment.task, assignment.attempt, assignment.delivery)
-
-
-def _ignore(outcome: Outcome) -> None:
-    """Where outcomes go once the worker is closed."""
