@@ -110,11 +110,11 @@ class Commands:
         self._most_families = FAMILIES_KEPT
 
     def carry_out(self, slot: Slot, events: list[e.Event]) -> None:
-        assert slot.execution is not None
+        execution, command_of = slot.execution, _COMMANDS.get
+        assert execution is not None
         for event in events:
-            command = _COMMANDS.get(type(event))
-            if command is not None:
-                command(self, slot, slot.execution, event)
+            if (command := command_of(type(event))) is not None:
+                command(self, slot, execution, event)
         if self._large:
             self._read_large(family_of(slot.id))
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.engine.clock import Clock
 from perdure.engine.run_waiters import Ended
-from perdure.engine.scheduler import Scheduler, Watcher, answer_into
+from perdure.engine.scheduler import Scheduler, Watcher
 from perdure.engine.settings import Settings
-from perdure.engine.slot import ELSEWHERE, Mail, Slot, SlotPhase
+from perdure.engine.slot import ELSEWHERE, Mail, Slot, SlotPhase, answer_into
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EngineMissing, EngineStopped, PerdureError

@@ -32,7 +32,7 @@ from perdure.engine.resident_runs import ResidentRuns
 from perdure.engine.run_removal import RunRemoval
 from perdure.engine.run_waiters import RunWaiters
 from perdure.engine.settings import Settings
-from perdure.engine.slot import COMMITTING, GONE, IDLE, READY, Mail, Slot, SlotPhase
+from perdure.engine.slot import COMMITTING, GONE, IDLE, READY, Mail, Slot, SlotPhase, answer_into
 from perdure.engine.stuck_runs import IncompatibleRuns, StuckRuns
 from perdure.engine.task_recorder import TaskRecorder
 from perdure.engine.transition_builder import transition
@@ -246,29 +246,27 @@ class Scheduler:
 
         `now` stamps all turns, where they take no time; otherwise each of them reads the clock.
         """
-        execution, held, limits = slot.execution, slot.held, self._settings.limits
+        execution, held, taken, settings = slot.execution, slot.held, slot.taken, self._settings
         assert execution is not None
-        version = self._store.min_record_version
-        for at in range(slot.decided, len(slot.taken)):
-            mail = slot.taken[at]
+        version, limits = self._store.min_record_version, settings.limits
+        for at in range(slot.decided, len(taken)):
             turn = slot.unfinished
             if turn is None:
-                input, arrived, decided_at = mail.input, mail.at, self._clock.now() if now is None else now
-                has_position, routes = mail.position is not None, self._settings.routes
+                mail = taken[at]
+                decided_at = self._clock.now() if now is None else now
+                has_position = mail.position is not None
                 turn = Turn(
-                    execution, input, arrived, decided_at, version, slot.ahead, has_position, routes, slot.rivals
-                )
+                    execution, mail.input, mail.at, decided_at, version, slot.ahead, has_position, settings.routes,
+                    slot.rivals,
+                )  # fmt: skip
                 if mail.values:
                     turn.texts.update(mail.values)
-            if held:
-                needs = decide(turn, limits, is_held=at in held, owes_moves=at - 1 in held)
-            else:
-                needs = decide(turn, limits)
+            needs = decide(turn, limits, at in held, at - 1 in held) if held else decide(turn, limits)
             if needs is not None:
                 slot.unfinished = turn
                 return turn, needs
             slot.finish(turn)
-        return transition(slot, self._settings.snapshot_bytes)
+        return transition(slot, settings.snapshot_bytes)
 
     def conclude(self, slot: Slot, turns: Made) -> None:
         if type(turns) is Transition:  # nearly always
@@ -333,7 +331,9 @@ class Scheduler:
     def _settle(self, slot: Slot, change: Transition | None) -> None:
         """It is on disk, or nothing had to be written."""
         turns, mails = slot.turns, slot.taken
-        slot.turns, slot.taken, slot.unsynced = [], [], {}
+        slot.turns, slot.taken = [], []
+        if slot.unsynced:
+            slot.unsynced = {}
         slot.phase = COMMITTING  # what commands bring back at once only waits in the mailbox
         if change is not None:
             slot.creation = None
@@ -344,11 +344,12 @@ class Scheduler:
                 slot.summary = change.summary
             if change.consumes:
                 self.inbox.forget(mails)
+        carry_out = self.commands.carry_out
         for turn in turns:
-            self.commands.carry_out(slot, turn.events)
-        for mail, turn in zip(mails, turns, strict=True):
+            carry_out(slot, turn.events)
+        for at, mail in enumerate(mails):
             if mail.reply is not None:
-                mail.reply(turn.answer)
+                mail.reply(turns[at].answer)
         if self._watchers and change is not None:
             recorded = [(turn.now, turn.events) for turn in turns if turn.events]
             for watcher in list(self._watchers):
@@ -390,11 +391,3 @@ class Scheduler:
                     self.idle(slot)
         if look_for_parked:
             self.tasks.spawn(self.partitions.wake_parked())
-
-
-def answer_into(future: "asyncio.Future[i.InputAnswer]") -> Callable[[i.InputAnswer], None]:
-    def settle(answer: i.InputAnswer) -> None:
-        if not future.done():
-            future.set_result(answer)
-
-    return settle

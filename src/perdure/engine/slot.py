@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -35,6 +36,9 @@ from perdure.kernel.turn import Turn
 from perdure.kernel.values import Instant, RunId
 from perdure.stores.access import Act
 from perdure.stores.commit_types import NewRun, RunSummary, TaskAnswer
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class SlotPhase(IntEnum):
@@ -89,6 +93,16 @@ class Mail(msgspec.Struct, gc=False):
     def comes_again(self) -> bool:
         """Whether the next owner of the run has it anyway: it lies in the store, or follows from what is recorded."""
         return self.position is not None or isinstance(self.input, Wake | Proceed | TaskLost | TimerDue | TakeUp)
+
+
+def answer_into(future: "asyncio.Future[InputAnswer]") -> Callable[[InputAnswer], None]:
+    """For `Mail.reply`: who waits for the future gets the answer."""
+
+    def settle(answer: InputAnswer) -> None:
+        if not future.done():
+            future.set_result(answer)
+
+    return settle
 
 
 _order = attrgetter("at", "rank")
@@ -208,12 +222,16 @@ class Slot:
 
     def next_due(self) -> Instant | None:
         """By the store's clock, if nobody sets the wall meanwhile."""
-        if not (self.timers or self.waits or self.calendar):
-            return None
+        if not (self.waits or self.calendar):
+            return self._first(self.timers) if self.timers else None
         due, on_wall = self.due_times()
         if on_wall is not None and (due is None or on_wall - self.ahead < due):
             return on_wall - self.ahead
         return due
+
+    def has_no_timer_before(self, due: Instant | None) -> bool:
+        """Whether no bound is earlier, without looking which are open: the first of the heap is the earliest of all."""
+        return not self.timers or (due is not None and self.timers[0][0] >= due)
 
     def due_times(self) -> tuple[Instant | None, Instant | None]:
         """The next one by the store's clock, and the next one on the wall."""
@@ -236,7 +254,9 @@ class Slot:
         known. False: nothing can be taken, because a timer was due since, and a message may have come before it.
         """
         mails, self.mailbox = self.mailbox, []
-        due = self._first(self.timers) if self.timers else None
+        timers = self.timers
+        # The first of the heap is the earliest, open or not: while it is not due, none is.
+        due = self._first(timers) if timers and timers[0][0] <= now else None
         if due is not None and due <= now:
             until = min(now, known_until(self))
             while due is not None and due <= until:
@@ -255,7 +275,7 @@ class Slot:
             self.unsynced = {name: text for mail in mails for name, text in mail.values}
         else:
             self.held = _NOTHING_HELD
-            self.unsynced = dict(mails[0].values) if mails else {}
+            self.unsynced = dict(mails[0].values) if mails and mails[0].values else {}
         self.taken = mails
         self.decided = 0
         self.turns = []

@@ -46,7 +46,8 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
     consumes: list[int] = []
     brings_more = False  # than events
     count = 0
-    for turn, mail in zip(slot.turns, slot.taken, strict=True):
+    decided, taken = slot.turns, slot.taken
+    for turn, mail in ((decided[0], taken[0]),) if len(taken) == 1 else zip(decided, taken, strict=True):
         if events := turn.events:
             turns.append((turn.now, events))
             count += len(events)
@@ -56,13 +57,13 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
             brings_more = True
     if not turns and not consumes:
         return None
-    state = execution.state
-    change = Transition(slot.id, slot.partition, state.seq)
+    seq = execution.state.seq
+    change = Transition(slot.id, slot.partition, seq)
     if turns:
-        change.row = encode_turns(turns)
+        change.row = row = encode_turns(turns)
         if slot.creation is None:
-            change.base = state.seq - count
-        tail = slot.tail_bytes + len(change.row)
+            change.base = seq - count
+        tail = slot.tail_bytes + len(row)
         if tail <= snapshot_bytes or tail <= slot.snapshot_bytes:
             slot.tail_bytes = tail
         else:
@@ -70,10 +71,10 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
             change.snapshot = encode_snapshot(execution)
             slot.snapshot_bytes = len(change.snapshot)
             slot.tail_bytes = 0
+        asks_of = _ASKS.get
         for _, events in turns:
             for event in events:
-                asks = _ASKS.get(type(event))
-                if asks is not None:
+                if (asks := asks_of(type(event))) is not None:
                     asks(change, slot, execution, event)
     if brings_more:
         _add_more(change, slot)
@@ -174,7 +175,7 @@ def _summary(slot: Slot, execution: Execution) -> RunSummary | None:
         was = slot.summary
         if was is not None and not (was.has_work and was.status is status):
             was = None
-        if was is not None and not (slot.timers or slot.waits or slot.calendar):
+        if was is not None and not (slot.waits or slot.calendar) and slot.has_no_timer_before(was.due):
             return None
         due, on_wall = slot.due_times()
         if was is not None and not (_is_earlier(due, was.due) or _is_earlier(on_wall, was.on_wall)):

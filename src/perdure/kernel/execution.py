@@ -100,7 +100,7 @@ class Execution:
         return idempotency_key(self.id, state.doubts.get(path, state.incarnation), path)
 
 
-def decide(turn: Turn, limits: Limits, *, is_held: bool = False, owes_moves: bool = False) -> MissingValues | None:
+def decide(turn: Turn, limits: Limits, is_held: bool = False, owes_moves: bool = False) -> MissingValues | None:
     """Run the turn to its end, or until it needs a value; then call again with `turn.texts` filled.
 
     `is_held`: the input is accepted but no move is made yet, because control messages that wait with it come first.

@@ -93,10 +93,10 @@ def _start(turn: Turn, input: i.Start) -> None:
 
 
 def _task_result(turn: Turn, input: i.TaskResult) -> None:
-    task = _current_task(turn, input.task, input.delivery)
-    if task is None:
-        return
-    if task.attempt != input.attempt:
+    task = turn.state.tasks.get(input.task)
+    if task is None or task.delivery != input.delivery:
+        _stale(turn, f"delivery {input.delivery} of task {input.task}")
+    elif task.attempt != input.attempt:
         _stale(turn, f"attempt {input.attempt} of task {input.task}")
     elif isinstance(input.outcome, Failed) and (effect := effect_claims.effect_to_hold(turn, task, input.outcome)):
         turn.emit(e.TaskHeld(input.task, effect))
