@@ -64,6 +64,9 @@ def follow_path(roots: dict[str, Any], path: Steps) -> Value:
     value: Value = roots
     for at, step in enumerate(path):
         is_map = isinstance(value, dict)
+        if is_map and step in value and STORAGE_REFERENCE not in value and type(step) is str:  # nearly always
+            value = value[step]
+            continue
         if is_map and STORAGE_REFERENCE in value and is_storage_reference(value):
             return _refer_into(value, path[at:])
         if is_map and isinstance(step, str):

@@ -28,12 +28,13 @@ _Path = tuple[str | int, ...]
 class Structure:
     """A compiled value. `references` are those of all templates in it."""
 
-    __slots__ = ("_render", "is_constant", "references")
+    __slots__ = ("_render", "is_constant", "needs_ambient", "references")
 
     def __init__(self, value: Any, environment: Environment = DEFAULT) -> None:
         if _is_plain(value):
             self._render: _Render = lambda roots, ambient: value
             self.is_constant = True
+            self.needs_ambient = False
             self.references = _NO_REFERENCES
             return
         walker = _Compiler(environment)
@@ -44,6 +45,7 @@ class Structure:
             raise BadStructure(tuple(walker.problems))
         self._render = render or (lambda roots, ambient: value)
         self.is_constant = render is None
+        self.needs_ambient = walker.needs_ambient  # a plain path depends on neither time nor chance
         self.references = walker.references
 
     def render(self, roots: Mapping[str, Any], ambient: Ambient | None = None) -> Any:
@@ -71,12 +73,13 @@ def _is_plain(value: Any) -> bool:
 class _Compiler:
     """Compiles a part to a renderer, or to None when there is no template in it. Collects all problems."""
 
-    __slots__ = ("_environment", "problems", "references")
+    __slots__ = ("_environment", "needs_ambient", "problems", "references")
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self.problems: list[TemplateProblem] = []
         self.references = References()
+        self.needs_ambient = False
 
     def compile(self, value: Any, path: _Path, depth: int) -> _Render | None:
         if depth > DEEPEST:
@@ -110,6 +113,7 @@ class _Compiler:
                 self._complain(path, str(finding), finding)
             return None
         self.references |= template.references
+        self.needs_ambient = self.needs_ambient or not template.is_path
         place = _spell(path)
 
         def render(roots: Mapping[str, Any], ambient: Ambient | None) -> Any:
@@ -151,6 +155,7 @@ class _Compiler:
         render_text = inner._text(text if is_template(text) else f"{{{{ {text} }}}}", path)
         self.problems += inner.problems
         self.references |= inner.references.without_roots(names or ())
+        self.needs_ambient = self.needs_ambient or inner.needs_ambient
         if render_text is None:
             return None
 

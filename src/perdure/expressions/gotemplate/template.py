@@ -146,6 +146,11 @@ class Template:
         self._slots = tree.slots
         self._environment = environment
 
+    @property
+    def is_path(self) -> bool:
+        """Whether it is a plain path: its result depends on nothing but the data."""
+        return bool(self._path)
+
     def render(self, roots: Mapping[str, Any], ambient: Ambient | None = None) -> Any:
         """The result for these roots, which are read in place, never copied and never changed.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -137,6 +137,24 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, dict=True):
         for block in reversed(blocks):
             cache |= block
         return cache if cache.get("enabled", True) is True else None
+
+
+class TaskSettings(msgspec.Struct, frozen=True, gc=False):
+    """What is the same for every task of a step, whatever the run and the attempt."""
+
+    provider: str
+    pool: str
+    timeout: Instant | None
+    max_deliveries: int
+    grace: Instant
+    holds_effects: bool
+
+    @classmethod
+    def of(cls, execution: ExecutionPolicy, provider: str) -> Self:
+        program = execution.program
+        restarts = program.settings.max_restarts
+        deliveries = restarts + 1 if restarts > 0 else 0
+        return cls(provider, execution.pool, execution.timeout(), deliveries, grace(program), execution.holds_effects)
 
 
 def own_timeout(step: Step) -> Instant | None:

@@ -143,7 +143,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     def policy(self) -> Data:
         return object_at(self.spec, "policy")
 
-    @property
+    @cached_property
     def is_batch(self) -> bool:
         return bool(self.spec.get("pattern", "batch") == "batch")
 

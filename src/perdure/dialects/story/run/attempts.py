@@ -7,16 +7,16 @@ under the same attempt and costs no retry (STY-180 to STY-182).
 from typing import Any
 
 from perdure.dialects.story.plan.engram_code import provider_for
-from perdure.dialects.story.plan.execution_policy import ExecutionPolicy, grace
+from perdure.dialects.story.plan.execution_policy import ExecutionPolicy, TaskSettings
 from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.resources.durations import write_duration
 from perdure.dialects.story.run import output_cache
 from perdure.dialects.story.run.engram_lookup import ResolvedEngram, find_engram
 from perdure.dialects.story.run.post_execution import verified
-from perdure.dialects.story.run.step_end import end_step
+from perdure.dialects.story.run.step_end import end_step, release
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
-from perdure.dialects.story.state.phases import BOUND_RANK, Reason, StoryPhase
+from perdure.dialects.story.state.phases import BOUND_RANK, DEFAULT_REASONS, Reason, StoryPhase
 from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.values.engram_contract import EngramFailure, classify_failure
 from perdure.dialects.story.values.schema_fit import misfits
@@ -27,6 +27,7 @@ from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant, Payload
 
 COMPLETED = "StepRun completed successfully."
+_SUCCEEDED, _IS_DONE = StoryPhase.SUCCEEDED, DEFAULT_REASONS[StoryPhase.SUCCEEDED]  # every step needs them
 LONGEST_ASKED = 86_400.0  # seconds; a longer `Retry-After` is not taken seriously
 RETRIED = ("retry", "rateLimited", "unknown")  # STY-125
 
@@ -37,43 +38,39 @@ def repeat(turn: Turn, step: Step, state: StepState) -> None:
     execution = _execution(turn, step)
     template, _, version = state.run.template.rpartition("@")
     provider = provider_for(execution.template, template, version)
-    begin(turn, step, state.run.arguments, execution, provider)
+    begin(turn, step, state.run.arguments, TaskSettings.of(execution, provider))
 
 
 def launch(turn: Turn, engram: ResolvedEngram, key: str, arguments: Payload) -> None:
     """Create the StepRun and start its first attempt."""
     name, pair = engram.step.name, engram.pair
-    reference, template, generation = engram.reference.key, pair.full_template_name, pair.template_generation
-    turn.emit(s.StepLaunched(name, key, reference, template, generation, turn.next_number, turn.now))
-    _schedule(turn, name, arguments, engram.execution, pair.provider, 1)
+    reference, template, generation = pair.reference.key, pair.full_template_name, pair.template_generation
+    turn.emit(s.StepLaunched(name, key, reference, template, generation, turn.state.issued + 1, turn.now))
+    _schedule(turn, name, arguments, engram.schedule, 1)
 
 
-def begin(turn: Turn, step: Step, arguments: Payload, execution: ExecutionPolicy, provider: str) -> None:
+def begin(turn: Turn, step: Step, arguments: Payload, settings: TaskSettings) -> None:
     """Start an attempt of an existing StepRun."""
     state: StepState = turn.body.steps[step.name]
     assert state.run is not None
     turn.drop_timer(state.poll)
     turn.emit(s.AttemptStarted(step.name, turn.next_number, 0, turn.now))
-    _schedule(turn, step.name, arguments, execution, provider, state.run.attempt)
+    _schedule(turn, step.name, arguments, settings, state.run.attempt)
 
 
-def _schedule(
-    turn: Turn, step: str, arguments: Payload, execution: ExecutionPolicy, provider: str, attempt: int
-) -> None:
-    program: Program = turn.program
-    timeout = execution.timeout()
+def _schedule(turn: Turn, step: str, arguments: Payload, settings: TaskSettings, attempt: int) -> None:
+    timeout = settings.timeout
     deadline = None if timeout is None else turn.now + timeout
-    max_restarts = program.settings.max_restarts
     task = turn.schedule_task(
-        provider,
+        settings.provider,
         step,
         arguments,
         attempt=attempt,
-        pool=execution.pool,
+        pool=settings.pool,
         deadline=deadline,
-        max_deliveries=max_restarts + 1 if max_restarts > 0 else 0,
-        grace=grace(program),
-        hold_effects_in_doubt=execution.holds_effects,
+        max_deliveries=settings.max_deliveries,
+        grace=settings.grace,
+        hold_effects_in_doubt=settings.holds_effects,
     )
     if deadline is not None:
         turn.set_timer(deadline, BOUND_RANK, task=task)
@@ -108,10 +105,14 @@ def on_result(turn: Turn, name: str, end: e.TaskEnded) -> None:
 
 
 def _succeed(turn: Turn, step: Step, state: StepState, outcome: Succeeded) -> None:
-    text = turn.text(outcome.value)
+    text = outcome.value if isinstance(outcome.value, bytes) else turn.text(outcome.value)
     engram = _engram(turn, step)
-    if text.startswith(b"{") and not _needs_checks(step, state, engram):
-        end_step(turn, step.name, StoryPhase.SUCCEEDED, COMPLETED, landed=True, exit_code=0, exit_class="success")
+    checks = step.data.get("postExecution") is not None if engram is None else engram.checks_output
+    if text.startswith(b"{") and not checks and (state.run is None or state.run.cached is None):
+        release(turn, state)
+        turn.emit(
+            s.StepEnded(step.name, _SUCCEEDED, _IS_DONE, COMPLETED, turn.now, "landed", b"{}", None, 0, "success")
+        )
         return
     value = jsontext.decode(text)
     is_object = isinstance(value, dict)
@@ -137,14 +138,6 @@ def _succeed(turn: Turn, step: Step, state: StepState, outcome: Succeeded) -> No
     else:
         encoded = jsontext.encode(output)
         end_step(turn, step.name, StoryPhase.SUCCEEDED, COMPLETED, output=encoded, exit_code=0, exit_class="success")
-
-
-def _needs_checks(step: Step, state: StepState, engram: ResolvedEngram | None) -> bool:
-    """Whether the output must be checked or kept before the step can end with it."""
-    if engram is not None and (engram.pair.output_schema is not None or engram.pair.declared_outputs is not None):
-        return True
-    is_cached = state.run is not None and state.run.cached is not None
-    return is_cached or step.data.get("postExecution") is not None
 
 
 def _output_problem(engram: ResolvedEngram, output: dict[str, Any]) -> str | None:
@@ -215,7 +208,7 @@ def _schedule_retry(turn: Turn, step: Step, failure: EngramFailure, retry: int, 
 
 
 def _engram(turn: Turn, step: Step) -> ResolvedEngram | None:
-    engram = find_engram(turn, step)
+    engram = turn.program.engrams.get(step.name) or find_engram(turn, step)
     return engram if isinstance(engram, ResolvedEngram) else None
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.plan.engram_code import CODE, WAYS, place_of, pool_of, provider_for, run_of
-from perdure.dialects.story.plan.execution_policy import ExecutionPolicy
-from perdure.dialects.story.plan.inline_stories import inline_stories, without_stories
+from perdure.dialects.story.plan.execution_policy import ExecutionPolicy, TaskSettings
+from perdure.dialects.story.plan.inline_stories import MAP_TEMPLATE, inline_stories, without_stories
 from perdure.dialects.story.plan.program import Program, Step, object_at
 from perdure.dialects.story.resources.reference_grants import refuse
 from perdure.dialects.story.resources.resource import Reference, Resource, merged, read_reference, spec_of, version_of
@@ -55,6 +55,7 @@ class EngramAndTemplate:
         self.engram = engram
         self.template = template
         self.template_name = name
+        self.is_map = name == MAP_TEMPLATE
         self.template_version = version_of(template)
         self.full_template_name = f"{name}@{self.template_version}"
         generation = (template.get("metadata") or {}).get("generation")
@@ -95,7 +96,9 @@ class ResolvedEngram:
 
     __slots__ = (
         "_input",
+        "_schedule",
         "_shared",
+        "checks_output",
         "execution",
         "input_template",
         "input_template",
@@ -120,8 +123,17 @@ class ResolvedEngram:
         self.places = (
             [list(path) for path in places(self.input_template)] if may_refer(jsontext.encode(with_block)) else []
         )
+        checks = (pair.output_schema, pair.declared_outputs, step.data.get("postExecution"))
+        self.checks_output = any(check is not None for check in checks)
         self._input: Structure | None = None
         self._shared = b""
+        self._schedule: TaskSettings | None = None
+
+    @property
+    def schedule(self) -> TaskSettings:
+        if self._schedule is None:
+            self._schedule = TaskSettings.of(self.execution, self.pair.provider)
+        return self._schedule
 
     @property
     def shared_arguments(self) -> bytes:
@@ -161,6 +173,10 @@ class ResolvedEngram:
     @property
     def template_name(self) -> str:
         return self.pair.template_name
+
+    @property
+    def is_map(self) -> bool:
+        return self.pair.is_map
 
     @property
     def version(self) -> str:

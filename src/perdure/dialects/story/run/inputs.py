@@ -13,6 +13,9 @@ from perdure.kernel.turn import Turn
 
 
 def accept(turn: Turn, input: i.Input) -> None:
+    if type(input) is i.TaskResult:  # nearly always
+        _on_end(turn)
+        return
     match input:
         case i.TaskResult() | i.TaskLost() | i.ChildResult():
             _on_end(turn)
@@ -44,7 +47,12 @@ def end_exhausted(turn: Turn, reason: str, count: int) -> None:
 
 def _on_end(turn: Turn) -> None:
     body: Body = turn.body
-    match turn.events[-1] if turn.events else None:
+    last = turn.events[-1] if turn.events else None
+    if type(last) is e.TaskEnded and body.topology is None:  # nearly always
+        if last.task in body.tasks:
+            attempts.on_result(turn, body.tasks[last.task], last)
+        return
+    match last:
         case e.TaskEnded() as end if topology.is_task(body, end.task):
             topology.on_end(turn, end)
         case e.ChildEnded() as end if body.topology is not None and end.child in body.topology.children:

@@ -21,40 +21,36 @@ IF_FALSE = "Skipped due to 'if' condition"  # STY-060
 
 
 def advance(turn: Turn) -> bool:
+    body: Body = turn.body
+    program: Program = turn.program
     try:
-        return _advance(turn)
+        if not body.begun:
+            run_start.begin(turn)
+        elif not program.is_batch and program.streams(body.block) and body.topology is None and body.unstarted:
+            return topology_start.start(turn)
+        elif body.failed and _fails_fast(turn):
+            skip(turn, [name for name in body.unstarted if name not in body.plan.parents], FAIL_FAST)
+        elif body.stale:
+            name = next(iter(body.stale))
+            step = program.steps[name]
+            STEP_KINDS[step.kind].resume(turn, step, body.steps[name])
+        elif body.agenda:
+            _move(turn, program.step(next(iter(body.agenda))))
+        elif body.open or body.helping:
+            return False
+        elif body.redrive is not None:
+            redrive.start_over(turn)
+        else:
+            story_end.next_block(turn)
     except materialize.HelperNeeded as request:
         materialize.ask(turn, request)
-        return True
-
-
-def _advance(turn: Turn) -> bool:
-    body: Body = turn.body
-    if not body.begun:
-        run_start.begin(turn)
-    elif turn.program.streams(body.block) and body.topology is None and body.unstarted:
-        return topology_start.start(turn)
-    elif _fails_fast(turn):
-        skip(turn, [name for name in body.unstarted if name not in body.plan.parents], FAIL_FAST)
-    elif body.stale:
-        name = next(iter(body.stale))
-        step = turn.program.steps[name]
-        STEP_KINDS[step.kind].resume(turn, step, body.steps[name])
-    elif body.agenda:
-        _move(turn, turn.program.step(next(iter(body.agenda))))
-    elif body.open or body.helping:
-        return False
-    elif body.redrive is not None:
-        redrive.start_over(turn)
-    else:
-        story_end.next_block(turn)
     return True
 
 
 def _fails_fast(turn: Turn) -> bool:
     """Whether a failure in the main block keeps all unstarted steps from starting (STY-064)."""
     body: Body = turn.body
-    if not body.failed or body.block != "steps" or turn.program.continues_on_failure:
+    if body.block != "steps" or turn.program.continues_on_failure:
         return False
     return any(name not in body.plan.parents for name in body.unstarted)
 
@@ -78,8 +74,9 @@ def _may_start(turn: Turn, step: Step) -> bool:
     if failed is not None:
         skip(turn, [step.name], f"Skipped due to failed dependency: {failed}", follows_failure=True)
         return False
+    condition = step.condition
     try:
-        holds = not step.condition.strip() or Scope(turn, step, f"{step.name}.if").holds(step.condition, IF)
+        holds = not condition or not condition.strip() or Scope(turn, step, f"{step.name}.if").holds(condition, IF)
     except ExpressionError as problem:  # what it reads no longer changes (STY-062)
         end_step(turn, step.name, StoryPhase.FAILED, error_text(problem), reason=Reason.EXPRESSION_FAILED)
         return False
@@ -103,10 +100,11 @@ def _failed_dependency(turn: Turn, step: Step) -> str | None:
     if step.block != "steps" or step.parent:
         return None
     failed = []
-    for name in program.plan.waits[step.name]:
-        state = body.steps.get(name)
+    states, plan = body.steps, program.plan
+    for name in plan.waits[step.name]:
+        state = states.get(name)
         if state is None:
             continue
-        if state.follows_failure or (state.phase.is_failure and name not in program.plan.allowed_to_fail):
+        if state.follows_failure or (state.phase.is_failure and name not in plan.allowed_to_fail):
             failed.append(name)
-    return min(failed, key=program.plan.order.__getitem__) if failed else None
+    return min(failed, key=plan.order.__getitem__) if failed else None

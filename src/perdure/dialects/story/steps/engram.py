@@ -10,7 +10,7 @@ from perdure.dialects.story.document.context import StoryContext, check_sub_stor
 from perdure.dialects.story.document.cursor import Cursor
 from perdure.dialects.story.document.usage import check_step, maps
 from perdure.dialects.story.plan.helper_steps import ITEMS, KEY
-from perdure.dialects.story.plan.inline_stories import MAP_TEMPLATE, STAGES, inline_stories, with_stories
+from perdure.dialects.story.plan.inline_stories import STAGES, inline_stories, with_stories
 from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.resources.names import business_key, compose, default_key
 from perdure.dialects.story.resources.resource import is_streaming, read_reference
@@ -74,16 +74,17 @@ class EngramStep(StepKind):
         if state is not None and engram_lookup.is_held_back(state):
             engram_lookup.release_waiter(turn, state)
             return  # the step stays on the agenda: its next move looks again
-        engram = engram_lookup.find_engram(turn, step)
+        program: Program = turn.program
+        engram = program.engrams.get(step.name) or engram_lookup.find_engram(turn, step)
         if isinstance(engram, MissingResource):
             if not engram_lookup.retry_lookup(turn, engram):
                 engram_lookup.block(turn, step, engram)
             return
         if isinstance(engram, InvalidReference):
             end_step(turn, step.name, StoryPhase.FAILED, engram.message, reason=engram.reason)
-        elif engram_lookup.lacks_code(turn, engram):
+        elif not engram.pair.has_code and engram_lookup.lacks_code(turn, engram):
             engram_lookup.block_for_code(turn, step, engram)
-        elif engram.template_name == MAP_TEMPLATE or _has_permits(turn, step):  # a map needs no worker
+        elif not program.has_limits or engram.is_map or _has_permits(turn, step):  # a map needs no worker
             _prepare(turn, step, engram)
 
     def resume(self, turn: Turn, step: Step, state: StepState) -> None:
@@ -161,7 +162,7 @@ def _prepare(turn: Turn, step: Step, engram: ResolvedEngram) -> None:
         error = StepError.make(refused.type, refused.message, retryable=False)
         end_step(turn, step.name, StoryPhase.FAILED, refused.message, reason=refused.reason, error=error)
         return
-    if engram.template_name == MAP_TEMPLATE:
+    if engram.is_map:
         missing = map_reduce.missing_story(turn, step, inputs)
         if missing is not None:
             if not engram_lookup.retry_lookup(turn, missing):
@@ -172,12 +173,15 @@ def _prepare(turn: Turn, step: Step, engram: ResolvedEngram) -> None:
         turn.emit(created(turn, engram, key, turn.keep(arguments)))
         map_reduce.begin(turn, step, inputs, prepared, execution)
         return
-    lookup = None
-    try:
-        lookup = None if step.purpose else output_cache.look_up(turn, step, engram, execution.cache(), inputs)
-    except output_cache.BadCacheKey as problem:
-        warnings.append((CACHE_KEY_FAILED, f"the output is not cached: the cache key cannot be computed: {problem}"))
-    _warn(turn, step, warnings)
+    lookup, cache = None, execution.cache()
+    if cache is not None and not step.purpose:
+        try:
+            lookup = output_cache.look_up(turn, step, engram, cache, inputs)
+        except output_cache.BadCacheKey as problem:
+            reason = f"the output is not cached: the cache key cannot be computed: {problem}"
+            warnings.append((CACHE_KEY_FAILED, reason))
+    if warnings:
+        _warn(turn, step, warnings)
     if lookup is not None and lookup.found is not None:
         turn.emit(created(turn, engram, key, turn.keep(arguments)))
         turn.emit(s.CacheNoted(step.name, lookup.entry, lookup.mode, lookup.ttl, "hit"))
@@ -194,7 +198,7 @@ def _prepare(turn: Turn, step: Step, engram: ResolvedEngram) -> None:
     if is_near_limit:
         message = f"the step's input has {size} bytes; the inline limit is {inline_limit}"
         turn.emit(s.Noted(step.name, "StepInputNearLimit", message, turn.now))
-    attempts.begin(turn, step, arguments, execution, engram.pair.provider)
+    attempts.begin(turn, step, arguments, engram.schedule)
 
 
 def worker_arguments(turn: Turn, step: Step, engram: ResolvedEngram) -> tuple[str, bytes]:
@@ -240,7 +244,8 @@ def _inputs(turn: Turn, step: Step, engram: ResolvedEngram, scope: Scope) -> tup
 
     What `runtime` gives a streaming step for every packet counts as given: only a worker knows it (STR-014).
     """
-    if missing := scope.unmet(step.data.get("requires")):
+    requires = step.data.get("requires")
+    if requires and (missing := scope.unmet(requires)):
         raise InputRefused(Reason.DEPENDENCY_FAILED, missing)
     try:
         inputs = _rendered(turn, step, engram, scope)
@@ -250,16 +255,17 @@ def _inputs(turn: Turn, step: Step, engram: ResolvedEngram, scope: Scope) -> tup
     if not isinstance(inputs, dict):
         raise InputRefused(Reason.INPUT_SCHEMA_FAILED, "the step's input must be an object")
     text = jsontext.encode(inputs)
+    if not may_refer(text) and engram.pair.input_schema is None and not engram.is_map:  # nearly always
+        return inputs, text
     hydrated: dict[str, Any] = _hydrated(turn, inputs, engram.places) if may_refer(text) else inputs
     runtime = step.data.get("runtime") if turn.program.streams(step.block) else None
     completed, problems = fitted(engram.pair.input_schema, hydrated, runtime)
     if problems:
         raise InputRefused(Reason.INPUT_SCHEMA_FAILED, f"Step input failed schema validation: {problems}")
-    if engram.template_name == MAP_TEMPLATE:
+    if engram.is_map:
         _refuse_computed_stories(completed, engram)
     try:
-        is_map = engram.template_name == MAP_TEMPLATE
-        hydrated = map_reduce.with_items(turn, step, completed, engram.places) if is_map else completed
+        hydrated = map_reduce.with_items(turn, step, completed, engram.places) if engram.is_map else completed
     except ExpressionError as problem:
         raise InputRefused(Reason.EXECUTION_FAILED, error_text(problem), "initialization_error") from None
     return hydrated, text if hydrated is inputs else jsontext.encode(hydrated)
@@ -302,10 +308,7 @@ def _rendered(turn: Turn, step: Step, engram: ResolvedEngram, scope: Scope) -> A
     return with_stories(rendered, engram.stories) if engram.stories else rendered
 
 
-def _places(turn: Turn, step: Step, engram: ResolvedEngram) -> list[Any]:
-    """The paths in the input of references to secrets and config maps, as written in the document."""
-    if not step.purpose:
-        return engram.places
+def _helper_places(turn: Turn, step: Step) -> list[Any]:
     paths: list[Any] = jsontext.decode(turn.text(turn.body.help_inputs[step.name])).get(materialize.REFERENCES, [])
     return paths
 
@@ -322,8 +325,9 @@ def _envelope(turn: Turn, step: Step, engram: ResolvedEngram, key: str, inputs: 
         "storyRun": {"name": body.name, "namespace": body.namespace, "uid": turn.execution.id},
         "idempotencyKey": key,
     }
-    if paths := _places(turn, step, engram):
+    # The paths in the input of references to secrets and config maps, as written in the document.
+    if paths := _helper_places(turn, step) if step.purpose else engram.places:
         members["references"] = paths
     if turn.state.forked_from:
         members["families"] = [family_of(run) for run in turn.state.forked_from]
-    return b'{"inputs":%b,%b,%b' % (inputs, jsontext.encode(members)[1:-1], engram.shared_arguments)
+    return b'{"inputs":%b,%b,%b' % (inputs, jsontext.encode_finite(members)[1:-1], engram.shared_arguments)

@@ -34,10 +34,9 @@ class Scope:
         self._body: Body = turn.body
         self._program: Program = turn.program
         self._step = step
-        self._site = site or (step.name if step is not None else "output")
+        self._place = site
         self._drawn = 0
         self._reads_all = reads_all or self._program.reads_in_process
-        self._injects = self._program.injects
 
     def render(self, value: Any, purpose: str) -> Any:
         """A value with its templates replaced by their results. Raises `TemplateError` or `HelperNeeded`."""
@@ -52,7 +51,8 @@ class Scope:
         """Like `render`, for a structure that is already compiled."""
         if structure.is_constant:
             return value
-        return self._filled(self._rendered(value, structure, self._program.environment, purpose))
+        rendered = self._rendered(value, structure, self._program.environment, purpose)
+        return rendered if self._reads_all else self._filled(rendered)
 
     def render_output(self) -> Any:
         """The run's final output: an object over everything that has ended (STY-217). Raises like `render`.
@@ -80,7 +80,7 @@ class Scope:
         try:
             return holds(self._render_here(template.render, roots))
         except NeedsStoredValue:
-            if not self._injects:
+            if not self._program.injects:
                 raise
         inputs = materialize.request(self._program, materialize.CONDITION, condition, roots)
         if anew:
@@ -88,10 +88,13 @@ class Scope:
         return materialize.result(self._turn, purpose, self._name, inputs, may_differ=may_differ) is True
 
     def _rendered(self, value: Any, structure: Structure, environment: Environment, purpose: str) -> Any:
+        roots = self._roots(structure.references)
+        if not structure.needs_ambient:
+            return structure.render(roots)  # plain paths lead to references where values are stored
         try:
-            return self._render_here(structure.render, self._roots(structure.references))
+            return self._render_here(structure.render, roots)
         except NeedsStoredValue:
-            if not self._injects:
+            if not self._program.injects:
                 raise
         partial = materialize.PartialRendering(lambda part: self._part(part, environment))
         complete = partial.part(value)
@@ -155,34 +158,35 @@ class Scope:
 
     def _draw(self) -> float:
         self._drawn += 1
-        return self._turn.draw(f"{self._site}/{self._body.life}/{self._turn.state.seq}", self._drawn)
+        site = self._place or (self._step.name if self._step is not None else "output")
+        return self._turn.draw(f"{site}/{self._body.life}/{self._turn.state.seq}", self._drawn)
 
     def _roots(self, references: References) -> dict[str, Any]:
         steps, reads_inputs = self._program.read(references)
-        hidden = self._siblings()
+        step = self._step
+        # A branch does not see the other branches of its own parallel step (STY-093).
+        hidden = self._program.siblings[step.parent] if step is not None and step.parent else ()
         visible = {}
         for name in steps:
             if name not in hidden and (view := self._view(name)) is not None:
                 visible[name] = view
         return {"inputs": jsontext.decode(self._turn.text(self._body.inputs)) if reads_inputs else {}, "steps": visible}
 
-    def _siblings(self) -> frozenset[str]:
-        """The branches that a branch does not see: those of its own parallel step (STY-093)."""
-        if self._step is None or not self._step.parent:
-            return frozenset()
-        return self._program.siblings[self._step.parent]
-
     def _view(self, name: str) -> dict[str, Any] | None:
         """An ended step, with an empty output if it has none; before its end, its signals (STY-177, STY-197)."""
-        state = self._body.steps.get(name)
-        reported = self._body.signals_and_effects.get(name)
+        body = self._body
+        state = body.steps.get(name)
+        reported = body.signals_and_effects.get(name) if body.signals_and_effects else None
         signals = {} if reported is None else nested(reported.signals)
         if state is None or not state.phase.is_terminal:
             if not signals:
                 return None
             return {"signals": signals, "phase": "" if state is None else state.phase.value}
-        output = self._output(name)
-        return {"output": output, "outputs": output, "signals": signals, "phase": state.phase.value}
+        if self._reads_all and state.output is not None:
+            output = jsontext.decode(self._turn.text(state.output))
+        else:
+            output = self._output(name)
+        return {"output": output, "outputs": output, "signals": signals, "phase": str(state.phase)}
 
     def _output(self, name: str) -> Any:
         """A step's output; that of a parallel step is built from its branches when it is read (STY-082)."""

@@ -13,6 +13,8 @@ from perdure.kernel.events import Event
 CREATED = "StepRun created and awaiting processing"  # STY-118
 SCHEDULED = "Scheduled"
 
+_RUNNING, _RUNS = StoryPhase.RUNNING, Reason.RUNNING  # enum lookups are slow, and every step needs them
+
 
 def _created(body: Body, event: s.StepRunCreated) -> None:
     state = begin(body, event.step, StoryPhase.PENDING, Reason.PENDING, CREATED, event.at)
@@ -21,11 +23,11 @@ def _created(body: Body, event: s.StepRunCreated) -> None:
 
 
 def _launched(body: Body, event: s.StepLaunched) -> None:
-    state = begin(body, event.step, StoryPhase.RUNNING, Reason.RUNNING, SCHEDULED, event.at)
-    run = StepRun(body.life, event.key, event.engram, event.template, event.generation, event.at)
-    run.attempt, run.began_at = 1, event.at
-    state.run, state.task = run, event.task
-    body.tasks[event.task] = event.step
+    name, task, at = event.step, event.task, event.at
+    state = begin(body, name, _RUNNING, _RUNS, SCHEDULED, at)
+    state.run = StepRun(body.life, event.key, event.engram, event.template, event.generation, at, None, 1, at)
+    state.task = task
+    body.tasks[task] = name
 
 
 def _timer_set(body: Body, event: e.TimerSet) -> None:

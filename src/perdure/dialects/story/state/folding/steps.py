@@ -6,7 +6,7 @@ from typing import Any
 from perdure.dialects.story.plan.helper_steps import IF
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
-from perdure.dialects.story.state.phases import DEFAULT_REASONS, Reason, StoryPhase
+from perdure.dialects.story.state.phases import DEFAULT_REASONS, PHASES, Reason, StoryPhase
 from perdure.kernel.events import Event
 from perdure.kernel.values import Instant
 
@@ -82,43 +82,49 @@ def _step_started(body: Body, event: s.StepStarted) -> None:
 
 
 def _step_ended(body: Body, event: s.StepEnded) -> None:
-    phase = StoryPhase(event.phase)
-    state = begin(body, event.step, phase, event.reason, event.message, event.at)
-    state.finished_at = event.at
+    name, phase, at, source = event.step, PHASES[event.phase], event.at, event.source
+    state = body.steps.get(name)
+    if state is None:
+        state = body.steps[name] = StepState(phase, event.reason, event.message, at)
+    state.phase, state.reason, state.message = phase, event.reason, event.message
+    state.finished_at = at
     state.interrupted = event.interrupted
-    if event.source == "landed":
+    if source == "landed":
         state.output = state.task_result
-    elif event.source == "given":
+    elif source == "given":
         state.output = event.output
     run = state.run
     if run is not None:
-        run.error, run.exit_class = event.error, event.exit_class
-        run.exit_code = event.exit_code
+        run.error, run.exit_class, run.exit_code = event.error, event.exit_class, event.exit_code
         run.next_retry_at = None
-        if event.source != "none":
-            run.last_output_at = event.at
-        if event.phase != _SUCCEEDED and run.attempt:
+        if source != "none":
+            run.last_output_at = at
+        if phase is not _SUCCEEDED and run.attempt:
             run.last_failure = event.message
     _clear_waits(body, state)
-    _settle(body, event.step, state)
+    _settle(body, name, state)
 
 
 def _clear_waits(body: Body, state: StepState) -> None:
     """Clear everything that an ended step was waiting for."""
-    body.tasks.pop(state.task, None)
-    body.tasks.pop(state.child, None)
-    body.timers.pop(state.timer, None)
-    body.timers.pop(state.poll, None)
-    body.permits.pop(state.awaited, None)
-    for permit in state.permits:
-        body.permits.pop(permit, None)
-    for child in state.fan.children if state.fan is not None else ():
-        body.tasks.pop(child, None)
+    if state.task:
+        body.tasks.pop(state.task, None)
+    if state.child:
+        body.tasks.pop(state.child, None)
+    if state.timer:
+        body.timers.pop(state.timer, None)
+    if state.poll:
+        body.timers.pop(state.poll, None)
+    if state.permits or state.awaited:
+        for permit in (*state.permits, state.awaited):
+            body.permits.pop(permit, None)
+        state.permits = []
+    if state.fan is not None:
+        for child in state.fan.children:
+            body.tasks.pop(child, None)
+        state.fan = None
     state.task = state.timer = state.poll = state.awaited = 0
-    state.permits = []
-    state.due = None
-    state.task_result = None
-    state.fan = None
+    state.due = state.task_result = None
 
 
 def _help_wanted(body: Body, event: s.HelpWanted) -> None:
@@ -149,10 +155,11 @@ def _settle(body: Body, name: str, state: StepState) -> None:
     if name in plan.helped:
         _helped(body, name)
         return
-    body.waits.pop(name, None)
     body.stale.pop(name, None)
-    for waiting in body.waits:
-        body.stale[waiting] = None
+    if body.waits:
+        body.waits.pop(name, None)
+        for waiting in body.waits:
+            body.stale[waiting] = None
     parent = plan.parents.get(name)
     if parent is not None:
         owner = body.steps[parent]
@@ -164,10 +171,10 @@ def _settle(body: Body, name: str, state: StepState) -> None:
     fails = state.phase.is_failure and name not in plan.allowed_to_fail and not state.interrupted
     if fails and plan.block_of[name] == "steps":
         body.failed[name] = None
+    will_be_skipped = (fails or state.follows_failure) and body.block == "steps"
     for dependent in plan.dependents.get(name, ()):
-        body.waiting[dependent] -= 1
-        will_be_skipped = (fails or state.follows_failure) and body.block == "steps"
-        if dependent in body.unstarted and (will_be_skipped or not body.waiting[dependent]):
+        open_dependencies = body.waiting[dependent] = body.waiting[dependent] - 1
+        if dependent in body.unstarted and (will_be_skipped or not open_dependencies):
             body.enqueue(dependent)
 
 
