@@ -29,9 +29,10 @@ from perdure.kernel.values import Payload
 
 def pass_without_rules(turn: Turn, number: int, step: Step, task: Task) -> bool:
     """Pass on the result of a thread's task unchanged if no rule applies to it; returns whether it was passed on."""
+    body: b.Body = turn.body
     program: Program = turn.program
-    thread: b.PipelineThread = turn.body.threads[number]
-    run: b.StepRun = turn.body.runs[thread.run]
+    thread = body.threads[number]
+    run = body.runs[thread.run]
     assert thread.outcome is not None
     result = thread.outcome.result
     if task.policy is not None or result.size > task.result.inline_max:
@@ -58,6 +59,9 @@ ENDS = (e.TaskEnded, e.ChildEnded)
 
 
 def accept(turn: Turn, entry: i.Input) -> None:
+    if type(entry) is i.TaskResult:  # nearly always
+        _on_end(turn)
+        return
     match entry:
         case i.Cancel(reason):
             ends.cancel(turn, reason)
@@ -87,17 +91,17 @@ def end_exhausted(turn: Turn, reason: str, count: int) -> None:
 
 def _on_end(turn: Turn) -> None:
     """A task or child has ended: record what that means in the language."""
+    body: b.Body = turn.body
     event = turn.events[-1] if turn.events else None
-    if isinstance(event, e.TaskEnded) and keychain_resolution.is_awaited(turn, event.task):
+    if isinstance(event, e.TaskEnded) and not body.begun and keychain_resolution.is_awaited(turn, event.task):
         keychain_resolution.on_result(turn, event.outcome)
         return
     if isinstance(event, e.TaskRedelivered):
         _restart_pipeline(turn, event)
         return
-    number = turn.body.ended_thread
+    number = body.ended_thread
     if not number or not isinstance(event, ENDS):
         return  # delivered again, or its step-run has ended meanwhile
-    body: b.Body = turn.body
     program: Program = turn.program
     thread = body.threads[number]
     step = program.steps[body.runs[thread.run].step]

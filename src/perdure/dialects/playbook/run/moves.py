@@ -7,7 +7,7 @@ before anything else happens, and every order is the same after a crash.
 from collections.abc import Callable
 
 from perdure.dialects.playbook import tools
-from perdure.dialects.playbook.plan.program import OnFailure, Program, Task
+from perdure.dialects.playbook.plan.program import Loop, OnFailure, Program, Task
 from perdure.dialects.playbook.run import (
     admission,
     completion,
@@ -23,13 +23,22 @@ from perdure.dialects.playbook.run.task_rules import Judgement, RuleDecision, re
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import error, template_message
+from perdure.dialects.playbook.state.values import Value
 from perdure.dialects.playbook.values import io_names
-from perdure.dialects.playbook.values.template_scopes import Makers, gather, pipeline_makers, with_task_args
+from perdure.dialects.playbook.values.template_scopes import (
+    Makers,
+    gather,
+    gather_plain,
+    pipeline_makers,
+    with_task_args,
+)
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel import inputs as i
 from perdure.kernel.turn import Turn
 
-_FAIL_FAST = OnFailure.FAIL_FAST  # access to members of an enumeration is slow, and every step needs these
+# Access to members of an enumeration is slow, and every step needs these.
+_FAIL_FAST = OnFailure.FAIL_FAST
+_READY = b.ThreadPhase.READY
 
 # One pass through a step's tasks: start an attempt, accept its outcome, let the task's rules decide (section 5).
 
@@ -43,10 +52,10 @@ def move(turn: Turn, number: int) -> None:
     thread = body.threads[number]
     step = program.steps[body.runs[thread.run].step]
     task = step.tasks[thread.position]
-    makers = pipeline_makers(turn, number, task, step.loop)
-    if thread.phase is b.ThreadPhase.READY:
-        _begin(turn, number, task, makers)
+    if thread.phase is _READY:
+        _begin(turn, number, task, step.loop)
     else:
+        makers = pipeline_makers(turn, number, task, step.loop)
         if program.is_io:
             args = io_names.task_args(task.fields.get("args"), lambda template: gather(makers, template.reads))
             makers = with_task_args(makers, args)
@@ -63,8 +72,34 @@ def _judged(turn: Turn, number: int) -> Judgement | None:
     return read_judgement(entry.judged)
 
 
-def _begin(turn: Turn, number: int, task: Task, makers: Makers) -> None:
+def _begin(turn: Turn, number: int, task: Task, loop: Loop | None) -> None:
     """Render the task's fields and pass them to its tool; a rendering error is an outcome too (PBK-092)."""
+    body: b.Body = turn.body
+    is_plain = not (turn.program.is_io or task.may_be_sealed or task.pool or turn.routes)
+    if not is_plain or not _begin_plainly(turn, number, task, body.runs[body.threads[number].run].args):
+        _begin_with_all(turn, number, task, pipeline_makers(turn, number, task, loop))
+
+
+def _begin_plainly(turn: Turn, number: int, task: Task, args: Value) -> bool:
+    """For a registered provider and templates that read only arguments and the workload; False: nothing was done."""
+    if task.kind in tools.KINDS:
+        return False
+    fields = dict(task.fixed)
+    call = tools.ToolCall(turn, number, task, fields, {})
+    for name, template in task.fields.items():
+        scope = gather_plain(turn, template.reads, args)
+        if scope is None:
+            return False
+        try:
+            fields[name] = template.render(scope)
+        except TemplateError as fault:
+            call.fail(error("template", f"{name}: {template_message(fault)}", source=task.label))
+            return True
+    tools.PROVIDER_KIND.start(call)
+    return True
+
+
+def _begin_with_all(turn: Turn, number: int, task: Task, makers: Makers) -> None:
     call = tools.ToolCall(turn, number, task, dict(task.fixed), makers)
     left = sealed_tasks.left_fields(turn.program, task, turn.body.threads[number]) if task.may_be_sealed else NOTHING
     for name, template in task.fields.items():  # `args` first
@@ -101,7 +136,7 @@ def advance(turn: Turn) -> bool:
     elif body.closing:
         ends.close(turn, _first(body.closing))
     elif body.routing and not body.paused:
-        _stop_if_hurried(turn, routing.route, _first(body.routing))
+        _stop_if_hurried(turn, routing.route, next(iter(body.routing)))
     elif body.incomplete_forks and not body.paused:
         _stop_if_hurried(turn, joins.fail_join, _first(body.incomplete_forks))
     elif body.admitted and not body.paused:
@@ -109,7 +144,7 @@ def advance(turn: Turn) -> bool:
     elif body.looping:
         loop.start_iteration(turn, _first(body.looping))
     elif body.ready_threads:
-        move(turn, _first(body.ready_threads))
+        move(turn, next(iter(body.ready_threads)))
     elif body.runs or body.paused:
         return False
     else:

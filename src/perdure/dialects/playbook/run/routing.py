@@ -2,17 +2,16 @@
 
 from typing import Any
 
-import msgspec
-
 from perdure.dialects.playbook.plan.program import Arc, Program, Router, Step
 from perdure.dialects.playbook.run import ctx_patches, joins
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import Error, error, template_message
 from perdure.dialects.playbook.state.values import Patch
-from perdure.dialects.playbook.values.template_scopes import control_makers, gather, gather_all
+from perdure.dialects.playbook.values.template_scopes import control_makers, gather, gather_all, gather_plain
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel import jsontext
+from perdure.kernel.large_values import INLINE_BYTES
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
 
@@ -29,6 +28,8 @@ def route(turn: Turn, number: int) -> None:
     step = program.steps[run.step]
     if run.is_final or body.stopped is not None or step.router is None or not step.router.arcs:
         _leave(turn, number, run, step)
+        return
+    if run.error is None and len(step.router.arcs) == 1 and _follow_only_arc(turn, number, run, step.router):
         return
     fired = _FiredArcs(turn, program, step.router, run)
     own_failures = fired.failures
@@ -67,6 +68,39 @@ def route(turn: Turn, number: int) -> None:
     )
 
 
+def _follow_only_arc(turn: Turn, number: int, run: b.StepRun, router: Router) -> bool:
+    """The most frequent case: the step succeeded, and its one arc has no guard. False: nothing was done."""
+    body: b.Body = turn.body
+    program: Program = turn.program
+    arc, args = router.arcs[0], NO_ARGS
+    if arc.when is not None or arc.set or program.is_io:
+        return False
+    if arc.args is not None:
+        scope = gather_plain(turn, arc.args.reads, run.args, run.boundary)
+        if scope is None:
+            return False
+        try:
+            args = jsontext.encode(arc.args.render(scope))
+        except (TemplateError, jsontext.NotJson):
+            return False
+        if len(args) > program.bounds.max_payload_bytes:
+            return False
+    new_token = p.NewToken(
+        body.tokens_made + 1,
+        arc.step,
+        program.steps[arc.step].admission is not None,
+        args if len(args) <= INLINE_BYTES else turn.keep(args),
+        0,
+        joins.branch_of(program, run.step, arc.step),
+    )
+    if _are_next(body, program, [new_token]):
+        new_token = _with_run(program, new_token, body.runs_made + 1)
+    mode = "inclusive" if router.is_inclusive else "exclusive"
+    looked = ((arc.step, True, ""),)
+    turn.emit(p.NextEvaluated(number, mode, looked, (new_token,), "", False, (), False, turn.now, (), body.ctx_size))
+    return True
+
+
 def _are_next(body: b.Body, program: Program, tokens: list[p.NewToken]) -> bool:
     """Whether nothing can happen between the creation of these tokens and the start of their steps."""
     if body.paused or body.runs_made + len(tokens) > program.bounds.max_step_runs:
@@ -84,7 +118,9 @@ def _are_next(body: b.Body, program: Program, tokens: list[p.NewToken]) -> bool:
 
 
 def _with_run(program: Program, new: p.NewToken, run: int) -> p.NewToken:
-    return msgspec.structs.replace(new, run=run, tasks=len(program.steps[new.step].tasks))
+    return p.NewToken(
+        new.token, new.step, new.gated, new.args, new.arc, new.branch, run, len(program.steps[new.step].tasks)
+    )
 
 
 def _leave(turn: Turn, number: int, run: b.StepRun, step: Step) -> None:

@@ -11,6 +11,7 @@ from perdure.dialects.playbook.tools.provided import PROVIDER_KIND
 
 __all__ = [
     "KINDS",
+    "PROVIDER_KIND",
     "UNCHANGED",
     "WORKBOOK",
     "ToolCall",

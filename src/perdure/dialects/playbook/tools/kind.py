@@ -101,9 +101,9 @@ class ToolCall:
 
     def perform(self, provider: str, arguments: Mapping[str, Any], *, timeout: float | None = None) -> None:
         """Schedule a task for a worker. `timeout` limits work that cannot limit itself."""
-        turn = self.turn
-        thread = turn.body.threads[self.thread]
-        path = task_path(thread, turn.body.runs[thread.run], self.task)
+        turn, body = self.turn, self.turn.body
+        thread = body.threads[self.thread]
+        path = task_path(thread, body.runs[thread.run], self.task)
         key, most = task_key(thread), thread.charges_left
         deadline = None if timeout is None else turn.now + int(timeout * SECOND)
         text = self._encoded(arguments)
@@ -120,7 +120,7 @@ class ToolCall:
             hold_effects_in_doubt=self.task.holds_effects,
             key=key,
         )
-        self.started(task, self.limit_queue(task))
+        self.started(task, self.limit_queue(task) if self.task.queue_ttl else 0)
 
     def limit_queue(self, number: int) -> int:
         """The timer that limits how long a task of a pool waits for a worker (PBK-101); 0: there is none."""

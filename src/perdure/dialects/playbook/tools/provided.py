@@ -8,9 +8,13 @@ from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 
 
 def _start(call: ToolCall) -> None:
-    fields = dict(call.fields)
-    args = fields.pop("args", None)
-    arguments = {**fields, **(args if isinstance(args, dict) else {})}
+    fields = call.fields
+    args = fields.get("args")
+    if isinstance(args, dict) and len(fields) == 1:  # nearly always
+        arguments = args
+    else:
+        arguments = {name: value for name, value in fields.items() if name != "args"}
+        arguments |= args if isinstance(args, dict) else {}
     call.perform(call.task.kind, arguments, timeout=call.task.timeout)
 
 

@@ -35,6 +35,26 @@ def gather(makers: Makers, reads: TemplateReads) -> dict[str, Any]:
     return scope
 
 
+def gather_plain(
+    turn: Turn, reads: TemplateReads, args: Value, event: b.Boundary | None = None
+) -> dict[str, Any] | None:
+    """`gather` without makers, for a template that reads only `args`, `workload` or the `event`; None: it reads more.
+
+    Most templates read nothing else, and a dozen makers cost more than rendering them. Not for profile "io".
+    """
+    scope: dict[str, Any] = {}
+    for name, members in reads.members.items():
+        if name == "args":
+            scope[name] = args.read(turn.text)
+        elif name == "workload":
+            scope[name] = turn.body.workload.read(turn.text)
+        elif name == "event" and event is not None:
+            scope[name] = event_view(event, turn.text, members)
+        else:
+            return None
+    return scope
+
+
 def gather_all(makers: Makers, templates: Iterable[Template]) -> dict[str, Any]:
     return gather(makers, reduce(or_, (template.reads for template in templates), TemplateReads()))
 

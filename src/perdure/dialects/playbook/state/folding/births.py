@@ -8,8 +8,9 @@ from perdure.kernel.values import Instant
 
 def open_run(body: Body, number: int, token: int, step: str, args: Value, at: Instant, fork: int) -> b.StepRun:
     """From a token that has been removed."""
+    seq = body.seq
     run = b.StepRun(step, token, args, at, token == body.finalizing)
-    run.seq = body.seq
+    run.seq = seq
     run.fork = fork
     body.runs[number] = run
     body.runs_made = number
@@ -17,16 +18,16 @@ def open_run(body: Body, number: int, token: int, step: str, args: Value, at: In
     if tally is None:
         tally = body.tallies[step] = b.StepTally()
     tally.runs += 1
-    body.order.append((step, "started", body.seq))
+    body.order.append((step, "started", seq))
     return run
 
 
 def open_thread(body: Body, number: int, run: b.StepRun, index: int) -> None:
-    body.threads_made += 1
+    made = body.threads_made = body.threads_made + 1
     thread = run.stopped_threads.pop(index, None) if run.stopped_threads else None
-    body.threads[body.threads_made] = b.PipelineThread(number, index) if thread is None else _reopened(thread)
-    run.threads[body.threads_made] = None
-    body.ready_threads[body.threads_made] = None
+    body.threads[made] = b.PipelineThread(number, index) if thread is None else _reopened(thread)
+    run.threads[made] = None
+    body.ready_threads[made] = None
 
 
 def _reopened(thread: b.PipelineThread) -> b.PipelineThread:

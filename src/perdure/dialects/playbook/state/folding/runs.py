@@ -8,7 +8,7 @@ from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.body import Body
 from perdure.dialects.playbook.state.folding.births import open_run, open_thread
 from perdure.dialects.playbook.state.folding.forks import lineage_of, open_fork, remove_branch
-from perdure.dialects.playbook.state.folding.threads import forget_threads, hold, pass_task, queue_loop
+from perdure.dialects.playbook.state.folding.threads import end_only_thread, forget_threads, hold, queue_loop
 from perdure.dialects.playbook.state.folding.tokens import add_tokens, end_branch, patch_ctx
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import NOTHING, Value
@@ -59,8 +59,8 @@ def _step_ended(body: Body, event: p.StepEnded) -> None:
 
 def _step_passed(body: Body, event: p.StepPassed) -> None:
     """Counts as three events: an attempt, its evaluation, a boundary."""
-    pass_task(body, event.thread, event.label, event.at, event.to, is_last=True)
-    body.seq += 1
+    end_only_thread(body, event.thread, event.label, event.at)
+    body.seq += 2
     _end(body, event.run, body.runs[event.run], "step.done", event.at, event.uri, event.keeps)
 
 
@@ -74,11 +74,10 @@ def _end(
         hold(body, p.Stored(uri, None), result)
     run.uri = uri
     counts = (0, 0) if loop is None else (len(loop.results), loop.failed)
-    run.boundary = b.Boundary(
-        name, run.step, number, is_ok, result, error, run.args, run.attempt, at, fanin, uri, counts
-    )
-    body.order.append((run.step, "ended", body.seq))
-    tally = body.tallies[run.step]
+    step = run.step
+    run.boundary = b.Boundary(name, step, number, is_ok, result, error, run.args, run.attempt, at, fanin, uri, counts)
+    body.order.append((step, "ended", body.seq))
+    tally = body.tallies[step]
     tally.finished += 1
     tally.ok = is_ok
     tally.result = result
@@ -96,22 +95,24 @@ def _end(
 
 
 def _next_evaluated(body: Body, event: p.NextEvaluated) -> None:
-    run = body.runs.pop(event.run)
-    body.routing.pop(event.run, None)
+    number, tokens = event.run, event.tokens
+    run = body.runs.pop(number)
+    body.routing.pop(number, None)
     for uri in run.temporary_bodies:
         body.stored_bodies.pop(uri, None)
     assert run.boundary is not None
     if event.set_ctx:
-        patch_ctx(body, event.set_ctx, event.size, event.run)
+        patch_ctx(body, event.set_ctx, event.size, number)
     fork = run.fork
-    if len(event.tokens) > 1 and body.forks:
-        fork = event.run
+    if len(tokens) > 1 and body.forks:
+        fork = number
         open_fork(body, fork, run.fork, event.joins)
-    if event.tokens:
-        add_tokens(body, event.tokens, run.boundary, event.at, event.run, fork)
+    if tokens:
+        add_tokens(body, tokens, run.boundary, event.at, number, fork)
     else:
         _keep_unfinished(body, event, run)
-    remove_branch(body, run.fork)
+    if body.forks:
+        remove_branch(body, run.fork)
     if run.is_final:
         body.final = "failed" if run.error is not None else "done"
         body.final_error = run.error

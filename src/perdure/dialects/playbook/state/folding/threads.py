@@ -53,9 +53,11 @@ def _begin(body: Body, number: int, thread: b.PipelineThread, label: str, at: In
     thread.phase = _WORKING
     body.ready_threads.pop(number, None)
     tally = body.tallies[body.runs[thread.run].step]
-    tally.task_attempts[label] = tally.task_attempts.get(label, 0) + 1
+    attempts = tally.task_attempts
+    attempts[label] = attempts.get(label, 0) + 1
     if thread.attempt == 1:
-        tally.task_runs[label] = tally.task_runs.get(label, 0) + 1
+        runs = tally.task_runs
+        runs[label] = runs.get(label, 0) + 1
 
 
 def _pipeline_restarted(body: Body, event: p.PipelineRestarted) -> None:
@@ -226,6 +228,22 @@ def pass_task(body: Body, number: int, label: str, at: Instant, to: int, is_last
         _finish(body, number, thread, run, label, outcome.result)
     else:
         _visit(body, number, thread, to, outcome)
+
+
+def end_only_thread(body: Body, number: int, label: str, at: Instant) -> None:
+    """`pass_task` for the last task of a step-run without a loop."""
+    thread = body.threads.pop(number)
+    run, outcome = body.runs[thread.run], thread.outcome
+    assert outcome is not None
+    outcome.duration, outcome.at, outcome.recipe = at - thread.began, at, thread.recipe
+    if thread.timer:
+        body.attempt_bounds.pop(thread.timer, None)
+    thread.number = thread.timer = 0
+    del run.threads[number]
+    result = outcome.result
+    run.result = result.closed() if result.is_open else result
+    run.error, run.label, run.visits, run.attempt = None, label, thread.visits, thread.attempt
+    run.local = thread.local
 
 
 def _fail_iteration(loop: b.LoopState, index: int, event: p.OutcomeJudged) -> None:

@@ -22,7 +22,8 @@ def add_tokens(
             add_token(body, new, event, at, parent, fork)
             continue
         body.tokens_made = new.token
-        add_branch(body, fork)
+        if body.forks:
+            add_branch(body, fork)
         body.seq += 1
         run = open_run(body, new.run, new.token, new.step, Value(new.args), at, fork)
         open_thread(body, new.run, run, b.ALONE)
