@@ -5,13 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from perdure.engine import resident_runs
 from perdure.engine.leased_tasks import LeaseAnswered, LeasedTasks, LeaseGone, parcel_of
+from perdure.engine.run_views import checksum, fold_stored
 from perdure.engine.settings import Settings
+from perdure.engine.slot import Slot
 from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Failed, Succeeded
-from perdure.kernel.values import SECOND
+from perdure.kernel.values import SECOND, RunId
 from perdure.stores.pool_tasks import ANSWERS_KEPT, LeaseRequest, TaskLease
+from perdure.stores.protocol import StoredRun
 from perdure.testing import World
 from tests.engine.documents import drill
 
@@ -249,3 +254,58 @@ async def test_a_task_whose_effect_is_in_doubt_is_held_without_a_worker(tmp_path
         assert (await tasks.claim_effect(third, "pay")).result == b"1"
         await tasks.end(third, DONE)
         assert await run.result() == "done"
+
+
+@pytest.mark.every_store
+async def test_answers_to_one_run_do_not_fold_it_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two answers the run is parked; what was folded of it is still true."""
+    folded: list[str] = []
+
+    async def counted(store: Any, stored: StoredRun, *about: Any) -> Any:
+        folded.append(stored.row.id)
+        return await fold_stored(store, stored, *about)
+
+    monkeypatch.setattr(resident_runs, "fold_stored", counted)
+    steps = [{"call": "train", "pool": "gpu", "save": "x"} for _ in range(5)]
+    async with World(tmp_path) as world:
+        run = await world.start(drill(*steps, {"return": "$x"}))
+        tasks = tasks_of(world)
+        for number in range(5):
+            lease = await lease_one(tasks)
+            assert world.engine is not None and run.id not in world.engine.runtime.scheduler.slots
+            await tasks.end(lease, Succeeded(f'"{number}"'.encode()))
+            await world.settle()
+        assert await run.result() == "4"
+        assert folded == []
+
+
+async def test_what_was_folded_is_not_used_after_the_run_has_changed(tmp_path: Path) -> None:
+    """Another server may have gone on with it, or a run of the same name may stand in its place."""
+    async with World(tmp_path) as world:
+        run = await world.start(CALL)
+        assert world.engine is not None
+        parked = world.engine.runtime.scheduler.runs.loader.parked
+        assert run.id in parked
+        execution = parked.take(run.id)
+        assert execution is not None and run.id not in parked
+        assert checksum(execution) == checksum(await world.engine.execution(run.id))
+        (stored,) = await world.engine.store.load([run.id])
+        slot = Slot(run.id, stored.row.partition)
+        slot.execution = execution
+
+        for changed in (
+            replace(stored, rows=[*stored.rows, (execution.state.seq + 1, b"")]),
+            replace(stored, row=replace(stored.row, created_at=execution.state.started_at + 1)),
+        ):
+            parked.add(slot)
+            assert parked.find(changed) is None and run.id not in parked
+        parked.add(slot)
+        assert parked.find(stored) is execution
+
+        slot.tail_bytes = resident_runs.PARKED_KEPT // 4
+        for number in range(6):
+            slot.id = RunId(f"r{number}")
+            parked.add(slot)
+        assert [number for number in range(6) if RunId(f"r{number}") in parked] == [2, 3, 4, 5]

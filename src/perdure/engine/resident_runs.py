@@ -35,6 +35,44 @@ if TYPE_CHECKING:
 
 LOADED_AT_ONCE = 256
 PROGRAMS_KEPT = 256
+PARKED_KEPT = 16 * 1024 * 1024  # bytes of what is recorded of runs that are kept folded
+
+
+class ParkedRuns:
+    """Runs that left memory while workers elsewhere have their tasks: each answer brings one back, and what was folded
+    of it is still true if nothing was recorded since. Those that were parked last are kept.
+    """
+
+    def __init__(self) -> None:
+        self._parked: OrderedDict[RunId, tuple[Execution, int]] = OrderedDict()
+        self._bytes = 0
+
+    def add(self, slot: Slot) -> None:
+        self.take(slot.id)
+        size = slot.snapshot_bytes + slot.tail_bytes
+        if slot.execution is None or size > PARKED_KEPT // 4:
+            return
+        self._parked[slot.id] = (slot.execution, size)
+        self._bytes += size
+        while self._bytes > PARKED_KEPT:
+            _, (_, oldest) = self._parked.popitem(last=False)
+            self._bytes -= oldest
+
+    def take(self, run: RunId) -> Execution | None:
+        execution, size = self._parked.pop(run, (None, 0))
+        self._bytes -= size
+        return execution
+
+    def find(self, stored: StoredRun) -> Execution | None:
+        """The run as it is recorded; None if it is not here, or another server has gone on with it meanwhile."""
+        execution = self.take(stored.row.id)
+        last = stored.rows[-1][0] if stored.rows else stored.snapshot[0] if stored.snapshot else 0
+        if execution is None or execution.state.seq != last or execution.state.started_at < stored.row.created_at:
+            return None
+        return execution
+
+    def __contains__(self, run: RunId) -> bool:
+        return run in self._parked
 
 
 class RunLoader:
@@ -44,6 +82,7 @@ class RunLoader:
         self._dialects = context.dialects
         self._tasks = context.tasks
         self._runs = runs
+        self.parked = ParkedRuns()
         self._wanted: deque[Slot] = deque()
         self._programs: OrderedDict[bytes, Any] = OrderedDict()
         self._is_busy = False
@@ -80,7 +119,8 @@ class RunLoader:
     def _is_quick(self, slot: Slot, stored: StoredRun | None) -> bool:
         """Whether those behind it may wait: there is little to fold and nothing to compile."""
         if stored is not None:
-            return stored.row.program in self._programs and size_of(stored) <= SMALL
+            is_small = size_of(stored) <= SMALL or slot.id in self.parked
+            return is_small and stored.row.program in self._programs
         starts = (mail.input for mail in slot.mailbox if isinstance(mail.input, Start))
         return all(start.program in self._programs for start in starts)
 
@@ -91,6 +131,8 @@ class RunLoader:
             self._aside -= 1
 
     async def fold(self, stored: StoredRun) -> Execution:
+        if (execution := self.parked.find(stored)) is not None:
+            return execution
         dialect = dialect_of(self._dialects, stored.row.language)
         return await fold_stored(self._store, stored, dialect, await self.program(stored.row.program, dialect))
 
@@ -288,6 +330,12 @@ class ResidentRuns:
         )
 
     # Leaving.
+
+    def park(self, slot: Slot) -> None:
+        """It only waits: it costs disk, not memory."""
+        del self.slots[slot.id]
+        if slot.pooled:
+            self.loader.parked.add(slot)
 
     def drop(self, slot: Slot, answer: i.Refused) -> None:
         """Not a run of ours: whoever wrote to it is told, nothing is written."""

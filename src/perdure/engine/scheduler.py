@@ -376,7 +376,7 @@ class Scheduler:
         elif slot.mailbox or (due is not None and due <= self._clock.now()):
             self.make_ready(slot)
         elif not slot.execution.state.has_local_work:  # a run that only waits costs disk, not memory
-            del self.slots[slot.id]
+            self.runs.park(slot)
             self.timers.parked(due)
         elif due is not None and (slot.alarm is None or due < slot.alarm):
             slot.alarm = due
