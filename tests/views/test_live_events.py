@@ -8,7 +8,7 @@ from tests.workers.scene import on_loop
 
 import perdure
 from perdure.kernel.values import RunId
-from perdure.views.live_events import LiveEvents
+from perdure.views.live_events import COMMENT_EVERY, LOOKS, LiveEvents
 
 PLAYBOOK = {
     "apiVersion": "noetl.io/v10",
@@ -73,3 +73,46 @@ async def test_all_events_are_told_while_a_run_goes_on(tmp_path: Path) -> None:
         finally:
             live.close()
         assert told == [[event["seq"] for event in await engine.history(handle.id)]] * 5
+
+
+@on_loop
+async def test_whoever_hears_nothing_is_not_woken_to_find_that_out(tmp_path: Path) -> None:
+    """A thousand followers of quiet runs took 5 % of a core: each of them woke every second."""
+    document = {
+        "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+        "entrypoint": "nap",
+        "steps": {"nap": {"action": "Sleep", "for": "PT1H", "next": "end"}, "end": {"action": "Return", "value": 1}},
+    }
+    async with perdure.Engine(f"sqlite:///{tmp_path}/perdure.db") as engine:
+        handle = await engine.start(document)
+        live = LiveEvents(engine)
+        live._look_later = lambda: None  # type: ignore[method-assign]
+        live.open()
+        told: list[dict[str, Any] | None] = []
+        is_allowed = True
+
+        async def follow() -> None:
+            async for event in live.follow(handle.id, goes_on=lambda: is_allowed):
+                told.append(event)
+
+        followers = [asyncio.create_task(follow()) for _ in range(20)]
+        begun = len(await engine.history(handle.id))
+        async with asyncio.timeout(30):
+            while len(told) < 20 * begun:
+                await asyncio.sleep(0.01)
+        told.clear()
+
+        async def seconds(count: int) -> int:
+            for _ in range(count * LOOKS):
+                live._look()
+            await asyncio.sleep(0.02)
+            return len(told)
+
+        assert await seconds(COMMENT_EVERY - 3) == 0
+        assert await seconds(4) == 20 and set(map(str, told)) == {"None"}
+        is_allowed = False
+        assert await seconds(1) >= 40
+        live.close()
+        for follower in followers:
+            follower.cancel()
+        await asyncio.gather(*followers, return_exceptions=True)

@@ -5,7 +5,7 @@ A run of another process is looked at once a second; nobody tells of it.
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Container
 from typing import Any
 
 import msgspec
@@ -13,7 +13,8 @@ import msgspec
 from perdure.engine.client import Client
 from perdure.kernel.values import RunId
 
-LOOK_EVERY = 1.0  # seconds between looks at a run of which nothing is heard
+LOOKS = 10  # a second, each at a part of the followers: each of them is looked at once a second
+COMMENT_EVERY = 15  # seconds without an event
 RESTS = 5.0  # times as long as a history took to read, it is not read again
 LONGEST_REST = 5.0  # seconds
 MOST_KEPT = 1_000  # events of a run, for followers that come to the same place
@@ -29,10 +30,40 @@ class _ReadHistory(msgspec.Struct):
     turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
+class _Follower:
+    """One who follows a run; woken when there is something to do, and not to find out whether there is."""
+
+    __slots__ = ("goes_on", "has_news", "heard", "is_due", "partition", "quiet")
+
+    def __init__(self, goes_on: Callable[[], bool]) -> None:
+        self.goes_on = goes_on
+        self.heard = asyncio.Event()
+        self.has_news = False  # something was recorded, or may have been by another process
+        self.is_due = False  # nothing was heard for long, or it may not follow any longer
+        self.partition = 0
+        self.quiet = 0  # seconds
+
+    def wake(self) -> None:
+        self.has_news = True
+        self.heard.set()
+
+    def look(self, partitions: Container[int]) -> None:
+        """Once a second."""
+        self.quiet += 1
+        if self.quiet % COMMENT_EVERY == 0 or not self.goes_on():
+            self.is_due = True
+            self.heard.set()
+        if self.partition not in partitions:  # nobody tells us of it
+            self.wake()
+
+
 class LiveEvents:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._waiting: dict[RunId, set[asyncio.Event]] = {}
+        self._waiting: dict[RunId, set[_Follower]] = {}
+        self._parts: list[set[_Follower]] = [set() for _ in range(LOOKS)]
+        self._next_part = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._read: dict[tuple[RunId, bool], _ReadHistory] = {}
         self._forget: Callable[[], None] | None = None
 
@@ -44,47 +75,72 @@ class LiveEvents:
         if self._forget is not None:
             self._forget()
             self._forget = None
-        for events in self._waiting.values():
-            for event in events:
-                event.set()
+        for followers in self._waiting.values():
+            for follower in followers:
+                follower.wake()
 
     def _wake(self, run: RunId) -> None:
-        for event in self._waiting.get(run, ()):
-            event.set()
+        for follower in self._waiting.get(run, ()):
+            follower.wake()
+
+    def _look(self) -> None:
+        """At a part of the followers."""
+        self._timer = None
+        self._next_part = (self._next_part + 1) % LOOKS
+        partitions = self._client.running().partitions
+        for follower in self._parts[self._next_part]:
+            follower.look(partitions)
+        self._look_later()
+
+    def _look_later(self) -> None:
+        if self._timer is None and self._waiting:
+            self._timer = asyncio.get_running_loop().call_later(1 / LOOKS, self._look)
+
+    def _add(self, run: RunId, follower: _Follower) -> None:
+        self._waiting.setdefault(run, set()).add(follower)
+        min(self._parts, key=len).add(follower)
+        self._look_later()
+
+    def _remove(self, run: RunId, follower: _Follower) -> None:
+        for part in self._parts:
+            part.discard(follower)
+        self._waiting[run].discard(follower)
+        if not self._waiting[run]:
+            del self._waiting[run]
+            for form in (False, True):
+                self._read.pop((run, form), None)
 
     async def follow(
-        self, run: RunId, after: int = 0, *, raw: bool = False
+        self, run: RunId, after: int = 0, *, raw: bool = False, goes_on: Callable[[], bool] = lambda: True
     ) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """The history behind event `after` as it grows, until the run has ended. None: nothing came for a second."""
+        """The history behind event `after` as it grows, until the run has ended.
+
+        None: nothing came for long, or it does not go on, which is asked once a second.
+        """
         last_seq, recorded = after, 0
-        heard = asyncio.Event()
-        self._waiting.setdefault(run, set()).add(heard)
+        follower = _Follower(goes_on)
+        self._add(run, follower)
         try:
             while True:
-                heard.clear()
+                follower.has_news = False
                 row = await self._client.find(run)
+                follower.partition = row.partition
                 is_over = row.status.is_final
                 if rows := await self._client.store.history(run, recorded):
                     recorded = rows[-1][0]
                     for event in await self._history(run, last_seq, recorded, raw=raw):
-                        last_seq = event["seq"]
+                        last_seq, follower.quiet = event["seq"], 0
                         yield event
                 if is_over:
                     return
-                while not heard.is_set():
-                    try:
-                        async with asyncio.timeout(LOOK_EVERY):
-                            await heard.wait()
-                    except TimeoutError:
+                while not follower.has_news:
+                    await follower.heard.wait()
+                    follower.heard.clear()
+                    if follower.is_due:
+                        follower.is_due = False
                         yield None
-                        if row.partition not in self._client.running().partitions:
-                            break  # nobody tells us of it
         finally:
-            self._waiting[run].discard(heard)
-            if not self._waiting[run]:
-                del self._waiting[run]
-                for form in (False, True):
-                    self._read.pop((run, form), None)
+            self._remove(run, follower)
 
     async def _history(self, run: RunId, after: int, recorded: int, *, raw: bool) -> list[dict[str, Any]]:
         """The events behind one of them, up to a row of the log at least.

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from perdure.server.route_table import Handler
 
 LONGEST_WAIT = 60  # seconds
-COMMENT_EVERY = 15  # seconds without an event
 MOST_LABELS = 64
 LONGEST_LABEL = 1_000  # characters of name and value together
 
@@ -243,18 +242,18 @@ async def _live_events(call: ApiCall, query: m.EventsQuery) -> Result:
 
 async def _told(call: ApiCall, after: int, *, raw: bool) -> AsyncGenerator[bytes, None]:
     """Each event as a browser reads it; a comment when nothing comes; the right to see is asked again and again."""
-    quiet = 0
+
+    def goes_on() -> bool:
+        return not call.server.is_stopping and call.server.authentication.tokens.is_valid(call.caller)
+
     yield b": follow\n\n"
-    async with aclosing(call.live.follow(call.run.id, after, raw=raw)) as events:
+    async with aclosing(call.live.follow(call.run.id, after, raw=raw, goes_on=goes_on)) as events:
         async for event in events:
-            if call.server.is_stopping or not call.server.authentication.tokens.is_valid(call.caller):
+            if not goes_on():
                 return
             if event is None:
-                quiet += 1
-                if quiet % COMMENT_EVERY == 0:
-                    yield b": nothing new\n\n"
+                yield b": nothing new\n\n"
                 continue
-            quiet = 0
             data = jsontext.encode(event if raw else event_json(event))
             yield b"id: %d\nevent: %b\ndata: %b\n\n" % (event["seq"], event_name(event).encode(), data)
 
