@@ -151,8 +151,12 @@ def test_a_server_answers_to_its_own_names_only(server: Server) -> None:
     port = urlsplit(server.url).port
     assert server.admin("GET", "/api/v1/whoami", Host="evil.example").problem == (421, "HOST-UNKNOWN")
     assert server.nobody("GET", "/readyz", Host="evil.example").status == 200
+    assert server.admin("GET", "/api/v1/whoami", Host="[::1]evil.example").problem == (421, "HOST-UNKNOWN")
     for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
         assert server.admin("GET", "/api/v1/whoami", Host=host).status == 200
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as twice:
+        twice.sendall(b"GET /api/v1/whoami HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n")
+        assert twice.recv(1_000).startswith(b"HTTP/1.1 400"), "nobody knows which of them others count"
 
 
 def test_pages_of_other_sites_are_refused_whatever_they_carry(server: Server) -> None:

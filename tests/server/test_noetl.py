@@ -386,6 +386,9 @@ def test_without_a_key_only_references_are_taken(author: Api) -> None:
     assert reply.problem == (422, "SECRETS-KEY-MISSING")
     assert "key_file" in reply.json["hint"] and b"planted" not in reply.text
     assert author("GET", "/api/credentials/db").status == 404
+    for large in ({"tags": ["a"] * 101}, {"tags": "a," * 5_000}, {"meta": ["x" * 90] * 4_000}, {"type": "x" * 201}):
+        refused = author("POST", "/api/credentials", {"name": "db", "data": {"password": "env:DB"}, **large})
+        assert refused.status in (400, 422), "all servers look at all credentials again and again"
     made = author("POST", "/api/credentials", {"name": "db", "credential_type": "x", "data": {"password": "env:DB"}})
     assert (made.status, made.json["type"], made.json["keys"]) == (200, "x", ["password"])
     assert author("GET", f"/api/credentials/{made.json['id']}?include_data=true").json == made.json

@@ -68,6 +68,13 @@ def test_a_cookie_alone_changes_nothing(server: Server) -> None:
     assert started.status == 202 and started.json["started_by"]["name"] == "admin"
 
 
+def test_a_stranger_has_only_little_read(server: Server) -> None:
+    """A megabyte of JSON without a token took memory and the threads that read for others."""
+    assert server.nobody("POST", "/session", {"token": "x" * 5_000}).status == 401
+    refused = server.nobody("POST", "/session", raw=b'{"token":[' + b"{}," * 10_000 + b"{}]}")
+    assert refused.problem == (413, "BODY-TOO-LARGE")
+
+
 def test_a_session_ends_by_log_out_and_with_its_token(server: Server) -> None:
     made = server.admin("POST", "/api/v1/tokens", {"name": "brief", "role": "viewer"}).json["token"]
     first, who = log_in(server, token=made)

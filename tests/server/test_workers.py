@@ -115,6 +115,17 @@ def test_a_large_output_has_the_size_that_it_has(server: Server, worker: Worker,
     assert f'"bytes":{len(text)}' in told.replace(" ", "") and server.admin.result(run)["value"] == "a" * 100_000
 
 
+def test_a_large_output_has_no_more_values_than_a_result(server: Server, worker: Worker) -> None:
+    """60 MB of empty lists took two gigabytes."""
+    server.admin.start(CALL)
+    (task,) = worker.lease()
+    text = b"[" + b"1," * 2_000_000 + b"1]"
+    name = hashlib.sha256(text).hexdigest()
+    put = worker.api("PUT", f"/api/v1/worker/tasks/{task['lease']}/values/{name}", raw=text)
+    assert put.problem == (400, "USAGE") and b"2,000,000 values" in put.text
+    assert worker.say(task, "complete", {"output": 1}).status == 200
+
+
 def test_fields_of_a_line_are_few(server: Server, worker: Worker) -> None:
     server.admin.start(CALL)
     (task,) = worker.lease()

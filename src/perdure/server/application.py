@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
 
@@ -27,6 +27,7 @@ from perdure.kernel.errors import Conflict, PerdureError
 from perdure.server.authentication import Authentication, carries_token, host_of, network_of
 from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, check_body, visible_run
 from perdure.server.limits import CallerPlaces, Rates, RequestLimits
+from perdure.server.openapi import describe
 from perdure.server.problems import ServerFault, problem_json
 from perdure.server.request_reading import (
     check_accept,
@@ -54,6 +55,8 @@ _log = logging.getLogger("perdure.server")
 
 UNKNOWN = "unknown"  # what is asked for under a path that does not exist
 ANSWER_LOOKS = 40  # 50 ms apart, for the answer to a request that was sent twice at the same time
+OPEN = "open"  # how somebody is known who needs no token
+LARGEST_OPEN_BODY = 16 << 10  # bytes: nobody knows who has sent it, and a token has fewer
 SIGNATURE = "signature"  # how somebody is known whose signature is not checked yet: the body is read first
 
 
@@ -84,6 +87,10 @@ class ApiServer:
         self.tasks = LeasedTasks(self.engine)
         self.presence = WorkerPresence(self.engine)
 
+    @cached_property
+    def description(self) -> dict[str, Any]:
+        return describe(self.routes, self.version)
+
     def stop(self) -> None:
         """No new work; whoever waits is answered with what there is."""
         self.is_stopping = True
@@ -103,7 +110,8 @@ class Application:
         self._turn = asyncio.Lock()
         self._strangers = CallerPlaces(server.limits.signed, "requests without a token")
         self._neighbours = CallerPlaces(max(1, server.limits.signed // 2), "requests without a token from one address")
-        self._strangers_limits = server.limits.of_strangers()
+        self._strangers_limits = server.limits.of_strangers(server.limits.signed_body)
+        self._open_limits = server.limits.of_strangers(LARGEST_OPEN_BODY)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -155,15 +163,16 @@ class Application:
         seen = _Seen(address=address, verb=UNKNOWN)
         try:
             return await self._answer(request, request_id, seen), seen.verb
-        except PerdureError as error:
-            refusal = error
+        except PerdureError as refusal:
+            return self._refusal(refusal, request_id, seen, request.method), seen.verb
         except Exception:
             _log.exception("request %s (%s %s) failed", request_id, request.method, seen.verb)
-            refusal = ServerFault(f"request {request_id} failed")
-        return self._refusal(refusal, request_id, seen, with_body=request.method != "HEAD"), seen.verb
+            fault = ServerFault(f"request {request_id} failed")
+            return self._refusal(fault, request_id, seen, request.method), seen.verb
 
-    def _refusal(self, refusal: PerdureError, request_id: str, seen: "_Seen", *, with_body: bool = True) -> Response:
+    def _refusal(self, refusal: PerdureError, request_id: str, seen: "_Seen", method: str = "") -> Response:
         status, headers, body = problem_json(refusal, request_id)
+        refusal.__traceback__ = None  # its frames have the body of the request, and perhaps the refusal itself
         if seen.must_audit(status):
             who = seen.caller
             self._server.audit.refuse(
@@ -178,32 +187,30 @@ class Application:
             )
         if status == 413 or status == 408:
             headers["Connection"] = "close"
-        return Response(body if with_body else b"", status, headers)
+        return Response(b"" if method == "HEAD" else body, status, headers)
 
     async def _answer(self, request: Request, request_id: str, seen: "_Seen") -> Response:
         server = self._server
         segments = split_path(request.scope.get("raw_path") or request.scope["path"].encode())
-        try:
+        route: Route | None = None
+        values: Mapping[str, str] = {}
+        with suppress(ApiError):  # whoever is unknown is told that first
             route, values = self._router.find(request.method, segments)
-            missing = None
-        except ApiError as error:
-            route, values, missing = None, {}, error
         if route is not None:
             seen.verb, seen.changes = route.verb, route.changes
         is_open = route is not None and route.role is None
         headers = read_headers(request.scope)
         host = self._check_origin(headers, is_health=is_open and not seen.changes)
         if is_open:
-            caller = Caller("", AccessRole.VIEWER, via="open")
+            caller = Caller("", AccessRole.VIEWER, via=OPEN)
         elif route is not None and route.takes_signatures and not carries_token(headers):
             caller = Caller("", AccessRole.OPERATOR, via=SIGNATURE)
         else:
             caller = seen.caller = await server.authentication.caller(headers, seen.address, host, request.method)
             if route is None or not route.is_refused_last:
                 self._rates.take(caller.identity)
-        if missing is not None:
-            raise missing
-        assert route is not None
+        if route is None:
+            route, values = self._router.find(request.method, segments)
         wants_stream = check_accept(route, headers)
         call = ApiCall(
             server.engine, server.documents, caller, values, headers, request_id=request_id, source=seen.address
@@ -228,10 +235,14 @@ class Application:
             caller.need(route.role)
         if server.is_stopping and route.changes:
             raise NotReady("this server is stopping")
-        if caller.via != SIGNATURE:
-            return await self._carry_out(request, route, call, server.limits, wants_stream=wants_stream)
-        with self._neighbours.one(network_of(seen.address)), self._strangers.one(""):
-            return await self._carry_out(request, route, call, self._strangers_limits, wants_stream=wants_stream)
+        try:
+            if caller.via != SIGNATURE:
+                limits = self._open_limits if caller.via == OPEN else server.limits
+                return await self._carry_out(request, route, call, limits, wants_stream=wants_stream)
+            with self._neighbours.one(network_of(seen.address)), self._strangers.one(""):
+                return await self._carry_out(request, route, call, self._strangers_limits, wants_stream=wants_stream)
+        finally:
+            call.end_act()
 
     async def _carry_out(
         self, request: Request, route: Route, call: ApiCall, limits: RequestLimits, *, wants_stream: bool

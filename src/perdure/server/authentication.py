@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 READ_EVERY = 0.5  # seconds between two looks at the tokens of the store
 STALE = 5.0  # seconds without a look, after which nobody is known any more
 REFUSED_LOG_INS = 20  # a minute and address
-ADDRESSES = 10_000  # whose refused log-ins are counted
+SESSIONS = 60  # a minute and token
+ADDRESSES = 10_000  # and tokens whose log-ins are counted
 SESSION_TOKEN = "x-session-token"  # how NoETL's clients may send the access token
 FORWARDED = ("forwarded", "via", "x-real-ip")
 
@@ -89,19 +90,18 @@ class AccessTokens:
         )
 
 
-class RefusedLogIns:
-    """Wrong tokens by address: an address that tries many is refused for a while. IPv6 is counted by /64."""
+class LogIns:
+    """By address or token: one with many is refused for a while. IPv6 is counted by /64."""
 
-    def __init__(self, most: int = REFUSED_LOG_INS) -> None:
+    def __init__(self, most: int, message: str) -> None:
         self._most = most
+        self._message = message
         self._times: OrderedDict[str, list[float]] = OrderedDict()
 
     def check(self, address: str) -> None:
         times = self._recent(address)
         if len(times) >= self._most:
-            refusal = TooManyRequests(
-                "too many requests with a wrong token from this address", hint="Wait as long as Retry-After says."
-            )
+            refusal = TooManyRequests(self._message, hint="Wait as long as Retry-After says.")
             refusal.retry_after = max(1, int(60 - (time.monotonic() - times[0])) + 1)
             raise refusal
 
@@ -136,7 +136,8 @@ class Authentication:
         self._clock = engine.clock
         self._anonymous = anonymous
         self._oidc = oidc
-        self._refused = RefusedLogIns()
+        self._refused = LogIns(REFUSED_LOG_INS, "too many requests with a wrong token from this address")
+        self._begun = LogIns(SESSIONS, "too many log-ins with this token")
 
     async def caller(self, headers: Mapping[str, str], address: str, host: str, method: str) -> Caller:
         authorization = headers.get("authorization")
@@ -168,6 +169,11 @@ class Authentication:
         self._count_refusal(address)
         raise NotAuthenticated(message)
 
+    def count_log_in(self, token: str) -> None:
+        """Sessions are kept for days, and each is recorded."""
+        self._begun.check(token)
+        self._begun.count(token)
+
     def _count_refusal(self, address: str) -> None:
         self._refused.check(address)
         self._refused.count(address)
@@ -196,7 +202,8 @@ def is_loopback(host: str) -> bool:
 def host_of(host: str) -> str:
     """The name without the port, in lower case."""
     if host.startswith("["):
-        return host.partition("]")[0].lstrip("[").lower()
+        name, _, port = host.partition("]")
+        return name.lstrip("[").lower() if port[:1] in ("", ":") else host
     return host.partition(":")[0].rstrip(".").lower()
 
 

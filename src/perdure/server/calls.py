@@ -152,6 +152,13 @@ class ApiCall:
 
         self.act = Act(write)
 
+    def end_act(self) -> None:
+        """The record refers to this call, and the call to it: without an end both would keep the request's body."""
+        if self.act is not None:
+            self.act = self.body = None
+            self.raw_body = b""
+            self.engine = self.server.engine
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -36,9 +36,9 @@ class RequestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signed: int = 64  # requests at a time that have a signature instead of a token
     signed_body: int = 4 << 20  # bytes of one: it is read before anybody knows who has sent it
 
-    def of_strangers(self) -> "RequestLimits":
-        """For requests with a signature instead of a token."""
-        most = min(self.body, self.signed_body)
+    def of_strangers(self, most: int) -> "RequestLimits":
+        """For requests without a token."""
+        most = min(self.body, most)
         return msgspec.structs.replace(
             self, body=most, discarded=2 * most, read_seconds=min(self.read_seconds, SECONDS_OF_STRANGERS)
         )

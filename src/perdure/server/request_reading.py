@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 SSE = "text/event-stream"
+ONCE = frozenset({b"host", b"origin"})  # whoever stands in between may count another one
 DEEPEST = 128
 MOST_VALUES = 500_000  # of a body
 
@@ -42,9 +43,11 @@ def _media_type(text: str) -> str:
 
 
 def read_headers(scope: Scope) -> dict[str, str]:
-    """By their names in lower case; of one that is repeated the first."""
+    """By their names in lower case; of one that is repeated the first, unless it says what the server is called."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
+        if name in ONCE and name.decode() in headers:
+            raise BadRequest(f"the header has {name.decode()} more than once")
         headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
     return headers
 

@@ -100,6 +100,9 @@ class ActRecord(msgspec.Struct, gc=False, frozen=True):
     key: RequestKey | None = None
 
 
+LONGEST_OBJECT = 1_000  # characters of what an act says that it is about
+
+
 class RequestKeyTaken(Exception):
     """Another request has used the key meanwhile; nothing was written."""
 
@@ -118,8 +121,9 @@ class Act:
         """Whether its record is written with it, if it is made."""
 
     def about(self, object: str, *, run: RunId | None = None, namespace: str = "") -> None:
-        """What is changed."""
-        self.object, self.run, self.namespace = object, run, namespace
+        """What is changed; of a long description the beginning."""
+        self.object = object if len(object) <= LONGEST_OBJECT else f"{object[:LONGEST_OBJECT]}…"
+        self.run, self.namespace = run, namespace
 
     def starts(self, run: RunId, namespace: str) -> None:
         """It starts a run, which is what it is about unless something else was said."""

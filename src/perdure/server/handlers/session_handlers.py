@@ -32,6 +32,7 @@ async def begin_session(call: ApiCall) -> Result:
         row = await sessions.take_code(body.code or "")
     if row is None:
         authentication.refuse(call.source, "this token or code is not known here, has expired or was used")
+    authentication.count_log_in(row.name)
     secret, header = await sessions.begin(row.name)
     about = (row.name, AccessRole(row.role), "token", row.namespaces, row.pools, row.expires_at)
     call.caller = Caller(*about, csrf=csrf_of(secret))

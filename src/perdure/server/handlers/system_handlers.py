@@ -8,7 +8,6 @@ from perdure.providers.remote_steps import remote_steps
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
 from perdure.server.handlers.session_handlers import who_json
-from perdure.server.openapi import describe
 from perdure.server.problems import error_page
 from perdure.server.run_hooks import delivery_json, hook_json
 from perdure.views.access_tokens import AccessRole, check_namespace, create_token, list_tokens, revoke_token
@@ -45,7 +44,7 @@ async def get_version(call: ApiCall) -> Result:
 
 
 async def get_openapi(call: ApiCall) -> Result:
-    return Answer(describe(call.server.routes, call.server.version))
+    return Answer(call.server.description)
 
 
 async def get_error_page(call: ApiCall) -> Result:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from perdure.engine.catalog import Runnable
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.kernel.jsontext import PIECE
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.values import Instant, digest
 from perdure.stores.protocol import EditionRow, RunRow
@@ -164,8 +165,12 @@ def read_content(content: str) -> str:
     """The text of a document that was sent plain or as Base64. A Playbook has colons, and Base64 has none."""
     if ":" in content:
         return content
+    packed = "".join("".join(content[at : at + PIECE].split()) for at in range(0, len(content), PIECE))
+    if "=" in packed[:-2]:
+        return content
+    pieces = (packed[at : at + PIECE] for at in range(0, len(packed), PIECE))
     try:
-        return base64.b64decode("".join(content.split()), validate=True).decode()
+        return b"".join(base64.b64decode(piece, validate=True) for piece in pieces).decode()
     except (binascii.Error, ValueError):
         return content
 

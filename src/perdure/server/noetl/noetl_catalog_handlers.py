@@ -1,11 +1,13 @@
 """Playbooks and credentials as NoETL's clients register and read them, and what their start page shows."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.catalog_changes import Outcome
-from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.engine.decision_threads import SMALL, WORK_OF_TEXT, done_aside
 from perdure.engine.kept_credentials import CredentialFacts, KeptCredentials
+from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError, UnfitInput
 from perdure.kernel.outcomes import Status
 from perdure.kernel.validation import AppliedDocument
@@ -41,6 +43,7 @@ from perdure.views.worker_pools import list_pools
 if TYPE_CHECKING:
     from perdure.server.route_table import Handler
 
+LARGEST_CREDENTIAL = 256 << 10  # bytes: servers look at all of them again and again
 GENERIC = "generic"  # the type of a credential that has none
 RECENT = 10  # executions on the start page
 MOST_COUNTED = 10_000  # executions whose statuses are counted
@@ -70,7 +73,7 @@ async def register_playbooks(call: ApiCall) -> Result:
 async def _register(call: ApiCall, body: t.RegisterBody) -> Plain:
     """The path is what the document says. Of what is no Playbook nothing is told or kept: it may be a credential."""
     namespace = home_of(call)
-    text = read_content(body.content)
+    text = await done_aside(len(body.content), partial(read_content, body.content))
     engine = call.documents
     declares = engine.languages[LANGUAGE].declares
     declared = await done_aside(WORK_OF_TEXT * len(text), lambda: declares(text.encode()))
@@ -152,6 +155,10 @@ async def register_credential(call: ApiCall) -> Result:
         tags=[tag.strip() for tag in tags if tag.strip()],
         description=body.description,
     )
+    about = [body.meta, body.data]
+    size = await done_aside(SMALL + 1 if jsontext.is_large(about) else 0, lambda: len(jsontext.encode(about)))
+    if size > LARGEST_CREDENTIAL:
+        raise UnfitInput(f"a credential has at most {LARGEST_CREDENTIAL:,} bytes, with its `meta`")
     namespace = home_of(call)
     call.audit(f"credential/{body.name}", namespace=namespace)
     return Answer(credential_json(await _kept(call).put(namespace, facts, body.data)))

@@ -109,14 +109,17 @@ class ResolveQuery(NoetlBody):
     ref: Text
 
 
+Word = Annotated[str, msgspec.Meta(max_length=200)]
+
+
 class CredentialBody(NoetlBody):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
-    type: str | None = None
-    credential_type: str | None = None
+    type: Word | None = None
+    credential_type: Word | None = None
     data: dict[str, Any] = {}
     meta: Any = None
-    tags: list[str] | str | None = None
-    description: str | None = None
+    tags: Annotated[list[Word], msgspec.Meta(max_length=100)] | Text | None = None
+    description: Text | None = None
 
 
 class CredentialQuery(NoetlBody):

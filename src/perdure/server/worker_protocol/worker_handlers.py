@@ -339,12 +339,18 @@ async def put_task_value(call: ApiCall) -> Result:
     text = call.raw_body
     if name is None or await asyncio.to_thread(digest, text) != name:
         raise BadRequest("the body does not have this digest", hint="The name is the SHA-256 of the body, in hex.")
-    try:
-        await asyncio.to_thread(jsontext.read_strict, text)
-    except jsontext.NotJson as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
+    await done_aside(len(text), partial(_check_value, text))
     await call.engine.store.put_value(lease.run, name, text)
     return Answer({"$large": name.hex(), "bytes": len(text)}, 201)
+
+
+def _check_value(text: bytes) -> None:
+    try:
+        if jsontext.has_too_many_values(text):
+            raise BadRequest(f"the body contains more than {jsontext.MOST_VALUES:,} values")
+        jsontext.read_strict(text)
+    except jsontext.NotJson as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
 
 
 async def get_task_document(call: ApiCall) -> Result:
