@@ -151,7 +151,8 @@ def world_store(request: pytest.FixtureRequest) -> Iterator[str]:
     """Which store the worlds of this test are on (see `tests/storing.py`)."""
     name: str = getattr(request, "param", storing.SQLITE)
     if name == storing.SQLITE:
-        yield name
+        with storing.worlds_on(storing.open_file):
+            yield name
     else:
         databases = request.getfixturevalue("world_databases")
         with storing.worlds_on(databases(name).open):

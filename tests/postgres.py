@@ -28,7 +28,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-OLDEST_SHARE = 4  # commits, at one of which a test runs on the oldest version too (see `tests/sampling.py`)
+OLDEST_SHARE = 10  # commits, at one of which a test runs on the oldest version too (see `tests/sampling.py`)
 VERSIONS = (pytest.param(15, marks=pytest.mark.sampled(OLDEST_SHARE)), 18)
 GIVEN = "PERDURE_TEST_POSTGRES"
 

@@ -295,7 +295,7 @@ def write(perdure: CommandLine, language: str, text: str) -> str:
     return name
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("seed", "code"), [(0, "0"), (1, "1"), (2, "4")])
 @pytest.mark.parametrize("language", WRITERS)
 def test_planted_secrets_are_nowhere_afterwards(

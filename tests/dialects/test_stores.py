@@ -1,4 +1,4 @@
-"""Every scenario of the three languages through the real engine: on SQLite always, on PostgreSQL in turns.
+"""Every scenario of the three languages through the real engine: on every store, in turns.
 
 Its engine dies at every commit, just before it is on disk and just after, and leaves in order at every commit; and at
 every commit the run is paused, and goes on after its engine has died: within
@@ -14,16 +14,15 @@ import pytest
 from perdure.dialects.flow import Flow
 from perdure.dialects.flow.views.result_comparison import differences as flow_differences
 from perdure.services.flow.conformance import Scenario
-from perdure.stores.sqlite.store import SqliteStore
-from perdure.testing.opening import worlds_on
 from tests.dialects.differences import differences
 from tests.dialects.flow.suite import all_scenarios
 from tests.dialects.playbook import cases as playbooks
 from tests.dialects.played import NEVER, Stage
 from tests.dialects.story import cases as stories
 from tests.sampling import Sample
+from tests.storing import open_file, worlds_on
 
-pytestmark = pytest.mark.every_store(postgres15=10, postgres18=5)
+pytestmark = pytest.mark.every_store(sqlite=2, postgres15=10, postgres18=5)
 
 
 class Case(Protocol):
@@ -97,7 +96,7 @@ async def _plays(
 
 async def _undisturbed(play: Play, case: Case, folder: Path) -> tuple[Any, int]:
     """Also how many commits it takes; on SQLite, where that is quickly known."""
-    with worlds_on(lambda place, now: SqliteStore(place / "calm.db", now)):
+    with worlds_on(open_file):
         stage = await play(case, folder)
         shown = await stage.show()
         await stage.world.close()

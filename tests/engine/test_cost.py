@@ -52,6 +52,7 @@ async def test_a_run_that_only_waits_is_not_in_memory(tmp_path: Path) -> None:
     assert (tmp_path / "runs.db").stat().st_size / 10_300 < 1_000
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("parked", [100_000])
 async def test_start_up_with_100_000_parked_runs_loads_none_of_them(tmp_path: Path, parked: int) -> None:
     """Invariant 9."""

@@ -15,18 +15,16 @@ from tests.sampling import Sample
 pytestmark = pytest.mark.every_store
 
 INPUT = {"who": "you"}
-MOST_COMMITS = 60
-SHARE_OF_CRASHES = {"sqlite": 4, "postgres15": 5, "postgres18": 10}  # one in so many, see `tests/sampling.py`
 
 
-async def _undisturbed(folder: Path, document: dict[str, Any], settings: Settings) -> Any:
-    async with make_world(folder, settings=settings) as world:
+async def _undisturbed(folder: Path, document: dict[str, Any], settings: Settings, **more: Any) -> Any:
+    async with make_world(folder, settings=settings, **more) as world:
         await check_fold(world)
         run = await world.start(document, INPUT, seed=7, token="t")
         return await finish(world, run)
 
 
-@pytest.mark.every_store(postgres18=2)
+@pytest.mark.every_store(sqlite=2, postgres18=4)
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("batch", [1, 1000], ids=["batches-of-one", "batches-of-all"])
 async def test_fold_equals_live_state_after_every_commit(tmp_path: Path, name: str, batch: int) -> None:
@@ -38,7 +36,7 @@ async def test_fold_equals_live_state_after_every_commit(tmp_path: Path, name: s
     assert shown["status"] == ("failed" if name == "fails" else "succeeded")
 
 
-@pytest.mark.every_store(postgres18=2)
+@pytest.mark.every_store(sqlite=2, postgres18=4)
 @pytest.mark.parametrize("name", ALL)
 async def test_batches_of_one_and_batches_of_all_end_the_same(tmp_path: Path, name: str) -> None:
     """Invariant 1."""
@@ -55,24 +53,26 @@ async def test_batches_of_one_and_batches_of_all_end_the_same(tmp_path: Path, na
 @pytest.mark.parametrize("after", [False, True], ids=["before-sync", "after-sync"])
 @pytest.mark.parametrize("batch", [1, 1000], ids=["batches-of-one", "batches-of-all"])
 async def test_crash_at_every_commit_boundary_ends_the_same(
-    tmp_path: Path, name: str, after: bool, batch: int, world_store: str, sample: Sample
+    tmp_path: Path, name: str, after: bool, batch: int, sample: Sample
 ) -> None:
     """Invariants 1, 2, 9, 12, 18: whatever the instant, the next engine goes on from what is on disk."""
     settings = Settings(poll=0.005, batch=batch)
     calm = tmp_path / "calm"
     calm.mkdir()
-    expected = await _undisturbed(calm, ALL[name], settings)
+    counted: list[CrashingStore] = []
 
-    for commit in sample.take(range(1, MOST_COMMITS), SHARE_OF_CRASHES[world_store]):
+    def count(store: Any) -> Any:
+        counted.append(CrashingStore(store, 0, after=after))
+        return counted[-1]
+
+    expected = await _undisturbed(calm, ALL[name], settings, wrap=count)
+    assert counted[0].commits >= 1
+
+    for commit in sample.take(range(1, counted[0].commits + 1)):
         folder = tmp_path / str(commit)
         folder.mkdir()
         crashed, shown = await _with_crash(folder, ALL[name], settings, commit, after)
-        if not crashed:
-            assert commit > 2
-            return
-
-        assert shown == expected, f"after a crash at commit {commit}"
-    raise AssertionError("the run has more commits than expected")
+        assert shown == expected, f"after a crash at commit {commit}" if crashed else "without a crash"
 
 
 async def _with_crash(

@@ -11,14 +11,13 @@ from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.outcomes import Failed
-from perdure.stores.sqlite.store import SqliteStore
-from perdure.testing.opening import worlds_on
 from tests.dialects.flow.documents import call, cleanup, flow, inner, retry, returns, task, timeout
 from tests.dialects.flow.world import Described
 from tests.dialects.playbook.world import playbook
 from tests.dialects.played import NEVER, Stage
 from tests.dialects.universe import Answer, Work
 from tests.sampling import Sample
+from tests.storing import open_file, worlds_on
 
 pytestmark = pytest.mark.every_store(postgres15=10, postgres18=5)
 
@@ -118,7 +117,7 @@ async def test_a_crash_at_any_commit_of_a_redrive_changes_nothing(
     language: str, tmp_path: Path, sample: Sample
 ) -> None:
     (tmp_path / "calm").mkdir()
-    with worlds_on(lambda place, now: SqliteStore(place / "calm.db", now)):
+    with worlds_on(open_file):
         stage, shop, before = await play(language, tmp_path / "calm")
         await check(stage, language)
         finished = [n for name, n in shop.made if name == "one"]

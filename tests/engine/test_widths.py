@@ -29,6 +29,7 @@ from tests.engine.meter import metered
 from tests.engine.test_work_bounds import FUNCTIONS
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("spoken", LANGUAGES)
 async def test_a_branch_takes_as_many_calls_in_a_wide_fan_out_as_in_a_narrow_one(tmp_path: Path, spoken: str) -> None:
     language: Language = import_module(f"bench.languages.{spoken}").LANGUAGE
@@ -61,6 +62,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "LONGEST_AT_ONCE", 3_600.0)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("unhurried")
 async def test_cancelling_a_wide_run_costs_a_branch_what_it_costs_in_a_narrow_one(tmp_path: Path) -> None:
     """Counted in instructions of Python: a search through all that is open makes no calls."""
@@ -81,6 +83,7 @@ async def test_cancelling_a_wide_run_costs_a_branch_what_it_costs_in_a_narrow_on
     assert work[1_000] <= work[100] * 1.1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("unhurried")
 async def test_recording_many_starts_and_leaving_costs_each_what_it_costs_of_few(tmp_path: Path) -> None:
     """Their tasks wait for somebody who can do them; leaving lays down each of them without looking at the others."""

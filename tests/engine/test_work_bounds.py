@@ -57,6 +57,7 @@ def story_echo(arguments: Any, input: Any) -> Any:
 FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {"echo": echo, "engram:echo@1.0.0": story_echo}
 
 
+@pytest.mark.sampled(4)
 async def test_200_runs_of_10_steps(
     tmp_path: Path, spoken: tuple[Language, Bounds], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ async def test_a_step_makes_only_so_many_calls(tmp_path: Path, name: str, monkey
     assert calls / 500 < CALLS[name]
 
 
+@pytest.mark.sampled(4)
 async def test_1000_wide(tmp_path: Path, spoken: tuple[Language, Bounds]) -> None:
     """W2, Invariant 25: a result costs the same at any width."""
     language, bounds = spoken
@@ -129,6 +131,7 @@ async def test_1000_wide(tmp_path: Path, spoken: tuple[Language, Bounds]) -> Non
     assert written[wide] <= written[narrow] * 1.5, "how many snapshots it has depends on how its commits fall"
 
 
+@pytest.mark.sampled(4)
 async def test_2000_serial_the_last_step_costs_what_the_first_did(
     tmp_path: Path, spoken: tuple[Language, Bounds]
 ) -> None:
@@ -168,6 +171,7 @@ def appending_in_a_loop(count: int) -> Any:
 EMPTY = {"type": "object", "properties": {"ids": {"default": []}}}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("document", "bound"), [(appending_in_arms, 240), (appending_in_a_loop, 285)])
 async def test_a_step_that_appends_writes_the_same_at_any_length(
     tmp_path: Path, document: Callable[[int], Any], bound: int

@@ -95,7 +95,7 @@ def orders(started: list[Replica], tmp_path: Path) -> Callable[[str], Replica]:
     return start
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=[pytest.param(store, marks=pytest.mark.sampled(2)) for store in ("sqlite", "postgres")])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/orders.db"

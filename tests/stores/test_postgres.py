@@ -74,7 +74,7 @@ class TestPostgresStore(StoreSuite):
             connection.execute("UPDATE perdure.servers SET until = 0 WHERE id = %s", (store._lease_of_us.server,))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 class TestPlainPsycopg(TestPostgresStore):
     """The same with psycopg's own cursors (decision 22)."""
 

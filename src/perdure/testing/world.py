@@ -120,9 +120,11 @@ class World:
         """
         assert self.engine is not None
         leaving = asyncio.ensure_future(self.engine.runtime.leave())
+        looks = 0
         while not leaving.done():
+            looks += 1
             self.clock.move_to(self.clock.now())  # what is due at this instant still happens
-            await asyncio.sleep(0)
+            await asyncio.sleep(_pause(looks))
         await self.close()
         await self.boot()
         return leaving.result()
@@ -156,7 +158,7 @@ class World:
         calm = looks = 0
         while calm < 3 and self.engine is not None:
             looks += 1
-            await asyncio.sleep(0 if calm or looks < 100 else 0.0005)  # a store with threads wants to have its turn
+            await asyncio.sleep(0 if calm else _pause(looks))
             runtime = self.engine.runtime
             is_calm = runtime.is_quiet and not self.hands.is_busy and runtime.tasks_in_flight <= len(self.hands.waiting)
             calm = calm + 1 if is_calm else 0
@@ -186,6 +188,11 @@ class World:
                 return
             self.clock.move_to(due)
             await self.settle()
+
+
+def _pause(looks: int) -> float:
+    """Seconds before the next look: a store with threads needs the processor too."""
+    return 0 if looks < 10 else min((looks - 9) * 0.0002, 0.002)
 
 
 class RunInWorld:

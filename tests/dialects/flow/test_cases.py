@@ -43,7 +43,7 @@ def test_a_case_gives_its_result_with_a_crash_after_every_single_move(scenario: 
     assert_nothing_is_left(world)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @by_name
 def test_a_case_can_be_cancelled_after_any_move_and_leaves_nothing_behind(scenario: Scenario) -> None:
     """MWL-551 MWL-552 MWL-557 MWL-558: every established entry sees onAlways once; all targets are stopped."""

@@ -40,6 +40,7 @@ def assert_linear(small: tuple[int, int, int, World], large: tuple[int, int, int
         assert after <= before * factor * 1.1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("step", [{}, {"output": "{{ step.input }}"}, {"assign": {"kept": "{{ step.input }}"}}])
 def test_ten_thousand_steps_cost_ten_times_a_thousand_and_carry_their_value_once(step: dict[str, Any]) -> None:
     small, large = measured(chain(1_000, **step), PAYLOAD), measured(chain(10_000, **step), PAYLOAD)
@@ -77,6 +78,7 @@ TARGETS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", TARGETS)
 @pytest.mark.parametrize("concurrency", [None, 7])
 def test_ten_thousand_dispatches_cost_ten_times_a_thousand(kind: str, concurrency: int | None) -> None:
@@ -90,6 +92,7 @@ def test_ten_thousand_dispatches_cost_ten_times_a_thousand(kind: str, concurrenc
     assert large[0] <= 10_000 * 6
 
 
+@pytest.mark.sampled(4)
 def test_cancelling_ten_thousand_dispatches_is_linear_too() -> None:
     document = fan_out(mock(delay="{{ call.input }}"), completion={"successes": 1, "wait": False})
     small = measured(document, ["PT1S"] + ["PT1H"] * 999)
@@ -98,6 +101,7 @@ def test_cancelling_ten_thousand_dispatches_is_linear_too() -> None:
     assert_linear(small, large, 10)
 
 
+@pytest.mark.sampled(4)
 def test_a_hundred_thousand_elements_are_no_problem() -> None:
     moves, _, size, world = measured(fan_out(mock(value=1)), [0] * 100_000)
 

@@ -325,6 +325,7 @@ def retries(count: int) -> World:
     return World(retrying(count), work={"flaky": Flaky()})
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("make", [arms, choices, loops, texts, retries])
 def test_a_step_that_appends_costs_the_same_at_any_length(make: Callable[[int], World]) -> None:
     """Bytes by the step, at 500 and at 5,000."""
@@ -337,6 +338,7 @@ def test_a_step_that_appends_costs_the_same_at_any_length(make: Callable[[int], 
     assert written[1] < (200 if make is not retries else 720), "two tasks in each round of those"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("make", [arms, choices, loops, texts, retries])
 def test_a_step_that_appends_does_the_same_at_any_length(make: Callable[[int], World]) -> None:
     """Calls of functions, by the step; an element that is converted is one."""

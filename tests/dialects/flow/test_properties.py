@@ -117,6 +117,7 @@ def world(document: dict[str, Any], **options: Any) -> World:
     return World(document, {"in": 1}, work={"work": work}, **options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_a_random_flow_does_the_same_however_it_is_cut_and_crashed(seed: int) -> None:
     document = flow({"c": call({"flow": Author(seed).flow()}), "done": returns()})
@@ -131,7 +132,7 @@ def test_a_random_flow_does_the_same_however_it_is_cut_and_crashed(seed: int) ->
     assert_nothing_is_left(cut)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(40, 60))
 def test_a_random_flow_can_be_cancelled_at_any_time(seed: int) -> None:
     document = flow({"c": call({"flow": Author(seed).flow()}), "done": returns()})
@@ -144,6 +145,7 @@ def test_a_random_flow_can_be_cancelled_at_any_time(seed: int) -> None:
         assert_nothing_is_left(cancelled)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("pace", [100_000, 333_333, 1_000_000])
 @pytest.mark.parametrize("seed", range(60, 72))
 def test_a_random_flow_on_a_slow_machine_ends_and_leaves_nothing_behind(seed: int, pace: int) -> None:

@@ -93,6 +93,7 @@ def test_a_step_of_a_ctx_that_grows_writes_less_than_twice_what_is_added() -> No
     assert sizes[0] - sizes[1] < 900 * 10 + whole, "that it grows; the end of the run has it once"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("added", ["[ctx.n | default(0)]", "[1] + [2]"])
 def test_a_step_of_a_ctx_that_grows_does_the_same_at_any_length(added: str) -> None:
     """Calls of functions, by the step, beside a step that adds nothing: only what is added is evaluated."""
@@ -146,6 +147,7 @@ workflow:
         assert alone == message(f"{{{{ ctx.ids[:] {more} }}}}").replace("ctx.ids[:]", "ctx.ids"), more
 
 
+@pytest.mark.sampled(4)
 def test_a_value_that_has_grown_too_large_is_refused_as_before() -> None:
     """PBK-155"""
     world = World(collecting(2_000, "{{ ctx.get('ids', []) + [outcome.result] }}"))

@@ -136,7 +136,7 @@ def assert_consistent(world: World) -> None:
         assert view["status"] == "waiting" and body.pending and set(body.tokens) == set(body.pending) | held
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(120))
 def test_a_random_playbook_ends_or_waits(seed: int) -> None:
     random = Random(seed)

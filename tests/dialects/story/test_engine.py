@@ -18,7 +18,6 @@ from perdure.testing.crashing import CrashingStore
 from perdure.testing.world import RunInWorld, World
 from tests.dialects.story.world import CORE, engram, story, template
 from tests.sampling import Sample
-from tests.storing import SQLITE
 
 pytestmark = pytest.mark.every_store
 
@@ -88,9 +87,7 @@ def essence(shown: Any) -> Any:
     return states, counted, {name: one["status"].get("retries") for name, one in shown["stepRuns"].items()}
 
 
-async def test_a_crash_at_any_commit_changes_nothing_about_the_end(
-    tmp_path: Path, world_store: str, sample: Sample
-) -> None:
+async def test_a_crash_at_any_commit_changes_nothing_about_the_end(tmp_path: Path, sample: Sample) -> None:
     """STY-179 STY-180 STY-107 STY-192."""
     (tmp_path / "calm").mkdir()
     counted: list[CrashingStore] = []
@@ -107,7 +104,7 @@ async def test_a_crash_at_any_commit_changes_nothing_about_the_end(
     assert expected[1]["allowedFailures"] == ["bad"]
     assert counted[0].commits > 10
 
-    for commit in sample.take(range(2, counted[0].commits), 3 if world_store == SQLITE else 5):
+    for commit in sample.take(range(2, counted[0].commits)):
         for after in (False, True):
             folder = tmp_path / f"{commit}-{after}"
             folder.mkdir()

@@ -46,6 +46,7 @@ def mapped(count: int) -> Weighed:
     return world
 
 
+@pytest.mark.sampled(4)
 def test_a_child_costs_the_same_among_few_and_among_many() -> None:
     few, many = mapped(200), mapped(2_000)
 

@@ -104,7 +104,7 @@ class RandomWorld(World):
         super().__init__(told, others=[CHILD], **rest)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(150))
 def test_a_random_story_ends(seed: int) -> None:
     """STY-056 STY-057 STY-117."""
@@ -115,7 +115,7 @@ def test_a_random_story_ends(seed: int) -> None:
         check(world)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_a_random_story_can_be_cancelled_and_redriven_at_any_commit(seed: int) -> None:
     """STY-185 STY-188 STY-192."""

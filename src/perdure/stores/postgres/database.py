@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -324,11 +325,12 @@ def migration_names() -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
 
 
-def migrations() -> list[tuple[int, str]]:
+@cache
+def migrations() -> tuple[tuple[int, str], ...]:
     """Each with the oldest schema a program must know to go on beside it."""
     folder = files("perdure.stores.postgres") / "migrations"
     scripts = [(folder / name).read_text(encoding="utf-8") for name in migration_names()]
-    return [(int(script.partition("\n")[0].removeprefix("-- compatible:")), script) for script in scripts]
+    return tuple((int(script.partition("\n")[0].removeprefix("-- compatible:")), script) for script in scripts)
 
 
 def microseconds(seconds: float) -> Instant:
