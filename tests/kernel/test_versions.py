@@ -26,6 +26,7 @@ VOCABULARIES = {
     5: "6825193b287e11eb",
     6: "c15c54ee3b1635ad",
     7: "e09e5a86e8ea8859",
+    8: "8fe729963663748e",
 }
 """By the number of the vocabulary (`kernel.versions.RECORDS`), for all that was ever released."""
 

@@ -125,6 +125,10 @@ def test_commands_on_the_store_are_recorded_once_it_has_an_audit_log(tmp_path: P
         ("store", "create_access_token", "token/ada"),
     ]
     assert recorded[0]["run"] == run
+    perdure("resume", run, code=4)
+    told = perdure("history", run, "--json").json
+    (cancelled,) = [event for event in told if event["event"] == "CancelRequested"]
+    assert cancelled["who"]["via"] == "store", "SRV-082"
 
 
 def test_what_an_owner_has_not_decided_is_pending_on_every_server(tmp_path: Path, postgres_url: str) -> None:

@@ -183,6 +183,9 @@ def test_every_verb_that_steers_answers_with_the_decision(server: Server) -> Non
     assert server.admin.result(run)["status"] == "cancelled"
     raw = json.dumps(server.admin("GET", f"/api/v1/runs/{run}/events?raw=true&limit=1000").json)
     assert "the-operator" in raw and "Mallory" not in raw
+    sent = server.admin("GET", f"/api/v1/runs/{run}/events?limit=1000").json["items"]
+    named = [event["event"] for event in sent if event.get("who") == {"name": "the-operator", "via": "token"}]
+    assert {"RunPaused", "RunUnpaused", "SignalReceived", "CancelRequested"} <= set(named)
     forked = operator("POST", f"/api/v1/runs/{run}/fork", {"at": 2})
     assert forked.status == 201 and forked.json["source"] == run
     assert operator("POST", f"/api/v1/runs/{run}/fork", {"at": 999}).problem == (404, "EVENT-NOT-FOUND")
@@ -285,6 +288,9 @@ def test_a_gate_is_decided_by_who_the_token_is(server: Server) -> None:
     gate = picture["status"]["gates"]["ask"]
     assert (gate["state"], gate["updatedBy"]) == ("Approved", "the-operator")
     assert "Mallory" in gate["message"]
+    told = admin("GET", f"/api/v1/runs/{run}/events?limit=1000").json["items"]
+    (decision,) = [event for event in told if event["event_type"] == "gate.decided"]
+    assert decision["who"] == {"name": "the-operator", "via": "token"}
     assert operator("POST", f"/api/v1/runs/{run}/gates/ask", {"state": "Maybe"}).problem == (400, "USAGE")
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from perdure.engine.client import Client
 
 LEASE: Instant = 60 * SECOND
+WORKER = i.Sender("worker")
 PATIENCE = 5.0  # seconds that an owner elsewhere gets to decide
 LOOK_EVERY = 0.01, 0.1  # seconds between looks at its run: at first, and at most
 OFFERS_LOOKED_FOR = 0.1  # seconds between looks for what other processes have offered, while somebody waits
@@ -287,7 +288,7 @@ class LeasedTasks:
 
     async def signal(self, lease: TaskLease, name: str, value: bytes, key: str = "") -> None:
         path = parcel_of(lease).assignment.path
-        await self._ask(lease, i.Signal(name, value, key, by=f"task {path}"))
+        await self._ask(lease, i.Signal(name, value, key, f"task {path}", WORKER))
 
     async def report(self, lease: TaskLease, body: bytes) -> bytes | None:
         answer = await self._ask(lease, i.TaskReport(lease.task, lease.delivery, body))

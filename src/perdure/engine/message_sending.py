@@ -56,6 +56,8 @@ async def tell(client: "Client", run: RunId, message: i.Input, along: Sequence[R
     """See `Client.tell`."""
     if isinstance(message, i.Signal | i.Steer | i.Reopen) and not message.key:
         message = msgspec.structs.replace(message, key=new_key())
+    if client.act is not None and client.act.sender is not None and hasattr(message, "sender"):
+        message = msgspec.structs.replace(message, sender=client.act.sender)
     row = await client.find(run)
     runtime = client.runtime
     if isinstance(message, i.Reopen):

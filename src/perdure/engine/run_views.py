@@ -14,7 +14,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EventNotFound, NewerRecord, ReferenceNotAvailable, RunNotFound
-from perdure.kernel.events import Event, RunEnded
+from perdure.kernel.events import Event, MessageSent, RunEnded
 from perdure.kernel.execution import Execution
 from perdure.kernel.secret_masking import Mask
 from perdure.kernel.turn import MissingValues
@@ -30,6 +30,7 @@ WORK_OF_EVENT = 64  # to tell, trace or show it, in bytes of records that are fo
 R = TypeVar("R")
 
 NUMBERED = frozenset({"seq", "at", "event"})
+NOBODY: dict[str, Any] = {}
 
 
 async def resolve(store: Store, dialects: Iterable[Dialect], name: str, namespaces: Sequence[str] | None) -> RunId:
@@ -183,16 +184,35 @@ def history(
     """What happened after event `after`: in the language's own event names (`is_own`), or in the kernel's events."""
     if is_own:
         whole = [turn for _, row in rows for turn in decode_turns(dialect, row)]
-        yield from (mask.data(event) for _, event in tell(dialect, run, whole) if event["seq"] > after)
+        senders = senders_of(whole)
+        for recorded, shown in tell(dialect, run, whole):
+            if shown["seq"] > after:
+                yield mask.data(shown | senders[recorded] if recorded in senders else shown)
         return
     for last, row in rows:
         turns_of_row = decode_turns(dialect, row)
         seq = last - sum(len(events) for _, events in turns_of_row)
+        senders = senders_of(turns_of_row, seq)
         for instant, events in turns_of_row:
             for event in events:
                 seq += 1
                 if seq > after:
-                    yield mask.data(numbered(seq, instant, event))
+                    yield mask.data(numbered(seq, instant, event) | senders.get(seq, NOBODY))
+
+
+def senders_of(all_turns: Turns, before: int = 0) -> dict[int, dict[str, Any]]:
+    """By number of the recorded event: who has sent the control message from which it follows, if a server knew."""
+    senders: dict[int, dict[str, Any]] = {}
+    number = before
+    for _, events in all_turns:
+        sent = next((event for event in events if isinstance(event, MessageSent)), None)
+        if sent is not None:
+            by: str = next((name for event in events if (name := getattr(event, "by", ""))), "")
+            who = {"name": by.removeprefix(f"{sent.via}:"), "via": sent.via}
+            who |= {"issuer": sent.issuer} if sent.issuer else {}
+            senders |= {number + place: {"who": who} for place in range(1, len(events) + 1)}
+        number += len(events)
+    return senders
 
 
 async def recorded_at(store: Store, dialect: Dialect, run: RunId, at: int) -> int:

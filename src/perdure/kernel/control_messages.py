@@ -22,7 +22,7 @@ RESULTS = (i.TaskResult, i.TaskLost, i.ChildResult)
 
 def kind_of(input: i.Input) -> str:
     """The kind of a control message; empty for any other input."""
-    if isinstance(input, i.Cancel) and input.by == PARENT:
+    if isinstance(input, i.Cancel) and input.by == PARENT and input.sender is None:
         return ""
     return _KINDS.get(type(input), "")
 

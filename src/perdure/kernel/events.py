@@ -113,6 +113,13 @@ class ChildCancelRequested(Event, frozen=True, tag=12):
     reason: str = ""
 
 
+class MessageSent(Event, frozen=True, tag=48):
+    """How a server knew who has sent the control message of this turn. There is none where it was sent on the store."""
+
+    via: str
+    issuer: str = ""
+
+
 class SignalReceived(Event, frozen=True, tag=13):
     name: str
     value: Payload
@@ -350,4 +357,5 @@ KERNEL_EVENTS: tuple[type[Event], ...] = (
     MoreInputsDeclined,
     RunPaused,
     RunUnpaused,
+    MessageSent,
 )

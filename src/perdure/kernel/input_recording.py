@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Keyed = i.Signal | i.Steer | i.Reopen | i.EffectSettle
 
 DECLINED_LISTED = 100
+SENDERS_SINCE = 8
 
 REOPENS_AT_FAILURE_SINCE = 5
 """The record version in which a run can be reopened at what failed."""
@@ -52,6 +53,7 @@ def _decline(turn: Turn, reason: str) -> None:
     if not kind or message in state.declined_messages:  # it may be offered again, after a commit of unknown outcome
         return
     if state.declined < DECLINED_LISTED:
+        _name_sender(turn, input)
         turn.emit(e.InputDeclined(*message, reason))
     else:
         turn.emit(e.MoreInputsDeclined(state.declined + 1))
@@ -264,7 +266,15 @@ def _counts(turn: Turn, input: i.Cancel | Keyed) -> bool:
         turn.changes_nothing = True
     elif reason := why_refused(turn.execution, input):
         turn.refuse(reason, conflict=True)
+    else:
+        _name_sender(turn, input)
     return not turn.changes_nothing
+
+
+def _name_sender(turn: Turn, input: i.Input) -> None:
+    sender: i.Sender | None = getattr(input, "sender", None)
+    if sender is not None and turn.record_version >= SENDERS_SINCE:
+        turn.emit(e.MessageSent(sender.via, sender.issuer))
 
 
 def _cancel(turn: Turn, input: i.Cancel) -> None:

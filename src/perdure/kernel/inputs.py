@@ -66,16 +66,25 @@ class TimerDue(Input, frozen=True, tag=5):
     timer: int
 
 
+class Sender(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """How a server knows who has sent a control message; on the store itself nobody is known."""
+
+    via: str  # token, oidc, anonymous, worker …
+    issuer: str = ""  # of whoever an identity provider answers for
+
+
 class Signal(Input, frozen=True, tag=6):
     name: str
     value: Payload = NULL
     key: str = ""
     by: str = ""
+    sender: Sender | None = None
 
 
 class Cancel(Input, frozen=True, tag=7):
     reason: str = ""
     by: str = ""
+    sender: Sender | None = None
 
 
 class ChildResult(Input, frozen=True, tag=8):
@@ -125,6 +134,7 @@ class EffectSettle(Input, frozen=True, tag=38):
     is_holder_gone: bool = False  # no process drove the run then, so its open tasks had no holder either
     key: str = ""
     by: str = ""
+    sender: Sender | None = None
 
 
 class Steer(Input, frozen=True, tag=13):
@@ -132,12 +142,14 @@ class Steer(Input, frozen=True, tag=13):
     body: Payload = NULL
     key: str = ""
     by: str = ""
+    sender: Sender | None = None
 
 
 class Reopen(Input, frozen=True, tag=14):
     body: Payload = NULL
     key: str = ""
     by: str = ""
+    sender: Sender | None = None
 
 
 class Proceed(Input, frozen=True, tag=15):

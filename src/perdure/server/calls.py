@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.engine.document_start import StartRequest
 from perdure.kernel.ids import DEFAULT_NAMESPACE
+from perdure.kernel.inputs import Sender
 from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import Instant, RunId, digest
 from perdure.stores.access import Act, AuditRow
@@ -151,6 +152,7 @@ class ApiCall:
             return audit_row(entry, self.engine.clock.now(), act.run)
 
         self.act = Act(write)
+        self.act.sender = Sender(self.caller.via, self.caller.issuer)
 
     def end_act(self) -> None:
         """The record refers to this call, and the call to it: without an end both would keep the request's body."""

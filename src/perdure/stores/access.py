@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from perdure.kernel.inputs import Sender
 from perdure.kernel.values import Instant, RunId
 
 
@@ -117,6 +118,7 @@ class Act:
         self.object = ""
         self.run: RunId | None = None
         self.namespace = ""
+        self.sender: Sender | None = None  # of the control messages that it sends
         self.is_recorded = False
         """Whether its record is written with it, if it is made."""
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.engine.client import Client
+from perdure.kernel.inputs import Sender
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.stores.access import Act, AuditRow, AuditSeal, seal_hash
 from perdure.views.access import NoParameters, Query, Question, Scope
@@ -98,6 +99,7 @@ def act_on_store(client: Client, verb: str, object: str, *, run: RunId | None = 
         return audit_row(entry, client.clock.now(), act.run)
 
     act = Act(write)
+    act.sender = Sender("store")
     act.about(object, run=run, namespace=namespace)
     return act
 
