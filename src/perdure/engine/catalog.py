@@ -10,7 +10,6 @@ Where anything is wrong with any of the texts, nothing is written.
 
 import sys
 from collections.abc import Mapping, Sequence
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -87,7 +86,8 @@ class Catalog:
 
     def on(self, store: Store) -> "Catalog":
         """The same catalog, through another view of its store."""
-        other = copy(self)
+        other = object.__new__(Catalog)
+        other.__dict__ |= self.__dict__
         other._store = store
         return other
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import Scope
 
 from perdure.kernel import jsontext
@@ -65,7 +65,12 @@ async def read_body(
     size = 0
     try:
         async with asyncio.timeout(limits.read_seconds):
-            async for part in request.stream():
+            is_more = True
+            while is_more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise BadRequest("the connection ended before the body did")
+                is_more, part = message.get("more_body", False), message.get("body", b"")
                 size += len(part)
                 if size > most:
                     is_too_large, parts = True, []
@@ -75,8 +80,6 @@ async def read_body(
                     parts.append(part)
     except TimeoutError:
         raise RequestTimeout(f"the body did not arrive within {limits.read_seconds:g} s") from None
-    except ClientDisconnect:
-        raise BadRequest("the connection ended before the body did") from None
     if is_too_large:
         raise BodyTooLarge(f"the body has more than {most} bytes")
     return b"".join(parts)
@@ -141,10 +144,10 @@ def read_query(kind: type | None, raw: bytes) -> Any:
 
     Unknown ones are refused, unless the struct ignores members that it does not know.
     """
-    if not raw:
-        return None if kind is None else kind()
+    if not raw and kind is None:
+        return None
     try:
-        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict")
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, strict_parsing=bool(raw), errors="strict")
     except (ValueError, UnicodeDecodeError):
         raise BadRequest("the query of the address cannot be read") from None
     fields = {} if kind is None else {field.encode_name: field for field in msgspec.structs.fields(kind)}

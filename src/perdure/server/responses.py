@@ -1,6 +1,7 @@
 """How answers are sent: large ones in pieces, streams in short slices, and nobody waits for a slow reader."""
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -25,11 +26,16 @@ STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Conte
 class PiecewiseResponse(Response):
     """Sends a large answer piece by piece: copying it at once holds up others."""
 
+    def __init__(self, body: bytes, status: int = 200, headers: Mapping[str, str] = {}) -> None:
+        self.body, self.status_code, self.background = body, status, None
+        self.raw_headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+        self.raw_headers.append((b"content-length", b"%d" % len(body)))
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if len(self.body) <= PIECE:
-            await super().__call__(scope, receive, send)
-            return
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if len(self.body) <= PIECE:
+            await send({"type": "http.response.body", "body": self.body})
+            return
         body = memoryview(self.body)
         for begin in range(0, len(body), PIECE):
             piece = bytes(body[begin : begin + PIECE])
