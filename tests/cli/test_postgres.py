@@ -136,6 +136,7 @@ def test_every_verb_works_on_a_database(perdure: CommandLine, url: str) -> None:
         "config",
         "conformance",
         "context",
+        "kubeconfig",
         "mcp",
         "restore",
         "worker",

@@ -17,7 +17,11 @@ def test_health_pages_need_no_token_and_everything_else_does(server: Server) -> 
     """SRV-003, SRV-020, SRV-070: without a token a path that does not exist is 401 too."""
     for path in ("/livez", "/readyz", "/health", "/api/health"):
         assert server.nobody("GET", path).status == 200
-    for path in ("/version", "/openapi.json", "/api/v1/runs", "/api/v1/nothing", "/nothing"):
+    for path in ("/version", "/apis/nothing/v1/at/all", "/api/v1/namespaces/x/secrets"):  # of the Kubernetes API
+        reply = server.nobody("GET", path)
+        assert (reply.status, reply.json["kind"], reply.json["reason"]) == (401, "Status", "Unauthorized")
+        assert reply.headers["www-authenticate"].startswith("Bearer")
+    for path in ("/openapi.json", "/api/v1/runs", "/api/v1/nothing", "/nothing"):
         reply = server.nobody("GET", path)
         assert reply.problem == (401, "NOT-AUTHENTICATED")
         assert reply.headers["www-authenticate"].startswith("Bearer")

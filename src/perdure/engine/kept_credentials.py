@@ -53,12 +53,12 @@ class _Kept(msgspec.Struct, frozen=True):
 class KeptCredentials:
     def __init__(self, store: Store, keys: SecretKeys) -> None:
         self._store = store
-        self._keys = keys
+        self.keys = keys
         self._rows: dict[tuple[str, str], ResourceRow] = {}
 
     def on(self, store: Store) -> "KeptCredentials":
         """The same, through this access to the store."""
-        other = KeptCredentials(store, self._keys)
+        other = KeptCredentials(store, self.keys)
         other._rows = self._rows
         return other
 
@@ -78,9 +78,9 @@ class KeptCredentials:
         return _credential(await self._row(namespace, facts.name))
 
     def _kept(self, key: ResourceKey, data: Mapping[str, Any]) -> bytes:
-        if not self._keys.first and all(map(is_reference, secret_texts(data))):
+        if not self.keys.first and all(map(is_reference, secret_texts(data))):
             return jsontext.encode(_Kept(references=dict(data)))
-        return jsontext.encode(_Kept(encrypted=self._keys.encrypt(jsontext.encode(data), _place(key))))
+        return jsontext.encode(_Kept(encrypted=self.keys.encrypt(jsontext.encode(data), _place(key))))
 
     async def list(self, namespace: str) -> Sequence[KeptCredential]:
         return [_credential(row) for row in await self._store.list_resources(KIND, namespace)]
@@ -130,7 +130,7 @@ class KeptCredentials:
     def _value(self, row: ResourceRow) -> dict[str, Any]:
         kept = msgspec.json.decode(row.status or b"{}", type=_Kept)
         if kept.encrypted is not None:
-            data = jsontext.decode(self._keys.decrypt(kept.encrypted, _place(row.key)))
+            data = jsontext.decode(self.keys.decrypt(kept.encrypted, _place(row.key)))
         else:
             data = kept.references or {}
         return {"type": _facts(row).type, **data}
@@ -147,7 +147,7 @@ class KeptCredentials:
         if row is None:
             return False
         kept = msgspec.json.decode(row.status or b"{}", type=_Kept)
-        if kept.encrypted is not None and self._keys.is_current(kept.encrypted):
+        if kept.encrypted is not None and self.keys.is_current(kept.encrypted):
             return False
         data = {name: value for name, value in self._value(row).items() if name in _facts(row).members}
         status = self._kept(row.key, data)

@@ -61,6 +61,7 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
     change = Transition(slot.id, slot.partition, seq)
     if turns:
         change.row = row = encode_turns(turns)
+        change.is_shown = execution.dialect.shows_resources
         if slot.creation is None:
             change.base = seq - count
         tail = slot.tail_bytes + len(row)

@@ -58,8 +58,7 @@ class Dialect(ABC):
     version: ClassVar[int]
     """Version of the snapshot; a snapshot of another version is ignored."""
     edition: ClassVar[int]
-    """Edition of the language. Raised when documents may contain what an older program would misread; see `versions`.
-    """
+    """Edition of the language: raised when documents may contain what an older program would misread."""
     name_label: ClassVar[str] = ""
     """The label that holds a run's own name; empty where runs have only ids."""
     call_markers: ClassVar[tuple[bytes, ...]] = ()
@@ -337,12 +336,15 @@ class Dialect(ABC):
         return None
 
     def users(self, kind: str) -> tuple[str, ...]:
-        """The kinds that may use a resource of this kind; empty where this is not counted."""
-        return ()
+        return ()  # the kinds that may use a resource of this kind; empty where this is not counted
 
     def with_usage(self, resource: dict[str, Any], users: Sequence[dict[str, Any]], runs: int) -> dict[str, Any]:
         """The resource, with the counts in its status. `users`: all resources of those kinds."""
         return resource
+
+    def resource_schema(self, kind: str) -> dict[str, Any]:
+        """What a resource of this kind may say besides its metadata, as an OpenAPI schema with `properties`."""
+        return {}
 
     def resources(self, view: Any) -> list[dict[str, Any]]:
         """The resources in a view of a run: the run itself first, then its parts."""
@@ -369,9 +371,8 @@ class Dialect(ABC):
         """Entries of the catalog that are about this run alone."""
         return []
 
-    def forget(self, runs: "Sequence[RunId]") -> None:
+    def forget(self, runs: "Sequence[RunId]") -> None:  # noqa: B027  (no files is an answer)
         """These runs, of any language, were removed: remove files that belong to one of them alone."""
-        return
 
 
 class _Lazy:

@@ -3,6 +3,14 @@
 import msgspec
 
 
+class PrinterColumn(msgspec.Struct, frozen=True):
+    """A column of tables of a kind."""
+
+    title: str  # `Phase`
+    path: str  # `status.phase`
+    type: str = "string"  # integer, date, as the Kubernetes API has them
+
+
 class ResourceKind(msgspec.Struct, frozen=True):
     name: str  # `Story`
     plural: str  # `stories`
@@ -14,6 +22,13 @@ class ResourceKind(msgspec.Struct, frozen=True):
     of_runs: bool = False  # a view of runs: not kept in the catalog
     is_request: bool = False  # applying one is a request, which is answered once
     new_status: str = ""  # the initial status of a new entry, as JSON
+    version: str = ""  # `v1alpha1`, of its group in the Kubernetes API; empty: it is not served there
+    categories: tuple[str, ...] = ()  # what `kubectl get CATEGORY` lists together
+    columns: tuple[PrinterColumn, ...] = ()  # besides the name
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
 
     def is_called(self, text: str) -> bool:
         """Whether a typed name means this kind; `stories.bubustack.io` is the full form."""

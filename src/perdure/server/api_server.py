@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import perdure
 from perdure.engine.catalog import Catalog
@@ -35,6 +36,9 @@ from perdure.views.live_events import LiveEvents
 from perdure.views.run_changes import ChangeFeed
 from perdure.views.server_metrics import ServerMetrics
 from perdure.wiring import Engine, languages, metric_aliases
+
+if TYPE_CHECKING:
+    from perdure.server.kubernetes.facade_routes import KubernetesFacade
 
 RENEW_EVERY = 3_600.0  # seconds between two looks at the certificate
 LOOK_AT_CREDENTIALS_EVERY = 5.0  # seconds
@@ -114,6 +118,7 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         LiveEvents(engine),
         ChangeFeed(engine, authentication.tokens.is_valid, options.feed_keep),
         ROUTES,
+        _facade(engine),
         name,
         perdure.__version__,
         listened_hosts(options.host, [*options.hosts, *options.tls_names]),
@@ -157,6 +162,13 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
             await server.audit.seal(at_end=True)
         except PerdureError:
             say("the last refusals could not be written to the audit log")
+
+
+def _facade(engine: Engine) -> "KubernetesFacade":
+    """Imported here: only a server needs it."""
+    from perdure.server.kubernetes.facade_routes import FACADE_ROUTES, KubernetesFacade
+
+    return KubernetesFacade(FACADE_ROUTES, engine)
 
 
 def _certificate(options: ApiOptions) -> ServerCertificate | None:

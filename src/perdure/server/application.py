@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
@@ -25,7 +25,8 @@ from perdure.engine.leased_tasks import LeasedTasks
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.server.authentication import Authentication, carries_token, host_of, network_of
-from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, check_body, visible_run
+from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, SeenRequest, check_body, visible_run
+from perdure.server.kubernetes.statuses import is_kubernetes_path, status_json
 from perdure.server.limits import CallerPlaces, Rates, RequestLimits
 from perdure.server.openapi import describe
 from perdure.server.problems import ServerFault, problem_json
@@ -38,7 +39,14 @@ from perdure.server.request_reading import (
     read_query,
     read_typed,
 )
-from perdure.server.responses import STREAM_HEADERS, FollowedStream, add_headers, make_response
+from perdure.server.responses import (
+    ANSWERED_ONCE,
+    STREAM_HEADERS,
+    FollowedStream,
+    add_headers,
+    make_response,
+    told_again,
+)
 from perdure.server.route_table import Route, RouteTable, split_path
 from perdure.stores.access import Act, RequestKey, RequestKeyRow, RequestKeyTaken
 from perdure.views.access_tokens import AccessRole
@@ -50,6 +58,9 @@ from perdure.views.run_changes import ChangeFeed
 from perdure.views.server_metrics import ServerMetrics
 from perdure.views.worker_pools import WorkerPresence
 from perdure.wiring import Engine
+
+if TYPE_CHECKING:
+    from perdure.server.kubernetes.facade_routes import KubernetesFacade
 
 _log = logging.getLogger("perdure.server")
 
@@ -71,6 +82,7 @@ class ApiServer:
     live: LiveEvents
     changes: ChangeFeed
     routes: Sequence[Route]
+    facade: "KubernetesFacade"
     name: str
     version: str
     hosts: frozenset[str] = frozenset()
@@ -104,6 +116,7 @@ class Application:
         self._server = server
         self._version = server.version.encode()
         self._router = RouteTable(server.routes)
+        self._facade = RouteTable(server.facade.routes)
         self._rates = Rates(server.limits)
         self._streams = CallerPlaces(server.limits.streams, "live streams")
         self._expensive = CallerPlaces(server.limits.expensive, "reads of whole runs")
@@ -130,7 +143,7 @@ class Application:
 
         request_id = secrets.token_hex(8)
         connection = HTTPConnection(scope)
-        seen = _Seen(connection.client.host if connection.client else "", UNKNOWN)
+        seen = SeenRequest(connection.client.host if connection.client else "", UNKNOWN)
         try:
             await receive()  # websocket.connect
             caller = await self._stream_worker(connection, seen)
@@ -141,7 +154,7 @@ class Application:
             response = self._refusal(refusal, request_id, seen)
             await WebSocket(scope, receive, send).send_denial_response(response)
 
-    async def _stream_worker(self, connection: HTTPConnection, seen: "_Seen") -> Caller:
+    async def _stream_worker(self, connection: HTTPConnection, seen: SeenRequest) -> Caller:
         route, _ = self._router.find(
             "GET", split_path(connection.scope.get("raw_path") or connection.url.path.encode())
         )
@@ -160,7 +173,7 @@ class Application:
     async def _respond(self, request: Request, request_id: str) -> tuple[Response, str]:
         """The answer, and which operation was asked for."""
         address = request.client.host if request.client else ""
-        seen = _Seen(address=address, verb=UNKNOWN)
+        seen = SeenRequest(address=address, verb=UNKNOWN)
         try:
             return await self._answer(request, request_id, seen), seen.verb
         except PerdureError as refusal:
@@ -170,8 +183,9 @@ class Application:
             fault = ServerFault(f"request {request_id} failed")
             return self._refusal(fault, request_id, seen, request.method), seen.verb
 
-    def _refusal(self, refusal: PerdureError, request_id: str, seen: "_Seen", method: str = "") -> Response:
-        status, headers, body = problem_json(refusal, request_id)
+    def _refusal(self, refusal: PerdureError, request_id: str, seen: SeenRequest, method: str = "") -> Response:
+        answer = status_json(refusal, seen.path) if seen.is_kubernetes else problem_json(refusal, request_id)
+        status, headers, body = answer
         refusal.__traceback__ = None  # its frames have the body of the request, and perhaps the refusal itself
         if seen.must_audit(status):
             who = seen.caller
@@ -189,13 +203,17 @@ class Application:
             headers["Connection"] = "close"
         return Response(b"" if method == "HEAD" else body, status, headers)
 
-    async def _answer(self, request: Request, request_id: str, seen: "_Seen") -> Response:
+    async def _answer(self, request: Request, request_id: str, seen: SeenRequest) -> Response:
         server = self._server
-        segments = split_path(request.scope.get("raw_path") or request.scope["path"].encode())
+        raw_path = request.scope.get("raw_path") or request.scope["path"].encode()
+        router = self._router
+        if is_kubernetes_path(raw_path, request.headers):
+            seen.is_kubernetes, raw_path, router = True, raw_path.removesuffix(b"/"), self._facade
+        segments = split_path(raw_path)
         route: Route | None = None
-        values: Mapping[str, str] = {}
         with suppress(ApiError):  # whoever is unknown is told that first
-            route, values = self._router.find(request.method, segments)
+            route, seen.path = router.find(request.method, segments)
+        values = seen.path
         if route is not None:
             seen.verb, seen.changes = route.verb, route.changes
         is_open = route is not None and route.role is None
@@ -210,7 +228,7 @@ class Application:
             if route is None or not route.is_refused_last:
                 self._rates.take(caller.identity)
         if route is None:
-            route, values = self._router.find(request.method, segments)
+            route, values = router.find(request.method, segments)
         wants_stream = check_accept(route, headers)
         call = ApiCall(
             server.engine, server.documents, caller, values, headers, request_id=request_id, source=seen.address
@@ -270,6 +288,8 @@ class Application:
         if call.act is not None:
             call.engine = call.engine.acting(call.act)
         result = await (self._once(request, route, call, key, text, value) if key else self._handle(route, call))
+        if isinstance(result, EventStream):
+            return self._followed(call, result)
         return await make_response(result, with_body=request.method != "HEAD")
 
     def _check_origin(self, headers: Mapping[str, str], *, is_health: bool) -> str:
@@ -329,7 +349,7 @@ class Application:
         if known.digest != asked.digest:
             raise Conflict("the Idempotency-Key was used for another request", hint="Use another key.")
         if known.status is None:  # the process ended after the act, and before its answer was kept
-            return _told_again(route, call)
+            return told_again(route, call)
         if known.answer is None:
             raise Conflict(ANSWERED_ONCE, hint="Use another key.")
         return Answer(jsontext.decode(known.answer), known.status)
@@ -351,7 +371,10 @@ class Application:
         if isinstance(result, Answer):
             return await make_response(result)
         assert isinstance(result, EventStream)
-        stream = FollowedStream(self._kept(call, result), headers=STREAM_HEADERS)
+        return self._followed(call, result)
+
+    def _followed(self, call: ApiCall, result: EventStream) -> Response:
+        stream = FollowedStream(self._kept(call, result), headers={**STREAM_HEADERS, **result.headers})
         stream.turn = self._turn
         return stream
 
@@ -362,37 +385,7 @@ class Application:
                     async for part in events:
                         yield part
         except TooManyRequests:
-            yield b"event: refused\ndata: {}\n\n"
-
-
-@dataclass(slots=True)
-class _Seen:
-    """What is known of a request when it is refused."""
-
-    address: str
-    verb: str
-    caller: Caller | None = None
-    changes: bool = False
-
-    def must_audit(self, status: int) -> bool:
-        return status in (401, 403) or (self.changes and status != 429)
-
-
-ANSWERED_ONCE = "this was done before, and its answer cannot be told twice"
-
-
-def _told_again(route: Route, call: ApiCall) -> Answer:
-    """That something was done before, if the answer of that time was lost: what is known of it without doing it."""
-    match route.verb:
-        case "create_access_token":
-            raise Conflict(ANSWERED_ONCE, hint="Use another key.")
-        case "cancel_run":
-            decided = {"decided": True, "live": True, "new": False, "remarks": []}
-            return Answer({"id": call.run.id, "pending": False, **decided})
-        case "apply_resources":
-            return Answer({"changes": [], "warnings": []})
-        case _:
-            return Answer({}, route.status)
+            yield stream.refusal
 
 
 def _digest(request: Request, value: Any) -> bytes:

@@ -171,9 +171,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class EventStream:
-    """Server-Sent Events, as they come."""
+    """Server-Sent Events, or lines of JSON, as they come."""
 
     events: AsyncGenerator[bytes, None]
+    headers: Mapping[str, str] = field(default_factory=dict)
+    refusal: bytes = b"event: refused\ndata: {}\n\n"  # what somebody is told who has too many
 
 
 Result = Answer | EventStream
@@ -195,3 +197,18 @@ def check_body(caller: Caller, value: Any) -> None:
         for namespace in [*named, *(several if isinstance(several, list) else ())]:
             if isinstance(namespace, str) and namespace:
                 caller.need_namespace(namespace)
+
+
+@dataclass(slots=True)
+class SeenRequest:
+    """What is known of a request when it is refused."""
+
+    address: str
+    verb: str
+    caller: Caller | None = None
+    changes: bool = False
+    is_kubernetes: bool = False
+    path: Mapping[str, str] = field(default_factory=dict)  # its parameters
+
+    def must_audit(self, status: int) -> bool:
+        return status in (401, 403) or (self.changes and status != 429)

@@ -3,14 +3,18 @@
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from perdure.engine.decision_threads import SMALL, done_aside
 from perdure.kernel import jsontext
-from perdure.server.calls import Answer, Result
+from perdure.kernel.errors import Conflict
+from perdure.server.calls import Answer, ApiCall, Result
+
+if TYPE_CHECKING:
+    from perdure.server.route_table import Route
 
 SLOWEST_READER = 30.0  # seconds that a follower may leave its stream unread
 SLICE = 0.002  # seconds that a follower is sent events, before other work has its turn
@@ -89,3 +93,20 @@ def add_headers(response: Response, version: bytes, *, is_last: bool) -> None:
     fields += [field for field in HEADERS if field[0] not in present]
     if is_last:
         response.headers["Connection"] = "close"
+
+
+ANSWERED_ONCE = "this was done before, and its answer cannot be told twice"
+
+
+def told_again(route: "Route", call: ApiCall) -> Answer:
+    """That something was done before, if the answer of that time was lost: what is known of it without doing it."""
+    match route.verb:
+        case "create_access_token":
+            raise Conflict(ANSWERED_ONCE, hint="Use another key.")
+        case "cancel_run":
+            decided = {"decided": True, "live": True, "new": False, "remarks": []}
+            return Answer({"id": call.run.id, "pending": False, **decided})
+        case "apply_resources":
+            return Answer({"changes": [], "warnings": []})
+        case _:
+            return Answer({}, route.status)

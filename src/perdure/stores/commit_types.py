@@ -127,6 +127,7 @@ class Transition(msgspec.Struct, gc=False):
     stream_rows: Sequence[tuple[bytes, bytes | None]] = ()  # of the run's streams: key, body; None: it is removed
     base: int | None = None  # the last event in the log that it was decided after; nothing is written if there is more
     acts: Sequence[ActRecord] = ()  # of those who asked for what was decided
+    is_shown: bool = False  # resources that show the run may have changed: the change feed tells of it
 
 
 LARGE = 1 << 20

@@ -14,7 +14,27 @@ import msgspec
 from perdure.kernel.values import Instant
 
 FOREVER: Instant = 1 << 62
-RUN = "run"  # the kind of changes of runs; others are kinds of entries
+RUN = "run"  # the kind of changes of the status of runs
+SHOWN = "shown"  # of other changes of runs that their language shows as resources; all other kinds are those of entries
+
+
+class EntryFacts(msgspec.Struct, gc=False, frozen=True):
+    """What an entry is besides what it says."""
+
+    uid: str
+    generation: int
+    created_at: Instant
+    status: bytes | None
+
+
+class _KeptEntry(msgspec.Struct, gc=False, frozen=True):
+    """How a store keeps an entry in the feed, made by its own statements."""
+
+    uid: str
+    generation: int
+    created_at: Instant
+    status: msgspec.Raw
+    object: msgspec.Raw
 
 
 class FeedChange(msgspec.Struct, gc=False, frozen=True):
@@ -35,6 +55,7 @@ class FeedChange(msgspec.Struct, gc=False, frozen=True):
     started_at: Instant | None
     ended_at: Instant | None
     body: bytes | None  # of an entry: the object as JSON; after its removal the last one
+    entry: EntryFacts | None = None
 
 
 class FeedPage(msgspec.Struct, gc=False, frozen=True):
@@ -53,10 +74,21 @@ FEED_COLUMNS = (
 )
 
 
+KEPT = b'{"uid":'
+"""How the text of an entry begins in the feed."""
+
+
 def feed_change(row: tuple[Any, ...]) -> FeedChange:
     position, at, kind, namespace, name, number, is_removed, status, language, document, parent, labels, *rest = row
     head = (position, at, kind, namespace, name, number, bool(is_removed), status, language, document, parent)
-    return FeedChange(*head, json.loads(labels) if labels else {}, *rest)
+    shown = json.loads(labels) if labels else {}
+    started_at, ended_at, body = rest
+    if body is None or not body.startswith(KEPT):
+        return FeedChange(*head, shown, started_at, ended_at, body)
+    kept = msgspec.json.decode(body, type=_KeptEntry)
+    written = bytes(kept.status)
+    facts = EntryFacts(kept.uid, kept.generation, kept.created_at, None if written == b"null" else written)
+    return FeedChange(*head, shown, started_at, ended_at, bytes(kept.object), facts)
 
 
 class ChangeFeedStore(Protocol):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from perdure.documents import write_document
+from perdure.documents import UnreadableText, read_document, write_document
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.catalog_changes import Change
 from perdure.engine.client import Client
@@ -162,3 +162,10 @@ def change_json(change: Change) -> dict[str, Any]:
 
 def resource_yaml(value: Any) -> str:
     return write_document(value)
+
+
+def read_resource_yaml(text: bytes) -> Any:
+    try:
+        return read_document(text).data
+    except UnreadableText as unreadable:
+        raise BadRequest(f"the body cannot be read: {unreadable.problems[0].message}") from None

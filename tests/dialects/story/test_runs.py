@@ -118,6 +118,8 @@ def test_a_patch_of_the_resource_says_what_it_asks_of_the_run() -> None:
     notes = {"annotations": {"storyrun.bubustack.io/redrive-from-step": "a:t1"}}
     (redrive,) = patched(run, "StoryRun", {"metadata": notes})
     assert isinstance(redrive, i.Steer) and jsontext.decode(_bytes(redrive.body)) == {"step": "a", "token": "t1"}
+    (kept,) = patched(run, "StoryRun", {"metadata": {"labels": {"mine": "x", "old": None}}})
+    assert isinstance(kept, i.Steer) and kept.verb == "metadata"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,10 @@ def test_a_patch_of_the_resource_says_what_it_asks_of_the_run() -> None:
         {"status": {"phase": "Succeeded"}},
         {"status": {"gates": {"ok": {"decision": "yes"}}}},
         {"metadata": {"annotations": {"storyrun.bubustack.io/redrive-from-step": "a"}}},
-        {"metadata": {"annotations": {"mine": "x"}}},
+        {"metadata": {"annotations": {"bubustack.io/mine": "x"}}},
+        {"metadata": {"labels": {"perdure.dev/mine": "x"}}},
+        {"metadata": {"labels": {"mine": 1}}},
+        {"metadata": {"name": "other"}},
     ],
 )
 def test_other_patches_are_refused(patch: dict[str, Any]) -> None:
@@ -136,7 +141,7 @@ def test_other_patches_are_refused(patch: dict[str, Any]) -> None:
     world = World(GATED)
     world.settle()
 
-    with pytest.raises(ValueError, match=r"immutable|only|must be <step>|is {state"):
+    with pytest.raises(ValueError, match=r"immutable|only|must be|reserved|is {state"):
         patched(world.life.execution, "StoryRun", patch)
 
 

@@ -35,6 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "audit": ("perdure.cli.verbs.audit", "check the audit log of a server, or print its head"),
     "secrets": ("perdure.cli.verbs.secrets", "encrypt kept secrets again with another key"),
     "ca": ("perdure.cli.verbs.ca", "print the certificate authority of `serve --tls auto`"),
+    "kubeconfig": ("perdure.cli.verbs.kubeconfig", "print what kubectl needs to reach a server"),
     "trigger": ("perdure.cli.verbs.trigger", "request a run of a Story from the catalog"),
     "schedule": ("perdure.cli.verbs.schedule", "list, pause and backfill the schedules of Impulses"),
     "prune": ("perdure.cli.verbs.prune", "remove runs that ended long ago"),

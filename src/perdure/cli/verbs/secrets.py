@@ -8,6 +8,7 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_client
 from perdure.cli.stdout import give_json, give_text
+from perdure.engine.kept_secrets import KeptSecrets
 from perdure.views.audit_log import audited
 from perdure.views.credential_list import open_credentials
 
@@ -35,7 +36,9 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 async def _rekey(asked: argparse.Namespace, talk: Console) -> int:
     async with open_client(asked, talk, must_exist=True) as client:
         recorded = await audited(client, "rekey_secrets", "secrets")
-        changed, count = await open_credentials(recorded.store).rekey()
+        credentials = open_credentials(recorded.store)
+        numbers = [await credentials.rekey(), await KeptSecrets(recorded.store, credentials.keys).rekey()]
+        changed, count = (sum(column) for column in zip(*numbers, strict=True))
     if asked.json:
         give_json({"rekeyed": changed, "secrets": count})
     else:

@@ -226,6 +226,7 @@ class Story(Dialect):
     delays = lazy(f"{_STORY}.views.steps:delays")
     cause = lazy(f"{_STORY}.views.steps:cause")
     line_of = lazy(f"{_STORY}.views.steps:line_of")
+    resource_schema = lazy(f"{_STORY}.document.resource_schemas:schema_of")
     patched = lazy(f"{_STORY}.run.resource_patch:patched")
 
     def has_streams(self, execution: Execution) -> bool:

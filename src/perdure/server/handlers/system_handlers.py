@@ -1,6 +1,7 @@
 """The process itself: whether it is ready, what it knows, which servers there are; tokens, and the audit log."""
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 from perdure.kernel.values import SECOND
@@ -39,8 +40,16 @@ async def get_readyz(call: ApiCall) -> Result:
     return Answer({"status": "ok", **health})
 
 
+KUBERNETES_MINOR = 32  # of the Kubernetes API whose manners this server has
+
+
 async def get_version(call: ApiCall) -> Result:
-    return Answer({"version": call.server.version, "server": call.server.name})
+    """With the members that clients of the Kubernetes API look for: the version of that API, not ours."""
+    kubernetes = f"v1.{KUBERNETES_MINOR}.0"
+    build = {"major": "1", "minor": str(KUBERNETES_MINOR), "gitVersion": f"{kubernetes}+perdure-{call.server.version}"}
+    build |= {"gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z"}
+    build |= {"goVersion": "", "compiler": "", "platform": sys.platform}
+    return Answer({**build, "version": call.server.version, "server": call.server.name})
 
 
 async def get_openapi(call: ApiCall) -> Result:

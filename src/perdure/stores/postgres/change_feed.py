@@ -29,11 +29,14 @@ CREATED = (
 )
 CREATED_KINDS: tuple[Kind, ...] = (INTS, INTS, INTS)
 CHANGED = (
-    f"{_INTO} SELECT n.at, 'run', r.namespace, r.id, n.seq, false, n.status, r.language, r.name, r.parent,"
-    " r.labels::text, r.created_at, n.ended_at, NULL FROM go, feed_state f, unnest({}, {}, {}, {}, {})"
-    " AS n (id, seq, status, ended_at, at) JOIN runs r ON r.id = n.id WHERE f.until > n.at AND r.status <> n.status"
+    f"{_INTO} SELECT n.at, CASE WHEN r.status <> n.status THEN 'run' ELSE 'shown' END, r.namespace, r.id, n.seq, false,"
+    " coalesce(n.status, r.status), r.language, r.name, r.parent, r.labels::text, r.created_at,"
+    " CASE WHEN n.status IS NULL THEN r.ended_at ELSE n.ended_at END, NULL"
+    " FROM go, feed_state f, unnest({}, {}, {}, {}, {}, {}) AS n (id, seq, status, ended_at, at, is_shown)"
+    " JOIN runs r ON r.id = n.id WHERE f.until > n.at AND (r.status <> n.status OR n.is_shown = 1)"
 )
-CHANGED_KINDS: tuple[Kind, ...] = (TEXTS, INTS, TEXTS, INTS, INTS)
+"""Id, events, status and end that are written (NULL: they stay), now, whether the run is shown as a resource."""
+CHANGED_KINDS: tuple[Kind, ...] = (TEXTS, INTS, TEXTS, INTS, INTS, INTS)
 
 REMOVED = (
     f"{_INTO} SELECT {{now}}, 'run', r.namespace, r.id, coalesce((SELECT max(seq) FROM log WHERE run = r.number), 0),"
@@ -42,9 +45,15 @@ REMOVED = (
 )
 """What is to be said of the runs of `gone`; `now` is a value of the statement."""
 
+_ENTRY = (
+    """convert_to('{{"uid":"' || uid || '","generation":' || generation || ',"created_at":' || created_at"""
+    """ || ',"status":' || coalesce(convert_from(status, 'UTF8'), 'null') || ',"object":'"""
+    """ || convert_from(body, 'UTF8') || '}}', 'UTF8')"""
+)
 ENTRY_CHANGED = Statement(
     f"{_INTO} SELECT {{0}}, kind, namespace, name, version, {{1}} = 1, NULL, NULL, NULL, NULL, labels::text, NULL,"
-    " NULL, body FROM resources, feed_state f WHERE kind = {2} AND namespace = {3} AND name = {4} AND f.until > {0}",
+    f" NULL, {_ENTRY} FROM resources, feed_state f"
+    " WHERE kind = {2} AND namespace = {3} AND name = {4} AND f.until > {0}",
     INT,
     INT,
     TEXT,

@@ -78,7 +78,10 @@ class CommitStatement:
         if summary is not None and new is None:
             columns = (summary.status.value, int(summary.has_work), summary.due, summary.ended_at, summary.on_wall)
             self._add("summed", run, *columns)
-            self._add("told_changed", run, change.seq, summary.status.value, summary.ended_at, self._now)
+            ending = (summary.status.value, summary.ended_at)
+            self._add("told_changed", run, change.seq, *ending, self._now, int(change.is_shown))
+        elif change.is_shown and new is None:
+            self._add("told_changed", run, change.seq, None, None, self._now, 1)
         for digest, text in change.values:
             self._add("valued", number, digest, text, fresh)
         for key, packet in change.stream_rows:

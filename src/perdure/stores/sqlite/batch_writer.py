@@ -12,7 +12,7 @@ from perdure.stores.access import ActRecord
 from perdure.stores.commit_types import Committed, DeliveredMessage, Message, RequestedPermit, Transition
 from perdure.stores.rows import HAS_NO_NAME, elders, encode_labels, may_take
 from perdure.stores.sqlite.access import keep_acts
-from perdure.stores.sqlite.change_feed import RUN_CHANGED, RUN_CREATED
+from perdure.stores.sqlite.change_feed import RUN_CHANGED, RUN_CREATED, RUN_MOVED, RUN_SHOWN
 
 MOST_NUMBERS_KEPT = 100_000
 FORGOTTEN_AT_ONCE = 100
@@ -109,6 +109,8 @@ class BatchWriter:
                 )
             if change.summary is not None and change.create is None:
                 self._summarize(number, change, now)
+            elif change.is_shown and change.create is None and self._is_feed_open(now):
+                self._execute(RUN_MOVED, (number, now, change.seq))
             if change.stuck is not None:
                 self._execute("UPDATE runs SET stuck = nullif(?, '') WHERE number = ?", (change.stuck, number))
             for digest, text in change.values:
@@ -255,7 +257,8 @@ class BatchWriter:
         summary = change.summary
         assert summary is not None
         if self._is_feed_open(now):
-            self._execute(RUN_CHANGED, (number, now, change.seq, summary.status.value, summary.ended_at))
+            statement = RUN_SHOWN if change.is_shown else RUN_CHANGED
+            self._execute(statement, (number, now, change.seq, summary.status.value, summary.ended_at))
         self._execute(
             "UPDATE runs SET status = ?, has_work = ?, due = ?, ended_at = ?, on_wall = ? WHERE number = ?",
             (summary.status.value, summary.has_work, summary.due, summary.ended_at, summary.on_wall, number),

@@ -12,7 +12,8 @@ from perdure.stores.feed_changes import FEED_COLUMNS, FOREVER, FeedPage, feed_ch
 T = TypeVar("T")
 
 _WRITTEN = FEED_COLUMNS.removeprefix("position, ")
-_OF_RUN = f"INSERT INTO feed ({_WRITTEN}) SELECT ?2, 'run', namespace, id, "
+_INTO = f"INSERT INTO feed ({_WRITTEN}) SELECT ?2, "
+_OF_RUN = f"{_INTO}'run', namespace, id, "
 _FACTS = ", language, name, parent, labels, created_at, "
 _WANTED = ", NULL FROM runs, feed_state WHERE number = ?1 AND feed_state.until > ?2"
 
@@ -20,11 +21,19 @@ RUN_CREATED = f"{_OF_RUN} ?3, 0, status{_FACTS}ended_at{_WANTED}"
 """Number of the run, now, its events."""
 RUN_CHANGED = f"{_OF_RUN} ?3, 0, ?4{_FACTS}?5{_WANTED} AND status <> ?4"
 """Number of the run, now, its events, status and end that are about to be written."""
+RUN_SHOWN = f"{_INTO}iif(status = ?4, 'shown', 'run'), namespace, id, ?3, 0, ?4{_FACTS}?5{_WANTED}"
+"""The same, of a run that is shown as a resource: also if its status stays as it is."""
+RUN_MOVED = f"{_INTO}'shown', namespace, id, ?3, 0, status{_FACTS}ended_at{_WANTED}"
+"""Number of such a run of which nothing but events is written, now, its events."""
 RUN_REMOVED = f"{_OF_RUN} coalesce((SELECT max(seq) FROM log WHERE run = ?1), 0), 1, status{_FACTS}ended_at{_WANTED}"
 """Number of the run that is about to be removed, now."""
+_ENTRY = (
+    """CAST('{"uid":"' || uid || '","generation":' || generation || ',"created_at":' || created_at || ',"status":'"""
+    """ || coalesce(CAST(status AS TEXT), 'null') || ',"object":' || CAST(body AS TEXT) || '}' AS BLOB)"""
+)
 ENTRY_CHANGED = (
     f"INSERT INTO feed ({_WRITTEN}) SELECT ?4, kind, namespace, name, version, ?5, NULL, NULL, NULL, NULL, labels,"
-    " NULL, NULL, body FROM resources, feed_state WHERE kind = ?1 AND namespace = ?2 AND name = ?3"
+    f" NULL, NULL, {_ENTRY} FROM resources, feed_state WHERE kind = ?1 AND namespace = ?2 AND name = ?3"
     " AND feed_state.until > ?4"
 )
 """Kind, namespace and name of an entry, now, whether it is about to be removed."""

@@ -49,7 +49,7 @@ class StepType:
         return value
 
 
-_STEP = FieldsShape(
+STEP = FieldsShape(
     {
         "name": NameShape(),
         "id": KubernetesShape(NameShape()),
@@ -78,18 +78,18 @@ class StepShape:
     """The shape of a step and of the branches of a parallel step."""
 
     def validate(self, cursor: Cursor) -> None:
-        _STEP.validate(cursor)
+        STEP.validate(cursor)
         for branch in branches_at(cursor):
-            _STEP.validate(branch)
+            STEP.validate(branch)
 
     def tidy(self, value: Any) -> Any:
-        step = _STEP.tidy(value)
+        step = STEP.tidy(value)
         with_block = step.get("with") if isinstance(step, dict) else None
         if not isinstance(with_block, dict):
             return step
         member = branches_member(step)
         if member and isinstance(with_block.get(member), list):
-            with_block = {**with_block, member: [_STEP.tidy(branch) for branch in with_block[member]]}
+            with_block = {**with_block, member: [STEP.tidy(branch) for branch in with_block[member]]}
         for kind in kinds_in(step):
             with_block = kind.tidy(with_block)
         step["with"] = with_block

@@ -70,6 +70,8 @@ def refusal(execution: Execution, message: i.Signal | i.Steer | i.Reopen) -> str
             return _why_no_redrive(program, payload)
         case i.Steer("clean"):
             return None if execution.state.status.is_final else "the run has not ended"
+        case i.Steer("metadata", payload):
+            return None if _decoded(payload) is not None else 'metadata is {"labels"?: …, "annotations"?: …}'
         case i.Steer(verb) if execution.state.status.is_final and verb != "redrive":
             return f"{describe_end(execution)}; redrive it instead"
         case i.Steer("gate", payload):

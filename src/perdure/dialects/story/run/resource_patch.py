@@ -3,6 +3,7 @@ STY-186).
 
 spec.cancelRequested: true                      cancel; an ended run stays as it is (STY-188)
 metadata.annotations redrive-token, …           start over, once per value
+metadata.labels, metadata.annotations           recorded with the run, also after its end; null removes (SRV-074)
 status.gates.<step>: {state, message}           decide a gate, reached or not
 """
 
@@ -10,10 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from perdure.dialects.story.resources.labels import REDRIVE, REDRIVE_FROM
-from perdure.dialects.story.state.body import Body
+from perdure.dialects.story.state.body import METADATA, Body
 from perdure.kernel import inputs as i
 from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
+from perdure.kernel.ids import reserved_label
+
+LARGEST_METADATA = 32 * 1024  # bytes: it is folded with every event of its run
 
 
 def patched(execution: Execution, kind: str, patch: dict[str, Any]) -> list[i.Input]:
@@ -30,9 +34,8 @@ def _inputs(execution: Execution, patch: dict[str, Any]) -> Iterator[i.Input]:
                     yield i.Cancel("spec.cancelRequested was set")
             case "spec", _:
                 raise ValueError("spec is immutable, except that cancelRequested may be set to true")
-            case "metadata", {"annotations": dict(notes), **more} if not more:
-                for name, value in notes.items():
-                    yield from _redrive(execution, name, value)
+            case "metadata", dict() if changes.keys() <= {"labels", "annotations"}:
+                yield from _metadata(execution, changes)
             case "status", {"gates": dict(gates), **more} if not more:
                 for step, decision in gates.items():
                     yield _decision(step, decision)
@@ -40,13 +43,29 @@ def _inputs(execution: Execution, patch: dict[str, Any]) -> Iterator[i.Input]:
                 pass
             case _:
                 raise ValueError(
-                    "only spec.cancelRequested, redrive annotations and status.gates of a StoryRun can change"
+                    "only spec.cancelRequested, labels, annotations and status.gates of a StoryRun can change"
                 )
 
 
+def _metadata(execution: Execution, parts: dict[str, Any]) -> Iterator[i.Input]:
+    kept: dict[str, dict[str, Any]] = {}
+    for part, members in parts.items():
+        if not isinstance(members, dict) or not all(isinstance(value, str | None) for value in members.values()):
+            raise ValueError(f"metadata.{part} must be an object of strings")
+        kept[part] = {name: value for name, value in members.items() if name not in (REDRIVE, REDRIVE_FROM)}
+        if reserved := reserved_label(kept[part]):
+            raise ValueError(f"metadata.{part}: {reserved!r} is reserved for the engine")
+    if any(kept.values()):
+        text = jsontext.encode({part: members for part, members in kept.items() if members})
+        if len(text) > LARGEST_METADATA:
+            raise ValueError(f"labels and annotations must have at most {LARGEST_METADATA} bytes")
+        yield i.Steer(METADATA, text)
+    for name, value in (parts.get("annotations") or {}).items():
+        if name in (REDRIVE, REDRIVE_FROM) and value is not None:
+            yield from _redrive(execution, name, value)
+
+
 def _redrive(execution: Execution, name: str, value: Any) -> Iterator[i.Input]:
-    if name not in (REDRIVE, REDRIVE_FROM):
-        raise ValueError(f"the annotation {name!r} cannot be changed (only {REDRIVE} and {REDRIVE_FROM})")
     if not isinstance(value, str) or not value:
         raise ValueError(f"the annotation {name!r} must be a non-empty string")
     step, colon, token = value.partition(":") if name == REDRIVE_FROM else ("", ":", value)

@@ -181,6 +181,7 @@ class StepState(msgspec.Struct, gc=False, array_like=True):
         return self.phase is not StoryPhase.BLOCKED and not (self.phase is StoryPhase.PENDING and self.run is None)
 
 
+METADATA = "metadata"  # the control message that changes labels and annotations
 RUNS_KEPT = 4096  # sub-runs of packets that have ended: a packet that comes again finds its own
 
 
@@ -273,6 +274,8 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     helping: Queue = msgspec.field(default_factory=dict)
     launched: dict[str, list[int]] = msgspec.field(default_factory=dict)  # child runs of this life, by step
     topology: TopologyState | None = None
+    labels: dict[str, str | None] = msgspec.field(default_factory=dict)  # given after the start; None: taken away
+    annotations: dict[str, str | None] = msgspec.field(default_factory=dict)
 
     def enqueue(self, name: str) -> None:
         """Add a step that can move. Most arrive in story order; otherwise the agenda is sorted again."""

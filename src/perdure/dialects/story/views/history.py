@@ -10,6 +10,7 @@ from typing import Any
 from perdure.dialects.story.resources.timestamps import timestamp
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state import stream_events
+from perdure.dialects.story.state.body import METADATA
 from perdure.kernel import events as e
 from perdure.kernel import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
@@ -299,6 +300,11 @@ def _packet_run(event: stream_events.PacketRunStarted) -> Iterator[HistoryEntry]
     yield "SubStoryRunCreated", {"step": event.step, "packet": event.key, "message": event.sub_run}
 
 
+def _metadata(event: e.Steered) -> Iterator[HistoryEntry]:
+    if event.verb == METADATA:
+        yield "storyrun.metadata", {"actor": event.by, **_value(event.body)}
+
+
 _DESCRIBERS: dict[type[e.Event], Callable[[Any], Iterator[HistoryEntry]]] = {
     s.StoryStarted: _started,
     e.InputDeclined: _declined,
@@ -341,6 +347,7 @@ _DESCRIBERS: dict[type[e.Event], Callable[[Any], Iterator[HistoryEntry]]] = {
     stream_events.StreamReported: _stream_numbers,
     stream_events.PacketRunStarted: _packet_run,
     e.CancelRequested: _cancel,
+    e.Steered: _metadata,
     e.ChildStarted: _child,
     e.ChildEnded: _child_ended,
     e.ChildrenDisowned: _disowned,

@@ -156,6 +156,8 @@ def _metadata(execution: Execution, text: TextReader) -> dict[str, Any]:
     if labels.TOKEN in state.labels or options.get("inputsOfAnySize"):
         notes[labels.INPUT_HASH] = input_hash(text.data(state.input) or {})
     run_labels = {name: value for name, value in state.labels.items() if name != labels.TOKEN}
+    run_labels = _changed(run_labels, body.labels)
+    notes = _changed(notes, body.annotations)
     return {
         "name": body.name or state.labels.get(labels.RUN, ""),
         "namespace": body.namespace or program.namespace,
@@ -165,6 +167,10 @@ def _metadata(execution: Execution, text: TextReader) -> dict[str, Any]:
         "creationTimestamp": timestamp(state.started_at),
         "generation": 1,
     }
+
+
+def _changed(before: dict[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in {**before, **changes}.items() if value is not None} if changes else before
 
 
 def _spec(execution: Execution, text: TextReader) -> dict[str, Any]:

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story.state import events as s
-from perdure.dialects.story.state.body import Body, Interruption
+from perdure.dialects.story.state.body import METADATA, Body, Interruption
 from perdure.dialects.story.state.phases import Reason, StoryPhase
+from perdure.kernel import events as e
+from perdure.kernel import jsontext
 from perdure.kernel.events import Event
 
 STARTING = "Starting StoryRun execution"  # STY-111
@@ -137,6 +139,14 @@ def _children_cleaned(body: Body, event: s.ChildrenCleaned) -> None:
     body.launched.clear()
 
 
+def _steered(body: Body, event: e.Steered) -> None:
+    """Labels and annotations are what the message says; all other messages have events of their own."""
+    if event.verb == METADATA and isinstance(event.body, bytes):
+        changes = jsontext.decode(event.body)
+        body.labels.update(changes.get("labels", {}))
+        body.annotations.update(changes.get("annotations", {}))
+
+
 def _resource_found(body: Body, event: s.ResourceFound) -> None:
     body.found_resources[f"{event.kind}/{event.namespace}/{event.name}"] = event.body
 
@@ -151,4 +161,5 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     s.Redriven: _redriven,
     s.ResourceFound: _resource_found,
     s.ChildrenCleaned: _children_cleaned,
+    e.Steered: _steered,
 }

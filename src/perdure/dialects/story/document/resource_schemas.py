@@ -1,0 +1,121 @@
+"""What resources may say, as OpenAPI schemas: made from the shapes that they are validated with."""
+
+from functools import lru_cache
+from typing import Any
+
+from perdure.dialects.story.document import shapes as s
+from perdure.dialects.story.document.steps import STEP, StepShape, StepType
+from perdure.dialects.story.document.validation import RULES
+from perdure.dialects.story.steps import TYPES
+
+Schema = dict[str, Any]
+
+ANY: Schema = {"x-kubernetes-preserve-unknown-fields": True}
+
+STEP_FIELDS = {
+    "name": "Name of the step, unique in its Story; other steps and templates refer to it.",
+    "needs": "Names of steps that must have ended before this one begins.",
+    "type": "Primitive: condition, parallel, sleep, stop, executeStory, wait or gate. Use either type or ref.",
+    "ref": "Engram that does the work of the step. Use either ref or type.",
+    "if": "Template; the step is skipped unless it gives true.",
+    "allowFailure": "Whether the run goes on if this step fails.",
+    "sideEffects": "Whether the step changes something outside; then it is not retried by itself.",
+    "requires": "Paths of outputs of other steps that must not be null, such as steps.build.output.image.",
+    "idempotencyKeyTemplate": "Template of the key that outside systems know this step by.",
+    "with": "Input or configuration of the step; its texts are templates.",
+    "runtime": "Streaming only: input that is rendered for each packet.",
+    "transport": "Streaming only: name of a declared transport.",
+    "secrets": "Secrets of this step, by the names that its Engram uses.",
+    "execution": "Timeouts, retries and caching of this step.",
+    "postExecution": "What must hold after the step has succeeded.",
+}
+DESCRIPTIONS = {
+    "Story": "A workflow: a graph of steps, with compensations if it fails and steps that always run last.",
+    "Story.spec": "What the workflow does.",
+    "Story.spec.version": "Label that references may ask for.",
+    "Story.spec.pattern": "How it runs: batch, or streaming.",
+    "Story.spec.inputsSchema": "JSON Schema of the inputs of a run, with defaults.",
+    "Story.spec.outputsSchema": "JSON Schema of the output of a run.",
+    "Story.spec.output": "Template of the output of a run that succeeds.",
+    "Story.spec.steps": "Steps of the main graph.",
+    "Story.spec.compensations": "Steps that run only if the main graph has failed.",
+    "Story.spec.finally": "Steps that always run, last.",
+    "Story.spec.policy": "Timeouts, retries, concurrency, queue and priority of all runs.",
+    "Story.spec.transports": "Streaming only: transports between steps.",
+    **{
+        f"Story.spec.{block}.{name}": text
+        for block in ("steps", "compensations", "finally")
+        for name, text in STEP_FIELDS.items()
+    },
+    "Engram": "A configured worker, which steps refer to.",
+    "Impulse": "A configured trigger, which starts Stories.",
+    "EngramTemplate": "Code of Engrams, with its schemas and recommended defaults.",
+    "ImpulseTemplate": "Code of Impulses, with its schemas and recommended defaults.",
+    "StoryRun": "One execution of a Story.",
+    "StoryRun.spec": "What was asked for; only cancelRequested can change.",
+    "StoryRun.spec.storyRef": "Story to run.",
+    "StoryRun.spec.inputs": "Inputs of the run.",
+    "StoryRun.spec.cancelRequested": "Set to true to cancel the run.",
+    "StepRun": "One execution of a step.",
+    "StoryTrigger": "A durable request to start a Story.",
+    "EffectClaim": "The lease and completion of one side effect.",
+    "ReferenceGrant": "Lets resources of other namespaces refer to resources of this one.",
+    "Transport": "A way in which steps of streaming Stories exchange packets.",
+    "TransportBinding": "A step of a streaming run, bound to its transport.",
+}
+
+
+@lru_cache
+def schema_of(kind: str) -> Schema:
+    """Of `spec` and `status`, with the description of the kind."""
+    spec = _schema(RULES[kind].spec, f"{kind}.spec") if kind in RULES else dict(ANY)
+    status = {"type": "object", "description": "What the engine says about it.", **ANY}
+    return {"description": DESCRIPTIONS.get(kind, ""), "properties": {"spec": spec, "status": status}}
+
+
+def _schema(shape: s.Shape, path: str) -> Schema:
+    schema = _plain(shape, path)
+    text = DESCRIPTIONS.get(path)
+    return {"description": text, **schema} if text else schema
+
+
+def _plain(shape: s.Shape, path: str) -> Schema:
+    match shape:
+        case s.TextShape(least, most):
+            lengths = {"minLength": least} if least else {}
+            return {"type": "string", **lengths, **({} if most is None else {"maxLength": most})}
+        case s.NameShape(most):
+            return {"type": "string", "maxLength": most, "pattern": f"^{s.NAME.pattern}$"}
+        case s.IntegerShape(least, most):
+            bounds = {"minimum": least, "maximum": most}
+            return {"type": "integer", **{name: value for name, value in bounds.items() if value is not None}}
+        case s.BooleanShape():
+            return {"type": "boolean"}
+        case s.ChoiceShape(words, other):
+            return {"type": "string", "enum": [*words, *(word for word, _ in other)]}
+        case s.DurationShape():
+            return {"type": "string", "format": "duration"}
+        case s.TimestampShape():
+            return {"type": "string", "format": "date-time"}
+        case s.ListShape(item, least, most):
+            counts = {"minItems": least} if least else {}
+            counts |= {} if most is None else {"maxItems": most}
+            return {"type": "array", "items": _plain(item, path), "x-kubernetes-list-type": "atomic", **counts}
+        case s.MapShape(member):
+            return {"type": "object", "additionalProperties": _plain(member, path)}
+        case s.FieldsShape(members, required):
+            properties = {name: _schema(member, f"{path}.{name}") for name, member in members.items()}
+            needed = {"required": list(required)} if required else {}
+            return {"type": "object", "properties": properties, **needed}
+        case StepShape():
+            return _plain(STEP, path)
+        case StepType():
+            return {"type": "string", "enum": list(TYPES)}
+        case s.ReferenceShape():
+            return _plain(s.REFERENCE, path)
+        case s.KubernetesShape(inner):
+            return {"description": "Only Kubernetes uses it; kept and ignored.", **_plain(inner, path)}
+        case s.ObjectShape() | s.JsonSchemaShape():
+            return {"type": "object", **ANY}
+        case _:
+            return dict(ANY)

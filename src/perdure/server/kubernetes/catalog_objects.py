@@ -1,0 +1,184 @@
+"""Entries of the catalog as objects. They are admitted as everywhere else; the API adds only its manners."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perdure.engine.catalog import ResourceNotFound, key_of
+from perdure.engine.catalog_changes import Finding, Rejected, VersionConflict, version_conflict
+from perdure.engine.lookup_answers import document
+from perdure.engine.random_ids import new_uid
+from perdure.engine.resource_usage import with_usage
+from perdure.kernel import jsontext
+from perdure.kernel.errors import UnfitInput
+from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.problems import Severity
+from perdure.kernel.validation import AppliedDocument
+from perdure.server.kubernetes.selectors import ObjectSelection
+from perdure.server.kubernetes.statuses import AlreadyExists
+from perdure.stores.protocol import ResourceRow
+from perdure.views.document_check import NotApplied
+from perdure.views.resource_changes import delete_resource
+from perdure.views.times import iso
+
+if TYPE_CHECKING:
+    from perdure.server.calls import ApiCall
+    from perdure.server.kubernetes.discovery import ApiResource
+
+Object = dict[str, Any]
+OWN_METADATA = ("name", "namespace", "labels", "annotations")
+"""What a writer says; all other members of `metadata` are the server's."""
+
+
+def not_found(resource: "ApiResource", name: str) -> ResourceNotFound:
+    return ResourceNotFound(f'{resource.title} "{name}" not found', hint="List what there is with `kubectl get`.")
+
+
+def already_exists(resource: "ApiResource", name: str) -> AlreadyExists:
+    return AlreadyExists(f'{resource.title} "{name}" already exists')
+
+
+def check_metadata(body: Object) -> None:
+    """What nothing here would act on is refused rather than kept."""
+    metadata = body.get("metadata")
+    for name in ("finalizers", "ownerReferences"):
+        if isinstance(metadata, dict) and metadata.get(name):
+            raise UnfitInput(f"metadata.{name}: not supported", hint=f"Leave out metadata.{name}.")
+
+
+class CatalogObjects:
+    """The objects of one kind, for one request."""
+
+    def __init__(self, call: "ApiCall", resource: "ApiResource") -> None:
+        self._call = call
+        self._resource = resource
+        self._kind = resource.kind
+
+    async def get(self, namespace: str, name: str) -> Object:
+        row = await self._row(namespace, name)
+        return (await self._shown([row]))[0]
+
+    async def _row(self, namespace: str, name: str) -> ResourceRow:
+        key = key_of(self._kind, name, namespace)
+        row = (await self._call.engine.store.resources([key])).get(key)
+        if row is None:
+            raise not_found(self._resource, name)
+        return row
+
+    async def _shown(self, rows: Sequence[ResourceRow]) -> list[Object]:
+        objects = [entry_object(row) for row in rows]
+        return await with_usage(self._call.engine, self._kind, objects)
+
+    async def page(
+        self, namespace: str | None, selection: ObjectSelection, limit: int, behind: Sequence[Any]
+    ) -> tuple[list[Object], list[Any] | None]:
+        """Objects in order of namespace and name, and where the next page begins."""
+        within = namespace if self._kind.has_namespace else None
+        rows = await self._call.engine.store.list_resources(self._kind.name, within, selection.labels.equal)
+        if self._kind.has_namespace:
+            rows = [row for row in rows if self._call.caller.sees(row.key.namespace)]
+        if behind:
+            rows = [row for row in rows if [row.key.namespace, row.key.name] > list(behind)]
+        rows = [row for row in rows if selection.matches(entry_object(row))]
+        page = rows[:limit] if limit else rows
+        last = [page[-1].key.namespace, page[-1].key.name] if len(page) < len(rows) else None
+        return await self._shown(page), last
+
+    async def create(self, body: Object, *, dry: bool) -> tuple[Object, list[str]]:
+        key = self._key(body)
+        try:
+            return await self._write(key, body, 0, None, dry=dry)
+        except VersionConflict:
+            raise already_exists(self._resource, key.name) from None
+
+    async def replace(
+        self, before: Object, body: Object, *, part: str, dry: bool, version: int | None
+    ) -> tuple[Object, list[str]]:
+        """`before`: what is there; `version`: the one that the writer has seen, if it said so."""
+        key = self._key(body)
+        row = await self._row(key.namespace, key.name)
+        if version is not None and version != row.version:
+            raise version_conflict(self._kind, key)
+        if part == "status":
+            body = {**before, "metadata": {**before["metadata"], **_own(body)["metadata"]}}
+        return await self._write(key, body, row.version, row, dry=dry)
+
+    def _key(self, body: Object) -> ResourceKey:
+        metadata = body["metadata"]
+        return key_of(self._kind, metadata["name"], metadata.get("namespace", ""))
+
+    async def _write(
+        self, key: ResourceKey, body: Object, version: int, row: ResourceRow | None, *, dry: bool
+    ) -> tuple[Object, list[str]]:
+        engine = self._call.documents
+        declared = _own(body)
+        texts = [AppliedDocument(key.name, jsontext.encode(declared).decode())]
+        try:
+            if self._kind.is_request and not dry:
+                if row is None and await self._exists(key):
+                    raise version_conflict(self._kind, key)
+                _, findings = await engine.apply(texts, key.namespace)
+            else:
+                _, findings = await engine.catalog.apply(texts, key.namespace, versions={key: version}, dry_run=dry)
+        except Rejected as rejected:
+            raise NotApplied(rejected.findings) from None
+        if dry:
+            return self._foreseen(declared, row), warnings_of(findings)
+        if engine.runtime is not None:
+            await engine.runtime.read_inbox()
+        return await self.get(key.namespace, key.name), warnings_of(findings)
+
+    async def _exists(self, key: ResourceKey) -> bool:
+        return bool(await self._call.engine.store.resources([key]))
+
+    def _foreseen(self, declared: Object, row: ResourceRow | None) -> Object:
+        """What would be there."""
+        if row is None:
+            now = iso(self._call.engine.clock.now())
+            facts: Object = {"uid": new_uid(), "generation": 1, "creationTimestamp": f"{str(now)[:19]}Z"}
+            return {**declared, "metadata": {**declared["metadata"], **facts}}
+        before = document(row)
+        is_same = _content(before) == _content(declared)
+        facts = {name: before["metadata"][name] for name in ("uid", "creationTimestamp", "resourceVersion")}
+        facts["generation"] = row.generation + (not is_same)
+        shown = {**declared, "metadata": {**declared["metadata"], **facts}}
+        return {**shown, "status": before["status"]} if "status" in before else shown
+
+    async def delete(self, item: Object, *, version: int | None) -> Object | None:
+        """None: it is gone."""
+        metadata = item["metadata"]
+        await delete_resource(self._call.engine, self._kind, metadata.get("namespace", ""), metadata["name"], version)
+        return None
+
+
+def entry_object(row: ResourceRow) -> Object:
+    return document(row)
+
+
+def own_metadata(body: Object) -> Object:
+    return {name: value for name, value in body["metadata"].items() if name in OWN_METADATA and value}
+
+
+def _own(body: Object) -> Object:
+    """What the writer declares: without what the server says of an object."""
+    metadata = own_metadata(body)
+    return {**{name: value for name, value in body.items() if name != "status"}, "metadata": metadata}
+
+
+def _content(item: Object) -> bytes:
+    return jsontext.canonical({name: value for name, value in item.items() if name not in ("metadata", "status")})
+
+
+def warnings_of(findings: Sequence[Finding]) -> list[str]:
+    return [
+        f"{finding.problem.path}: {finding.problem.message}" if finding.problem.path else finding.problem.message
+        for finding in findings
+        if finding.problem.severity is Severity.WARNING
+    ]
+
+
+def warning_header(warnings: Sequence[str]) -> Mapping[str, str]:
+    """RFC 9110: code 299, the agent unknown; of texts that are too long the beginning."""
+    if not warnings:
+        return {}
+    texts = [" ".join(text.split())[:400].replace("\\", "\\\\").replace('"', '\\"') for text in warnings[:20]]
+    return {"Warning": ", ".join(f'299 - "{text.encode("ascii", "replace").decode()}"' for text in texts)}

@@ -1,0 +1,156 @@
+"""Events: what happened in runs, from their histories. They live with the run; a name is the run's, with a number."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perdure.engine import run_views
+from perdure.kernel import jsontext
+from perdure.kernel.dialect import Dialect
+from perdure.kernel.resource_kinds import ResourceKind
+from perdure.kernel.values import RunId
+from perdure.server.kubernetes.catalog_objects import not_found
+from perdure.stores.protocol import RunFilter, RunRow
+from perdure.views.api_errors import MethodNotAllowed
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
+    from perdure.server.calls import ApiCall
+    from perdure.server.kubernetes.discovery import ApiResource
+    from perdure.server.kubernetes.selectors import ObjectSelection
+
+Object = dict[str, Any]
+RUNS_LISTED = 200  # the latest ones, of a list that names no object
+LONGEST_MESSAGE = 1_000
+WARNINGS = frozenset({"Failed", "Timeout", "Aborted", "Blocked"})
+
+
+def kind_of_runs(client: "Client", language: Dialect) -> ResourceKind | None:
+    return next((kind for kind in language.kinds if kind.of_runs and kind.is_request), None)
+
+
+def event_object(row: RunRow, kind: ResourceKind, name: str, item: Mapping[str, Any]) -> Object:
+    """One entry of a history."""
+    payload = item.get("payload") or {}
+    at = item["timestamp"]
+    phase, step = payload.get("phase"), item.get("step")
+    reason = payload.get("reason") or phase or _camel(item["event_type"])
+    text = payload.get("message") or phase or ""
+    if not text:
+        text = jsontext.encode(payload).decode() if payload else item["event_type"]
+    is_warning = phase in WARNINGS or payload.get("outcome") == "failed"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{name}.{item['seq']}",
+            "namespace": row.namespace,
+            "uid": f"{row.id}.{item['seq']}",
+            "resourceVersion": str(item["seq"]),
+            "creationTimestamp": at,
+        },
+        "involvedObject": {
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "name": name,
+            "namespace": row.namespace,
+            "uid": row.id,
+        },
+        "reason": str(reason) if " " not in str(reason) else _camel(item["event_type"]),
+        "message": (f"step {step}: {text}" if step else str(text))[:LONGEST_MESSAGE],
+        "type": "Warning" if is_warning else "Normal",
+        "count": 1,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "source": {"component": "perdure"},
+        "reportingComponent": "perdure",
+        "reportingInstance": str(item.get("actor") or ""),
+    }
+
+
+def _camel(name: str) -> str:
+    return "".join(part[:1].upper() + part[1:] for part in name.split("."))
+
+
+class EventObjects:
+    def __init__(self, call: "ApiCall", resource: "ApiResource") -> None:
+        self._call = call
+        self._resource = resource
+        self._client: Client = call.engine
+
+    def _languages(self) -> list[tuple[Dialect, ResourceKind]]:
+        shown = [(language, kind_of_runs(self._client, language)) for language in self._client.languages.values()]
+        return [
+            (language, kind)
+            for language, kind in shown
+            if kind is not None and language.shows_resources and language.has_own_history
+        ]
+
+    async def get(self, namespace: str, name: str) -> Object:
+        run, _, number = name.rpartition(".")
+        for language, kind in self._languages():
+            for row in await self._client.named(language.name_label, run, [namespace]):
+                for item in await self._events(row, kind, language):
+                    if item["metadata"]["name"] == name:
+                        return item
+        raise not_found(self._resource, f"{run}.{number}")
+
+    async def page(
+        self, namespace: str | None, selection: "ObjectSelection", limit: int, behind: Sequence[Any]
+    ) -> tuple[list[Object], list[Any] | None]:
+        events = []
+        async for row, kind, language in self._runs(namespace, selection):
+            events += [item for item in await self._events(row, kind, language) if selection.matches(item)]
+        return events, None
+
+    async def _runs(
+        self, namespace: str | None, selection: "ObjectSelection"
+    ) -> AsyncIterator[tuple[RunRow, ResourceKind, Dialect]]:
+        about = {name.removeprefix("involvedObject."): value for name, value in selection.fields.equal.items()}
+        names = self._call.caller.narrowed(namespace)
+        for language, kind in self._languages():
+            if about.get("kind") not in (None, kind.name):
+                continue
+            rows: list[RunRow]
+            if about.get("uid"):
+                row = await self._client.store.find(RunId(about["uid"]))
+                rows = [row] if row is not None and row.language == language.name else []
+            elif about.get("name"):
+                rows = await self._client.named(language.name_label, about["name"], names)
+            else:
+                among = RunFilter(language=language.name, namespaces=names, limit=RUNS_LISTED)
+                rows = await self._client.search(among)
+            for row in rows:
+                if names is None or row.namespace in names:
+                    yield row, kind, language
+
+    async def _events(self, row: RunRow, kind: ResourceKind, language: Dialect) -> list[Object]:
+        name = row.labels.get(language.name_label, row.id)
+        return [event_object(row, kind, name, item) for item in await self._client.history(row.id)]
+
+    async def create(self, body: Object, *, dry: bool) -> tuple[Object, list[str]]:
+        raise _read_only()
+
+    async def replace(
+        self, before: Object, body: Object, *, part: str, dry: bool, version: int | None
+    ) -> tuple[Object, list[str]]:
+        raise _read_only()
+
+    async def delete(self, item: Object, *, version: int | None) -> Object | None:
+        raise _read_only()
+
+
+def _read_only() -> MethodNotAllowed:
+    return MethodNotAllowed("an Event is written by the engine, and can only be read", allow="GET")
+
+
+async def new_events(client: "Client", row: RunRow, before: int, number: int) -> list[Object]:
+    """Those of one commit: behind the event that was recorded last before it."""
+    language = client.languages[row.language]
+    kind = kind_of_runs(client, language)
+    if kind is None or not language.has_own_history:
+        return []
+    recorded = await run_views.turns(client.store, language, row.id)
+    mask = await run_views.mask_of_run(client.store, client.languages, row)
+    name = row.labels.get(language.name_label, row.id)
+    told_items = await run_views.told_aside(recorded, lambda: list(run_views.tell(language, row.id, recorded)))
+    return [event_object(row, kind, name, mask.data(item)) for place, item in told_items if before < place <= number]

@@ -1,0 +1,250 @@
+"""The end of the change feed, read once per server for all watches; and what each change means for objects.
+
+A change has a position. One commit may change several objects: each gets a version of its own, made of the position and
+its place among them. A list has the version behind all objects of its position.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from perdure.engine import run_views
+from perdure.engine.kept_secrets import SECRET_KIND
+from perdure.kernel import jsontext
+from perdure.kernel.errors import PerdureError
+from perdure.kernel.execution import Execution
+from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.server.kubernetes.core_objects import blanked
+from perdure.server.kubernetes.event_objects import new_events
+from perdure.server.kubernetes.run_resources import shown_resources
+from perdure.server.kubernetes.selectors import PLACES
+from perdure.stores.feed_changes import RUN, SHOWN, FeedChange
+from perdure.views.api_errors import PositionExpired
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
+
+_log = logging.getLogger("perdure.server")
+
+Object = dict[str, Any]
+LOOK_EVERY = 0.1  # seconds
+READ_AT_ONCE = 200
+KEPT = 2_000  # changes in memory
+MEANINGS_KEPT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChange:
+    """An object before and after; None: it was not there, or is not."""
+
+    version: int
+    kind: str
+    before: Object | None
+    after: Object | None
+    is_before_known: bool = True
+
+    @property
+    def last(self) -> Object:
+        shown = self.after or self.before
+        assert shown is not None
+        return {**shown, "metadata": {**shown["metadata"], "resourceVersion": str(self.version)}}
+
+
+class FeedTail:
+    """Read while somebody watches."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self._changes: deque[FeedChange] = deque(maxlen=KEPT)
+        self._begin = self._end = 0  # positions: all changes behind the first and up to the second are kept
+        self._watchers = 0
+        self._news = asyncio.Condition()
+        self._reader: asyncio.Task[None] | None = None
+        self._meanings: OrderedDict[int, list[ObjectChange]] = OrderedDict()
+        self._last_views: OrderedDict[tuple[RunId, int], list[Object]] = OrderedDict()
+
+    async def follow(self, position: int) -> AsyncIterator[list[FeedChange]]:
+        """Changes behind a position as they come; an empty list now and then. `PositionExpired`: some are gone."""
+        self._watchers += 1
+        if self._reader is None or self._reader.done():
+            self._reader = asyncio.ensure_future(self._read_always())
+        try:
+            while True:
+                if self._begin <= position and self._reader is not None and self._end:
+                    changes = [change for change in self._changes if change.position > position]
+                else:
+                    page = await self._client.store.read_feed(position, READ_AT_ONCE)
+                    if not page.continues(position):
+                        raise PositionExpired(f"the changes behind position {position} are gone")
+                    changes = list(page.changes)
+                if changes:
+                    position = changes[-1].position
+                    yield changes
+                    continue
+                try:
+                    async with asyncio.timeout(1.0), self._news:
+                        await self._news.wait()
+                except TimeoutError:
+                    yield []
+        finally:
+            self._watchers -= 1
+
+    async def _read_always(self) -> None:
+        """Until nobody watches any more."""
+        store = self._client.store
+        self._changes.clear()
+        self._begin = self._end = (await store.read_feed(0, 1)).last
+        while self._watchers:
+            try:
+                page = await store.read_feed(self._end, READ_AT_ONCE)
+                if not page.continues(self._end):
+                    self._changes.clear()
+                    self._begin = self._end = page.last
+                for change in page.changes:
+                    if len(self._changes) == KEPT:
+                        self._begin = self._changes[0].position
+                    self._changes.append(change)
+                    self._end = change.position
+                if page.changes:
+                    async with self._news:
+                        self._news.notify_all()
+                    continue
+            except PerdureError as error:
+                _log.warning("the change feed cannot be read now: %s", error)
+            await asyncio.sleep(LOOK_EVERY)
+        self._end = 0
+
+    async def meaning(self, change: FeedChange) -> list[ObjectChange]:
+        """The objects that a change is about, computed once for all watches."""
+        known = self._meanings.get(change.position)
+        if known is None:
+            known = await self._object_changes(change)
+            self._meanings[change.position] = known
+            if len(self._meanings) > MEANINGS_KEPT:
+                self._meanings.popitem(last=False)
+        return known
+
+    async def events(self, change: FeedChange) -> list[ObjectChange]:
+        """The Events of a change; only who watches Events has them told."""
+        if change.kind not in (RUN, SHOWN) or change.is_removed:
+            return []
+        row = await self._client.store.find(RunId(change.name))
+        if row is None:
+            return []
+        before = await self._number_before(row.id, change.number)
+        items = await new_events(self._client, row, before, change.number)
+        return [
+            ObjectChange(change.position * PLACES + min(place, PLACES - 2), "Event", None, item)
+            for place, item in enumerate(items, 1)
+        ]
+
+    async def _object_changes(self, change: FeedChange) -> list[ObjectChange]:
+        if change.kind not in (RUN, SHOWN):
+            return _entry_change(change)
+        language = self._client.languages.get(change.language or "")
+        if language is None or not language.shows_resources:
+            return []
+        run = RunId(change.name)
+        if change.is_removed:
+            views = self._last_views.pop((run, change.number), None) or [_removed_run(change, language.name_label)]
+            return _differences(change.position, views, [])
+        after = await self._views(run, change.number)
+        if after is None:
+            return []  # it is gone; its removal is told behind this
+        before = await self._views(run, await self._number_before(run, change.number))
+        self._last_views.pop((run, before[1]) if before else (run, 0), None)
+        return _differences(change.position, before[0] if before else [], after[0])
+
+    async def _number_before(self, run: RunId, number: int) -> int:
+        """How many events the run had before the commit after which it had this many."""
+        rows = await self._client.store.history(run, 0)
+        return max((last for last, _ in rows if last < number), default=0)
+
+    async def _views(self, run: RunId, number: int) -> tuple[list[Object], int] | None:
+        """What the run showed after so many events; None if it is gone, or had not begun."""
+        if number == 0:
+            return None
+        known = self._last_views.get((run, number))
+        if known is not None:
+            return known, number
+        client = self._client
+        row = await client.store.find(run)
+        if row is None:
+            return None
+        dialect = run_views.dialect_of(client.languages, row.language)
+        execution = Execution(run, dialect, await run_views.program_of(client.store, dialect, row))
+        recorded = await run_views.turns(client.store, dialect, run)
+        try:
+            await run_views.told_aside(recorded, lambda: execution.fold(run_views.cut(recorded, number)))
+            views = await shown_resources(client, execution)
+        except PerdureError:
+            return None
+        self._last_views[run, number] = views
+        if len(self._last_views) > MEANINGS_KEPT:
+            self._last_views.popitem(last=False)
+        return views, number
+
+
+def _entry_change(change: FeedChange) -> list[ObjectChange]:
+    if change.body is None or change.entry is None:
+        return []
+    item: Object = jsontext.decode(change.body)
+    facts = change.entry
+    metadata = {
+        **item.get("metadata", {}),
+        **({"namespace": change.namespace} if change.namespace else {}),
+        "uid": facts.uid,
+        "generation": facts.generation,
+        "creationTimestamp": _timestamp(facts.created_at),
+    }
+    item = {**item, "metadata": metadata}
+    if change.kind == SECRET_KIND:  # whose status is its values, encrypted
+        item = blanked(item)
+    elif facts.status is not None:
+        item["status"] = jsontext.decode(facts.status)
+    version = change.position * PLACES + 1
+    if change.is_removed:
+        return [ObjectChange(version, change.kind, item, None)]
+    is_new = facts.created_at == change.at
+    return [ObjectChange(version, change.kind, None, item, is_before_known=is_new)]
+
+
+def _timestamp(at: Instant) -> str:
+    return datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _removed_run(change: FeedChange, label: str) -> Object:
+    """What is left of a run that nobody here has looked at."""
+    metadata = {
+        "name": change.labels.get(label, change.name),
+        "namespace": change.namespace,
+        "uid": change.name,
+        "labels": change.labels,
+        "creationTimestamp": _timestamp(change.started_at or change.at),
+    }
+    return {"apiVersion": "", "kind": "", "metadata": metadata}
+
+
+def _differences(position: int, before: list[Object], after: list[Object]) -> list[ObjectChange]:
+    """What changed, the run itself first; versions of objects are not compared."""
+    old, new = ({_key(item): item for item in items} for items in (before, after))
+    changed = [key for key in {**new, **old} if _without_version(old.get(key)) != _without_version(new.get(key))]
+    return [
+        ObjectChange(position * PLACES + min(place, PLACES - 2), key[0], old.get(key), new.get(key))
+        for place, key in enumerate(changed, 1)
+    ]
+
+
+def _key(item: Object) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
+
+
+def _without_version(item: Object | None) -> Object | None:
+    if item is None:
+        return None
+    metadata = {name: value for name, value in item["metadata"].items() if name != "resourceVersion"}
+    return {**item, "metadata": metadata}

@@ -1,0 +1,373 @@
+"""The verbs of the API, the same for every kind: get, list, create, update, patch, delete."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from perdure.engine.catalog_changes import VersionConflict, version_conflict
+from perdure.engine.decision_threads import done_aside
+from perdure.kernel.errors import UnfitInput
+from perdure.kernel.resource_kinds import ResourceKind
+from perdure.server.calls import Answer, ApiCall, Result
+from perdure.server.kubernetes import patches
+from perdure.server.kubernetes.catalog_objects import (
+    CatalogObjects,
+    already_exists,
+    check_metadata,
+    warning_header,
+)
+from perdure.server.kubernetes.core_objects import CoreObjects, NamespaceObjects
+from perdure.server.kubernetes.discovery import EVENT, NAMESPACE, ApiResource, find_resource
+from perdure.server.kubernetes.event_objects import EventObjects
+from perdure.server.kubernetes.object_bodies import read_json
+from perdure.server.kubernetes.printed_tables import (
+    object_list,
+    partial_list,
+    partial_object,
+    table,
+    wants_metadata,
+    wants_table,
+)
+from perdure.server.kubernetes.run_objects import RunObjects
+from perdure.server.kubernetes.selectors import (
+    FIRST_POSITION,
+    NAMED,
+    OF_EVENTS,
+    ListPlace,
+    ObjectQuery,
+    ObjectSelection,
+    check_place,
+    is_dry,
+    list_version,
+    read_place,
+    split_version,
+    write_place,
+)
+from perdure.server.kubernetes.statuses import AlreadyExists, status_object
+from perdure.server.kubernetes.watches import Watch
+from perdure.server.request_reading import read_json_text
+from perdure.views.access_tokens import check_namespace
+from perdure.views.api_errors import MethodNotAllowed, RouteNotFound, UnsupportedMediaType
+from perdure.views.errors import BadRequest
+
+Object = dict[str, Any]
+NAME_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # without vowels and easily confused characters
+TRIES = 10  # of generated names, and of patches that others overtake
+MOST_IN_COLLECTION = 1_000
+DEFAULT = "default"
+
+
+class Objects(Protocol):
+    """The objects of one kind, for one request."""
+
+    async def get(self, namespace: str, name: str) -> Object: ...
+
+    async def page(
+        self, namespace: str | None, selection: ObjectSelection, limit: int, behind: Sequence[Any]
+    ) -> tuple[list[Object], list[Any] | None]: ...
+
+    async def create(self, body: Object, *, dry: bool) -> tuple[Object, list[str]]: ...
+
+    async def replace(
+        self, before: Object, body: Object, *, part: str, dry: bool, version: int | None
+    ) -> tuple[Object, list[str]]: ...
+
+    async def delete(self, item: Object, *, version: int | None) -> Object | None: ...
+
+
+def objects_of(call: ApiCall, resource: ApiResource) -> Objects:
+    if resource.kind is EVENT:
+        return EventObjects(call, resource)
+    if resource.kind is NAMESPACE:
+        return NamespaceObjects(call, resource)
+    if resource.is_core:
+        return CoreObjects(call, resource)
+    if resource.kind.of_runs:
+        return RunObjects(call, resource, call.server.facade.run_views)
+    return CatalogObjects(call, resource)
+
+
+def check_reading(call: ApiCall) -> None:
+    _check(call, writes=False)
+
+
+def check_writing(call: ApiCall) -> None:
+    _check(call, writes=True)
+
+
+def _check(call: ApiCall, *, writes: bool) -> None:
+    """What the caller may see, then what the role allows, then what is possible."""
+    if "plural" not in call.path:  # a Namespace is under its own name
+        call.path = (
+            {"plural": NAMESPACE.plural, "name": call.path["namespace"]} if call.path else {"plural": "namespaces"}
+        )
+        if "name" in call.path:
+            call.caller.need_namespace(call.path["name"])
+    resource = find_resource(call)
+    if _part(call) not in (("", "status") if resource.has_status else ("",)):
+        raise RouteNotFound("the server could not find the requested resource")
+    if namespace := call.path.get("namespace"):
+        check_namespace(namespace)
+        call.caller.need_namespace(namespace)
+    if not writes:
+        return
+    call.caller.need(resource.writer)
+    if not resource.kind.has_namespace:
+        call.caller.need_all_namespaces()
+    if "update" not in resource.verbs:
+        raise MethodNotAllowed(f"a {resource.kind.name} is written by the engine, and can only be read", allow="GET")
+
+
+def _part(call: ApiCall) -> str:
+    return call.path.get("part", "")
+
+
+def _place(call: ApiCall, resource: ApiResource) -> str:
+    return call.path.get("namespace", "") if resource.kind.has_namespace else ""
+
+
+async def get_object(call: ApiCall) -> Result:
+    resource = find_resource(call)
+    item = await objects_of(call, resource).get(_place(call, resource), call.path["name"])
+    return _told(call, resource.kind, item)
+
+
+def _told(call: ApiCall, kind: ResourceKind, item: Object, status: int = 200, warnings: Sequence[str] = ()) -> Answer:
+    headers = warning_header(warnings)
+    if wants_table(call):
+        query: ObjectQuery = call.query
+        metadata = {"resourceVersion": item.get("metadata", {}).get("resourceVersion", "")}
+        item = table(kind, [item], call.engine.clock.wall(), query.include_object, metadata)
+    elif wants_metadata(call):
+        item = partial_object(item)
+    return Answer(item, status, headers)
+
+
+async def list_objects(call: ApiCall) -> Result:
+    """A page of a list; or a watch."""
+    query: ObjectQuery = call.query
+    resource = find_resource(call)
+    if query.limit < 0:
+        raise BadRequest("limit: must not be negative")
+    selection = ObjectSelection(query, (*NAMED, *OF_EVENTS) if resource.kind is EVENT else NAMED)
+    if query.watch:
+        return Watch(call, resource, objects_of(call, resource), call.server.facade.feed_tail, selection).stream()
+    page = await call.engine.store.read_feed(0, 1)
+    place = read_place(query.continue_) if query.continue_ else ListPlace(page.last, [])
+    check_place(place, page.floor)
+    namespace = call.path.get("namespace") if resource.kind.has_namespace else None
+    items, behind = await objects_of(call, resource).page(namespace, selection, query.limit, place.behind)
+    metadata: Object = {"resourceVersion": str(list_version(place.position))}
+    if behind is not None:
+        metadata["continue"] = write_place(ListPlace(place.position, behind))
+    if wants_table(call):
+        return Answer(table(resource.kind, items, call.engine.clock.wall(), query.include_object, metadata))
+    if wants_metadata(call):
+        return Answer(partial_list(items, metadata))
+    return Answer(object_list(resource.kind, items, metadata))
+
+
+# Bodies.
+
+
+async def read_object(call: ApiCall, resource: ApiResource) -> Object:
+    """The object of a body, which is the one of the path."""
+    body = await read_json(call)
+    return _checked(call, resource, body)
+
+
+def _checked(call: ApiCall, resource: ApiResource, body: Any) -> Object:
+    kind = resource.kind
+    if not isinstance(body, dict):
+        raise BadRequest("the body must be an object")
+    body = {"apiVersion": kind.api_version, "kind": kind.name, **body}
+    if (body["apiVersion"], body["kind"]) != (kind.api_version, kind.name):
+        named = f"{body['kind']} in version {body['apiVersion']}"
+        raise BadRequest(f"the object is a {named}, and this path is for {kind.name} in version {kind.api_version}")
+    metadata = body.get("metadata")
+    if metadata is None:
+        metadata = {}
+    if not isinstance(metadata, dict):
+        raise BadRequest("metadata: must be an object")
+    own_name, namespace = metadata.get("name"), call.path.get("namespace", "")
+    name = call.path.get("name") or own_name or ""
+    if not isinstance(name, str) or (own_name and own_name != name):
+        raise BadRequest(f"metadata.name: {str(own_name)[:80]!r} is not the name of the path, {name!r}")
+    if kind.has_namespace:
+        namespace = namespace or DEFAULT
+        if metadata.get("namespace") not in (None, "", namespace):
+            raise BadRequest(f"metadata.namespace: the object is not in the namespace of the path, {namespace!r}")
+    metadata = {**metadata, "name": name}
+    if kind.has_namespace:
+        metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
+    checked = {**body, "metadata": metadata}
+    check_metadata(checked)
+    return checked
+
+
+def read_version(metadata: Mapping[str, Any]) -> int | None:
+    """The version that a writer has seen; None: it does not say."""
+    text = metadata.get("resourceVersion")
+    if text in (None, ""):
+        return None
+    if not (isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20):
+        raise UnfitInput("metadata.resourceVersion: must be a version that the server has given")
+    return int(text)
+
+
+async def _seen_version(call: ApiCall, resource: ApiResource, metadata: Mapping[str, Any]) -> int | None:
+    """The same as the store has it: an object of a watch has the version of its event."""
+    version = read_version(metadata)
+    if version is None or version < FIRST_POSITION:
+        return version
+    position = split_version(version)[0]
+    page = await call.engine.store.read_feed(position - 1, 1)
+    change = next((change for change in page.changes if change.position == position), None)
+    return change.number if change is not None else -1
+
+
+# Writing.
+
+
+async def create_object(call: ApiCall) -> Result:
+    resource = find_resource(call)
+    query: ObjectQuery = call.query
+    body = await read_object(call, resource)
+    metadata = body["metadata"]
+    if read_version(metadata) is not None:
+        raise BadRequest("metadata.resourceVersion: must not be set of an object that is to be created")
+    prefix = metadata.pop("generateName", "")
+    if not metadata["name"] and not prefix:
+        raise UnfitInput("metadata.name: required, or metadata.generateName")
+    objects, dry = objects_of(call, resource), is_dry(query)
+    for tries in range(TRIES):
+        name = metadata["name"] or _generated(prefix)
+        call.audit(resource.kind.title(name), namespace=metadata.get("namespace", ""))
+        try:
+            item, warnings = await objects.create({**body, "metadata": {**metadata, "name": name}}, dry=dry)
+            return _told(call, resource.kind, item, 201, warnings)
+        except AlreadyExists:
+            if metadata["name"] or tries == TRIES - 1:
+                raise
+    raise already_exists(resource, prefix)
+
+
+def _generated(prefix: Any) -> str:
+    if not isinstance(prefix, str):
+        raise UnfitInput("metadata.generateName: must be a string")
+    return prefix[:58] + "".join(secrets.choice(NAME_CHARACTERS) for _ in range(5))
+
+
+async def replace_object(call: ApiCall) -> Result:
+    resource = find_resource(call)
+    query: ObjectQuery = call.query
+    body = await read_object(call, resource)
+    version = await _seen_version(call, resource, body["metadata"])
+    if version is None:
+        raise UnfitInput("metadata.resourceVersion: must be specified for an update")
+    objects = objects_of(call, resource)
+    before = await objects.get(body["metadata"].get("namespace", ""), body["metadata"]["name"])
+    _audit(call, resource)
+    item, warnings = await objects.replace(before, body, part=_part(call), dry=is_dry(query), version=version)
+    return _told(call, resource.kind, item, 200, warnings)
+
+
+def _audit(call: ApiCall, resource: ApiResource) -> None:
+    call.audit(resource.kind.title(call.path["name"]), namespace=_place(call, resource))
+
+
+async def patch_object(call: ApiCall) -> Result:
+    resource = find_resource(call)
+    query: ObjectQuery = call.query
+    objects = objects_of(call, resource)
+    change = await _read_patch(call, resource)
+    _audit(call, resource)
+    for tries in range(TRIES):
+        before = await objects.get(_place(call, resource), call.path["name"])
+        body = _checked(call, resource, change(before))
+        if body["metadata"].get("uid") not in (None, before["metadata"].get("uid")):
+            raise version_conflict(resource.kind, call.engine.catalog.key(resource.kind, call.path["name"]))
+        version = await _seen_version(call, resource, body["metadata"])
+        is_bound = version is not None and str(version) != before["metadata"].get("resourceVersion")
+        try:
+            item, warnings = await objects.replace(before, body, part=_part(call), dry=is_dry(query), version=version)
+            return _told(call, resource.kind, item, 200, warnings)
+        except VersionConflict:
+            if is_bound or tries == TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _read_patch(call: ApiCall, resource: ApiResource) -> Any:
+    """What the patch makes of an object."""
+    media_type = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+    accepted = [patches.MERGE, patches.JSON_PATCH, patches.APPLY, *([patches.STRATEGIC] if resource.is_core else [])]
+    if media_type not in accepted:
+        raise UnsupportedMediaType(f"a patch of a {resource.kind.name} is one of {', '.join(accepted)}")
+    value = await done_aside(len(call.raw_body), partial(read_json_text, call.raw_body))
+    if media_type == patches.JSON_PATCH:
+        return lambda item: patches.patched(item, value)
+    if not isinstance(value, dict):
+        raise BadRequest("a merge patch is a JSON object")
+    if media_type == patches.STRATEGIC:
+        patches.check_strategic(value)
+    return lambda item: patches.merged(item, value)
+
+
+# Removing.
+
+
+async def delete_object(call: ApiCall) -> Result:
+    resource = find_resource(call)
+    query: ObjectQuery = call.query
+    options = await read_json(call) if call.raw_body.strip() else {}
+    if not isinstance(options, dict):
+        raise BadRequest("the options of a delete are an object")
+    objects = objects_of(call, resource)
+    item = await objects.get(_place(call, resource), call.path["name"])
+    _audit(call, resource)
+    version = await _check_preconditions(call, resource, item, options)
+    if is_dry(query, options):
+        return _told(call, resource.kind, item)
+    left = await objects.delete(item, version=version)
+    if left is not None:
+        return _told(call, resource.kind, left, 202)
+    details = {"name": call.path["name"], "group": resource.kind.group, "kind": resource.kind.plural}
+    return Answer(status_object(200, "", "", {**details, "uid": item["metadata"].get("uid", "")}))
+
+
+async def _check_preconditions(
+    call: ApiCall, resource: ApiResource, item: Object, options: Mapping[str, Any]
+) -> int | None:
+    """What must still be so; the version that must not have changed."""
+    asked = options.get("preconditions") or {}
+    if not isinstance(asked, dict):
+        raise BadRequest("preconditions: must be an object")
+    metadata = item["metadata"]
+    key = call.engine.catalog.key(resource.kind, call.path["name"], _place(call, resource))
+    if asked.get("uid") not in (None, "", metadata.get("uid")):
+        raise version_conflict(resource.kind, key)
+    version = await _seen_version(call, resource, asked)
+    if version is not None and str(version) != metadata.get("resourceVersion"):
+        raise version_conflict(resource.kind, key)
+    return version
+
+
+async def delete_collection(call: ApiCall) -> Result:
+    resource = find_resource(call)
+    query: ObjectQuery = call.query
+    if "deletecollection" not in resource.verbs:
+        raise MethodNotAllowed(f"a {resource.kind.name} is deleted by its name", allow="GET, POST")
+    options = await read_json(call) if call.raw_body.strip() else {}
+    objects = objects_of(call, resource)
+    namespace = call.path.get("namespace") if resource.kind.has_namespace else None
+    limit = min(query.limit or MOST_IN_COLLECTION, MOST_IN_COLLECTION)
+    items, _ = await objects.page(namespace, ObjectSelection(query), limit, [])
+    call.audit(f"{len(items)} {resource.title}", namespace=namespace or "")
+    if not is_dry(query, options if isinstance(options, dict) else {}):
+        for item in items:
+            await objects.delete(item, version=None)
+    return Answer(object_list(resource.kind, items, {"resourceVersion": ""}))

@@ -1,0 +1,258 @@
+"""Runs as objects, where their language shows them so: read from their records, changed by control messages."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure.engine.catalog_changes import Finding, Rejected, version_conflict
+from perdure.engine.client import Client
+from perdure.engine.random_ids import run_id_for_name
+from perdure.engine.retention import Sweeper, delete_run
+from perdure.kernel import inputs as i
+from perdure.kernel import jsontext
+from perdure.kernel.errors import Conflict, UnfitInput
+from perdure.kernel.execution import Execution
+from perdure.kernel.resource_kinds import ResourceKind
+from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.values import RunId
+from perdure.server.kubernetes.catalog_objects import OWN_METADATA, already_exists, not_found, warnings_of
+from perdure.server.kubernetes.selectors import ObjectSelection
+from perdure.stores.protocol import RunFilter, RunRow
+from perdure.views.api_errors import NotReady
+from perdure.views.document_check import NotApplied
+from perdure.views.times import iso
+
+if TYPE_CHECKING:
+    from perdure.server.calls import ApiCall
+    from perdure.server.kubernetes.discovery import ApiResource
+    from perdure.server.kubernetes.run_resources import RunViews
+
+Object = dict[str, Any]
+LOADED_AT_ONCE = 200
+MOST_LISTED = 10_000  # in an answer that was asked for without a limit
+
+
+class RunObjects:
+    """The objects of one kind, for one request."""
+
+    def __init__(self, call: "ApiCall", resource: "ApiResource", views: "RunViews") -> None:
+        self._call = call
+        self._resource = resource
+        self._kind: ResourceKind = resource.kind
+        self._views = views
+        self._client: Client = call.engine
+        self._language = call.engine.catalog.language_of(resource.kind)
+
+    async def get(self, namespace: str, name: str) -> Object:
+        view = await self._find(namespace, name)
+        if view is None:
+            raise not_found(self._resource, name)
+        return view[1]
+
+    async def _find(self, namespace: str, name: str) -> tuple[RunRow, Object] | None:
+        for row in await self._holders(namespace, name):
+            for item in await self._objects([row.id]):
+                if item[1]["kind"] == self._kind.name and item[1]["metadata"]["name"] == name:
+                    return item
+        return None
+
+    async def _row(self, metadata: Mapping[str, Any]) -> RunRow:
+        view = await self._find(metadata["namespace"], metadata["name"])
+        if view is None:
+            raise not_found(self._resource, metadata["name"])
+        return view[0]
+
+    async def _holders(self, namespace: str, name: str) -> list[RunRow]:
+        """The runs that may show it, by their own names."""
+        rows: dict[RunId, RunRow] = {}
+        for called in self._language.holders(self._kind.name, name):
+            row = await self._client.store.find(run_id_for_name(self._language.name, namespace, called))
+            holders = [row] if row is not None else []
+            holders += await self._client.named(self._language.name_label, called, [namespace])
+            rows |= {row.id: row for row in holders if row.namespace == namespace}
+        return list(rows.values())
+
+    async def _objects(self, runs: Sequence[RunId]) -> list[tuple[RunRow, Object]]:
+        stored = await self._client.store.load(list(runs))
+        return [(run.row, item) for run in stored for item in await self._views.of(self._client, run)]
+
+    async def page(
+        self, namespace: str | None, selection: ObjectSelection, limit: int, behind: Sequence[Any]
+    ) -> tuple[list[Object], list[Any] | None]:
+        """Those of the latest runs first, and the run behind which the next page begins, with how many of its parts."""
+        most = limit or MOST_LISTED
+        listed: list[Object] = []
+        named = selection.fields.equal.get("metadata.name")
+        if named is not None and namespace is not None:
+            view = await self._find(namespace, named)
+            return ([view[1]] if view is not None and selection.matches(view[1]) else []), None
+        skipped = int(behind[2]) if len(behind) == 3 else 0
+        last: tuple[Any, Any, int] | None = None
+        async for row, items in self._latest(namespace, behind):
+            if last is not None or not behind:
+                skipped = 0
+            for number, item in enumerate(items, 1):
+                if number <= skipped or item["kind"] != self._kind.name or not selection.matches(item):
+                    continue
+                if len(listed) == most:
+                    assert last is not None
+                    return listed, list(last)
+                listed.append(item)
+                last = (row.created_at, row.id, number)
+        return listed, None
+
+    async def _latest(self, namespace: str | None, behind: Sequence[Any]) -> AsyncIterator[tuple[RunRow, list[Object]]]:
+        """Runs page by page; the one that a page ended with is looked at again, for its further parts."""
+        names = self._call.caller.narrowed(namespace)
+        if len(behind) == 3:
+            at = RunId(str(behind[1]))
+            stored = await self._client.store.load([at])
+            for run in stored:
+                yield run.row, await self._views.of(self._client, run)
+        place = (int(behind[0]), RunId(str(behind[1]))) if len(behind) == 3 else None
+        while True:
+            among = RunFilter(language=self._language.name, namespaces=names, limit=LOADED_AT_ONCE, behind=place)
+            rows = await self._client.search(among)
+            for run in await self._client.store.load([row.id for row in rows]):
+                yield run.row, await self._views.of(self._client, run)
+            if len(rows) < LOADED_AT_ONCE:
+                return
+            place = (rows[-1].created_at, rows[-1].id)
+
+    # Changing.
+
+    async def create(self, body: Object, *, dry: bool) -> tuple[Object, list[str]]:
+        metadata = body["metadata"]
+        name, namespace = metadata["name"], metadata["namespace"]
+        if await self._find(namespace, name) is not None:
+            raise already_exists(self._resource, name)
+        own = {member: value for member, value in metadata.items() if member in OWN_METADATA and value}
+        declared = {**{member: value for member, value in body.items() if member != "status"}, "metadata": own}
+        texts = [AppliedDocument(name, jsontext.encode(declared).decode())]
+        engine = self._call.documents
+        findings: list[Finding]
+        try:
+            if dry:
+                _, findings = await engine.catalog.apply(texts, namespace, dry_run=True)
+            else:
+                _, findings = await engine.apply(texts, namespace)
+        except Rejected as rejected:
+            raise NotApplied(rejected.findings) from None
+        if dry:
+            created = f"{str(iso(self._client.clock.now()))[:19]}Z"
+            return {**declared, "metadata": {**own, "generation": 1, "creationTimestamp": created}}, warnings_of(
+                findings
+            )
+        return await self.get(namespace, name), warnings_of(findings)
+
+    async def replace(
+        self, before: Object, body: Object, *, part: str, dry: bool, version: int | None
+    ) -> tuple[Object, list[str]]:
+        metadata = before["metadata"]
+        if version is not None and str(version) != metadata["resourceVersion"]:
+            raise version_conflict(self._kind, self._client.catalog.key(self._kind, metadata["name"]))
+        changes = _status_changes(before, body) if part == "status" else _changes(before, body)
+        if not changes:
+            return before, []
+        run = (await self._row(metadata)).id
+        execution = await self._client.execution(run)
+        try:
+            messages = self._language.patched(execution, self._kind.name, changes)
+        except ValueError as error:
+            raise UnfitInput(f"{next(iter(changes))}: {error}") from None
+        if dry:
+            return self._foreseen(execution, before, body, messages), []
+        for message in messages:
+            sent = await self._client.tell(run, _sent_by(message, self._call.caller.identity))
+            if not sent.is_decided:
+                raise NotReady(f"run {run} has not decided yet")
+        return await self.get(metadata["namespace"], metadata["name"]), []
+
+    def _foreseen(self, execution: Execution, before: Object, body: Object, messages: Sequence[i.Input]) -> Object:
+        for message in messages:
+            if not isinstance(message, i.Signal | i.Steer | i.Reopen):
+                continue
+            if refusal := self._language.refusal(execution, message):
+                raise Conflict(refusal, hint="Look at the run's status.")
+        return {**body, "metadata": {**before["metadata"], **body["metadata"]}}
+
+    async def delete(self, item: Object, *, version: int | None) -> Object | None:
+        """An ended run goes at once; an open one is cancelled, and goes once it has ended."""
+        metadata = item["metadata"]
+        row = await self._row(metadata)
+        if row.status.is_final:
+            result = await delete_run(self._client, row.id)
+            return None if result.is_decided else _going(item)
+        if item["metadata"].get("deletionTimestamp"):
+            return item
+        await self._client.cancel(row.id, "it was deleted", by=self._call.caller.identity)
+        await Sweeper(self._client).disown(row.id)
+        if self._client.runtime is not None:
+            await self._client.runtime.read_inbox()
+        left = await self._find(metadata["namespace"], metadata["name"])
+        return None if left is None else _going(left[1])
+
+
+def _going(item: Object) -> Object:
+    metadata = item["metadata"]
+    return {**item, "metadata": {"deletionTimestamp": metadata["creationTimestamp"], **metadata}}
+
+
+def _sent_by(message: i.Input, who: str) -> i.Input:
+    if isinstance(message, i.Signal | i.Steer | i.Reopen | i.Cancel):
+        return msgspec.structs.replace(message, by=who)
+    return message
+
+
+def _difference(before: Any, after: Any) -> Object:
+    """A merge patch from one object to another, one level deep."""
+    old = before if isinstance(before, dict) else {}
+    new = after if isinstance(after, dict) else {}
+    changed = {name: value for name, value in new.items() if name not in old or old[name] != value}
+    return {**changed, **{name: None for name in old if name not in new}}
+
+
+def _changes(before: Object, body: Object) -> Object:
+    """What a writer of the main resource changes; the status is not its business."""
+    changes: Object = {}
+    if spec := _difference(_with_default(before.get("spec")), _with_default(body.get("spec"))):
+        changes["spec"] = spec
+    metadata = {
+        part: difference
+        for part in ("labels", "annotations")
+        if (difference := _difference(before["metadata"].get(part), body["metadata"].get(part)))
+    }
+    if metadata:
+        changes["metadata"] = metadata
+    if unknown := [name for name in body if name not in ("apiVersion", "kind", "metadata", "spec", "status")]:
+        raise UnfitInput(f"{unknown[0]}: unknown field")
+    return changes
+
+
+def _with_default(spec: Any) -> Any:
+    return {name: value for name, value in spec.items() if value is not False} if isinstance(spec, dict) else spec
+
+
+def _status_changes(before: Object, body: Object) -> Object:
+    """Of the status only decisions of gates can change."""
+    changed = _difference(before.get("status"), body.get("status"))
+    gates = changed.pop("gates", None)
+    if changed:
+        raise UnfitInput(f"status.{next(iter(changed))}: only status.gates can be changed")
+    if gates is None:
+        return {}
+    old: Mapping[str, Any] = before["status"].get("gates") or {}
+    decisions = {step: decision for step, decision in _difference(old, gates).items() if decision is not None}
+    return {"status": {"gates": {step: _decision(old.get(step) or {}, new) for step, new in decisions.items()}}}
+
+
+def _decision(before: Mapping[str, Any], after: Any) -> Any:
+    """What is said anew. Who decides is who the token is: a name that is given stands behind the message."""
+    if not isinstance(after, dict):
+        return after
+    decision = {name: value for name, value in after.items() if name not in ("updatedAt", "updatedBy")}
+    name = after.get("updatedBy")
+    if name and name != before.get("updatedBy"):
+        decision["message"] = f"{decision.get('message') or ''} (givenBy: {str(name)[:200]})".strip()
+    return decision

@@ -1,0 +1,192 @@
+"""Watches: an event for each change of the objects that somebody selects, from a version on."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from perdure.engine.resource_usage import with_usage
+from perdure.kernel import jsontext
+from perdure.kernel.errors import UnfitInput
+from perdure.kernel.resource_kinds import ResourceKind
+from perdure.server.calls import EventStream
+from perdure.server.kubernetes.printed_tables import partial_object, table, wants_metadata, wants_table
+from perdure.server.kubernetes.selectors import (
+    FIRST_POSITION,
+    ObjectQuery,
+    ObjectSelection,
+    list_version,
+    split_version,
+)
+from perdure.server.kubernetes.statuses import status_object
+from perdure.stores.feed_changes import FeedChange
+from perdure.stores.protocol import Store
+from perdure.views.api_errors import PositionExpired
+from perdure.views.errors import BadRequest
+
+if TYPE_CHECKING:
+    from perdure.server.calls import ApiCall
+    from perdure.server.kubernetes.discovery import ApiResource
+    from perdure.server.kubernetes.feed_tail import FeedTail, ObjectChange
+
+Object = dict[str, Any]
+BOOKMARK_EVERY = 60.0  # seconds
+LONGEST = 3_600.0  # seconds: who watches longer asks again
+TOO_MANY = status_object(429, "TooManyRequests", "too many live streams", {"retryAfterSeconds": 1})
+SEARCHED_AT_ONCE = 500
+
+
+async def position_of_version(store: Store, version: int, kind: str) -> int:
+    """Behind which position of the feed a watch begins that has seen this version of an entry."""
+    position = (await store.read_feed(0, 1)).floor
+    while True:
+        page = await store.read_feed(position, SEARCHED_AT_ONCE)
+        for change in page.changes:
+            if change.kind == kind and change.number == version:
+                return list_version(change.position)
+        if len(page.changes) < SEARCHED_AT_ONCE:
+            raise PositionExpired(f"too old resource version: {version}")
+        position = page.changes[-1].position
+
+
+class Watch:
+    def __init__(
+        self, call: "ApiCall", resource: "ApiResource", objects: Any, tail: "FeedTail", selection: ObjectSelection
+    ) -> None:
+        self._call = call
+        self._kind: ResourceKind = resource.kind
+        self._objects = objects
+        self._tail = tail
+        self._selection = selection
+        self._query: ObjectQuery = call.query
+        self._namespace = call.path.get("namespace") if resource.kind.has_namespace else None
+        self._states: dict[str, bool] = {}  # whether an object matches, as the watcher was told
+        self._knows_all = False  # it was told of all that match
+        self._is_begun = False  # a table has had its header
+        if self._query.send_initial_events is not None:
+            raise UnfitInput("sendInitialEvents: not supported", hint="List first, then watch from that version.")
+
+    def stream(self) -> EventStream:
+        headers = {"Content-Type": "application/json;stream=watch"}
+        refusal = _line("ERROR", TOO_MANY)
+        return EventStream(self._events(), headers, refusal)
+
+    async def _events(self) -> AsyncGenerator[bytes, None]:
+        try:
+            async for line in self._told():
+                yield line
+        except PositionExpired as gone:
+            yield _line("ERROR", status_object(410, "Expired", str(gone)))
+
+    async def _told(self) -> AsyncGenerator[bytes, None]:
+        store, clock = self._call.engine.store, asyncio.get_running_loop().time
+        page = await store.read_feed(0, 1)
+        if self._version() in (None, 0):
+            position, seen, self._knows_all = page.last, list_version(page.last), True
+            items, _ = await self._objects.page(self._namespace, self._selection, 0, [])
+            for item in items:
+                self._states[_key(item)] = True
+                metadata = {**item["metadata"], "resourceVersion": str(seen)}
+                yield self._line("ADDED", {**item, "metadata": metadata})
+        else:
+            seen = self._version() or 0
+            if seen < FIRST_POSITION:
+                seen = await position_of_version(store, seen, self._kind.name)
+            position = split_version(seen)[0] - 1
+            if not page.floor <= position + 1 <= page.last:
+                raise PositionExpired(f"too old resource version: {seen}")
+            position = max(position, page.floor)
+        ends_at = clock() + min(self._query.timeout_seconds or LONGEST, LONGEST)
+        told_at = clock()
+        authentication = self._call.server.authentication
+        async for changes in self._tail.follow(position):
+            for change in changes:
+                for changed in await self._changes(change):
+                    if changed.version > seen and (line := self._event(changed)) is not None:
+                        yield line
+                position = change.position
+            seen = max(seen, list_version(position))
+            now = clock()
+            if self._query.allow_watch_bookmarks and now - told_at >= BOOKMARK_EVERY:
+                told_at = now
+                yield self._bookmark(seen)
+            if now >= ends_at or self._call.server.is_stopping:
+                return
+            if not authentication.tokens.is_valid(self._call.caller):
+                return
+
+    async def _changes(self, change: FeedChange) -> "list[ObjectChange]":
+        if self._kind.name == "Event":
+            return await self._tail.events(change)
+        changes = await self._tail.meaning(change)
+        if self._kind.of_runs or not any(changed.kind == self._kind.name for changed in changes):
+            return changes
+        counted = [changed for changed in changes if changed.after is not None]
+        usage = await with_usage(self._call.engine, self._kind, [changed.last for changed in counted])
+        shown = dict(zip((changed.version for changed in counted), usage, strict=True))
+        return [replace(changed, after=shown.get(changed.version)) for changed in changes]
+
+    def _version(self) -> int | None:
+        text = self._query.resource_version
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
+            raise BadRequest(f"resourceVersion: {text[:40]!r} is not a version")
+        return int(text)
+
+    def _event(self, changed: "ObjectChange") -> bytes | None:
+        """What the watcher is told: that an object has begun to match, still does, or does not any more."""
+        if changed.kind not in (self._kind.name, ""):
+            return None
+        shown = changed.last
+        if not shown["kind"]:  # of a run that is gone
+            if not self._kind.is_request:
+                return None
+            shown = {**shown, "apiVersion": self._kind.api_version, "kind": self._kind.name}
+        metadata = shown["metadata"]
+        if self._kind.has_namespace:
+            namespace = metadata.get("namespace", "")
+            if self._namespace not in (None, namespace) or not self._call.caller.sees(namespace):
+                return None
+        key = _key(shown)
+        matched = self._states.get(key)
+        if matched is None:
+            matched = self._may_have_matched(changed)
+        matches = changed.after is not None and self._selection.matches(changed.after)
+        self._states[key] = matches
+        if changed.after is None:
+            del self._states[key]
+        if matches:
+            return self._line("MODIFIED" if matched else "ADDED", shown)
+        return self._line("DELETED", shown) if matched and self._selection.fields.matches(shown) else None
+
+    def _may_have_matched(self, changed: "ObjectChange") -> bool:
+        """Before a change of an object that the watcher was not told of yet."""
+        if changed.is_before_known:
+            return changed.before is not None and self._selection.matches(changed.before)
+        return not self._knows_all
+
+    def _line(self, kind: str, item: Object) -> bytes:
+        if wants_table(self._call):
+            metadata = {"resourceVersion": item["metadata"].get("resourceVersion", "")}
+            now = self._call.engine.clock.wall()
+            included = self._query.include_object
+            item = table(self._kind, [item], now, included, metadata, header=not self._is_begun)
+            self._is_begun = True
+        elif wants_metadata(self._call):
+            item = partial_object(item)
+        return _line(kind, item)
+
+    def _bookmark(self, version: int) -> bytes:
+        metadata = {"resourceVersion": str(version), "creationTimestamp": None}
+        item = {"kind": self._kind.name, "apiVersion": self._kind.api_version, "metadata": metadata}
+        return _line("BOOKMARK", item)
+
+
+def _key(item: Object) -> str:
+    metadata = item["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata['name']}"
+
+
+def _line(kind: str, item: Object) -> bytes:
+    return jsontext.encode({"type": kind, "object": item}) + b"\n"

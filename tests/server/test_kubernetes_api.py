@@ -1,0 +1,306 @@
+"""The Kubernetes API as programs call it (SRV-061, SRV-070, SRV-074, SRV-075, SRV-077)."""
+
+import base64
+import json
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from tests.server.serving import Api, Reply, Server
+
+STORIES = "/apis/bubustack.io/v1alpha1/namespaces/default/stories"
+RUNS = "/apis/runs.bubustack.io/v1alpha1/namespaces/default/storyruns"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+SECRETS = "/api/v1/namespaces/default/secrets"
+GATE = {"name": "ok", "type": "gate"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("server")
+    key = folder / "key"
+    key.write_text(base64.b64encode(bytes(range(32))).decode())
+    key.chmod(0o600)
+    running = Server.start(folder, PERDURE_SECRETS_KEY_FILE=str(key))
+    try:
+        yield running
+        running.stop()
+    finally:
+        running.commands.end_all()
+
+
+@pytest.fixture(scope="module")
+def api(server: Server) -> Api:
+    return server.admin
+
+
+def story(name: str, *steps: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, **metadata}, "spec": {"steps": list(steps) or [GATE]}}
+
+
+def created(api: Api, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    reply = api("POST", path, body)
+    assert reply.status == 201, reply.text
+    made: dict[str, Any] = reply.json
+    return made
+
+
+def refused(reply: Reply) -> tuple[int, str]:
+    """Status and reason of a refusal, which is a Status."""
+    body = reply.json
+    assert body["kind"] == "Status" and body["status"] == "Failure" and body["code"] == reply.status, body
+    return reply.status, body["reason"]
+
+
+def patch(api: Api, path: str, body: Any, kind: str = "merge-patch", **more: Any) -> Reply:
+    return api("PATCH", path, body, Content_Type=f"application/{kind}+json", **more)
+
+
+def watch(api: Api, path: str) -> Generator[dict[str, Any], None, None]:
+    connection = api.connect()
+    connection.request("GET", path, headers={"Authorization": f"Bearer {api.token}"})
+    response = connection.getresponse()
+    assert response.status == 200
+    try:
+        for line in response:
+            yield json.loads(line)
+    finally:
+        response.close()
+        connection.close()
+
+
+def test_refusals_are_statuses_with_reasons(server: Server, api: Api) -> None:
+    """SRV-061, SRV-070: on every path of this surface, whatever is wrong; a trailing slash changes nothing."""
+    assert refused(server.nobody("GET", STORIES)) == (401, "Unauthorized")
+    viewer = server.role("viewer")
+    assert refused(viewer("POST", STORIES, story("never"))) == (403, "Forbidden")
+    assert refused(viewer("GET", f"{STORIES}/never")) == (404, "NotFound")
+    assert refused(api("GET", "/apis/nothing.io/v1/things")) == (404, "NotFound")
+    assert refused(api("POST", STORIES, {"metadata": {"name": "x"}, "spec": {}})) == (422, "Invalid")
+    assert refused(api("POST", STORIES, story("x", finalizers=["a"]))) == (422, "Invalid")
+    assert refused(api("POST", STORIES, raw=b"{")) == (400, "BadRequest")
+    assert refused(api("GET", f"{STORIES}?fieldSelector=spec.x=1")) == (400, "BadRequest")
+    assert refused(api("GET", f"{STORIES}?watch=true&sendInitialEvents=true")) == (422, "Invalid")
+    assert refused(patch(api, f"{STORIES}/never", {}, "strategic-merge-patch")) == (415, "UnsupportedMediaType")
+    steps = "/apis/runs.bubustack.io/v1alpha1/namespaces/default/stepruns"
+    assert refused(api("POST", steps, {"metadata": {"name": "x"}})) == (405, "MethodNotAllowed")
+    for path in ("/api/", "/apis/", "/version/", "/api/v1/"):
+        assert api("GET", path).status == 200
+    wrong = created(api, STORIES, story("wrong"))
+    reply = api("PUT", f"{STORIES}/wrong", {**wrong, "spec": {"steps": [{"name": "A b"}]}})
+    assert reply.status == 422
+    assert "spec.steps[0].name" in {cause["field"] for cause in reply.json["details"]["causes"]}
+    assert reply.json["details"]["kind"] == "stories" and reply.json["details"]["name"] == "wrong"
+
+
+def test_discovery_in_the_plain_form(api: Api) -> None:
+    """SRV-060: for clients that do not know the aggregated one."""
+    groups = {group["name"] for group in api("GET", "/apis").json["groups"]}
+    assert {"bubustack.io", "catalog.bubustack.io", "runs.bubustack.io", "authorization.k8s.io"} <= groups
+    assert api("GET", "/apis/bubustack.io").json["preferredVersion"]["version"] == "v1alpha1"
+    served = {item["name"]: item for item in api("GET", "/apis/runs.bubustack.io/v1alpha1").json["resources"]}
+    assert served["storyruns"]["shortNames"] == ["srun"] and "watch" in served["storyruns"]["verbs"]
+    assert served["stepruns"]["verbs"] == ["get", "list", "watch"] and "storyruns/status" in served
+    version = api("GET", "/version").json
+    assert version["major"] == "1" and version["gitVersion"].startswith("v1.32") and version["version"]
+
+
+def test_entries_have_versions_generations_and_conflicts(api: Api) -> None:
+    """SRV-061, SRV-075, SRV-079: labels raise the version only; a dry run changes nothing."""
+    made = created(api, STORIES, story("versions"))
+    path, metadata = f"{STORIES}/versions", made["metadata"]
+    assert refused(api("POST", STORIES, story("versions"))) == (409, "AlreadyExists")
+    labelled = patch(api, path, {"metadata": {"labels": {"a": "b"}}}).json["metadata"]
+    assert labelled["generation"] == 1 and int(labelled["resourceVersion"]) > int(metadata["resourceVersion"])
+    assert refused(api("PUT", path, made)) == (409, "Conflict")
+    assert refused(patch(api, path, {"metadata": {"resourceVersion": metadata["resourceVersion"]}})) == (
+        409,
+        "Conflict",
+    )
+    unversioned = {**made, "metadata": {"name": "versions"}}
+    assert refused(api("PUT", path, unversioned)) == (422, "Invalid")
+    dry = patch(api, f"{path}?dryRun=All", {"spec": {"version": "2"}}).json
+    assert dry["metadata"]["generation"] == 2 and dry["spec"]["version"] == "2"
+    assert api("GET", path).json["metadata"] == labelled
+    operations = [{"op": "test", "path": "/spec/steps/0/name", "value": "ok"}]
+    operations += [{"op": "add", "path": "/spec/version", "value": "3"}]
+    changed = patch(api, path, operations, "json-patch").json
+    assert changed["spec"]["version"] == "3" and changed["metadata"]["generation"] == 2
+    operations[0]["value"] = "other"
+    assert refused(patch(api, path, operations, "json-patch")) == (422, "Invalid")
+    gone = {"preconditions": {"uid": "another"}}
+    assert refused(api("DELETE", path, gone)) == (409, "Conflict")
+    assert api("DELETE", f"{path}?dryRun=All").status == 200 and api("GET", path).status == 200
+    assert api("DELETE", path, {"propagationPolicy": "Background"}).json["status"] == "Success"
+    assert refused(api("GET", path)) == (404, "NotFound")
+
+
+def test_lists_by_page_with_selectors(api: Api) -> None:
+    names = [f"page-{number}" for number in range(5)]
+    for name in names:
+        created(api, STORIES, story(name, labels={"page": "yes", "odd": str(int(name[-1]) % 2)}))
+    where, listed, more = f"{STORIES}?labelSelector=page%3Dyes", [], ""
+    for _ in range(3):
+        page = api("GET", f"{where}&limit=2{more}").json
+        listed += [item["metadata"]["name"] for item in page["items"]]
+        more = f"&continue={page['metadata'].get('continue')}"
+    assert listed == names and "continue" not in page["metadata"]
+    assert refused(api("GET", f"{STORIES}?continue=nonsense")) == (400, "BadRequest")
+    odd = api("GET", f"{STORIES}?labelSelector=page,odd%20notin%20(0),!gone").json["items"]
+    assert [item["metadata"]["name"] for item in odd] == ["page-1", "page-3"]
+    table = api("GET", where, Accept="application/json;as=Table;v=v1;g=meta.k8s.io").json
+    assert [column["name"] for column in table["columnDefinitions"]][:3] == ["Name", "Steps", "Status"]
+    assert [row["cells"][:3] for row in table["rows"]] == [[name, 1, "valid"] for name in names]
+    removed = api("DELETE", where).json["items"]
+    assert len(removed) == 5 and api("GET", where).json["items"] == []
+
+
+def test_a_watch_tells_each_change_once_and_goes_on_from_a_version(api: Api) -> None:
+    """SRV-075: what there is, then changes; with a version what came after; selectors; 410 for what is gone."""
+    created(api, STORIES, story("watched", labels={"w": "1"}))
+    with closing(watch(api, f"{STORIES}?watch=true&labelSelector=w%3D1")) as events:
+        first = next(events)
+        assert (first["type"], first["object"]["metadata"]["name"]) == ("ADDED", "watched")
+        patch(api, f"{STORIES}/watched", {"spec": {"version": "2"}})
+        second = next(events)
+        assert (second["type"], second["object"]["spec"]["version"]) == ("MODIFIED", "2")
+        assert second["object"]["status"]["conditions"][0]["type"] == "Ready"
+        patch(api, f"{STORIES}/watched", {"metadata": {"labels": {"w": "2"}}})
+        assert next(events)["type"] == "DELETED"
+        patch(api, f"{STORIES}/watched", {"metadata": {"labels": {"w": "1"}}})
+        again = next(events)
+        assert again["type"] == "ADDED"
+    seen = second["object"]["metadata"]["resourceVersion"]
+    with closing(
+        watch(api, f"{STORIES}?watch=true&resourceVersion={seen}&fieldSelector=metadata.name%3Dwatched")
+    ) as events:
+        labels = [next(events)["object"]["metadata"]["labels"]["w"] for _ in range(2)]
+        assert labels == ["2", "1"]
+        stale = {**second["object"], "spec": story("x")["spec"]}
+        assert refused(api("PUT", f"{STORIES}/watched", stale)) == (409, "Conflict")
+        fresh = {**again["object"], "spec": {**again["object"]["spec"], "version": "4"}}
+        assert api("PUT", f"{STORIES}/watched", fresh).status == 200
+        assert next(events)["object"]["spec"]["version"] == "4"
+        api("DELETE", f"{STORIES}/watched")
+        last = next(events)
+        assert (last["type"], last["object"]["spec"]["version"]) == ("DELETED", "4")
+    for version in ("999999", str(2**62)):
+        expired = next(watch(api, f"{STORIES}?watch=true&resourceVersion={version}&timeoutSeconds=5"))
+        assert (expired["type"], expired["object"]["code"], expired["object"]["reason"]) == ("ERROR", 410, "Expired")
+    assert list(watch(api, f"{STORIES}?watch=true&timeoutSeconds=1&labelSelector=none")) == []
+
+
+def test_a_run_and_its_steps_are_watched(api: Api) -> None:
+    """SRV-071, SRV-075: every change of a phase is seen, with a version of its own for each object."""
+    created(
+        api, STORIES, story("moves", GATE, {"name": "then", "type": "condition", "needs": ["ok"], "if": "{{ true }}"})
+    )
+    begin = api("GET", RUNS).json["metadata"]["resourceVersion"]
+    run = created(api, RUNS, {"metadata": {"generateName": "moves-"}, "spec": {"storyRef": {"name": "moves"}}})
+    name = run["metadata"]["name"]
+    assert patch(api, f"{RUNS}/{name}/status", {"status": {"gates": {"ok": {"state": "Approved"}}}}).status == 200
+    phases, versions = [], []
+    with closing(watch(api, f"{RUNS}?watch=true&resourceVersion={begin}")) as events:
+        for event in events:
+            shown = event["object"]
+            versions.append(int(shown["metadata"]["resourceVersion"]))
+            phases.append((event["type"], shown["status"]["phase"]))
+            if shown["status"]["phase"] == "Succeeded":
+                break
+    assert phases[0] == ("ADDED", "Running") and {kind for kind, _ in phases[1:]} == {"MODIFIED"}
+    assert versions == sorted(set(versions))
+    assert refused(patch(api, f"{RUNS}/{name}/status", {"status": {"phase": "Failed"}})) == (422, "Invalid")
+    assert refused(patch(api, f"{RUNS}/{name}/status", {"status": {"gates": {"ok": {"state": "Rejected"}}}})) == (
+        409,
+        "Conflict",
+    )
+    assert patch(api, f"{RUNS}/{name}", {"status": {"phase": "Failed"}}).json["status"]["phase"] == "Succeeded"
+    assert refused(patch(api, f"{RUNS}/{name}", {"spec": {"inputs": {"a": 1}}})) == (422, "Invalid")
+    assert refused(patch(api, f"{RUNS}/{name}", {"metadata": {"labels": {"bubustack.io/x": "y"}}})) == (422, "Invalid")
+    assert refused(api("POST", RUNS, {"metadata": {"name": name}, "spec": {"storyRef": {"name": "moves"}}})) == (
+        409,
+        "AlreadyExists",
+    )
+    assert api("DELETE", f"{RUNS}/{name}").status == 200 and api("GET", f"{RUNS}/{name}").status == 404
+
+
+def test_an_open_run_that_is_deleted_is_cancelled_and_goes_when_it_has_ended(api: Api) -> None:
+    """SRV-074."""
+    created(api, STORIES, story("open"))
+    created(api, RUNS, {"metadata": {"name": "open-1"}, "spec": {"storyRef": {"name": "open"}}})
+    version = api("GET", RUNS).json["metadata"]["resourceVersion"]
+    assert api("DELETE", f"{RUNS}/open-1").status in (200, 202)
+    with closing(watch(api, f"{RUNS}?watch=true&resourceVersion={version}")) as events:
+        types = []
+        for event in events:
+            if event["object"]["metadata"]["name"] == "open-1":
+                types.append(event["type"])
+                if types[-1] == "DELETED":
+                    break
+    assert set(types[:-1]) <= {"MODIFIED"}
+    assert refused(api("GET", f"{RUNS}/open-1")) == (404, "NotFound")
+
+
+def test_secrets_are_stored_encrypted_and_told_to_nobody(server: Server, api: Api) -> None:
+    """SRV-077: an update keeps what it gives back empty; nothing of a value is in the store."""
+    planted = [f"planted-{word}-value" for word in ("first", "second", "third")]
+    texts = [base64.b64encode(value.encode()).decode() for value in planted]
+    notes = {"kubectl.kubernetes.io/last-applied-configuration": planted[0]}
+    body = {
+        "metadata": {"name": "mail", "annotations": notes},
+        "stringData": {"a": planted[0]},
+        "data": {"b": texts[1]},
+    }
+    made = created(api, SECRETS, body)
+    assert made["data"] == {"a": "", "b": ""} and made["metadata"]["annotations"] == {"perdure.dev/keys": "a,b"}
+    changed = api("PUT", f"{SECRETS}/mail", {**made, "data": {"a": "", "c": texts[2]}}).json
+    assert changed["data"] == {"a": "", "c": ""}
+    same = api("PUT", f"{SECRETS}/mail", changed).json
+    assert same["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
+    event = next(watch(api, f"{SECRETS}?watch=true&fieldSelector=metadata.name%3Dmail"))
+    told = [made, changed, event, api("GET", SECRETS).json, api("GET", "/api/v1/secrets").json]
+    assert refused(api("POST", SECRETS, {"metadata": {"name": "x"}, "data": {"a": "no base64!"}})) == (422, "Invalid")
+    folder = server.commands.folder
+    stored = b"".join(path.read_bytes() for path in folder.glob("perdure.db*") if path.is_file())
+    for value, text in zip(planted, texts, strict=True):
+        for form in (value, text):
+            assert form.encode() not in stored and form not in json.dumps(told)
+    assert api("DELETE", f"{SECRETS}/mail").status == 200
+
+
+def test_config_maps_and_namespaces(server: Server, api: Api) -> None:
+    """SRV-077: a namespace exists if it was created or something is in it; only an empty one goes."""
+    made = created(api, CONFIG_MAPS, {"metadata": {"name": "limits"}, "data": {"most": "5"}})
+    assert patch(api, f"{CONFIG_MAPS}/limits", {"data": {"least": "1"}}, "strategic-merge-patch").json["data"] == {
+        "most": "5",
+        "least": "1",
+    }
+    assert refused(patch(api, f"{CONFIG_MAPS}/limits", {"data": {"$patch": "x"}}, "strategic-merge-patch"))[0] == 422
+    assert refused(api("POST", CONFIG_MAPS, {"metadata": {"name": "x"}, "data": {"n": 5}})) == (422, "Invalid")
+    assert made["metadata"]["uid"] and api("DELETE", f"{CONFIG_MAPS}/limits").status == 200
+    assert refused(api("GET", "/api/v1/namespaces/team-a")) == (404, "NotFound")
+    created(api, STORIES.replace("default", "team-a"), story("inside"))
+    assert api("GET", "/api/v1/namespaces/team-a").json["status"]["phase"] == "Active"
+    assert "team-a" in {item["metadata"]["name"] for item in api("GET", "/api/v1/namespaces").json["items"]}
+    assert refused(api("DELETE", "/api/v1/namespaces/team-a")) == (409, "Conflict")
+    created(api, "/api/v1/namespaces", {"metadata": {"name": "team-b"}})
+    assert api("DELETE", "/api/v1/namespaces/team-b").status == 200
+    assert refused(api("POST", "/api/v1/namespaces", {"metadata": {"name": "Not_one"}})) == (422, "Invalid")
+
+
+def test_openapi_describes_each_operation_that_apply_looks_for(api: Api) -> None:
+    """SRV-061: a PATCH operation with its kind, and the parameters dryRun and fieldValidation."""
+    pages = api("GET", "/openapi/v3").json["paths"]
+    page = api("GET", pages["apis/bubustack.io/v1alpha1"]["serverRelativeURL"]).json
+    operation = page["paths"]["/apis/bubustack.io/v1alpha1/namespaces/{namespace}/stories/{name}"]["patch"]
+    assert operation["x-kubernetes-group-version-kind"] == {
+        "group": "bubustack.io",
+        "version": "v1alpha1",
+        "kind": "Story",
+    }
+    assert {"dryRun", "fieldValidation"} <= {parameter["name"] for parameter in operation["parameters"]}
+    assert api("GET", "/openapi/v2").json["swagger"] == "2.0"
+    protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+    assert refused(api("GET", "/openapi/v2", Accept=protobuf)) == (406, "NotAcceptable")
