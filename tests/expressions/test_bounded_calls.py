@@ -12,7 +12,13 @@ from perdure.expressions import bounded_calls
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in (("CHARACTERS", 5), ("PARTS", 3), ("_RUN", 4), ("_RUN_OF_LONG_KEYS", 2)):
+    for name, size in (
+        ("CHARACTERS", 5),
+        ("PARTS", 3),
+        ("SHORT", 2),
+        ("_RUN", 4),
+        ("_RUN_OF_LONG_KEYS", 2),
+    ):
         monkeypatch.setattr(bounded_calls, name, size)
 
 
@@ -30,6 +36,25 @@ def test_finding_in_pieces_finds_the_same_place(text: str, part: str, start: int
     end = min(end, len(text))
     assert bounded_calls.find(text, part, start, end) == text.find(part, start, end)
     assert bounded_calls.rfind(text, part, start, end) == text.rfind(part, start, end)
+
+
+class Unsearchable(str):
+    """A text that Python must not search from its end."""
+
+    def rfind(self, *_: Any) -> int:
+        raise AssertionError("this takes the product of both lengths")
+
+
+def test_a_long_part_is_searched_for_forwards() -> None:
+    text = Unsearchable("b" + "a" * 60)
+
+    assert bounded_calls.rfind(text, "ab" + "a" * 30, 0, len(text)) == -1
+    assert bounded_calls.rfind(text, "a" * 30, 0, len(text)) == 31
+
+
+@given(TEXT, PART, LIMIT)
+def test_splitting_from_the_end_gives_the_same_parts(text: str, part: str, limit: int) -> None:
+    assert bounded_calls.rsplit(text, part, limit) == text.rsplit(part, limit)
 
 
 @given(TEXT, PART, LIMIT)

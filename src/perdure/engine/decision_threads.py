@@ -9,9 +9,10 @@ import asyncio
 import gc
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from perdure.engine.slot import Slot
 from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, TurnBudget, TurnTooExpensive
@@ -22,6 +23,7 @@ THREADS = 2  # that decide, and as many that read
 BETWEEN_RESTS, REST = 0.001, 0.00005  # seconds of work, and of rest in which another thread gets the interpreter
 CHEAP_TURNS = 100  # in a row, before a run is decided on the event loop again
 SMALL = 16 * 1024  # bytes of records that are folded on the event loop
+LARGE = 16 * SMALL  # and from which on they are read by threads of their own, so that nothing smaller waits behind them
 WORK_OF_TEXT = 8  # a document takes that much longer to be checked or compiled than records do to be folded
 WORK_OF_A_TURN = 200
 JSON_PER_WORK = 8  # and JSON is read that much faster
@@ -35,9 +37,9 @@ class TakesTooLong(Exception):
 
 
 class DecisionThreads:
-    """Two for all engines of the process, and two for what is read: more would only wait for each other.
+    """Two for all engines of the process, two for what is read, two for what is large: more would wait for each other.
 
-    Nobody waits behind a decision to have a document checked or a run folded.
+    Nobody waits behind a decision to have a document checked or a run folded, nor behind a document of megabytes.
     """
 
     def __init__(self) -> None:
@@ -48,9 +50,9 @@ class DecisionThreads:
         """What `make` gives for the slot, made in a thread. `TurnTooExpensive` when the work has no end in sight."""
         return await self._begin("perdure-deciding", self._decided, slot, make)
 
-    async def do(self, work: Callable[[], R]) -> R:
+    async def do(self, work: Callable[[], R], size: int = 0) -> R:
         """What the work gives, done in a thread: loading, compiling, checking, large JSON."""
-        return await self._begin("perdure-reading", self._done, work)
+        return await self._begin("perdure-reading" if size <= LARGE else "perdure-reading-large", self._done, work)
 
     def _begin(self, name: str, work: Callable[..., R], *arguments: Any) -> Awaitable[R]:
         if name not in self._pools:
@@ -74,7 +76,7 @@ class DecisionThreads:
 
 async def done_aside(size: int, work: Callable[[], R]) -> R:
     """What the work gives, done here if it is `SMALL`, by the bytes that it is about; else in a thread."""
-    return work() if size <= SMALL else await threads.do(work)
+    return work() if size <= SMALL else await threads.do(work, size)
 
 
 class _Rests:
@@ -91,10 +93,10 @@ class _Rests:
         now = time.monotonic()
         if now < self._next:
             return
-        if now > self._end:
-            raise TurnTooExpensive("the decision took too long")
         time.sleep(REST)
         self._next = time.monotonic() + BETWEEN_RESTS
+        if now > self._end:
+            raise TurnTooExpensive("the decision took too long")
 
 
 class _Uncollected:
@@ -142,3 +144,47 @@ def collect_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
+
+
+# What was compiled and checked in threads is kept, so that it is done once.
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+BYTES_KEPT = 2 << 20
+"""Of their texts: a program can take a hundred times as much memory."""
+
+
+class ProgramCache(Generic[K, V]):
+    """Programs that were used last, limited in number and by the size of their texts."""
+
+    def __init__(self, most: int, most_bytes: int = BYTES_KEPT) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._kept
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: K) -> V | None:
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        self._kept.move_to_end(key)
+        return kept[0]
+
+    def add(self, key: K, program: V, size: int) -> None:
+        """Keep it in place of those that were not used for longest; `size` is that of its text."""
+        self.remove(key)
+        self._kept[key] = program, size
+        self._bytes += size
+        while len(self._kept) > self._most or (self._bytes > self._most_bytes and len(self._kept) > 1):
+            self._bytes -= self._kept.popitem(last=False)[1][1]
+
+    def remove(self, key: K) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._bytes -= kept[1]

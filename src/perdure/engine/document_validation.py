@@ -5,13 +5,12 @@ The language reports what is wrong with a text; this module finds the language a
 
 import asyncio
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
 
-from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.engine.decision_threads import WORK_OF_TEXT, ProgramCache, done_aside
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.ids import DEFAULT_NAMESPACE
@@ -51,7 +50,7 @@ class DocumentValidator:
     def __init__(self, languages: Mapping[str, Dialect], fetch: Fetch = nothing_known) -> None:
         self.languages = languages
         self.fetch = fetch
-        self._validated: OrderedDict[bytes, tuple[LookupAnswers, Validated]] = OrderedDict()
+        self._validated: ProgramCache[bytes, tuple[LookupAnswers, Validated]] = ProgramCache(PROGRAMS_KEPT)
         self._under_way: dict[bytes, asyncio.Event] = {}
         self._declared: tuple[tuple[tuple[AppliedDocument, ...], str], list[DeclaredResource]] = (((), ""), [])
 
@@ -114,11 +113,9 @@ class DocumentValidator:
             if validated is None:
                 return None
             if not validated[0] or validated[0] == await self.fetch(list(validated[0])):
-                if name in self._validated:
-                    self._validated.move_to_end(name)
                 return validated[1]
             if self._validated.get(name) is validated:
-                del self._validated[name]
+                self._validated.remove(name)
 
     async def _validate(
         self,
@@ -142,9 +139,7 @@ class DocumentValidator:
         while await self._answer(around):
             validated = await done_aside(size, partial(_parse, language, text, around))
         if not validated.has_errors:
-            self._validated[name] = (around.answers, validated)
-            if len(self._validated) > PROGRAMS_KEPT:
-                self._validated.popitem(last=False)
+            self._validated.add(name, (around.answers, validated), len(text))
         return validated
 
     async def _answer(self, around: ValidationContext) -> bool:

@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.context import EngineContext
-from perdure.engine.decision_threads import SMALL, WORK_OF_TEXT, done_aside
+from perdure.engine.decision_threads import SMALL, WORK_OF_TEXT, ProgramCache, done_aside
 from perdure.engine.run_views import compiled, dialect_of, fold_stored, size_of
 from perdure.engine.slot import ELSEWHERE, Mail, Slot, SlotPhase
 from perdure.kernel import inputs as i
@@ -84,7 +84,7 @@ class RunLoader:
         self._runs = runs
         self.parked = ParkedRuns()
         self._wanted: deque[Slot] = deque()
-        self._programs: OrderedDict[bytes, Any] = OrderedDict()
+        self._programs: ProgramCache[bytes, Any] = ProgramCache(PROGRAMS_KEPT)
         self._is_busy = False
         self._aside = 0  # runs that are being taken in beside the others, because that takes long
         self._compiling: dict[bytes, asyncio.Event] = {}
@@ -139,9 +139,8 @@ class RunLoader:
     async def program(self, name: bytes, dialect: Dialect) -> Any:
         while (under_way := self._compiling.get(name)) is not None:
             await under_way.wait()
-        if name in self._programs:
-            self._programs.move_to_end(name)
-            return self._programs[name]
+        if (known := self._programs.get(name)) is not None:
+            return known
         done = self._compiling[name] = asyncio.Event()
         try:
             pinned = await self._store.program(name)
@@ -151,9 +150,7 @@ class RunLoader:
         finally:
             del self._compiling[name]
             done.set()
-        self._programs[name] = program
-        if len(self._programs) > PROGRAMS_KEPT:
-            self._programs.popitem(last=False)
+        self._programs.add(name, program, len(pinned[1]))
         return program
 
     def mark_editions(self, change: Transition) -> None:

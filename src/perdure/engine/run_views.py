@@ -1,6 +1,5 @@
 """A run as it can be shown, folded from what is recorded; at the present or at any past moment."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -9,7 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.engine.decision_threads import WORK_OF_TEXT, ProgramCache, done_aside
 from perdure.kernel import jsontext
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
 from perdure.kernel.dialect import Dialect
@@ -121,8 +120,8 @@ def dialect_of(dialects: Mapping[str, Dialect], language: str) -> Dialect:
     return dialect
 
 
-_programs: OrderedDict[tuple[Dialect, bytes], Any] = OrderedDict()
-PROGRAMS_KEPT = 64  # that were looked at last: most runs that somebody looks at have one of a few documents
+_programs: ProgramCache[tuple[Dialect, bytes], Any] = ProgramCache(64)
+"""Those that were looked at last: most runs that somebody looks at have one of a few documents."""
 
 
 async def program_of(store: Store, dialect: Dialect, row: RunRow) -> Any:
@@ -130,11 +129,8 @@ async def program_of(store: Store, dialect: Dialect, row: RunRow) -> Any:
     if program is None:
         pinned = await store.program(row.program)
         assert pinned is not None, "a run keeps its document"
-        program = _programs[dialect, row.program] = await compiled(dialect, *pinned)
-        if len(_programs) > PROGRAMS_KEPT:
-            _programs.popitem(last=False)
-    else:
-        _programs.move_to_end((dialect, row.program))
+        program = await compiled(dialect, *pinned)
+        _programs.add((dialect, row.program), program, len(pinned[1]))
     return program
 
 

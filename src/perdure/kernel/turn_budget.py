@@ -74,6 +74,14 @@ def rest() -> None:
         effort.rest()
 
 
+def give_way() -> None:
+    """Like `rest`, for work that is not given up however long it takes: compiling what was accepted."""
+    try:
+        rest()
+    except TurnTooExpensive:
+        pass
+
+
 def rests() -> bool:
     """Whether others may be waiting for the work that is done here."""
     effort = current.get()

@@ -7,7 +7,8 @@ import pytest
 from perdure.expressions.jinja import Guard, LimitExceeded, Limits, SyntaxFault, Template, TemplateError, compile_text
 
 ITEMS = [{"k": at, "t": "text"} for at in range(3000)]
-ROOTS: dict[str, Any] = {"ctx": {"xs": ITEMS, "ys": [dict(one) for one in ITEMS]}}
+COLLIDING = [[(2**61 - 1) * at, 0] for at in range(1, 3000)]  # their hashes are the same
+ROOTS: dict[str, Any] = {"ctx": {"xs": ITEMS, "ys": [dict(one) for one in ITEMS], "pairs": COLLIDING}}
 
 GREEDY = [
     "{{ 'a' * 10**9 }}",
@@ -39,6 +40,14 @@ GREEDY = [
     "{{ ([[1]] * 10000) | sum(start=[]) }}",
     "{{ ctx.xs | pprint }}",
     "{{ range(0, (2**61 - 1) * 50000, 2**61 - 1) | unique }}",
+    "{{ range(2**64, 2**64 + 2) }}",
+    "{{ dict(ctx.pairs) | length }}",
+    "{{ ctx.pairs | unique(attribute=0) | length }}",
+    "{% for i in range(300) %}{% set d = {" + ", ".join(f"{at}: 0" for at in range(600)) + "} %}{% endfor %}",
+    "{{ ([2**4090 * 2**4000] * 400 ~ '') | length }}",
+    "{{ ([2**4090 * 2**4000] * 400) | join | length }}",
+    "{{ ([2**4090 * 2**4000] * 400) | tojson | length }}",
+    "{{ (ctx.xs * 20) | upper }}",
     "{% for i in range(999) %}{% for j in range(999) %}{% for k in range(999) %}{% endfor %}{% endfor %}{% endfor %}",
     "{% for i in range(100) %}" + "x" * 60_000 + "{% endfor %}",
     "{% for i in range(20000) %}{{ ctx.xs == ctx.ys }}{% endfor %}",

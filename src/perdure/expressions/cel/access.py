@@ -19,7 +19,7 @@ def select(frame: Frame, operand: Value, field: str) -> Value:
         return _lift(operand, lambda inner: _find_field(frame, inner, field))
     value = _find_field(frame, operand, field)
     if value is _MISSING:
-        raise EvaluationFault(f"no such key: {field!r}", hint=lambda: _near(field, operand))
+        raise EvaluationFault(f"no such key: {field[:60]!r}", hint=lambda: _near(field, operand))
     return value
 
 
@@ -70,7 +70,7 @@ def _find_field(frame: Frame, operand: Value, field: str) -> Value:
         return frame[READ_LEAF](value) if type(value) is int else value
     if kind is CelMap:
         return operand.get(field, _MISSING)
-    raise EvaluationFault(f"a {type_name(operand)} has no field {field!r}; only maps have fields")
+    raise EvaluationFault(f"a {type_name(operand)} has no field {field[:60]!r}; only maps have fields")
 
 
 def _find_key(frame: Frame, operand: Value, key: Value) -> Value:

@@ -13,7 +13,7 @@ from perdure.expressions.cel.planner.planner import plan
 from perdure.expressions.cel.values import Value
 from perdure.expressions.errors import Failure, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.source import ExpressionProblem, Source
-from perdure.kernel.turn_budget import PORTION, TurnTooExpensive, current
+from perdure.kernel.turn_budget import PORTION, TurnTooExpensive, current, give_way
 
 
 class Environment:
@@ -47,6 +47,7 @@ class Program:
             raise SyntaxFault(
                 (ExpressionProblem.at(self.source, 0, f"the expression is longer than {limits.source} characters"),)
             )
+        give_way()
         try:
             tree = parse(self.source, limits.depth)
             self.findings = check(tree, self.source, scope, environment.library)

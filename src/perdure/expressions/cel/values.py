@@ -72,7 +72,8 @@ class CelMap(dict[Any, Value]):
             raise EvaluationFault(f"a map key must be int, uint, bool or string, not {type_name(key)}")
         wrapped = wrap_key(key)
         if wrapped in self:
-            raise EvaluationFault(f"map key {key!r} is repeated")
+            shown = repr(key[:60]) if type(key) is str else repr(key)
+            raise EvaluationFault(f"map key {shown} is repeated")
         self[wrapped] = value
 
     def pairs(self) -> Iterator[tuple[Value, Value]]:

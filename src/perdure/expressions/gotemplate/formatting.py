@@ -7,7 +7,7 @@ from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.floats import format_float
 from perdure.expressions.gotemplate.instants import GoTime
 from perdure.expressions.gotemplate.layouts import DEFAULT_LAYOUT, format_moment
-from perdure.expressions.gotemplate.values import Value, require_present
+from perdure.expressions.gotemplate.values import Value, require_present, sorted_keys
 
 NO_VALUE = "<no value>"
 
@@ -65,7 +65,7 @@ def _add(value: Value, text: TextBuilder) -> None:
     elif type(value) is dict:
         require_present(value)
         text.add("map[")
-        for at, key in enumerate(sorted(value)):
+        for at, key in enumerate(sorted_keys(value)):
             text.add(f" {key}:" if at else f"{key}:")
             _add(value[key], text)
         text.add("]")

@@ -12,7 +12,7 @@ from perdure.expressions.gotemplate.floats import format_json_float
 from perdure.expressions.gotemplate.formatting import TextBuilder
 from perdure.expressions.gotemplate.instants import GoTime
 from perdure.expressions.gotemplate.layouts import format_moment
-from perdure.expressions.gotemplate.values import Value, require_present
+from perdure.expressions.gotemplate.values import Value, require_present, sorted_keys
 from perdure.kernel.lazy_regex import lazy_regex
 
 _SPECIAL = lazy_regex(r'[\x00-\x1f"\\\u2028\u2029\ud800-\udfff]')
@@ -38,7 +38,7 @@ def _add(value: Value, text: TextBuilder, indent: str, margin: str, escape_html:
     elif type(value) is dict and value:
         require_present(value)
         inner = margin + indent
-        for at, key in enumerate(sorted(value)):
+        for at, key in enumerate(sorted_keys(value)):
             text.add(("," if at else "{") + (inner if indent else ""))
             text.add(quote(key, escape_html) + (": " if indent else ":"))
             _add(value[key], text, indent, inner, escape_html)

@@ -28,7 +28,7 @@ from perdure.expressions.gotemplate.syntax import (
     Text,
     Variable,
 )
-from perdure.expressions.gotemplate.values import Value, describe, is_true, require_present
+from perdure.expressions.gotemplate.values import Value, describe, is_true, require_present, sorted_keys
 
 ANSWERS = frozenset({"default", "coalesce", "dig", "empty", "exists"})
 
@@ -185,9 +185,7 @@ class _Planner:
                     frame.absent = absent if result is not None else frame.absent or name
                 return result
             except EvaluationFault as fault:
-                named = EvaluationFault(f"{name}: {fault.message}")
-                named.blame(command)
-                raise named from None
+                raise EvaluationFault(f"{name}: {fault.message}", command) from None
             except Failure as failure:
                 failure.blame(command)
                 raise
@@ -256,9 +254,7 @@ def _plan_failure(message: str, command: CommandNode) -> Stage:
 
 
 def _fail(message: str, command: CommandNode) -> Value:
-    fault = EvaluationFault(message)
-    fault.blame(command)
-    raise fault
+    raise EvaluationFault(message, command)
 
 
 class _blaming:  # noqa: N801  reads as a verb where it is used
@@ -283,7 +279,7 @@ def _pairs(frame: Frame, value: Value, variables: int) -> Iterator[tuple[Value, 
         return enumerate(value)
     if isinstance(value, dict):
         frame.budget.charge_elements(len(require_present(value)))
-        return ((key, value[key]) for key in sorted(value))
+        return ((key, value[key]) for key in sorted_keys(value))
     if value is None:
         return iter(())
     if type(value) is int:

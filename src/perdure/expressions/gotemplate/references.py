@@ -30,9 +30,7 @@ class References(msgspec.Struct, frozen=True):
     functions: frozenset[str] = frozenset()
 
     def __or__(self, other: "References") -> "References":
-        if not other.paths and not other.functions:
-            return self
-        return References(self.paths | other.paths, self.functions | other.functions)
+        return self if not other.paths and not other.functions else all_references((self, other))
 
     @property
     def roots(self) -> frozenset[str]:
@@ -66,6 +64,16 @@ class References(msgspec.Struct, frozen=True):
         """What is left when the template itself binds these roots."""
         bound = frozenset(names)
         return References(frozenset(path for path in self.paths if not path or path[0] not in bound), self.functions)
+
+
+def all_references(parts: Iterable[References]) -> References:
+    """Those of several templates. Each is looked at once: a value may contain thousands."""
+    paths: set[Steps] = set()
+    functions: set[str] = set()
+    for part in parts:
+        paths |= part.paths
+        functions |= part.functions
+    return References(frozenset(paths), frozenset(functions))
 
 
 class Mention(msgspec.Struct, frozen=True):

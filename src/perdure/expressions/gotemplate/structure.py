@@ -9,30 +9,56 @@ from typing import Any
 
 import msgspec
 
-from perdure.expressions.errors import EvaluationFault, Failure, SyntaxFault
+from perdure.expressions.errors import EvaluationFault, Failure, LimitExceeded, SyntaxFault
 from perdure.expressions.gotemplate.errors import BadStructure, TemplateProblem
 from perdure.expressions.gotemplate.frame import Ambient
-from perdure.expressions.gotemplate.references import References
+from perdure.expressions.gotemplate.references import References, all_references
 from perdure.expressions.gotemplate.template import DEFAULT, Environment, compile_template, is_template
 from perdure.expressions.source import ExpressionProblem
+from perdure.kernel import jsontext
+from perdure.kernel.turn_budget import pay
 
 TEMPLATE_KEY = "$bubuTemplate"
 VARIABLES_KEY = "$bubuTemplateVars"
 DEEPEST = 128  # STY-080
 LARGEST = 1_048_576  # bytes of JSON, STY-035
+FEW = 8  # templates in one value, which may contain the same large data as often
+LARGEST_RESULT = 32 << 20  # bytes that more templates may return together
 
-_Render = Callable[[Mapping[str, Any], Ambient | None], Any]
 _Path = tuple[str | int, ...]
+
+
+class _Results:
+    """What the templates of one value return, counted as often as it is returned: all of it will be written."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = LARGEST_RESULT
+
+    def count(self, value: Any) -> None:
+        size = len(value) if type(value) is str else _BYTES_OF_A_PART * jsontext.weigh(value, _MOST_PARTS)
+        self._left -= size
+        if self._left < 0:
+            raise LimitExceeded(f"the results of the templates are larger than {LARGEST_RESULT} bytes together")
+        pay(size // _BYTES_PER_WORK)
+
+
+_BYTES_OF_A_PART = 64  # as `jsontext.weigh` counts long texts
+_MOST_PARTS = LARGEST_RESULT // _BYTES_OF_A_PART
+_BYTES_PER_WORK = 8
+_Render = Callable[[Mapping[str, Any], Ambient | None, _Results | None], Any]
 
 
 class Structure:
     """A compiled value. `references` are those of all templates in it."""
 
-    __slots__ = ("_render", "is_constant", "needs_ambient", "references")
+    __slots__ = ("_counts_results", "_render", "is_constant", "needs_ambient", "references")
 
     def __init__(self, value: Any, environment: Environment = DEFAULT) -> None:
         if _is_plain(value):
-            self._render: _Render = lambda roots, ambient: value
+            self._render: _Render = lambda roots, ambient, results: value
+            self._counts_results = False
             self.is_constant = True
             self.needs_ambient = False
             self.references = _NO_REFERENCES
@@ -43,14 +69,15 @@ class Structure:
             walker.check_size(value)
         if walker.problems:
             raise BadStructure(tuple(walker.problems))
-        self._render = render or (lambda roots, ambient: value)
+        self._render = render or (lambda roots, ambient, results: value)
+        self._counts_results = len(walker.templates) > FEW
         self.is_constant = render is None
         self.needs_ambient = walker.needs_ambient  # a plain path depends on neither time nor chance
         self.references = walker.references
 
     def render(self, roots: Mapping[str, Any], ambient: Ambient | None = None) -> Any:
         """The value with every template replaced by its result. A `Failure` says at which `place` it happened."""
-        return self._render(roots, ambient)
+        return self._render(roots, ambient, _Results() if self._counts_results else None)
 
 
 _NO_REFERENCES = References()
@@ -73,13 +100,17 @@ def _is_plain(value: Any) -> bool:
 class _Compiler:
     """Compiles a part to a renderer, or to None when there is no template in it. Collects all problems."""
 
-    __slots__ = ("_environment", "needs_ambient", "problems", "references")
+    __slots__ = ("_environment", "needs_ambient", "problems", "templates")
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self.problems: list[TemplateProblem] = []
-        self.references = References()
+        self.templates: list[References] = []
         self.needs_ambient = False
+
+    @property
+    def references(self) -> References:
+        return all_references(self.templates)
 
     def compile(self, value: Any, path: _Path, depth: int) -> _Render | None:
         if depth > DEEPEST:
@@ -112,13 +143,16 @@ class _Compiler:
             for finding in fault.findings:
                 self._complain(path, str(finding), finding)
             return None
-        self.references |= template.references
+        self.templates.append(template.references)
         self.needs_ambient = self.needs_ambient or not template.is_path
         place = _spell(path)
 
-        def render(roots: Mapping[str, Any], ambient: Ambient | None) -> Any:
+        def render(roots: Mapping[str, Any], ambient: Ambient | None, results: _Results | None) -> Any:
             try:
-                return template.render(roots, ambient)
+                value = template.render(roots, ambient)
+                if results is not None:
+                    results.count(value)
+                return value
             except Failure as failure:
                 failure.place = failure.place or place
                 raise
@@ -130,14 +164,18 @@ class _Compiler:
         if not any(parts):
             return None
         pairs = tuple(zip(parts, value, strict=True))
-        return lambda roots, ambient: [render(roots, ambient) if render else part for render, part in pairs]
+        return lambda roots, ambient, results: [
+            render(roots, ambient, results) if render else part for render, part in pairs
+        ]
 
     def _map(self, value: dict[str, Any], path: _Path, depth: int) -> _Render | None:
         parts = {key: self.compile(part, (*path, key), depth + 1) for key, part in value.items()}
         if not any(parts.values()):
             return None
         entries = tuple((key, parts[key], part) for key, part in value.items())
-        return lambda roots, ambient: {key: render(roots, ambient) if render else part for key, render, part in entries}
+        return lambda roots, ambient, results: {
+            key: render(roots, ambient, results) if render else part for key, render, part in entries
+        }
 
     def _bound(self, value: dict[str, Any], path: _Path, depth: int) -> _Render | None:
         text, bindings = value[TEMPLATE_KEY], value.get(VARIABLES_KEY)
@@ -154,20 +192,23 @@ class _Compiler:
         inner = _Compiler(self._environment.binding(names))
         render_text = inner._text(text if is_template(text) else f"{{{{ {text} }}}}", path)
         self.problems += inner.problems
-        self.references |= inner.references.without_roots(names or ())
+        self.templates.append(inner.references.without_roots(names or ()))
         self.needs_ambient = self.needs_ambient or inner.needs_ambient
         if render_text is None:
             return None
 
-        def render(roots: Mapping[str, Any], ambient: Ambient | None) -> Any:
-            variables = render_given(roots, ambient) if render_given else bindings
+        def render(roots: Mapping[str, Any], ambient: Ambient | None, results: _Results | None) -> Any:
+            variables = render_given(roots, ambient, results) if render_given else bindings
             if variables is not None and not isinstance(variables, dict):
-                fault = EvaluationFault(f"{VARIABLES_KEY} must be an object")
-                fault.place = _spell(path)
-                raise fault
-            return render_text({**roots, **variables} if variables else roots, ambient)
+                raise _placed(EvaluationFault(f"{VARIABLES_KEY} must be an object"), path)
+            return render_text({**roots, **variables} if variables else roots, ambient, results)
 
         return render
+
+
+def _placed(fault: EvaluationFault, path: _Path) -> EvaluationFault:
+    fault.place = _spell(path)
+    return fault
 
 
 def _spell(path: _Path) -> str:

@@ -20,6 +20,7 @@ from perdure.expressions.gotemplate.planner import plan
 from perdure.expressions.gotemplate.references import Mention, collect, find_mentions
 from perdure.expressions.gotemplate.syntax import ActionNode, Block, Text
 from perdure.expressions.source import ExpressionProblem, Source
+from perdure.kernel.turn_budget import give_way
 
 # What every template of one place in a Story shares: which roots it may read, its functions, its limits.
 
@@ -129,6 +130,7 @@ class Template:
         limits = environment.limits
         if len(text) > limits.source:
             raise self._refuse(SyntaxFault, f"the template is longer than {limits.source} characters")
+        give_way()
         try:
             tree = parse(self.source, limits, environment.bare_roots)
             mentions = find_mentions(tree)

@@ -4,8 +4,10 @@ Integers and floats are both numbers here (STY-206): an integer is exact, prints
 float by value. Which Go type a number would have had is not kept: every integer is an `int`.
 """
 
+from math import inf
 from typing import Any
 
+from perdure.expressions import bounded_calls
 from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.errors import NeedsStoredValue
 from perdure.expressions.gotemplate.instants import GoTime
@@ -48,6 +50,14 @@ def describe(value: Value) -> str:
     names = {"<nil>": "nil", "bool": "a bool", "int": "an integer", "float64": "a float", "string": "a string"}
     names |= {"[]interface {}": "a list", "map[string]interface {}": "a map", "time.Time": "a time"}
     return names.get(type_name(value), "a version" if isinstance(value, Version) else "no JSON value")
+
+
+def sorted_keys(value: dict[str, Value]) -> list[str]:
+    """The keys in order; of a large map they are sorted in pieces."""
+    if len(value) <= bounded_calls.PARTS:
+        return sorted(value)
+    keys = list(value)
+    return [keys[at] for at in bounded_calls.order(keys, max(map(len, keys)))]
 
 
 def is_storage_reference(value: Value) -> bool:
@@ -96,7 +106,7 @@ def to_int64(value: Value) -> int:
     if value is True or value is False:
         return int(value)
     if type(value) is int:
-        return value
+        return value if INT_MIN <= value <= INT_MAX else float_to_int(float(value) if abs(value) < 2**1000 else inf)
     if type(value) is float:
         return float_to_int(value)
     return _read_whole(value) if type(value) is str else 0

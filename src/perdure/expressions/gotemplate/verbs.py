@@ -11,7 +11,7 @@ from perdure.expressions.gotemplate.budget import Budget
 from perdure.expressions.gotemplate.escapes import quote_go
 from perdure.expressions.gotemplate.floats import format_float
 from perdure.expressions.gotemplate.formatting import TextBuilder, format_scalar, format_value
-from perdure.expressions.gotemplate.values import Value, require_present, type_name
+from perdure.expressions.gotemplate.values import Value, require_present, sorted_keys, type_name
 from perdure.kernel.lazy_regex import lazy_regex
 
 _RADIX = {"b": "b", "o": "o", "O": "o", "x": "x", "X": "X", "d": "d", "v": "d"}
@@ -70,7 +70,7 @@ def _format_container(directive: FormatDirective, value: Value, budget: Budget) 
     else:
         require_present(value)
         text.add("map[string]interface {}{" if as_source else "map[")
-        for at, key in enumerate(sorted(value)):
+        for at, key in enumerate(sorted_keys(value)):
             if at:
                 text.add(", " if as_source else " ")
             text.add(format_verb(directive, key, budget) + ":")

@@ -18,7 +18,7 @@ from perdure.expressions.jinja.errors import (
     TemplateError,
 )
 from perdure.expressions.jinja.program import Program, compile_condition, compile_text, has_template
-from perdure.expressions.jinja.reads import TemplateReads
+from perdure.expressions.jinja.reads import TemplateReads, all_reads
 from perdure.expressions.jinja.results import Json
 from perdure.expressions.jinja.template import Guard, Template
 from perdure.expressions.jinja.template_analysis import TemplateAnalysis, analyse
@@ -39,6 +39,7 @@ __all__ = [
     "TemplateAnalysis",
     "TemplateError",
     "TemplateReads",
+    "all_reads",
     "analyse",
     "compile_condition",
     "compile_text",

@@ -39,6 +39,7 @@ METHODS = _OF_MAPPINGS | _OF_LISTS | _OF_TEXTS | _MAKING_TEXT
 
 _CUTTING = frozenset({"split", "rsplit", "splitlines", "partition", "rpartition"})
 _STRIPPING = frozenset({"strip", "lstrip", "rstrip"})
+_FROM_THE_END = frozenset({"rfind", "rindex", "rpartition", "rsplit"})
 
 _CHANGING = frozenset(
     "append extend insert remove pop popitem clear sort reverse update setdefault add discard".split()  # noqa: SIM905
@@ -112,6 +113,8 @@ def _call_on_text(budget: Budget, value: str, name: str, args: Any, kwargs: Any)
         elif name in _STRIPPING and args and isinstance(args[0], str):
             charge_stripping(budget, text, args[0])
             return bounded_calls.strip(text, args[0], left=name != "rstrip", right=name != "lstrip")
+        if name in _FROM_THE_END:
+            return _search_from_the_end(text, name, args, kwargs)
         return getattr(text, name)(*args, **kwargs)
     if name == "replace" and 2 <= len(args) <= 3 and not kwargs:
         charge_replacing(budget, text, args[0], args[1])
@@ -157,6 +160,24 @@ def _parts(text: str, name: str, args: Any, kwargs: Any) -> int:
         most = text.count(separator) + 1 if isinstance(separator, str) and separator else len(text) // 2 + 1
         most = min(most, limit + 1) if isinstance(limit, int) and limit >= 0 else most
     return most
+
+
+def _search_from_the_end(text: str, name: str, args: Any, kwargs: Any) -> Any:
+    """The same as the method; only a long part is searched for in another way."""
+    part, *others = args or (kwargs.get("sep"),)
+    limits = others or [value for key, value in kwargs.items() if key == "maxsplit"]
+    is_fit = len(limits) <= 2 and all(limit is None or isinstance(limit, int) for limit in limits)
+    if not isinstance(part, str) or len(part) <= bounded_calls.SHORT or not is_fit:
+        return getattr(text, name)(*args, **kwargs)
+    if name == "rsplit":
+        return bounded_calls.rsplit(text, part, *(limits or [-1]))
+    start, end, _ = slice(*(*limits, None, None)[:2]).indices(len(text))
+    at = bounded_calls.rfind(text, part, start, end)
+    if name == "rpartition":
+        return ("", "", text) if at < 0 else (text[:at], part, text[at + len(part) :])
+    if at < 0 and name == "rindex":
+        raise EvaluationFault("the text does not contain this part")
+    return at
 
 
 def _refuse_method(value: Any, name: str) -> Any:

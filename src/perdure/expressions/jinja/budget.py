@@ -32,7 +32,11 @@ CHARACTERS_PER_STEP = 32  # text is cheap compared with an operation
 LARGEST_INTEGER_BITS = 8_192
 LONGEST_NUMBER = 2_000  # characters of a text that is read as a number
 BYTES_OF_AN_ELEMENT = 40  # its place in a list, and a number
+WRITTEN_AT_ONCE = 10_000  # steps of a value that one call turns into text
+MOST_WRITTEN_AT_ONCE = 100_000  # if there is no other way
 BYTES_OF_A_PART = 96  # a short text split from another, and its place in a list
+_HASH_MODULUS = 2**61 - 1
+_ORDINARY_BITS = 64
 
 _LISTS = (list, tuple, range, KeysView, ValuesView, ItemsView)
 
@@ -41,6 +45,7 @@ class Budget(msgspec.Struct, eq=False):
     """What one rendering has used. Its limits are looked up at its first step: most renderings make none."""
 
     _limits: Limits
+    weighs_results: bool = False  # of each of several templates in one value
     _made: int = 0  # steps
     _allowed: int = 0  # of them, before the next pause
     _most: int = 0  # of them, in total
@@ -112,6 +117,10 @@ class Budget(msgspec.Struct, eq=False):
             raise LimitExceeded(f"the output is longer than {self._limits.output} characters")
         self.charge(1 + characters // CHARACTERS_PER_STEP)
 
+    def charge_result(self, value: Any) -> None:
+        """Pay for what will be written of a result, even if it is data that exist: many templates may return them."""
+        self.spend(CHARACTERS_PER_STEP * self.weigh(value))
+
     def weigh(self, value: Any) -> int:
         """Pay for visiting all of a value, parts that occur twice counted twice. Returns what was paid."""
         return self._weigh(value, _accept)
@@ -128,7 +137,7 @@ class Budget(msgspec.Struct, eq=False):
             if isinstance(item, str):
                 self.charge(1 + len(item) // CHARACTERS_PER_STEP)
             elif item is None or isinstance(item, bool | int | float):
-                self.charge(1)
+                self.charge(1 if not isinstance(item, int) else 1 + price_of_digits(item))
             elif isinstance(item, dict):
                 self.charge(2 * len(item) + 1)
                 waiting.extend(item.values())
@@ -142,6 +151,69 @@ class Budget(msgspec.Struct, eq=False):
             else:
                 raise EvaluationFault(f"{describe(item)} is not a value that data can hold")
         return self._made - before
+
+    def charge_keys(self, value: Any) -> None:
+        """Pay for a set or mapping with keys out of this value, whichever they are.
+
+        Python's hash of integers repeats beyond 2^61, so a set of such numbers can be made slow on purpose.
+        """
+        large, waiting = 0, [value]
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, int):
+                large += abs(item) >= _HASH_MODULUS
+            elif isinstance(item, dict):
+                self.charge(2 * len(item) + 1)
+                waiting.extend(item)
+                waiting.extend(item.values())
+            elif isinstance(item, _LISTS) and not isinstance(item, range):
+                self.charge(len(item) + 1)
+                waiting.extend(item)
+        self.charge(large * large)
+
+    def weigh_text(self, value: Any) -> int:
+        """Like `weigh_emitted`, for a value that one call turns into text."""
+        paid = self.weigh_emitted(value)
+        if paid > MOST_WRITTEN_AT_ONCE and not isinstance(value, str):
+            raise LimitExceeded(f"{describe(value)} of so many parts becomes text by `string` or `tojson` only")
+        return paid
+
+    def text_of(self, value: Any) -> str:
+        """Like `str(value)`, paid for; a large value is written in pieces."""
+        if isinstance(value, str):
+            return str(value)
+        if self.weigh_emitted(value) <= WRITTEN_AT_ONCE:
+            return str(value)
+        pieces: list[str] = []
+        self._write(value, pieces)
+        return "".join(pieces)
+
+    def _write(self, value: Any, pieces: list[str]) -> None:
+        """As `repr` writes it."""
+        if type(value) is dict:
+            pieces.append("{")
+            for at, (key, item) in enumerate(value.items()):
+                pieces.append(", " if at else "")
+                self._write(key, pieces)
+                pieces.append(": ")
+                self._write(item, pieces)
+            pieces.append("}")
+        elif type(value) is list or type(value) is tuple:
+            pieces.append("[" if type(value) is list else "(")
+            for at, item in enumerate(value):
+                pieces.append(", " if at else "")
+                self._write(item, pieces)
+            pieces.append("]" if type(value) is list else ",)" if len(value) == 1 else ")")
+        else:
+            text = repr(value)
+            self.charge_text(len(text))
+            pieces.append(text)
+
+
+def price_of_digits(number: int) -> int:
+    """Steps for writing an integer as text, which takes time by the square of its length, in one call."""
+    bits = number.bit_length()
+    return bits * bits >> 12 if bits > _ORDINARY_BITS else 0
 
 
 def width_of(*texts: str) -> int:

@@ -17,7 +17,7 @@ from jinja2.utils import Cycler, Joiner, Namespace
 from perdure.expressions.jinja import filters
 from perdure.expressions.jinja.access import call, call_method, member
 from perdure.expressions.jinja.budget import BYTES_OF_AN_ELEMENT, Budget
-from perdure.expressions.jinja.errors import EvaluationFault
+from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.jinja.operators import (
     BINARY_OPERATORS,
     calculate,
@@ -153,6 +153,7 @@ class MeteredEnvironment(ClosedEnvironment):
             return _range(budget, args)
         if __obj in (Cycler, Joiner, Namespace, dict):
             budget.charge_elements(len(kwargs) + sum(len(arg) for arg in args if isinstance(arg, dict | list | str)))
+            budget.charge_keys(args)
             return __obj(*args, **kwargs)
         if isinstance(__obj, LoopContext) and args:
             args = (iterate(budget, args[0], 0), *args[1:])  # the next level of a recursive loop
@@ -163,16 +164,19 @@ class MeteredEnvironment(ClosedEnvironment):
 def _emit(context: Any, value: Any) -> str:
     """The text of a value for the output."""
     budget: Budget = context.budget
-    if not isinstance(value, str):
-        budget.weigh_emitted(value)
-    text = str(value)
+    text = budget.text_of(value)
     budget.charge_output(len(text))
     return text
+
+
+_WIDEST_BOUND = 64  # bits of a number and its sign
 
 
 def _range(budget: Budget, bounds: tuple[Any, ...]) -> range:
     if not 1 <= len(bounds) <= 3 or not all(isinstance(bound, int) for bound in bounds):
         raise EvaluationFault("`range` needs one to three whole numbers")
+    if any(bound.bit_length() >= _WIDEST_BOUND for bound in bounds):
+        raise LimitExceeded("`range` works on numbers of at most 64 bits")
     numbers = range(*bounds)
     try:
         budget.charge_elements(len(numbers), BYTES_OF_AN_ELEMENT)

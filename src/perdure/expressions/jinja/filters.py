@@ -38,9 +38,6 @@ from perdure.expressions.jinja.undefined import fail
 Price = Callable[[Budget, Any, "_Arguments"], None]
 
 
-_HASH_MODULUS = 2**61 - 1
-
-
 class _Arguments:
     """The arguments after the value: by position or by name."""
 
@@ -77,7 +74,10 @@ def _each(budget: Budget, value: Any, arguments: _Arguments) -> None:
 
 
 def _text(budget: Budget, value: Any, arguments: _Arguments) -> None:
-    paid = budget.weigh_emitted(value)
+    _pay_for_text(budget, value, arguments, budget.weigh_text(value))
+
+
+def _pay_for_text(budget: Budget, value: Any, arguments: _Arguments, paid: int) -> None:
     budget.weigh_emitted(arguments.everything())
     budget.spend(3 * len(value) * width_of(value) if isinstance(value, str) else 64 * paid)
 
@@ -114,12 +114,8 @@ def _sorting(budget: Budget, value: Any, arguments: _Arguments) -> None:
 
 
 def _hashing(budget: Budget, value: Any, arguments: _Arguments) -> None:
-    """Python's hash of integers repeats beyond 2^61, so a set of such numbers can be made slow on purpose."""
     _sorting(budget, value, arguments)
-    items = list(value) if isinstance(value, list | tuple | range) else []
-    keys = [hashed for item in items for hashed in (item.values() if isinstance(item, dict) else (item,))]
-    large = sum(isinstance(key, int) and abs(key) >= _HASH_MODULUS for key in keys)
-    budget.charge(large * large // 4)
+    budget.charge_keys(value)
 
 
 def _slow(budget: Budget, value: Any, arguments: _Arguments) -> None:
@@ -153,7 +149,7 @@ def _indenting(budget: Budget, value: Any, arguments: _Arguments) -> None:
 
 
 def _joining(budget: Budget, value: Any, arguments: _Arguments) -> None:
-    _text(budget, value, arguments)
+    _pay_for_text(budget, value, arguments, budget.weigh_emitted(value))
     if hasattr(value, "__len__") and not isinstance(value, Undefined):
         budget.charge_text(len(value) * (1 + len(str(arguments.get(0, "d", "")))))
 
@@ -279,7 +275,20 @@ def _trim(value: Any, chars: str | None = None) -> str:
     return text.strip() if chars is None else bounded_calls.strip(text, chars)
 
 
-IN_PIECES: dict[str, Callable[..., Any]] = {"dictsort": _dictsort, "groupby": _groupby, "sort": _sort, "trim": _trim}
+@pass_context
+def _join(context: Any, value: Any, d: str = "", attribute: Any = None) -> str:
+    get = None if attribute is None else make_attrgetter(context.environment, attribute)
+    text_of = context.budget.text_of
+    return bounded_calls.join(str(d), [text_of(item if get is None else get(item)) for item in value])
+
+
+IN_PIECES: dict[str, Callable[..., Any]] = {
+    "dictsort": _dictsort,
+    "groupby": _groupby,
+    "join": _join,
+    "sort": _sort,
+    "trim": _trim,
+}
 """Replacements for filters of Jinja that process all their input in one call."""
 
 
@@ -307,7 +316,13 @@ def _to_bool(budget: Budget, value: Any) -> bool:
     return is_true(value)
 
 
-_REPLACED = {"attr", "format", "random", "tojson"}
+def _string(budget: Budget, value: Any) -> str:
+    text = budget.text_of(value)
+    budget.charge_text(len(text), width_of(text))
+    return text
+
+
+_REPLACED = {"attr", "format", "random", "string", "tojson"}
 
 filters: dict[str, Callable[..., Any]] = {
     **{name: _priced(name, _PRICES.get(name, _text)) for name in FILTERS if name not in _REPLACED},
@@ -317,6 +332,7 @@ filters: dict[str, Callable[..., Any]] = {
     "format": _ours(_format),
     "fromjson": _ours(results.from_json),
     "sha256": _ours(results.sha256),
+    "string": _ours(_string),
     "to_bool": _ours(_to_bool),
     "tojson": _ours(results.to_json),
 }

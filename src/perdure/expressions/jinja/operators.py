@@ -116,8 +116,7 @@ def format_text(budget: Budget, text: str, values: Any) -> str:
             if width == "*" or len(width) > 4:
                 raise LimitExceeded(f"the width in `{match[0]}` is too large")
             widths += int(width or 0)
-    pieces = list(values) if isinstance(values, tuple) else [values]
-    budget.weigh_emitted(pieces)
+    budget.weigh_text(list(values) if isinstance(values, tuple) else [values])
     budget.charge_text(len(text) + widths, width_of(text))
     budget.charge(4 * text.count("%"))
     try:
@@ -170,8 +169,8 @@ def _contains(budget: Budget, container: Any, item: Any) -> bool:
 
 def join_texts(budget: Budget, values: list[Any]) -> str:
     """`a ~ b ~ c`."""
-    budget.weigh_emitted(values)
-    texts = [str(value) for value in values]
+    budget.weigh_emitted([value for value in values if isinstance(value, str)])
+    texts = [budget.text_of(value) for value in values]
     budget.charge_text(sum(map(len, texts)), width_of(*texts))
     return "".join(texts)
 

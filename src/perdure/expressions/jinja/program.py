@@ -5,7 +5,9 @@ expression that only reads and compares data is computed without Jinja where pos
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from types import TracebackType
 from typing import Any
@@ -22,6 +24,7 @@ from perdure.expressions.jinja.reads import NOTHING, TemplateReads, find_reads
 from perdure.expressions.jinja.results import Json, as_json, by_reference
 from perdure.expressions.jinja.rewriter import RefusedNode, inspect, rewrite
 from perdure.expressions.source import Source
+from perdure.kernel.turn_budget import give_way
 
 # Where in a template something is: located in its text once there is an error to show.
 
@@ -51,6 +54,23 @@ def _shortened(text: str) -> str:
 _ANSWER = "_answer"
 _MARKS = ("{{", "{%", "{#")
 _FILE = "<template>"
+MOST_PARTS = 200_000
+"""Parts that all templates of one document may have, each template counted as some more: about 10 seconds of work."""
+
+_PARTS_OF_A_TEMPLATE = 20
+_left: ContextVar[list[int] | None] = ContextVar("parts_left_to_compile", default=None)
+
+
+@contextmanager
+def limited_compiling() -> Iterator[None]:
+    """For the validation of one document."""
+    before = _left.set([MOST_PARTS])
+    try:
+        yield
+    finally:
+        _left.reset(before)
+
+
 _LINE_END = re.compile("\r\n?")  # Jinja would change them as well, but only after offsets were counted
 
 
@@ -155,7 +175,10 @@ class Program:
         except Exception as error:  # what Jinja's filters raise for unsuitable data
             failure, trace = EvaluationFault(_sentence(error)), error.__traceback__
         self._locate(failure, trace)
-        raise failure.with_traceback(None) from None
+        try:
+            raise failure.with_traceback(None) from None
+        finally:
+            del failure, trace  # else they keep the frames of the template alive, with all the values in them
 
     def _locate(self, failure: TemplateError, trace: TracebackType | None) -> None:
         offset = 0
@@ -171,9 +194,15 @@ class Program:
     def _compile(self, text: str) -> None:
         if len(text) > self.limits.source:
             raise self._refusal(LimitExceeded(f"the template is longer than {self.limits.source} characters"), 0)
+        left = _left.get()
+        if left is not None and left[0] < 0:
+            raise self._refusal(LimitExceeded(f"the templates of a document have at most {MOST_PARTS} parts"), 0)
+        give_way()
         try:
             tree = Parser(self._environment, text).parse()
-            inspect(tree, self.limits)
+            parts = inspect(tree, self.limits)
+            if left is not None:
+                left[0] -= parts + _PARTS_OF_A_TEMPLATE
             self.reads = find_reads(tree, frozenset(self._environment.globals))
             expression = _only_expression(tree, text)
             if expression is not None:

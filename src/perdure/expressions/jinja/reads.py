@@ -4,7 +4,7 @@ Found by analysing the template, not by running it, so a branch that is never ta
 reported, never less.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 from jinja2 import nodes
@@ -27,14 +27,23 @@ class TemplateReads(msgspec.Struct, frozen=True):
         return members is None or member in members
 
     def __or__(self, other: "TemplateReads") -> "TemplateReads":
-        together = dict(self.members)
-        for name, members in other.members.items():
-            mine = together.get(name, frozenset())
-            together[name] = None if mine is None or members is None else mine | members
-        return TemplateReads(together)
+        return all_reads((self, other))
 
 
 NOTHING = TemplateReads()
+
+
+def all_reads(parts: Iterable[TemplateReads]) -> TemplateReads:
+    """What several templates read. Each is looked at once: a document may have thousands."""
+    together: dict[str, set[str] | None] = {}
+    for part in parts:
+        for name, members in part.members.items():
+            known = together.setdefault(name, set())
+            if members is None:
+                together[name] = None
+            elif known is not None:
+                known |= members
+    return TemplateReads({name: None if members is None else frozenset(members) for name, members in together.items()})
 
 
 def find_reads(tree: nodes.Template, builtin: frozenset[str]) -> TemplateReads:

@@ -35,8 +35,8 @@ class RefusedNode(Exception):
         self.node = node
 
 
-def inspect(tree: nodes.Template, limits: Limits) -> None:
-    """Refuse what is too large, nested too deeply or not supported. Without recursion. Raises `RefusedNode`."""
+def inspect(tree: nodes.Template, limits: Limits) -> int:
+    """Refuse what is too large, nested too deeply or not supported, by `RefusedNode`; else the number of parts."""
     count = 0
     waiting: list[tuple[nodes.Node, int]] = [(tree, 0)]
     while waiting:
@@ -52,6 +52,7 @@ def inspect(tree: nodes.Template, limits: Limits) -> None:
         if isinstance(node, nodes.Name) and node.name in ("self", "super"):
             raise RefusedNode(SyntaxFault(f"`{node.name}` does not exist in these templates"), node)
         waiting.extend((child, level + 1) for child in node.iter_child_nodes())
+    return count
 
 
 def rewrite(tree: nodes.Template, environment: Environment) -> nodes.Template:
@@ -138,7 +139,8 @@ def _metered(name: str, value: Any, args: list[Any], lineno: int | None = None) 
 
 
 def _count(node: nodes.Node) -> int:
-    return sum(1 for _ in _walk(node))
+    """How many parts there are. Keys of a mapping may be numbers whose hashes are the same (`Budget.charge_keys`)."""
+    return sum(1 if not isinstance(part, nodes.Dict) else 1 + len(part.items) ** 2 // 16 for part in _walk(node))
 
 
 def _walk(node: nodes.Node) -> Iterator[nodes.Node]:

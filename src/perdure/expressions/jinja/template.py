@@ -10,7 +10,7 @@ from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Budget, Limits
 from perdure.expressions.jinja.errors import LimitExceeded, SyntaxFault, TemplateError
 from perdure.expressions.jinja.growth import Held
 from perdure.expressions.jinja.program import Program, compile_condition, compile_text
-from perdure.expressions.jinja.reads import NOTHING, TemplateReads
+from perdure.expressions.jinja.reads import NOTHING, TemplateReads, all_reads
 from perdure.expressions.jinja.results import Json
 from perdure.expressions.jinja.truth import is_true
 
@@ -40,6 +40,7 @@ class Guard:
         return self._answer if self._program is None else is_true(self._program.evaluate(roots))
 
 
+FEW = 8  # templates in one value, which may contain the same large data as often
 Path = tuple[str | int, ...]
 _Fill = Callable[[Mapping[str, Any], Budget], Json]
 
@@ -47,15 +48,16 @@ _Fill = Callable[[Mapping[str, Any], Budget], Json]
 class Template:
     """A field's value as written. Without any template it is the value itself, by reference."""
 
-    __slots__ = ("_fill", "_growing", "_limits", "document", "faults", "reads")
+    __slots__ = ("_fill", "_growing", "_limits", "_parts", "document", "faults", "reads")
 
     def __init__(self, document: Any, limits: Limits = DEFAULT_LIMITS) -> None:
         self.document: Json = document
         self.faults: list[TemplateError] = []  # what is wrong with the text; `path` says in which string
-        self.reads: TemplateReads = NOTHING
         self._growing: Program | None = None  # if the value is one template that appends to something
         self._limits = limits
+        self._parts: list[Program] = []
         self._fill = self._plan(document, ())
+        self.reads: TemplateReads = all_reads([part.reads for part in self._parts]) if self._parts else NOTHING
 
     @property
     def is_literal(self) -> bool:
@@ -67,7 +69,7 @@ class Template:
             raise self.faults[0].with_traceback(None)
         if self._fill is None:
             return self.document
-        budget = Budget(self._limits)
+        budget = Budget(self._limits, weighs_results=len(self._parts) > FEW)
         try:
             return self._fill(roots, budget)
         finally:
@@ -109,7 +111,7 @@ class Template:
             return None
         if program.is_literal:
             return None
-        self.reads |= program.reads
+        self._parts.append(program)
         if not path and program.grows is not None:
             self._growing = program
         return _fill_text(program, path)
@@ -122,7 +124,10 @@ class Template:
 def _fill_text(program: Program, path: Path) -> _Fill:
     def fill(roots: Mapping[str, Any], budget: Budget) -> Json:
         try:
-            return program.render(roots, budget)
+            value = program.render(roots, budget)
+            if budget.weighs_results:
+                budget.charge_result(value)
+            return value
         except TemplateError as failure:
             failure.path = path
             raise

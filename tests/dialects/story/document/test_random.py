@@ -4,7 +4,6 @@ import copy
 import json
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -93,7 +92,6 @@ def put(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
     return changed
 
 
-@pytest.mark.sampled(2)
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_whatever_a_document_holds_the_judge_answers(data: st.DataObject) -> None:

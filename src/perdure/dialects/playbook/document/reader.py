@@ -17,6 +17,7 @@ from perdure.dialects.playbook.plan.program import Program
 from perdure.documents import Document, UnreadableText, read_document
 from perdure.documents.cursor import DocumentFinding
 from perdure.documents.paths import Path
+from perdure.expressions.jinja.program import limited_compiling
 from perdure.kernel.problems import Problem
 from perdure.kernel.validation import DeclaredResource
 
@@ -96,7 +97,8 @@ def read(text: bytes, around: ToolCatalog) -> tuple[Program | None, list[Problem
     canonical = canonical_form(document.data, report)
     report.is_io = canonical.is_io
     cursor = Cursor(report, canonical.data)
-    check_document(cursor, around.known_names(canonical.data))
+    with limited_compiling():
+        check_document(cursor, around.known_names(canonical.data))
     check_step_names(cursor, document)
     if report.has_errors:
         return None, _placed(document, canonical, report.findings)

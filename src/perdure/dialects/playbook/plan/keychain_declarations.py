@@ -5,13 +5,11 @@ the keychain read (PBK-185). The run is recorded with its input, since it needs 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
-from operator import or_
 from typing import Any
 
 from perdure.dialects.playbook.plan.program import SCOPES, KeychainEntry, Program
 from perdure.dialects.playbook.plan.workload import literals, overlay
-from perdure.expressions.jinja import Template, TemplateReads
+from perdure.expressions.jinja import Template, TemplateReads, all_reads
 from perdure.kernel.credentials import PUBLIC, secret_texts
 
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -106,7 +104,7 @@ def secret_inputs(program: Program, input: Any, options: Mapping[str, Any]) -> I
 
 
 def _in_workload(program: Program, workload: Any) -> Iterator[str]:
-    reads = reduce(or_, (_secret_reads(declared) for declared in program.keychain.values()), TemplateReads())
+    reads = all_reads(_secret_reads(declared) for declared in program.keychain.values())
     members = reads.members.get("workload", frozenset())
     bare = reads.names - SCOPES if program.is_io else frozenset[str]()
     if not isinstance(workload, dict):
@@ -119,6 +117,4 @@ def _secret_reads(declared: KeychainEntry) -> TemplateReads:
     if declared.kind in NAMING:
         return TemplateReads()
     names = _NAMES if declared.kind == "api_key" else _NAMES | {"key"}
-    return reduce(
-        or_, (Template(text).reads for text in secret_texts(declared.fields.document, names)), TemplateReads()
-    )
+    return all_reads(Template(text).reads for text in secret_texts(declared.fields.document, names))

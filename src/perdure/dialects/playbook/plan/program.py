@@ -8,14 +8,12 @@ Program ─▶ Step ─▶ Admission          may a token enter?
 
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import reduce
-from operator import or_
 from typing import Any
 
 import msgspec
 
 from perdure.dialects.playbook.values.jsonpath import JsonPath
-from perdure.expressions.jinja import Guard, Template, TemplateReads
+from perdure.expressions.jinja import Guard, Template, TemplateReads, all_reads
 from perdure.kernel.values import Instant
 
 SCOPES = frozenset(
@@ -97,7 +95,7 @@ class Admission(msgspec.Struct, frozen=True):
     @property
     def reads(self) -> TemplateReads:
         """What the guards read."""
-        return reduce(or_, (rule.when.reads for rule in self.rules if rule.when is not None), TemplateReads())
+        return all_reads(rule.when.reads for rule in self.rules if rule.when is not None)
 
     @property
     def watches(self) -> TemplateReads:

@@ -14,6 +14,7 @@ from perdure.kernel.turn import Turn
 
 LARGEST_VALUE = 64 * 1024
 LARGEST_CTX = 1024 * 1024
+LARGEST_PATCH = 16 * LARGEST_CTX
 
 
 class BadPatch(Exception):
@@ -40,6 +41,7 @@ def render(
 ) -> Patch:
     """The values of all assignments. For a key that grows, only the addition is evaluated and listed in `growths`."""
     patch: list[tuple[str, bytes]] = []
+    size = 0
     for key, template in assignments.items():
         if growths is not None and template.grows == ("ctx", key) and (grown := _grown(template, scope, key)):
             growths[key] = grown
@@ -52,6 +54,11 @@ def render(
         except jsontext.NotJson as problem:
             raise BadPatch(error("serialization", f"{scope_name}.{key}: {problem}")) from None
         patch.append((key, text))
+        size += len(text)
+        if size > LARGEST_PATCH:
+            check_values(patch, scope_name)
+            message = f"{scope_name} would get {size} bytes or more, of {LARGEST_PATCH}; pass references instead"
+            raise BadPatch(error("limit", message, "CTX_TOO_LARGE"))
     check_values(patch, scope_name)
     return tuple(patch)
 

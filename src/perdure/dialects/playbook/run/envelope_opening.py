@@ -16,7 +16,7 @@ from perdure.dialects.playbook.plan.program import SCOPES, Program, Task
 from perdure.dialects.playbook.run.keychain import ExecutionKeychain, as_map, check_name, check_names, rendered
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.values.template_scopes import Makers
-from perdure.expressions.jinja import TemplateReads
+from perdure.expressions.jinja import TemplateReads, all_reads
 from perdure.kernel import jsontext
 from perdure.kernel.sealed_arguments import (
     REDACTED,
@@ -113,9 +113,7 @@ class _OpenedEnvelope:
         """All fields with their values, and the scopes they came from."""
         rendered_fields: Mapping[str, Any] = self.body["fields"]
         left_templates = {name: template for name, template in task.fields.items() if name not in rendered_fields}
-        reads = TemplateReads()
-        for template in left_templates.values():
-            reads |= template.reads
+        reads = all_reads([template.reads for template in left_templates.values()])
         scope = yield from self._scope(reads)
         fields = {**task.fixed, **rendered_fields}
         for name in sorted(left_templates, key=lambda name: name != "args"):

@@ -13,7 +13,7 @@ from perdure.dialects.playbook.plan.program import SCOPES, KeychainEntry, Progra
 from perdure.dialects.playbook.plan.workload import merge_workload
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.task_errors import template_message
-from perdure.expressions.jinja import Template, TemplateError, TemplateReads
+from perdure.expressions.jinja import Template, TemplateError, TemplateReads, all_reads
 from perdure.kernel import jsontext
 from perdure.kernel.sealed_arguments import (
     CredentialLookup,
@@ -57,9 +57,7 @@ def _own_envelope(
     turn: Turn, program: Program, names: frozenset[str] | None, workload: Payload | None = None
 ) -> dict[str, Any]:
     body: b.Body = turn.body
-    reads = TemplateReads()
-    for name in _with_earlier(program.keychain, names):
-        reads |= program.keychain[name].fields.reads
+    reads = all_reads([program.keychain[name].fields.reads for name in _with_earlier(program.keychain, names)])
     payload = body.workload.payload if workload is None else workload
     envelope: dict[str, Any] = {"dues": dict(body.dues)} if body.dues else {}
     bare = _bare_names(program, reads)

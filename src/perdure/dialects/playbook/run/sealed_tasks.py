@@ -5,8 +5,6 @@ rendered in the decision, as always. What else the left templates read goes with
 """
 
 from collections.abc import Iterable
-from functools import reduce
-from operator import or_
 from typing import Any
 
 from perdure.dialects.playbook import tools
@@ -16,7 +14,7 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.tools.kind import ToolCall
 from perdure.dialects.playbook.values.template_scopes import Makers, gather, task_key, task_path
-from perdure.expressions.jinja import TemplateReads
+from perdure.expressions.jinja import TemplateReads, all_reads
 from perdure.kernel import jsontext
 from perdure.kernel.sealed_arguments import Envelope
 from perdure.kernel.turn import Turn
@@ -60,7 +58,7 @@ def start(call: ToolCall, left: frozenset[str], makers: Makers) -> None:
         return
     thread = turn.body.threads[call.thread]
     run = turn.body.runs[thread.run]
-    reads = reduce(or_, (task.fields[name].reads for name in left), kind.reads(task))
+    reads = all_reads([kind.reads(task), *(task.fields[name].reads for name in left)])
     path = task_path(thread, run, task)
     body: dict[str, Any] = {
         "step": run.step,

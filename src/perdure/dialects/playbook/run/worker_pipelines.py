@@ -6,8 +6,6 @@ the worker says, and renders the next task; what the worker leaves open, the ser
 """
 
 from collections.abc import Callable, Mapping
-from functools import reduce
-from operator import or_
 from typing import Any
 
 from perdure.dialects.playbook import tools
@@ -18,7 +16,7 @@ from perdure.dialects.playbook.run.task_rules import add_outcome, choose_rule
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.values import Value
 from perdure.dialects.playbook.values.template_scopes import Makers, gather, gather_all
-from perdure.expressions.jinja import TemplateReads
+from perdure.expressions.jinja import TemplateReads, all_reads
 from perdure.kernel import jsontext
 from perdure.kernel.assignments import OfferedPipeline, short_name
 from perdure.kernel.outcomes import Outcome, Succeeded
@@ -77,7 +75,7 @@ def _reads(task: Task) -> TemplateReads:
             reads.append(rule.when.reads)
         for patch in (rule.then.set_ctx, rule.then.set_iter, rule.then.set_step):
             reads += [template.reads for template in patch.values()]
-    together = reduce(or_, reads, TemplateReads())
+    together = all_reads(reads)
     return TemplateReads({name: members for name, members in together.members.items() if name not in _OUTCOME})
 
 

@@ -1,8 +1,6 @@
 """Scopes of templates (PBK-062, 077, 118): only the scopes that a template names are built."""
 
 from collections.abc import Callable, Iterable
-from functools import reduce
-from operator import or_
 from typing import Any
 
 from perdure.dialects.playbook.plan.program import Loop, Task
@@ -12,7 +10,7 @@ from perdure.dialects.playbook.state.values import Reader, Value, Variables
 from perdure.dialects.playbook.values import io_names
 from perdure.dialects.playbook.values.references import part_ref, reference_of, task_run_id
 from perdure.dialects.playbook.values.results import shard_names
-from perdure.expressions.jinja import Template, TemplateReads
+from perdure.expressions.jinja import Template, TemplateReads, all_reads
 from perdure.kernel import jsontext
 from perdure.kernel.turn import Turn
 
@@ -56,7 +54,7 @@ def gather_plain(
 
 
 def gather_all(makers: Makers, templates: Iterable[Template]) -> dict[str, Any]:
-    return gather(makers, reduce(or_, (template.reads for template in templates), TemplateReads()))
+    return gather(makers, all_reads(template.reads for template in templates))
 
 
 def execution_makers(turn: Turn) -> Makers:

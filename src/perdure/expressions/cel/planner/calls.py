@@ -103,17 +103,12 @@ def _alternative(node: CallExpression, target: Closure, other: Closure) -> Closu
     def run(frame: Frame) -> Value:
         optional = target(frame)
         if type(optional) is not Optional:
-            failure = no_overload(node.function, (optional, None), is_method=True)
-            failure.message = f"no such overload: {type_name(optional)}.{node.function}(…)"
-            failure.blame(node)
-            raise failure
+            raise EvaluationFault(f"no such overload: {type_name(optional)}.{node.function}(…)", node)
         if optional.has_value:
             return optional if node.function == "or" else optional.value
         value = other(frame)
         if node.function == "or" and type(value) is not Optional:
-            failure = no_overload(node.function, (optional, value), is_method=True)
-            failure.blame(node)
-            raise failure
+            raise EvaluationFault(no_overload(node.function, (optional, value), is_method=True).message, node)
         return value
 
     return run

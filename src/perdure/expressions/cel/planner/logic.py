@@ -28,7 +28,10 @@ def decide(terms: list[Closure], nodes: tuple[Node, ...], decisive: bool) -> Clo
             if value is not (not decisive):
                 fault = fault or _not_a_bool(value, nodes[position])
         if fault is not None:
-            raise fault
+            try:
+                raise fault
+            finally:
+                del fault  # else it keeps this frame alive by itself, with all the values in it
         return not decisive
 
     return run

@@ -132,7 +132,10 @@ def _quantifier(
             if value is not undecided:
                 fault = fault or _not_a_bool(node, value)
         if fault is not None:
-            raise fault
+            try:
+                raise fault
+            finally:
+                del fault  # else it keeps this frame alive by itself, with all the values in it
         return undecided
 
     return run

@@ -4,7 +4,7 @@ from perdure.expressions.errors import EvaluationFault
 from perdure.expressions.gotemplate.formatting import format_value
 from perdure.expressions.gotemplate.frame import Frame
 from perdure.expressions.gotemplate.functions.library import ANY, MAP, TEXT, takes, takes_frame
-from perdure.expressions.gotemplate.values import Value, describe, require_present
+from perdure.expressions.gotemplate.values import Value, describe, require_present, sorted_keys
 
 
 def make_map(frame: Frame, *pairs: Value) -> dict[str, Value]:
@@ -51,9 +51,9 @@ FUNCTIONS = {
     "dig": takes(dig, ANY, rest=ANY),
     "get": takes_frame(get, MAP, TEXT),
     "hasKey": takes(lambda source, key: key in source, MAP, TEXT),
-    "keys": takes(lambda *sources: [key for source in sources for key in sorted(source)], rest=MAP),
+    "keys": takes(lambda *sources: [key for source in sources for key in sorted_keys(source)], rest=MAP),
     "omit": takes(omit, MAP, rest=TEXT),
     "pick": takes(pick, MAP, rest=TEXT),
     "pluck": takes(lambda key, *sources: [source[key] for source in sources if key in source], TEXT, rest=MAP),
-    "values": takes(lambda source: [source[key] for key in sorted(source)], MAP),
+    "values": takes(lambda source: [source[key] for key in sorted_keys(source)], MAP),
 }
