@@ -2,12 +2,15 @@
 
 import base64
 import json
+import time
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
 
+from perdure.server.kubernetes.selectors import LabelSelector
+from perdure.views.errors import BadRequest
 from tests.server.serving import Api, Reply, Server
 
 STORIES = "/apis/bubustack.io/v1alpha1/namespaces/default/stories"
@@ -155,6 +158,46 @@ def test_lists_by_page_with_selectors(api: Api) -> None:
     assert [row["cells"][:3] for row in table["rows"]] == [[name, 1, "valid"] for name in names]
     removed = api("DELETE", where).json["items"]
     assert len(removed) == 5 and api("GET", where).json["items"] == []
+
+
+def test_runs_are_listed_by_page_and_a_page_shows_no_other_namespace(server: Server, api: Api) -> None:
+    """Where a list goes on comes from the caller, who may have written anything into it."""
+    created(api, STORIES, story("paged"))
+    names = [f"paged-{number}" for number in range(5)]
+    for name in names:
+        created(api, RUNS, {"metadata": {"name": name}, "spec": {"storyRef": {"name": "paged"}}})
+    listed, more = [], ""
+    for _ in range(20):
+        page = api("GET", f"{RUNS}?limit=2{more}").json
+        listed += [item["metadata"]["name"] for item in page["items"]]
+        if "continue" not in page["metadata"]:
+            break
+        more = f"&continue={page['metadata']['continue']}"
+    assert [name for name in listed if name in names] == names[::-1] and len(set(listed)) == len(listed)
+
+    token = api("POST", "/api/v1/tokens", {"name": "other", "role": "viewer", "namespaces": ["other"]}).json["token"]
+    other, forged = Api(api.url, token), api("GET", f"{RUNS}?limit=1").json["metadata"]["continue"]
+    position, created_at, run, _ = json.loads(base64.urlsafe_b64decode(forged + "=" * (-len(forged) % 4)))
+    where = RUNS.replace("/default/", "/other/")
+    for behind in ([created_at, run, 0], [created_at - 1, run, 0], [str(run)], ["x", run, 0], [1, 2, 3], [{}, [], 1]):
+        text = base64.urlsafe_b64encode(json.dumps([position, *behind]).encode()).decode()
+        reply = other("GET", f"{where}?continue={text}")
+        assert reply.status == 400 or reply.json["items"] == [], reply.text
+        assert api("GET", f"{STORIES}?continue={text}").status in (200, 400)
+    for name in names:
+        api("DELETE", f"{RUNS}/{name}")
+
+
+def test_selectors_of_strangers_take_no_time(api: Api) -> None:
+    """A regular expression took a second for a few thousand commas, and seconds for more."""
+    hostile = ["," * 25_000, "(" * 12_000 + "," * 12_000, "a=1," * 6_000 + "(", "a>" + "9" * 20_000]
+    for text in hostile:
+        assert api("GET", f"{STORIES}?labelSelector={text}").status in (200, 400)
+    begun = time.process_time()
+    for text in hostile[:2]:
+        with suppress(BadRequest):
+            LabelSelector(text)
+    assert time.process_time() - begun < 1
 
 
 def test_a_watch_tells_each_change_once_and_goes_on_from_a_version(api: Api) -> None:

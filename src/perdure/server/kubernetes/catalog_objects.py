@@ -13,7 +13,7 @@ from perdure.kernel.errors import UnfitInput
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.problems import Severity
 from perdure.kernel.validation import AppliedDocument
-from perdure.server.kubernetes.selectors import ObjectSelection
+from perdure.server.kubernetes.selectors import ObjectSelection, check_behind
 from perdure.server.kubernetes.statuses import AlreadyExists
 from perdure.stores.protocol import ResourceRow
 from perdure.views.document_check import NotApplied
@@ -76,6 +76,7 @@ class CatalogObjects:
         rows = await self._call.engine.store.list_resources(self._kind.name, within, selection.labels.equal)
         if self._kind.has_namespace:
             rows = [row for row in rows if self._call.caller.sees(row.key.namespace)]
+        check_behind(behind, str, str)
         if behind:
             rows = [row for row in rows if [row.key.namespace, row.key.name] > list(behind)]
         rows = [row for row in rows if selection.matches(entry_object(row))]

@@ -16,6 +16,7 @@ from perdure.kernel.errors import Conflict, UnfitInput
 from perdure.kernel.ids import DEFAULT_NAMESPACE, namespace_problem
 from perdure.kernel.lookups import ResourceKey
 from perdure.server.kubernetes.catalog_objects import already_exists, not_found, own_metadata
+from perdure.server.kubernetes.selectors import check_behind
 from perdure.stores.protocol import ResourceRemoval, ResourceRow, ResourceWrite, RunFilter
 from perdure.views.times import iso
 
@@ -63,6 +64,7 @@ class CoreObjects:
     ) -> tuple[list[Object], list[Any] | None]:
         rows = await self._store.list_resources(self._kind.name, namespace, selection.labels.equal)
         rows = [row for row in rows if self._call.caller.sees(row.key.namespace)]
+        check_behind(behind, str, str)
         if behind:
             rows = [row for row in rows if [row.key.namespace, row.key.name] > list(behind)]
         rows = [row for row in rows if selection.matches(told_object(row))]
@@ -238,6 +240,7 @@ class NamespaceObjects(CoreObjects):
         names |= {row.namespace for row in await self._call.engine.search(RunFilter(limit=RUNS_LOOKED_AT))}
         items = [_namespace(name, rows.get(name)) for name in sorted(names) if self._call.caller.sees(name)]
         items = [item for item in items if selection.matches(item)]
+        check_behind(behind, str, str)
         if behind:
             items = [item for item in items if item["metadata"]["name"] > behind[1]]
         page = items[:limit] if limit else items

@@ -17,7 +17,7 @@ from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import AppliedDocument
 from perdure.kernel.values import RunId
 from perdure.server.kubernetes.catalog_objects import OWN_METADATA, already_exists, not_found, warnings_of
-from perdure.server.kubernetes.selectors import ObjectSelection
+from perdure.server.kubernetes.selectors import ObjectSelection, check_behind
 from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.api_errors import NotReady
 from perdure.views.document_check import NotApplied
@@ -87,11 +87,10 @@ class RunObjects:
         if named is not None and namespace is not None:
             view = await self._find(namespace, named)
             return ([view[1]] if view is not None and selection.matches(view[1]) else []), None
-        skipped = int(behind[2]) if len(behind) == 3 else 0
+        check_behind(behind, int, str, int)
         last: tuple[Any, Any, int] | None = None
         async for row, items in self._latest(namespace, behind):
-            if last is not None or not behind:
-                skipped = 0
+            skipped = int(behind[2]) if behind and row.id == behind[1] else 0
             for number, item in enumerate(items, 1):
                 if number <= skipped or item["kind"] != self._kind.name or not selection.matches(item):
                     continue
@@ -105,12 +104,12 @@ class RunObjects:
     async def _latest(self, namespace: str | None, behind: Sequence[Any]) -> AsyncIterator[tuple[RunRow, list[Object]]]:
         """Runs page by page; the one that a page ended with is looked at again, for its further parts."""
         names = self._call.caller.narrowed(namespace)
-        if len(behind) == 3:
-            at = RunId(str(behind[1]))
-            stored = await self._client.store.load([at])
-            for run in stored:
-                yield run.row, await self._views.of(self._client, run)
-        place = (int(behind[0]), RunId(str(behind[1]))) if len(behind) == 3 else None
+        place = (int(behind[0]), RunId(str(behind[1]))) if behind else None
+        if place is not None:
+            for run in await self._client.store.load([place[1]]):
+                is_visible = names is None or run.row.namespace in names
+                if is_visible and (run.row.created_at, run.row.language) == (place[0], self._language.name):
+                    yield run.row, await self._views.of(self._client, run)
         while True:
             among = RunFilter(language=self._language.name, namespaces=names, limit=LOADED_AT_ONCE, behind=place)
             rows = await self._client.search(among)

@@ -21,6 +21,8 @@ _VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?")
 _SET = re.compile(rf"(?P<key>{_WORD})\s+(?P<verb>in|notin)\s*\((?P<values>[^()]*)\)")
 _EQUAL = re.compile(rf"(?P<key>{_WORD})\s*(?P<verb>==|=|!=|>|<)\s*(?P<value>[^=!<>]*)")
 
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+
 NAMED = ("metadata.name", "metadata.namespace")
 OF_EVENTS = (
     *(f"involvedObject.{member}" for member in ("kind", "name", "namespace", "uid", "apiVersion")),
@@ -94,7 +96,7 @@ class LabelSelector:
         if match := _EQUAL.fullmatch(part):
             key, value = match["key"], match["value"].strip()
             if match["verb"] in "<>":
-                if not value.lstrip("-").isdigit():
+                if not _INTEGER.fullmatch(value):
                     raise BadRequest(f"labelSelector: {part!r} compares with what is no integer")
                 return lambda labels: _compares(labels.get(key), match["verb"], int(value))
             if not _VALUE.fullmatch(value):
@@ -113,14 +115,23 @@ class LabelSelector:
 
 
 def _compares(text: str | None, verb: str, value: int) -> bool:
-    if text is None or not text.lstrip("-").isdigit():
+    if text is None or not _INTEGER.fullmatch(text):
         return False
     return int(text) > value if verb == ">" else int(text) < value
 
 
 def _parts(text: str) -> list[str]:
-    parts = re.split(r",(?![^(]*\))", text)
-    return [part.strip() for part in parts if part.strip()]
+    """Split at commas that are not in brackets."""
+    parts, begin, depth = [], 0, 0
+    for place, character in enumerate(text):
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth = max(0, depth - 1)
+        elif character == "," and depth == 0:
+            parts.append(text[begin:place])
+            begin = place + 1
+    return [part.strip() for part in (*parts, text[begin:]) if part.strip()]
 
 
 class FieldSelector:
@@ -164,6 +175,9 @@ class ObjectSelection:
         return self.labels.matches(item) and self.fields.matches(item)
 
 
+NO_PLACE = "continue: this is not the `continue` of such a list"
+
+
 class ListPlace(msgspec.Struct, frozen=True):
     """Where a list goes on: `continue`."""
 
@@ -179,8 +193,14 @@ def read_place(text: str) -> ListPlace:
     try:
         position, *behind = jsontext.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         return ListPlace(int(position), behind)
-    except (ValueError, TypeError, binascii.Error):
-        raise BadRequest("continue: this is not the `continue` of a list") from None
+    except (ValueError, TypeError, OverflowError, binascii.Error):
+        raise BadRequest(NO_PLACE) from None
+
+
+def check_behind(behind: Sequence[Any], *kinds: type) -> None:
+    """It came from the caller, who may have written anything into it."""
+    if behind and [type(part) for part in behind] != list(kinds):
+        raise BadRequest(NO_PLACE)
 
 
 def check_place(place: ListPlace, floor: int) -> None:
