@@ -11,6 +11,7 @@ from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.kept_credentials import CredentialFacts, KeptCredentials
 from perdure.engine.secret_encryption import SecretKeys, SecretsKeyMissing, SecretsKeyUnusable, read_keys
 from perdure.kernel.credentials import is_reference
+from perdure.kernel.errors import Conflict
 from perdure.stores.protocol import Store
 from perdure.testing import World
 
@@ -74,6 +75,17 @@ def _store(world: World) -> Store:
 
 def _facts(name: str = "db", **more: Any) -> CredentialFacts:
     return CredentialFacts(name, "postgres", **more)
+
+
+async def test_a_namespace_keeps_only_so_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.engine.kept_credentials.MOST_KEPT", 2)
+    async with World(tmp_path) as world:
+        kept = KeptCredentials(_store(world), SecretKeys([OLD]))
+        for name in ("a", "b", "a"):
+            await kept.put("default", _facts(name), {"password": PLANTED})
+        with pytest.raises(Conflict, match="at most 2"):
+            await kept.put("default", _facts("c"), {"password": PLANTED})
+        await kept.put("other", _facts("c"), {"password": PLANTED})
 
 
 @pytest.mark.every_store

@@ -1,11 +1,17 @@
 """Requests that take long, and answers that are large, wait for each other and not others for them (SRV-015)."""
 
 import asyncio
+from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from perdure.engine import decision_threads
+from perdure.engine.lookup_answers import BYTES_AT_ONCE, answer, entries
+from perdure.engine.resource_usage import with_usage
+from perdure.engine.resource_views import all_runs
+from perdure.engine.retention import Sweeper
 from perdure.kernel.lookups import ResourceKey
 from perdure.providers.remote_steps import StreamConnectionLost
 from perdure.server.limits import CallerPlaces
@@ -14,7 +20,7 @@ from perdure.server.noetl.noetl_catalog import MOST_LISTED, list_versions, with_
 from perdure.server.responses import PIECE, PiecewiseResponse
 from perdure.server.routes import ROUTES
 from perdure.server.worker_protocol.stream_connections import SocketConnection
-from perdure.stores.protocol import Edition, EditionRow
+from perdure.stores.protocol import Edition, EditionRow, ResourceRow, RunFilter
 from perdure.views.api_errors import TooManyRequests
 from perdure.views.worker_pools import MOST_NAMES, WorkerPresence
 
@@ -49,8 +55,10 @@ def test_what_reads_whole_runs_or_lists_is_expensive() -> None:
     below = "/api/v1/runs/{id}"
     paths = [f"{below}/{name}" for name in ("events", "effects", "values/{digest}", "picture", "graph", "steps", "why")]
     paths += ["/api/v1/resources/{kind}", "/api/v1/resources/{kind}/{namespace}", "/api/v1/workers", "/api/v1/pools"]
+    paths += ["/api/v1/resources/{kind}/{namespace}/{name}", "/api/executions", "/api/dashboard/stats"]
     found = {route.path: route.is_expensive for route in ROUTES if route.method == "GET" and route.path in paths}
     assert found == dict.fromkeys(paths, True)
+    assert next(route for route in ROUTES if route.path == "/api/executions/cleanup").is_expensive
 
 
 async def test_a_large_answer_is_sent_in_pieces() -> None:
@@ -126,3 +134,106 @@ async def test_a_list_of_versions_reads_no_more_documents_than_fit_into_an_answe
     assert read == [100, 99, 98], "the newest ones"
     assert [entry["payload"] is None for entry in entries] == [False] * 3 + [True] * 97
     assert entries[0]["meta"] == {"name": "p"} and entries[-1]["meta"] is None
+
+
+class FakeCatalog:
+    """Entries of one size, and how many bytes were read together."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.keys = [ResourceKey("Engram", "default", f"e{number:05}") for number in range(count)]
+        self.size = size
+        self.reads: list[int] = []
+
+    async def list_keys(self, kind: str, *place: Any) -> list[tuple[ResourceKey, int]]:
+        return [(key, self.size) for key in self.keys]
+
+    async def resources(self, keys: Any) -> dict[ResourceKey, ResourceRow]:
+        self.reads.append(self.size * len(keys))
+        body = b'{"metadata":{"name":"e"},"x":"%b"}' % (b"x" * (self.size - 33))
+        return {key: ResourceRow(key, "uid", 1, 1, body, b"", {}, None, 0, 0) for key in keys}
+
+    async def memories(self, keys: Any) -> dict[str, Any]:
+        return {}
+
+
+async def test_entries_are_read_some_at_a_time() -> None:
+    """An author may have written any number of them, of 16 MB each."""
+    few = FakeCatalog(40, BYTES_AT_ONCE // 4)
+    assert [row.key async for row in entries(few, "Engram")] == few.keys  # type: ignore[arg-type]
+    assert max(few.reads) <= BYTES_AT_ONCE and len(few.reads) == 10
+    many = FakeCatalog(1_000, 100)
+    assert len(await answer(many, many.keys)) == 1_000  # type: ignore[arg-type]
+    assert len(many.reads) == 20
+
+
+async def _turns_of_others(work: Awaitable[Any]) -> int:
+    """How often something else had its turn meanwhile."""
+    count = 0
+
+    async def other() -> None:
+        nonlocal count
+        while True:
+            await asyncio.sleep(0)
+            count += 1
+
+    beside = asyncio.ensure_future(other())
+    await work
+    beside.cancel()
+    return count
+
+
+@pytest.mark.parametrize("what", ["a list", "usage", "sweep", "lookups"])
+async def test_others_have_their_turn_while_very_many_runs_or_entries_are_read(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Story of 60,000 runs took a third of a second to be shown, and three seconds of each minute to be swept."""
+    monkeypatch.setattr(decision_threads, "SLICE", 0.0)
+    count = 500
+
+    def row(number: int) -> Any:
+        return SimpleNamespace(
+            id=f"{number:05}", created_at=number, ended_at=number, program=b"", name="s", language="story"
+        )
+
+    async def search(filter: RunFilter) -> list[Any]:
+        assert filter.limit is not None and filter.behind is not None
+        last = min(count, filter.behind[0])
+        return [row(number) for number in range(last - 1, max(-1, last - 1 - filter.limit), -1)]
+
+    async def ended(languages: Any, behind: Any, limit: int) -> list[Any]:
+        first = int(behind[1] or -1) + 1
+        return [row(number) for number in range(first, min(count, first + limit))]
+
+    async def program(digest: bytes) -> None:
+        return None
+
+    language = SimpleNamespace(
+        name="story", users=lambda kind: ("Impulse",), with_usage=lambda item, users, runs: runs, has_retention=True
+    )
+    catalog = FakeCatalog(count, 100)
+    catalog.ended, catalog.program = ended, program  # type: ignore[attr-defined]
+    client: Any = SimpleNamespace(
+        languages={"story": language},
+        catalog=SimpleNamespace(language_of=lambda kind: language),
+        search=search,
+        store=catalog,
+        clock=SimpleNamespace(now=lambda: 10**6),
+    )
+    kind: Any = SimpleNamespace(name="Story")
+
+    async def read_all() -> None:
+        found = [run.id async for run in all_runs(client, RunFilter())]
+        assert found == sorted(found, reverse=True) and len(set(found)) == count
+        assert len([run async for run in all_runs(client, RunFilter(), 7)]) == 7
+
+    async def count_usage() -> None:
+        counted: Any = await with_usage(client, kind, [{"metadata": {"name": "s"}}])
+        assert counted == [count]
+
+    work: dict[str, Any] = {
+        "a list": read_all,
+        "usage": count_usage,
+        "sweep": Sweeper(client).sweep,
+        "lookups": lambda: answer(client.store, catalog.keys),
+    }
+    assert await _turns_of_others(work[what]()) >= count - 10

@@ -33,7 +33,7 @@ from perdure.engine.catalog_changes import (
 )
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.engine.document_validation import DocumentValidator, calls_others, in_no_language
-from perdure.engine.lookup_answers import document
+from perdure.engine.lookup_answers import entries, read_document
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, PerdureError
@@ -126,7 +126,7 @@ class Catalog:
     # Reading.
 
     async def get(self, kind: ResourceKind, name: str, namespace: str = "") -> Resource:
-        return document(await self.row(kind, name, namespace))
+        return await read_document(await self.row(kind, name, namespace))
 
     def key(self, kind: ResourceKind, name: str, namespace: str = "") -> ResourceKey:
         return key_of(kind, name, namespace)
@@ -144,8 +144,8 @@ class Catalog:
     ) -> list[tuple[str, Resource]]:
         """Entries of a kind by their names in the catalog, in order of namespace and name; None: of all namespaces."""
         within = namespace if kind.has_namespace else None
-        rows = await self._store.list_resources(kind.name, within, labels)
-        return [(row.key.name, document(row)) for row in rows]
+        rows = entries(self._store, kind.name, within, labels)
+        return [(row.key.name, await read_document(row)) async for row in rows]
 
     async def text(self, kind: ResourceKind, name: str, namespace: str = "", generation: int | None = None) -> bytes:
         """The text of an entry that can be run: as it was written, now or in an earlier generation."""

@@ -22,6 +22,7 @@ LONGEST = 30.0  # seconds that one decision may last
 THREADS = 2  # that decide, and as many that read
 BETWEEN_RESTS, REST = 0.001, 0.00005  # seconds of work, and of rest in which another thread gets the interpreter
 CHEAP_TURNS = 100  # in a row, before a run is decided on the event loop again
+SLICE = 0.002  # seconds of work on the event loop, before others have their turn
 SMALL = 16 * 1024  # bytes of records that are folded on the event loop
 LARGE = 16 * SMALL  # and from which on they are read by threads of their own, so that nothing smaller waits behind them
 WORK_OF_TEXT = 8  # a document takes that much longer to be checked or compiled than records do to be folded
@@ -77,6 +78,18 @@ class DecisionThreads:
 async def done_aside(size: int, work: Callable[[], R]) -> R:
     """What the work gives, done here if it is `SMALL`, by the bytes that it is about; else in a thread."""
     return work() if size <= SMALL else await threads.do(work, size)
+
+
+class ShortTurns:
+    """For work on the event loop that is long in all: others have their turn every few milliseconds."""
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + SLICE
+
+    async def pause(self) -> None:
+        if time.monotonic() >= self._end:
+            await asyncio.sleep(0)
+            self._end = time.monotonic() + SLICE
 
 
 class _Rests:

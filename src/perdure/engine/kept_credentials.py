@@ -12,6 +12,7 @@ import msgspec
 
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.catalog_changes import retry_on_conflict
+from perdure.engine.lookup_answers import entries
 from perdure.engine.random_ids import new_uid
 from perdure.engine.secret_encryption import SecretKeys
 from perdure.kernel import jsontext
@@ -22,6 +23,7 @@ from perdure.kernel.values import Instant
 from perdure.stores.protocol import CatalogConflict, ResourceRemoval, ResourceRow, ResourceWrite, Store
 
 KIND = "Credential"
+MOST_KEPT = 1_000  # of a namespace: servers look at all of them again and again
 LOST_RACE = "others keep changing the same credential; nothing was stored"
 
 
@@ -65,6 +67,8 @@ class KeptCredentials:
     async def put(self, namespace: str, facts: CredentialFacts, data: Mapping[str, Any]) -> KeptCredential:
         """Create or replace a credential. Values that are no references need a key: `SecretsKeyMissing`."""
         key = ResourceKey(KIND, namespace, facts.name)
+        if len(await self._store.list_keys(KIND, namespace)) >= MOST_KEPT and await self._is_new(key):
+            raise Conflict(f"a namespace has at most {MOST_KEPT} credentials", hint="Remove some.")
         body = jsontext.encode(msgspec.structs.replace(facts, members=sorted(data)))
         kept = self._kept(key, data)
 
@@ -77,13 +81,16 @@ class KeptCredentials:
         await retry_on_conflict(attempt, Conflict(LOST_RACE, hint="Try again."))
         return _credential(await self._row(namespace, facts.name))
 
+    async def _is_new(self, key: ResourceKey) -> bool:
+        return not await self._store.resources([key])
+
     def _kept(self, key: ResourceKey, data: Mapping[str, Any]) -> bytes:
         if not self.keys.first and all(map(is_reference, secret_texts(data))):
             return jsontext.encode(_Kept(references=dict(data)))
         return jsontext.encode(_Kept(encrypted=self.keys.encrypt(jsontext.encode(data), _place(key))))
 
     async def list(self, namespace: str) -> Sequence[KeptCredential]:
-        return [_credential(row) for row in await self._store.list_resources(KIND, namespace)]
+        return [_credential(row) async for row in entries(self._store, KIND, namespace)]
 
     async def get(self, namespace: str, name_or_id: str) -> KeptCredential:
         return _credential(await self._row(namespace, name_or_id))
@@ -99,8 +106,8 @@ class KeptCredentials:
         key = ResourceKey(KIND, namespace, name_or_id)
         row = (await self._store.resources([key])).get(key)
         if row is None:
-            rows = await self._store.list_resources(KIND, namespace)
-            row = next((row for row in rows if row.uid == name_or_id), None)
+            rows = [row async for row in entries(self._store, KIND, namespace) if row.uid == name_or_id]
+            row = rows[0] if rows else None
         if row is None:
             raise ResourceNotFound(f"there is no credential {name_or_id!r}", hint="Register it, and look at its name.")
         return row
@@ -124,8 +131,7 @@ class KeptCredentials:
 
     async def look(self) -> None:
         """See all of them: runs that are taken over may have used any."""
-        rows = await self._store.list_resources(KIND)
-        self._rows = {(row.key.namespace, row.key.name): row for row in rows}
+        self._rows = {(row.key.namespace, row.key.name): row async for row in entries(self._store, KIND)}
 
     def _value(self, row: ResourceRow) -> dict[str, Any]:
         kept = msgspec.json.decode(row.status or b"{}", type=_Kept)
@@ -137,7 +143,7 @@ class KeptCredentials:
 
     async def rekey(self) -> tuple[int, int]:
         """Encrypt everything with the first key; how many were written again, and how many there are."""
-        keys = [row.key for row in await self._store.list_resources(KIND)]
+        keys = [key for key, _ in await self._store.list_keys(KIND)]
         lost = Conflict(LOST_RACE, hint="Run it again: it continues with what is left.")
         changes = [await retry_on_conflict(partial(self._encrypt_again, key), lost) for key in keys]
         return sum(changes), len(keys)

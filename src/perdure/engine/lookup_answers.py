@@ -1,8 +1,9 @@
 """What decisions and validation ask for: entries of the catalog as documents, what runs remember, large values."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
+from perdure.engine.decision_threads import ShortTurns, done_aside
 from perdure.engine.slot import Slot
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
@@ -18,20 +19,24 @@ from perdure.kernel.lookups import (
 )
 from perdure.kernel.validation import Resource
 from perdure.kernel.values import SECOND, Instant, RunId
-from perdure.stores.protocol import ResourceRow, Store
+from perdure.stores.protocol import Labels, ResourceRow, SizedKey, Store
+
+KEYS_AT_ONCE = 50  # entries that are read together
+BYTES_AT_ONCE = 1 << 20
 
 
 async def answer(store: Store, lookups: Sequence[Lookup], dialects: Iterable[Dialect] = ()) -> LookupAnswers:
     """From the store; what the catalog does not have may be one of the dialects' own."""
-    resources = await store.resources(
-        [resource_key for resource_key in lookups if isinstance(resource_key, ResourceKey)]
-    )
+    keys = [resource_key for resource_key in lookups if isinstance(resource_key, ResourceKey)]
+    resources = {row.key: await read_document(row) async for row in _rows(store, [(key, 0) for key in keys])}
+    turns = ShortTurns()
     memories = await store.memories([lookup.key for lookup in lookups if isinstance(lookup, CacheLookup)])
     answers: LookupAnswers = {}
     for lookup in lookups:
+        await turns.pause()
         match lookup:
             case ResourceKey():
-                answers[lookup] = document(resources[lookup]) if lookup in resources else _provided(dialects, lookup)
+                answers[lookup] = resources[lookup] if lookup in resources else _provided(dialects, lookup)
             case CacheLookup(key):
                 answers[lookup] = memories.get(key)
             case QueuedTaskLookup(run, task):
@@ -41,7 +46,7 @@ async def answer(store: Store, lookups: Sequence[Lookup], dialects: Iterable[Dia
             case PermitQueueLookup(scope, run):
                 answers[lookup] = await store.line(scope, run)
             case ResourcesInNamespace(kind, namespace):
-                answers[lookup] = [document(row) for row in await store.list_resources(kind, namespace)]
+                answers[lookup] = [await read_document(row) async for row in entries(store, kind, namespace)]
     return answers
 
 
@@ -66,6 +71,38 @@ async def _is_stranded(store: Store, parent: RunId, run: RunId) -> bool:
 def _provided(dialects: Iterable[Dialect], key: ResourceKey) -> Resource | None:
     stocked = (dialect.provided(key.kind, key.namespace, key.name) for dialect in dialects)
     return next((resource for resource in stocked if resource is not None), None)
+
+
+async def entries(
+    store: Store, kind: str, namespace: str | None = None, labels: Labels = None
+) -> AsyncIterator[ResourceRow]:
+    """Entries of a kind, in order of namespace and name, read some at a time: all together may be very much."""
+    async for row in _rows(store, await store.list_keys(kind, namespace, labels)):
+        yield row
+
+
+async def _rows(store: Store, keys: Sequence[SizedKey]) -> AsyncIterator[ResourceRow]:
+    """Those of the entries that are there, in this order; read together as far as that is not too much."""
+    turns = ShortTurns()
+    group: list[ResourceKey] = []
+    size = 0
+    for number, (key, bytes_of_it) in enumerate(keys, 1):
+        group.append(key)
+        size += bytes_of_it
+        if len(group) < KEYS_AT_ONCE and size < BYTES_AT_ONCE and number < len(keys):
+            continue
+        rows = await store.resources(group)
+        for key in group:
+            if key in rows:
+                yield rows[key]
+                await turns.pause()
+        group, size = [], 0
+        await turns.pause()
+
+
+async def read_document(row: ResourceRow) -> Resource:
+    """As `document`; of a large entry in a thread."""
+    return await done_aside(len(row.body) + len(row.status or b""), lambda: document(row))
 
 
 def document(row: ResourceRow) -> Resource:

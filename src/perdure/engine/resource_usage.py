@@ -2,9 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from perdure.engine.lookup_answers import document
+from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.engine.lookup_answers import entries, read_document
+from perdure.engine.resource_views import all_runs
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Resource
 from perdure.stores.protocol import RunFilter
@@ -20,7 +23,7 @@ async def with_usage(client: "Client", kind: ResourceKind, resources: Sequence[R
     kinds = language.users(kind.name)
     if not kinds or not resources:
         return list(resources)
-    users = [document(row) for kind_name in kinds for row in await client.store.list_resources(kind_name)]
+    users = [await read_document(row) for kind_name in kinds async for row in entries(client.store, kind_name)]
     names = {str(resource["metadata"]["name"]) for resource in resources}
     runs = await _runs(client, language.name, names.pop() if len(names) == 1 else None)
     return [language.with_usage(item, users, runs[_place(item)]) for item in resources]
@@ -28,14 +31,21 @@ async def with_usage(client: "Client", kind: ResourceKind, resources: Sequence[R
 
 async def _runs(client: "Client", language: str, name: str | None) -> Counter[Place]:
     """How many runs there are of each document, by its namespace and name."""
-    rows = await client.search(RunFilter(language=language, name=name))
+    counts: Counter[Place] = Counter()
     places: dict[bytes, str | None] = {}
-    for row in rows:
+    async for row in all_runs(client, RunFilter(language=language)):  # by name each page would sort all of that name
+        if name not in (None, row.name):
+            continue
         if row.program not in places:
             pinned = await client.store.program(row.program)
-            loaded = None if pinned is None else client.languages[language].load(pinned[1])
+            loaded = None if pinned is None else await _load(client.languages[language], pinned[1])
             places[row.program] = getattr(loaded, "namespace", None)
-    return Counter((places[row.program], row.name) for row in rows)
+        counts[places[row.program], row.name] += 1
+    return counts
+
+
+async def _load(language: Dialect, text: bytes) -> Any:
+    return await done_aside(WORK_OF_TEXT * len(text), lambda: language.load(text))
 
 
 def _place(resource: Resource) -> Place:

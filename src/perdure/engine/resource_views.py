@@ -3,11 +3,14 @@
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from perdure.engine.decision_threads import ShortTurns
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.validation import Resource
-from perdure.kernel.values import RunId
+from perdure.kernel.values import Instant, RunId
 from perdure.stores.protocol import RunFilter, RunRow
 
 if TYPE_CHECKING:
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 View = tuple[RunRow, Resource]
 
 PAGE = 200  # runs that are looked at together
+FIRST = (2**62, RunId(""))
 
 
 async def list_views(
@@ -27,7 +31,8 @@ async def list_views(
 ) -> tuple[list[View], bool]:
     """Resources of the kind, those of the latest run first, and whether there may be more than `limit`."""
     views: list[View] = []
-    async for row in _latest(client, client.catalog.language_of(kind).name, namespace):
+    language = client.catalog.language_of(kind).name
+    async for row in all_runs(client, RunFilter(language=language, namespaces=_only(namespace))):
         for view in await _views(client, kind, row):
             if _is_in(view[1], namespace) and _has(view[1], labels or {}):
                 if len(views) == limit:
@@ -78,21 +83,19 @@ def _only(namespace: str | None) -> list[str] | None:
     return None if namespace is None else [namespace]
 
 
-async def _latest(client: "Client", language: str, namespace: str | None) -> AsyncIterator[RunRow]:
-    """All runs of a language in a namespace, read page by page."""
-    seen: set[RunId] = set()
-    before, size = None, PAGE
-    while True:
-        among = RunFilter(language=language, namespaces=_only(namespace), created_before=before, limit=size)
-        rows = await client.search(among)
-        new = [row for row in rows if row.id not in seen]
-        for row in new:
+async def all_runs(client: "Client", filter: RunFilter, most: int | None = None) -> AsyncIterator[RunRow]:
+    """Runs that match, the latest first, read page by page; others have their turn in between."""
+    turns, count = ShortTurns(), 0
+    behind: tuple[Instant, RunId] | None = FIRST
+    while behind is not None:
+        rows = await client.search(replace(filter, limit=PAGE, behind=behind))
+        for row in rows:
+            if count == most:
+                return
             yield row
-        if len(rows) < size:
-            return
-        size = PAGE if new else size * 2  # more runs of one instant than a page holds
-        before = rows[-1].created_at + 1
-        seen = {row.id for row in rows}
+            count += 1
+            await turns.pause()
+        behind = (rows[-1].created_at, rows[-1].id) if len(rows) == PAGE else None
 
 
 async def _views(client: "Client", kind: ResourceKind, row: RunRow) -> list[View]:

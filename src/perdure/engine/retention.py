@@ -14,6 +14,7 @@ import msgspec
 from perdure.engine import run_views
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import ShortTurns
 from perdure.engine.message_sending import SendResult
 from perdure.engine.resource_views import find_views
 from perdure.engine.run_removal import descendants, remove_runs
@@ -94,7 +95,7 @@ class Sweeper:
 
     async def _sweep(self, languages: Sequence[str], ended_by: Instant, limit: int) -> Swept:
         """Those of these languages that ended until then."""
-        swept = Swept()
+        swept, turns = Swept(), ShortTurns()
         behind: tuple[Instant, RunId] = (0, RunId(""))
         while languages and swept.count < limit:
             rows = await self._client.store.ended(languages, behind, LOOKED_AT_ONCE)
@@ -103,6 +104,7 @@ class Sweeper:
                     return swept
                 with suppress(NewerRecord):  # who can read it looks after it
                     swept += await self._look(row)
+                await turns.pause()
             if len(rows) < LOOKED_AT_ONCE:
                 break
             behind = (rows[-1].ended_at or 0, rows[-1].id)

@@ -30,6 +30,7 @@ HOOK = f"{API}/hooks/{{hook}}"
 RESOURCE = f"{API}/resources/{{kind}}/{{namespace}}/{{name}}"
 
 EXPENSIVE_PAGE: dict[str, Any] = {"answer": m.ItemPage, "is_expensive": True}
+EXPENSIVE_ENTRY: dict[str, Any] = {"answer": dict[str, Any], "is_expensive": True, "check": resources.check_path}
 
 VIEWER, OPERATOR, AUTHOR, ADMIN = AccessRole.VIEWER, AccessRole.OPERATOR, AccessRole.AUTHOR, AccessRole.ADMIN
 
@@ -277,7 +278,7 @@ ROUTES = (
         **EXPENSIVE_PAGE,
         check=resources.check_path,
     ),
-    _get(RESOURCE, resources.get_resource, "one resource", answer=dict[str, Any], check=resources.check_path),
+    _get(RESOURCE, resources.get_resource, "one resource", **EXPENSIVE_ENTRY),
     _get(
         f"{RESOURCE}/versions",
         resources.list_versions,

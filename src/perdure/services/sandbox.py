@@ -15,6 +15,7 @@ from typing import Any
 from perdure.engine.client import Client
 from perdure.engine.document_start import Document
 from perdure.engine.executor import NullExecutor
+from perdure.engine.lookup_answers import entries
 from perdure.engine.settings import Settings
 from perdure.engine.virtual_clock import VirtualClock
 from perdure.kernel import jsontext
@@ -30,6 +31,8 @@ from perdure.wiring import Engine, languages
 
 LONGEST = 10.0  # seconds of real time
 MOST_ENTRIES = 1_000  # of the catalog, that a document may refer to
+MOST_COPIED = 64 << 20  # bytes of them
+WRITTEN_AT_ONCE = 50
 MOST_CALLS = 1_000  # that are listed
 MOST_BYTES = 1 << 20  # of their arguments and inputs together; of the others only the size is listed
 MEMORY = Path("/dev/shm")  # where files are kept in memory; elsewhere they are temporary
@@ -185,13 +188,20 @@ async def settle(engine: Engine) -> None:
 
 async def _copy_entries(engine: Client, catalog: Store, namespace: str) -> None:
     """What the namespace has, and what has no namespace."""
+    count, left = 0, MOST_COPIED
     writes: list[ResourceWrite] = []
     for kind in engine.catalog.kinds:
-        if kind.of_runs or len(writes) >= MOST_ENTRIES:
+        if kind.of_runs:
             continue
-        for row in await catalog.list_resources(kind.name, namespace if kind.has_namespace else None):
+        async for row in entries(catalog, kind.name, namespace if kind.has_namespace else None):
+            count, left = count + 1, left - len(row.body) - len(row.source)
+            if count > MOST_ENTRIES or left < 0:
+                break
             writes.append(
                 ResourceWrite(row.key, row.uid, row.generation, row.body, row.source, row.labels, row.status, 0)
             )
+            if len(writes) == WRITTEN_AT_ONCE:
+                await engine.store.write_catalog(writes)
+                writes = []
     if writes:
-        await engine.store.write_catalog(writes[:MOST_ENTRIES])
+        await engine.store.write_catalog(writes)

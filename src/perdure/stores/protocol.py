@@ -21,6 +21,9 @@ from perdure.stores.pool_tasks import TaskLeaseStore
 
 # What a store knows.
 
+SizedKey = tuple[ResourceKey, int]
+Labels = Mapping[str, str] | None
+
 
 class RunRow(msgspec.Struct, gc=False):
     id: RunId
@@ -359,18 +362,16 @@ class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
     # The catalog, and what runs remember for each other.
 
     async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> CatalogConflict | None:
-        """Write all of `changes` durably or none of it.
-
-        Runs that wait for an entry (`kernel.permits.resource_scope`) are told when it is created.
-        """
+        """Write all of `changes` durably or none of it. Runs that wait for an entry are told when it is created."""
 
     async def resources(self, keys: Sequence[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
         """Those of the entries that exist."""
 
-    async def list_resources(
-        self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> list[ResourceRow]:
+    async def list_resources(self, kind: str, namespace: str | None = None, labels: Labels = None) -> list[ResourceRow]:
         """Entries of a kind, in order of namespace and name; `namespace` None: of all."""
+
+    async def list_keys(self, kind: str, namespace: str | None = None, labels: Labels = None) -> list[SizedKey]:
+        """The same without what they say: their keys, and the bytes that each takes."""
 
     async def list_editions(self, kind: str, namespace: str, name: str | None = None) -> list[EditionRow]:
         """Every generation of an entry, or of all of them, the first one first."""

@@ -11,7 +11,7 @@ from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.outcomes import Status
 from perdure.kernel.values import RunId
 from perdure.stores.access import AccessTokenRow
-from perdure.stores.protocol import EditionRow, ResourceRow, RunFilter, RunRow
+from perdure.stores.protocol import EditionRow, ResourceRow, RunFilter, RunRow, SizedKey
 
 RUN_COLUMNS = (
     "id, partition, language, name, program, parent, labels, key, status, has_work, due, created_at, ended_at, stuck,"
@@ -22,6 +22,7 @@ RESOURCE_COLUMNS = (
     "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at, from_api"
 )
 EDITION_COLUMNS = "r.kind, r.namespace, r.name, e.uid, e.generation, length(e.body), e.created_at, r.from_api"
+SIZED_KEY_COLUMNS = "kind, namespace, name, length(body) + length(source) + coalesce(length(status), 0)"
 EDITION_ORDER = "ORDER BY e.created_at, r.name, e.generation"
 TOKEN_COLUMNS = "name, digest, role, namespaces, pools, created_at, created_by, expires_at, revoked_at"
 
@@ -69,6 +70,10 @@ def split_filter(filter: RunFilter) -> list[RunFilter]:
 def merge_pages(pages: Iterable[Sequence[RunRow]], limit: int | None) -> list[RunRow]:
     rows = [row for page in pages for row in page]
     return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True)[:limit]
+
+
+def sized_key(row: tuple[Any, ...]) -> SizedKey:
+    return ResourceKey(*row[:3]), row[3]
 
 
 def edition_row(row: tuple[Any, ...]) -> EditionRow:

@@ -118,7 +118,10 @@ class CatalogSuite(ABC):
         assert await store.write_catalog(changes) is None
 
         async def names(*what: Any) -> list[str]:
-            return [f"{row.key.namespace}/{row.key.name}" for row in await store.list_resources(*what)]
+            rows = await store.list_resources(*what)
+            sizes = [(row.key, len(row.body) + len(row.source) + len(row.status or b"")) for row in rows]
+            assert await store.list_keys(*what) == sizes
+            return [f"{row.key.namespace}/{row.key.name}" for row in rows]
 
         assert await names("Engram") == ["apart/a", "default/a", "default/b"]
         assert await names("Engram", "default") == ["default/a", "default/b"]

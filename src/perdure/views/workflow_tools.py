@@ -8,6 +8,7 @@ import msgspec
 from perdure.engine.client import Client
 from perdure.kernel.errors import Conflict
 from perdure.kernel.ids import DEFAULT_NAMESPACE
+from perdure.kernel.lookups import ResourceKey
 from perdure.views.access import Query, Question, Scope
 from perdure.views.document_check import validate
 
@@ -37,15 +38,21 @@ def tool_name(namespace: str, name: str) -> str:
     return re.sub(r"[^a-z0-9_]", "_", f"{namespace}_{name}".lower())[:LONGEST_NAME]
 
 
+def _namespace(key: ResourceKey) -> str:
+    return key.namespace or DEFAULT_NAMESPACE
+
+
 async def read_tools(client: Client, scope: Scope, query: ToolQuery) -> list[WorkflowTool]:
     """Those of the namespaces of whoever asks, in order of kind, namespace and name. Two of one name are refused."""
     tools: dict[str, WorkflowTool] = {}
     for kind in client.catalog.kinds:
-        rows = await client.store.list_resources(kind.name, None, {TOOL_LABEL: "true"}) if kind.can_run else []
-        for row in rows[:MOST_TOOLS]:
-            namespace, name = row.key.namespace or DEFAULT_NAMESPACE, row.key.name
-            if scope.namespaces is not None and namespace not in scope.namespaces:
+        labelled = await client.store.list_keys(kind.name, None, {TOOL_LABEL: "true"}) if kind.can_run else []
+        seen = [key for key, _ in labelled if scope.namespaces is None or _namespace(key) in scope.namespaces]
+        for key in seen[:MOST_TOOLS]:
+            row = (await client.store.resources([key])).get(key)
+            if row is None:
                 continue
+            namespace, name = _namespace(key), key.name
             text = row.source or row.body
             checked = await validate(kind.title(name), text, client.validator, chosen=name, namespace=namespace)
             if checked.program is None or checked.errors or checked.language is None:

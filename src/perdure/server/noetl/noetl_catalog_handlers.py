@@ -7,6 +7,7 @@ from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.catalog_changes import Outcome
 from perdure.engine.decision_threads import SMALL, WORK_OF_TEXT, done_aside
 from perdure.engine.kept_credentials import CredentialFacts, KeptCredentials
+from perdure.engine.resource_views import all_runs
 from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError, UnfitInput
 from perdure.kernel.outcomes import Status
@@ -193,8 +194,8 @@ async def delete_credential(call: ApiCall) -> Result:
 
 async def get_dashboard(call: ApiCall) -> Result:
     """Figures of the start page, over what the caller may see; of the latest executions if there are very many."""
-    filter = RunFilter(language=LANGUAGE, namespaces=call.caller.namespaces, limit=MOST_COUNTED)
-    rows = await call.engine.search(filter)
+    filter = RunFilter(language=LANGUAGE, namespaces=call.caller.namespaces)
+    rows = [row async for row in all_runs(call.engine, filter, MOST_COUNTED)]
     statuses = [row.status for row in rows]
     ended_well = sum(status.has_result for status in statuses)
     failed = sum(status in (Status.FAILED, Status.TIMED_OUT) for status in statuses)

@@ -1,11 +1,14 @@
 """Executions as NoETL's clients ask for them: started, listed, looked at, cancelled, patched."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from perdure.engine import run_views
 from perdure.engine.catalog import ResourceNotFound
+from perdure.engine.decision_threads import ShortTurns
+from perdure.engine.resource_views import all_runs
 from perdure.engine.run_removal import descendants
 from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError, RunNotFound, UnfitInput
@@ -44,6 +47,7 @@ from perdure.views.run_pages import run_page
 from perdure.views.run_status import WaitReason, run_status
 from perdure.views.times import read_time
 
+LOOKED_AT_ONCE = 200  # executions of a list, before others have their turn
 PARENT_LABEL = "perdure.dev/parent-execution"
 CANCEL_PATIENCE = 5.0  # seconds that a cancelled run may take to end before it is answered that it has not
 NOBODY_COMES = frozenset({WaitReason.WORKER, WaitReason.PROVIDER})
@@ -182,9 +186,11 @@ async def _list(call: ApiCall) -> list[Plain]:
     shown: list[Plain] = []
     cursor: str | None = None
     now = call.engine.clock.now()
+    turns = ShortTurns()
     while True:
-        page = await run_page(call.engine, filter, t.PAGE_SIZE, cursor)
+        page = await run_page(call.engine, filter, LOOKED_AT_ONCE, cursor)
         for row in page.rows:
+            await turns.pause()
             if skipped and not (query.path or query.catalog_id):
                 skipped -= 1
                 continue
@@ -226,7 +232,8 @@ async def list_execution_events(call: ApiCall) -> Result:
 
 async def _events(call: ApiCall, view: ExecutionView, query: t.ExecutionQuery) -> tuple[list[Plain], Plain]:
     selection = EventSelection(query.page, min(query.page_size, t.PAGE_SIZE), query.since_event_id, query.event_type)
-    return event_page(await call.engine.history(call.run.id), selection, view.version, view.parent)
+    events = await call.engine.history(call.run.id)
+    return await run_views.told_aside(len(events), lambda: event_page(events, selection, view.version, view.parent))
 
 
 async def get_execution_status(call: ApiCall) -> Result:
@@ -239,21 +246,22 @@ async def check_cancellation(call: ApiCall) -> Result:
 
 
 async def list_variables(call: ApiCall) -> Result:
-    shown = variables_json((await _ctx(call)), await call.engine.history(call.run.id))
+    shown = await _variables(call)
     return Answer({"execution_id": call.run.id, "variables": shown, "count": len(shown)})
 
 
 async def get_variable(call: ApiCall) -> Result:
-    shown = variables_json((await _ctx(call)), await call.engine.history(call.run.id))
+    shown = await _variables(call)
     name = call.path["name"]
     if name not in shown:
         raise ResourceNotFound(f"execution {call.run.id} has no variable {name!r}", hint="List them without a name.")
     return Answer({"execution_id": call.run.id, "name": name, **shown[name]})
 
 
-async def _ctx(call: ApiCall) -> dict[str, Any]:
+async def _variables(call: ApiCall) -> Plain:
     ctx: dict[str, Any] = (await call.engine.show(call.run.id))["ctx"]
-    return ctx
+    events = await call.engine.history(call.run.id)
+    return await run_views.told_aside(len(events), lambda: variables_json(ctx, events))
 
 
 async def replay_state(call: ApiCall) -> Result:
@@ -268,12 +276,16 @@ async def replay_state(call: ApiCall) -> Result:
     if query.as_of_time is not None:
         until = _instant(query.as_of_time)
         events = await call.engine.history(run)
-        at = max((event["seq"] for event in events if _instant(event["timestamp"]) <= until), default=None)
+        at = await run_views.told_aside(len(events), lambda: _last_until(events, until))
         if at is None:
             raise RunNotFound(f"execution {run} had no event at {query.as_of_time[:40]!r}")
     execution = await run_views.load(call.engine.store, call.engine.languages, call.run, at)
     state = await show_json(call.engine, execution, [], checksum=True)
     return Answer({"execution_id": run, "as_of_event_id": at, "checksum": state.pop("checksum"), "state": state})
+
+
+def _last_until(events: Sequence[Plain], until: Instant) -> int | None:
+    return max((event["seq"] for event in events if _instant(event["timestamp"]) <= until), default=None)
 
 
 def _instant(text: str) -> Instant:
@@ -319,10 +331,8 @@ async def clean_up_executions(call: ApiCall) -> Result:
     """Cancel what nobody drives; never what waits at a gate, for a timer or for a child."""
     body: t.CleanupBody = call.body
     before = call.engine.clock.now() - int(body.older_than_minutes * 60 * SECOND)
-    filter = RunFilter(
-        OPEN_STATUSES, language=LANGUAGE, created_before=before, namespaces=call.caller.namespaces, limit=t.PAGE_SIZE
-    )
-    rows = await call.engine.search(filter)
+    filter = RunFilter(OPEN_STATUSES, language=LANGUAGE, created_before=before, namespaces=call.caller.namespaces)
+    rows = [row async for row in all_runs(call.engine, filter, t.PAGE_SIZE)]
     owners = await Ownership.of(call.engine, rows)
     idle = [row.id for row in rows if not owners.is_live(row)]
     left = [

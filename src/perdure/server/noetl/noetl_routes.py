@@ -129,6 +129,7 @@ EXECUTIONS = (
         "cancel executions that nobody drives",
         OPERATOR,
         body=t.CleanupBody,
+        is_expensive=True,
         **UNTYPED,
     ),
     _steer(f"{EXECUTION}/finalize", executions.finalize_execution, "say how it ended", t.FinalizeBody, **UNTYPED),

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.catalog_changes import retry_on_conflict
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import ShortTurns
+from perdure.engine.lookup_answers import entries
 from perdure.expressions.cron import BadSchedule
 from perdure.expressions.timetables import Overlap, overlap_of_backfill
 from perdure.kernel.errors import Conflict, UnfitInput
@@ -72,19 +74,22 @@ class ScheduleAdministration:
 
     async def list(self, namespace: str | None = None, next_count: int = 1) -> list[ScheduleView]:
         """All schedules, in order of namespace and name; `namespace` None: of all."""
-        rows = await self._client.store.list_resources(self._source.kind, namespace)
-        firings = [read_firing(row) for row in await self._client.store.list_resources(FIRING, namespace)]
-        return [
-            self._view(row, schedule, firings, next_count)
-            for row in rows
-            if self._source.has_schedules(row)
-            for schedule in self._read(row)
-        ]
+        firings = await self._firings(namespace)
+        turns = ShortTurns()
+        views: list[ScheduleView] = []
+        async for row in entries(self._client.store, self._source.kind, namespace):
+            for schedule in self._read(row) if self._source.has_schedules(row) else ():
+                views.append(self._view(row, schedule, firings, next_count))
+                await turns.pause()
+        return views
 
     async def find(self, name: str, namespace: str, next_count: int = 1) -> ScheduleView:
         row, schedule = await self._named(name, namespace)
-        firings = [read_firing(resource) for resource in await self._client.store.list_resources(FIRING, namespace)]
+        firings = await self._firings(namespace)
         return self._view(row, schedule, firings, next_count)
+
+    async def _firings(self, namespace: str | None) -> Sequence[Firing]:
+        return [read_firing(row) async for row in entries(self._client.store, FIRING, namespace)]
 
     async def pause(self, name: str, namespace: str, *, by: str = "", reason: str = "") -> ScheduleView:
         """No time of the schedule is started until it is unpaused. Raises `Conflict` if it is paused."""
@@ -157,7 +162,7 @@ class ScheduleAdministration:
 
     async def _named(self, name: str, namespace: str) -> tuple[ResourceRow, NamedSchedule]:
         """`IMPULSE/SCHEDULE`, or the name of an entry that has one schedule, or of a schedule where that is unique."""
-        rows = await self._client.store.list_resources(self._source.kind, namespace)
+        rows = [row async for row in entries(self._client.store, self._source.kind, namespace)]
         all_schedules = [
             (row, schedule) for row in rows if self._source.has_schedules(row) for schedule in self._read(row)
         ]

@@ -14,8 +14,25 @@ from perdure.stores.postgres.messages import send_all
 from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, TEXT, TEXTS, Kind, Statement, jsonb, storable
-from perdure.stores.protocol import CatalogConflict, Edition, EditionRow, ResourceRemoval, ResourceRow, ResourceWrite
-from perdure.stores.rows import EDITION_COLUMNS, EDITION_ORDER, RESOURCE_COLUMNS, edition_row, resource_row
+from perdure.stores.protocol import (
+    CatalogConflict,
+    Edition,
+    EditionRow,
+    Labels,
+    ResourceRemoval,
+    ResourceRow,
+    ResourceWrite,
+    SizedKey,
+)
+from perdure.stores.rows import (
+    EDITION_COLUMNS,
+    EDITION_ORDER,
+    RESOURCE_COLUMNS,
+    SIZED_KEY_COLUMNS,
+    edition_row,
+    resource_row,
+    sized_key,
+)
 
 T = TypeVar("T")
 
@@ -143,9 +160,13 @@ class StoredCatalog(StoredChangeFeed):
         rows = await self._look(_SOME, *zip(*map(_bound, keys), strict=True))
         return {row.key: row for row in map(resource_row, rows)}
 
-    async def list_resources(
-        self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> list[ResourceRow]:
+    async def list_resources(self, kind: str, namespace: str | None = None, labels: Labels = None) -> list[ResourceRow]:
+        return [resource_row(row) for row in await self._list(_COLUMNS, kind, namespace, labels)]
+
+    async def list_keys(self, kind: str, namespace: str | None = None, labels: Labels = None) -> list[SizedKey]:
+        return [sized_key(row) for row in await self._list(SIZED_KEY_COLUMNS, kind, namespace, labels)]
+
+    async def _list(self, columns: str, kind: str, namespace: str | None, labels: Labels) -> list[tuple[Any, ...]]:
         conditions, kinds, values = ["kind = {}"], list[Kind]([TEXT]), [kind]
         if namespace is not None:
             conditions.append("namespace = {}")
@@ -155,8 +176,8 @@ class StoredCatalog(StoredChangeFeed):
             conditions.append("labels @> {}::jsonb")
             kinds.append(TEXT)
             values.append(jsonb(labels))
-        query = f"SELECT {_COLUMNS} FROM resources WHERE {' AND '.join(conditions)} ORDER BY namespace, name"
-        return [resource_row(row) for row in await self._read(Statement(query, *kinds), *values)]
+        query = f"SELECT {columns} FROM resources WHERE {' AND '.join(conditions)} ORDER BY namespace, name"
+        return await self._read(Statement(query, *kinds), *values)
 
     async def list_editions(self, kind: str, namespace: str, name: str | None = None) -> list[EditionRow]:
         if name is None:

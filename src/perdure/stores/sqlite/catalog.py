@@ -1,7 +1,7 @@
 """The catalog on SQLite: entries with their generations, limits, and what runs remember for each other."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import apsw
@@ -9,14 +9,25 @@ import apsw
 from perdure.kernel.lookups import CachedValue, ResourceKey
 from perdure.kernel.permits import UNLIMITED, resource_scope
 from perdure.kernel.values import Instant
-from perdure.stores.protocol import CatalogConflict, Edition, EditionRow, ResourceRemoval, ResourceRow, ResourceWrite
+from perdure.stores.protocol import (
+    CatalogConflict,
+    Edition,
+    EditionRow,
+    Labels,
+    ResourceRemoval,
+    ResourceRow,
+    ResourceWrite,
+    SizedKey,
+)
 from perdure.stores.rows import (
     EDITION_COLUMNS,
     EDITION_ORDER,
     RESOURCE_COLUMNS,
+    SIZED_KEY_COLUMNS,
     edition_row,
     encode_labels,
     resource_row,
+    sized_key,
 )
 from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.change_feed import ENTRY_CHANGED, StoredChangeFeed
@@ -129,9 +140,13 @@ class StoredCatalog(StoredChangeFeed):
             rows += map(resource_row, self._read(f"{_ROW} WHERE {' OR '.join([_IS_ONE] * len(some))}", bindings))
         return {row.key: row for row in rows}
 
-    async def list_resources(
-        self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> list[ResourceRow]:
+    async def list_resources(self, kind: str, namespace: str | None = None, labels: Labels = None) -> list[ResourceRow]:
+        return [resource_row(row) for row in self._list(RESOURCE_COLUMNS, kind, namespace, labels)]
+
+    async def list_keys(self, kind: str, namespace: str | None = None, labels: Labels = None) -> list[SizedKey]:
+        return [sized_key(row) for row in self._list(SIZED_KEY_COLUMNS, kind, namespace, labels)]
+
+    def _list(self, columns: str, kind: str, namespace: str | None, labels: Labels) -> list[tuple[Any, ...]]:
         conditions, bindings = ["kind = ?"], [kind]
         if namespace is not None:
             conditions.append("namespace = ?")
@@ -139,8 +154,8 @@ class StoredCatalog(StoredChangeFeed):
         for name, value in (labels or {}).items():
             conditions.append("json_extract(labels, '$.' || json_quote(?)) = ?")
             bindings.extend((name, value))
-        rows = self._read(_ROW + f"WHERE {' AND '.join(conditions)} ORDER BY namespace, name", tuple(bindings))
-        return [resource_row(row) for row in rows]
+        query = f"SELECT {columns} FROM resources WHERE {' AND '.join(conditions)} ORDER BY namespace, name"
+        return self._read(query, tuple(bindings))
 
     async def list_editions(self, kind: str, namespace: str, name: str | None = None) -> list[EditionRow]:
         called, bindings = ("", (kind, namespace)) if name is None else (" AND r.name = ?", (kind, namespace, name))
