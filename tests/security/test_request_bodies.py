@@ -162,6 +162,7 @@ async def test_nobody_keeps_the_body_of_a_request_that_was_answered(is_refused: 
         metrics=None,
         version="0",
         hosts=frozenset({"localhost"}),
+        facade=SimpleNamespace(routes=[]),
         is_stopping=False,
     )
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"2")]
