@@ -302,3 +302,31 @@ def test_changes_and_refusals_are_in_the_audit_log_and_a_change_of_it_is_found(t
     connection.close()
     perdure("audit", "verify", "--db", "sqlite:///cut.db")
     perdure("audit", "verify", "--db", "sqlite:///cut.db", "--head", head, code=7)
+
+
+def test_what_a_proxy_of_ours_says_of_a_caller_counts_and_what_others_say_does_not(tmp_path: Path) -> None:
+    """SRV-076: the address is the last one that is not a proxy; the name is the one the proxy was called by."""
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[server]\nproxies = ["127.0.0.1", "10.1.0.0/16"]\nhosts = ["flows.example"]\n')
+    behind = Server.start(tmp_path, "--config", str(settings))
+    (tmp_path / "open").mkdir()
+    plain = Server.start(tmp_path / "open")
+    try:
+        told: tuple[tuple[Any, str], ...] = (
+            ({"X_Forwarded_For": "203.0.113.9, 198.51.100.7, 10.1.2.3"}, "198.51.100.7"),
+            ({"Forwarded": 'for=203.0.113.9, for="[2001:db8::1]:99";host=flows.example'}, "2001:db8::1"),
+            ({"X_Forwarded_For": "10.1.2.3, not an address"}, "127.0.0.1"),
+        )
+        for number, (headers, address) in enumerate(told):
+            for server, seen in ((behind, address), (plain, "127.0.0.1")):
+                made = {"name": f"t{number}", "role": "viewer"}
+                assert server.admin("POST", "/api/v1/tokens", made, **headers).status == 201
+                assert server.admin("GET", "/api/v1/audit").json["items"][0]["from"] == seen
+        assert behind.admin("GET", "/api/v1/whoami", X_Forwarded_Host="evil.example").problem == (421, "HOST-UNKNOWN")
+        assert behind.admin("GET", "/api/v1/whoami", X_Forwarded_Host="flows.example:443").status == 200
+        assert plain.admin("GET", "/api/v1/whoami", X_Forwarded_Host="evil.example").status == 200
+        behind.stop()
+        plain.stop()
+    finally:
+        behind.commands.end_all()
+        plain.commands.end_all()

@@ -118,6 +118,7 @@ def test_commands_on_the_store_are_recorded_once_it_has_an_audit_log(tmp_path: P
     perdure("apply", "-f", "kept.yaml")
     perdure("cancel", run)
     perdure("cancel", "nobody", code=8)
+    perdure("prune", "--older-than", "1d")
     recorded = perdure("audit", "list", "--json").json
     assert [(one["who"]["via"], one["verb"], one["object"]) for one in recorded] == [
         ("store", "cancel_run", f"run/{run}"),
@@ -127,6 +128,8 @@ def test_commands_on_the_store_are_recorded_once_it_has_an_audit_log(tmp_path: P
     assert recorded[0]["run"] == run
     perdure("resume", run, code=4)
     told = perdure("history", run, "--json").json
+    perdure("prune", "--older-than", "0s")
+    assert perdure("audit", "list", "--json").json[0]["verb"] == "prune_runs", "it has removed something"
     (cancelled,) = [event for event in told if event["event"] == "CancelRequested"]
     assert cancelled["who"]["via"] == "store", "SRV-082"
 

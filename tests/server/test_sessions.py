@@ -11,7 +11,7 @@ from perdure.server.authentication import AccessTokens
 from perdure.server.browser_sessions import CODE, IDLE, LONGEST, BrowserSessions
 from perdure.views.access_tokens import AccessRole, create_token
 from perdure.views.api_errors import NotAuthenticated
-from tests.server.serving import RETURNS, Server
+from tests.server.serving import RETURNS, WAITS, Server, Stream
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,23 @@ def test_a_session_ends_by_log_out_and_with_its_token(server: Server) -> None:
     while nobody("GET", "/api/v1/whoami", **second).status == 200 and time.monotonic() < end:
         time.sleep(0.05)
     assert nobody("GET", "/api/v1/whoami", **second).status == 401
+
+
+def test_streams_of_a_session_end_with_its_log_out(server: Server) -> None:
+    """SRV-020: also those that wait for something to happen; another session of the same token goes on."""
+    run = server.admin.start(WAITS)
+    first, who = log_in(server, token=str(server.admin.token))
+    second, _ = log_in(server, token=str(server.admin.token))
+    streams = []
+    for headers in (first, second):
+        connection = server.nobody.connect()
+        connection.request("GET", f"/api/v1/runs/{run}/events", headers={**headers, "Accept": "text/event-stream"})
+        streams.append(Stream(connection, connection.getresponse()))
+        next(streams[-1].events())
+    assert server.nobody("DELETE", "/session", **first, X_CSRF_Token=who["csrf"]).status == 204
+    assert all(event["event"] != "RunEnded" for event in streams[0].events()), "it ends, and the run has not"
+    assert server.admin("POST", f"/api/v1/runs/{run}/cancel").status == 200
+    assert [event["event"] for event in streams[1].events()][-1] == "RunEnded"
 
 
 def test_the_code_of_the_first_start_logs_in_once(server: Server) -> None:

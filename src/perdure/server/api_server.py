@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,7 @@ class ApiOptions:
     worker_lease: float = 60.0  # seconds
     oidc: OidcTable | None = None
     drain_delay: float = 0.0  # seconds
+    proxies: Sequence[IPv4Network | IPv6Network] = ()
     feed_keep: float = 600.0  # seconds
     hooks: Sequence[Hook] = ()
 
@@ -109,7 +111,7 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     provider = None if options.oidc is None else OidcProvider(options.oidc)
     engine.patience = OWNER_PATIENCE
-    authentication = Authentication(engine, options.anonymous, provider)
+    authentication = Authentication(engine, options.anonymous, provider, options.proxies)
     server = ApiServer(
         engine,
         with_api_policy(engine),

@@ -34,7 +34,6 @@ from perdure.server.request_reading import (
     check_accept,
     idempotency_key,
     read_body,
-    read_headers,
     read_json,
     read_query,
     read_typed,
@@ -159,7 +158,7 @@ class Application:
             "GET", split_path(connection.scope.get("raw_path") or connection.url.path.encode())
         )
         seen.verb = route.verb
-        headers = read_headers(connection.scope)
+        headers, seen.address = self._server.authentication.read_headers(connection.scope, seen.address)
         host = self._check_origin(headers, is_health=False)
         caller = seen.caller = await self._server.authentication.caller(headers, seen.address, host, "WEBSOCKET")
         self._rates.take(caller.identity)
@@ -217,7 +216,7 @@ class Application:
         if route is not None:
             seen.verb, seen.changes = route.verb, route.changes
         is_open = route is not None and route.role is None
-        headers = read_headers(request.scope)
+        headers, seen.address = server.authentication.read_headers(request.scope, seen.address)
         host = self._check_origin(headers, is_health=is_open and not seen.changes)
         if is_open:
             caller = Caller("", AccessRole.VIEWER, via=OPEN)

@@ -3,13 +3,16 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from ipaddress import IPv6Address, ip_address
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING, NoReturn
+
+from starlette.types import Scope
 
 from perdure.kernel.errors import PerdureError
 from perdure.server.browser_sessions import BrowserSessions
 from perdure.server.calls import Caller
+from perdure.server.request_reading import read_headers
 from perdure.stores.access import AccessTokenRow
 from perdure.views.access_tokens import AccessRole, digest_of
 from perdure.views.api_errors import NotAuthenticated, NotReady, TooManyRequests
@@ -35,13 +38,20 @@ class AccessTokens:
         self._by_digest: dict[bytes, AccessTokenRow] = {}
         self._by_name: dict[str, AccessTokenRow] = {}
         self._read_at = float("-inf")
-        self._changed: list[Callable[[], None]] = []
+        self._followed: dict[bytes, float] = {}  # sessions of streams, and when they were last asked about
+        self._ended: set[bytes] = set()  # those among them that were ended
 
     async def read(self) -> None:
         rows = await self._engine.store.tokens()
         self._by_digest = {row.digest: row for row in rows}
         self._by_name = {row.name: row for row in rows}
         self._read_at = time.monotonic()
+        for session, asked_at in list(self._followed.items()):
+            if self._read_at - asked_at > STALE:
+                del self._followed[session]
+                self._ended.discard(session)
+            elif await self._engine.store.find_session(session) is None:
+                self._ended.add(session)
 
     async def keep(self) -> None:
         """Read them again and again, until cancelled."""
@@ -80,6 +90,10 @@ class AccessTokens:
     def is_valid(self, caller: Caller) -> bool:
         """Whether the caller is still who they were: asked for streams, again and again."""
         now = self._engine.clock.now()
+        if caller.session:
+            self._followed[caller.session] = time.monotonic()
+            if caller.session in self._ended:
+                return False
         if caller.via != "token":
             return caller.expires_at is None or now < caller.expires_at
         row = self._by_name.get(caller.name)
@@ -130,7 +144,14 @@ def network_of(address: str) -> str:
 
 
 class Authentication:
-    def __init__(self, engine: Engine, anonymous: AccessRole | None, oidc: "OidcProvider | None" = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        anonymous: AccessRole | None,
+        oidc: "OidcProvider | None" = None,
+        proxies: Sequence[IPv4Network | IPv6Network] = (),
+    ) -> None:
+        self._proxies = proxies
         self.tokens = AccessTokens(engine)
         self.sessions = BrowserSessions(engine, self.tokens)
         self._clock = engine.clock
@@ -138,6 +159,29 @@ class Authentication:
         self._oidc = oidc
         self._refused = LogIns(REFUSED_LOG_INS, "too many requests with a wrong token from this address")
         self._begun = LogIns(SESSIONS, "too many log-ins with this token")
+
+    def read_headers(self, scope: Scope, peer: str) -> tuple[dict[str, str], str]:
+        """The headers of a request, and the address that it comes from: what a proxy of ours says of both counts."""
+        headers = read_headers(scope)
+        if not self._proxies or not self._is_proxy(peer):
+            return headers, peer
+        forwarded = {name: _repeated(scope, name) for name in (b"forwarded", b"x-forwarded-for", b"x-forwarded-host")}
+        hops = [dict(_pairs(hop)) for hop in forwarded[b"forwarded"]]
+        addresses = [hop.get("for", "") for hop in hops] or forwarded[b"x-forwarded-for"]
+        host = hops[-1].get("host", "") if hops else "".join(forwarded[b"x-forwarded-host"][-1:])
+        if host:
+            headers["host"] = host
+        for name in reversed(addresses):  # each proxy adds the address that it was called from
+            address = host_of(name)
+            if not _is_address(address):
+                break
+            peer = address
+            if not self._is_proxy(address):
+                break
+        return headers, peer
+
+    def _is_proxy(self, address: str) -> bool:
+        return _is_address(address) and any(ip_address(address) in network for network in self._proxies)
 
     async def caller(self, headers: Mapping[str, str], address: str, host: str, method: str) -> Caller:
         authorization = headers.get("authorization")
@@ -177,6 +221,25 @@ class Authentication:
     def _count_refusal(self, address: str) -> None:
         self._refused.check(address)
         self._refused.count(address)
+
+
+def _repeated(scope: Scope, header: bytes) -> list[str]:
+    """The parts of a list in a header, which may be repeated."""
+    values = [value.decode("latin-1") for name, value in scope["headers"] if name == header]
+    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+
+
+def _pairs(hop: str) -> list[tuple[str, str]]:
+    parts = (part.partition("=") for part in hop.split(";"))
+    return [(name.strip().lower(), value.strip().strip('"')) for name, _, value in parts]
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def carries_token(headers: Mapping[str, str]) -> bool:

@@ -5,6 +5,7 @@ import time
 import tomllib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -111,6 +112,7 @@ class BadServerSettings(PerdureError):
 
 class ServerTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hosts: list[str] = []  # further names that requests may call it by
+    proxies: list[str] = []  # addresses or networks of proxies: what they say of who called them, and how, counts
     drain_delay: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 0.0  # seconds between /readyz 503 and the stop
 
 
@@ -168,6 +170,13 @@ class ServerSettings(msgspec.Struct, frozen=True):
     feed: FeedTable = FeedTable()
     hooks: list[HookSettings] = []
     traces: TracesTable = TracesTable()
+
+
+def proxy_networks(table: ServerTable) -> list[IPv4Network | IPv6Network]:
+    try:
+        return [ip_network(name, strict=False) for name in table.proxies]
+    except ValueError as error:
+        raise BadServerSettings(f"[server] proxies: {error}; expected addresses or networks") from None
 
 
 def read_server_settings(environment: Mapping[str, str]) -> ServerSettings:

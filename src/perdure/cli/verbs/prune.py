@@ -9,6 +9,7 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_engine, open_observer
 from perdure.cli.stdout import give_json
+from perdure.views.audit_log import audited
 from perdure.views.run_list import removable_runs
 from perdure.views.times import iso, local
 
@@ -54,7 +55,8 @@ async def _sweep(asked: argparse.Namespace, talk: Console) -> int:
     asked.load = []
     cleaned = removed = 0
     async with open_engine(asked, talk, must_exist=True) as engine:
-        sweeper = Sweeper(engine, read_rules(os.environ))
+        acting = await audited(engine, "prune_runs", "runs past their retention")
+        sweeper = Sweeper(acting, read_rules(os.environ))
         while (swept := await sweeper.sweep()).cleaned or swept.removed:
             cleaned, removed = cleaned + swept.cleaned, removed + swept.removed
     if asked.json:
@@ -69,7 +71,8 @@ async def _prune(asked: argparse.Namespace, talk: Console) -> int:
         if asked.dry_run:
             count = len(await removable_runs(observer, before))
         else:
-            count = await observer.prune(before)
+            acting = await audited(observer, "prune_runs", f"runs that ended before {iso(before)}")
+            count = await acting.prune(before)
         if asked.json:
             give_json({"removed": 0 if asked.dry_run else count, "ripe": count, "ended_before": iso(before)})
         action = "would be removed" if asked.dry_run else "removed"

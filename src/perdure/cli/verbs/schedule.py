@@ -18,6 +18,7 @@ from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
 from perdure.server.handlers.schedule_handlers import SCHEDULES, BackfillBody, ScheduleQuery, backfill_json
+from perdure.views.audit_log import audited
 from perdure.views.schedule_json import in_zone, schedule_json
 from perdure.views.server_presence import is_served
 from perdure.views.times import read_instant
@@ -214,7 +215,9 @@ async def _pause(asked: argparse.Namespace, talk: Console) -> int:
         view = await _change(asked, talk, body)
     else:
         async with open_client(asked, talk, must_exist=True) as client:
-            administration, namespace = schedules(client), asked.namespace or "default"
+            namespace = asked.namespace or "default"
+            verb, about = f"{asked.action}_schedule", f"schedule/{asked.name}"
+            administration = schedules(await audited(client, verb, about, namespace=namespace))
             if asked.action == "pause":
                 paused = await administration.pause(asked.name, namespace, by=asked.by, reason=asked.reason)
             else:
@@ -247,7 +250,11 @@ async def _backfill(asked: argparse.Namespace, talk: Console) -> int:
         backfill, has_server = await _change(asked, talk, msgspec.to_builtins(body)), True
     else:
         async with open_client(asked, talk, must_exist=True) as client:
-            backfill = await backfill_json(client, body, asked.namespace or "default")
+            namespace, about = asked.namespace or "default", f"schedule/{asked.name}"
+            acting = client
+            if not asked.dry_run:
+                acting = await audited(client, "backfill_schedule", about, namespace=namespace)
+            backfill = await backfill_json(acting, body, namespace)
             has_server = await is_served(client)
     zone, times = ZoneInfo(backfill["timezone"]), backfill["times"]
     if asked.json:

@@ -225,7 +225,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         talk.say("requests are not answered: that needs pip install 'perdure[server]'")
         return None
     from perdure.server.hook_settings import read_hooks
-    from perdure.server.limits import read_server_settings
+    from perdure.server.limits import proxy_networks, read_server_settings
     from perdure.server.trace_export import trace_hooks
     from perdure.views.access_tokens import AccessRole
 
@@ -240,6 +240,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         tls=asked.tls,
         tls_names=asked.tls_name,
         hosts=[*asked.host, *settings.server.hosts],
+        proxies=proxy_networks(settings.server),
         data=asked.data,
         is_open=asked.insecure_listen,
         limits=settings.limits,
