@@ -9,7 +9,7 @@ from tests.architecture.source_tree import Import, all_imports, modules
 
 LANGUAGES = ("flow", "playbook", "story")
 
-PURE = ("kernel", "documents", "expressions", "streams", "dialects")
+PURE = ("kernel", "documents", "expressions", "streams", "dialects", "analysis")
 
 _NO_IO = "a pure package does no I/O"
 _NO_THREADS = "a pure package has no threads"

@@ -27,7 +27,7 @@ SAME_MODULE = {
         *("arrivals", "steps", "runs", "interruption", "message_subjects", "references", "schemas", "secrets"),
         *("advice", "cursor", "parser", "reader", "durations", "instants", "errors", "protocol", "registry", "retry"),
         *("sleep", "settings", "retention", "keychain", "results", "result", "requests", "names", "validation"),
-        *("loop", "redrive", "trace", "evaluation"),
+        *("loop", "redrive", "trace", "evaluation", "net"),
     },
     "deciding, folding and showing the same thing": {
         *("attempts", "calls", "executions", "joins", "maps", "tasks", "threads", "tokens", "entries", "frames"),
@@ -35,7 +35,7 @@ SAME_MODULE = {
     "every expression language has one": {
         *("access", "budget", "comparison", "encodings", "environment", "formatting", "frame", "library", "lists"),
         *("literals", "operators", "paths", "planner", "problems", "strings", "syntax", "template", "versions"),
-        *("growth", "reads"),
+        *("growth", "reads", "condition_analysis"),
     },
     "the contract and who fulfils it": {"admin", "catalog", "permits", "run_removal", "clock", "context", "effects"},
     "a tool, engram or function and the provider behind it": {

@@ -311,7 +311,10 @@ MISTAKES = [
 @pytest.mark.parametrize(("mistake", "file"), MISTAKES, ids=[one.name for one, _ in MISTAKES])
 def test_a_mistake_is_told_with_its_place_and_advice(perdure: CommandLine, mistake: Mistake, file: str) -> None:
     (perdure.folder / file).write_text(mistake.text)
-    problems = perdure.here("check", file, "--json", code=7 if mistake.severity == "error" else 0).json
+    done = perdure.here("check", file, "--json", code=None)
+    problems, findings = done.json["problems"], done.json["findings"]
+    is_wrong = mistake.severity == "error" or any(one["certainty"] == "will" for one in findings)
+    assert done.code == (7 if is_wrong else 0)
     found = [one for one in problems if one["path"] == mistake.path and mistake.message in one["message"]]
 
     assert len(found) == 1, problems
@@ -363,17 +366,26 @@ SOUND = {
 }
 
 
+FOUND = {"raise.json": ["handler-unreachable"]}  # a mock that is written as a success does not fail
+
+
 @pytest.mark.parametrize("file", SOUND)
 def test_what_may_work_is_not_warned_of(perdure: CommandLine, file: str) -> None:
     (perdure.folder / file).write_text(SOUND[file])
-    problems = perdure.here("check", file, "--json").json
+    checked = perdure.here("check", file, "--json", code=None).json
 
-    assert problems == []
+    assert checked["problems"] == []
+    assert [one["kind"] for one in checked["findings"]] == FOUND.get(file, [])
 
 
 def test_the_examples_have_no_warnings_but_that_of_the_approval(perdure: CommandLine) -> None:
     sources = ["--load", str(EXAMPLES / "flows" / "service.py"), "--load", str(EXAMPLES / "stories" / "engrams.py")]
-    problems = perdure("check", str(EXAMPLES), *sources, "--json").json
+    checked = perdure("check", str(EXAMPLES), *sources, "--json").json
+    problems = checked["problems"]
 
     found = [(Path(one["file"]).name, one["code"]) for one in problems if one["code"] != "ReferenceNotFound"]
     assert found == [("approval.yaml", "PBK-033")]  # code of some examples is not loaded here
+    pages = ["pages.yaml", "pagination.json", "pull.yaml"]  # what is read decides how long they go on
+    loops = [(name, "endless-loop", "may") for name in pages]
+    findings = sorted((Path(one["file"]).name, one["kind"], one["certainty"]) for one in checked["findings"])
+    assert findings == [("join.yaml", "unbounded-wait", "may"), *loops]

@@ -14,7 +14,7 @@ def test_every_problem_of_every_file_is_listed_with_its_place(perdure: CommandLi
         "bad.json:1:2: error: the version must be 1 (drill) [DRILL-DOCUMENT]",
     ]
     assert "2 documents checked: 2 errors, 0 warnings" in done.err
-    problems = perdure("check", good, "bad.json", "--json", code=7).json
+    problems = perdure("check", good, "bad.json", "--json", code=7).json["problems"]
     assert [(one["file"], one["line"], one["column"], one["code"], one["path"]) for one in problems] == [
         ("bad.json", 2, 2, "DRILL-DOCUMENT", "nam"),
         ("bad.json", 1, 2, "DRILL-DOCUMENT", "drill"),
@@ -36,7 +36,7 @@ def test_a_file_that_nobody_can_read_is_told_what_is_wrong_with_it(
     perdure: CommandLine, text: bytes, code: str, line: int, said: str
 ) -> None:
     (perdure.folder / "odd.yaml").write_bytes(text)
-    (problem,) = perdure.here("check", "odd.yaml", "--json", code=7).json
+    (problem,) = perdure.here("check", "odd.yaml", "--json", code=7).json["problems"]
 
     assert (problem["code"], problem["line"]) == (code, line)
     assert said in problem["message"] + problem["hint"]
@@ -47,7 +47,7 @@ def test_a_file_that_nobody_can_read_is_told_what_is_wrong_with_it(
 def test_good_documents_have_no_problems(perdure: CommandLine) -> None:
     good = perdure.drill({"return": 1}, name="good")
 
-    assert perdure.here("check", good, "--json").json == []
+    assert perdure.here("check", good, "--json").json == {"problems": [], "findings": []}
     assert "nowhere.json: No such file" in perdure("check", good, "nowhere.json", code=8).err
 
 

@@ -132,7 +132,7 @@ def test_a_folder_is_checked_document_by_document(perdure: CommandLine, tmp_path
     (folder / "note.txt").write_text("nothing")
     done = perdure.here("check", "books", "--json", code=7)
 
-    assert {one["file"] for one in done.json} == {"books/deep/bad.yml"}
+    assert {one["file"] for one in done.json["problems"]} == {"books/deep/bad.yml"}
     assert "data.json: in no language known here; passed over" in done.err and "2 documents checked" in done.err
 
 

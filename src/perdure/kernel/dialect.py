@@ -9,8 +9,7 @@ A dialect works on two things only: the `Turn`, through which it asks and emits,
 `evolve` changes. Within one `accept` or `advance` it asks (`turn.text`, `turn.resource`, `turn.cached`) before it
 emits, so that the move can be made again with the answer.
 
-Optional methods have a default here that means "nothing". Where there is no such value (the history of a language
-without event names of its own), the default raises, and a flag says whether the language overrides it.
+Optional methods have a default that means "nothing". Where there is none, it raises, and a flag says who overrides it.
 """
 
 from abc import ABC, abstractmethod
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from perdure.kernel.events import Event
     from perdure.kernel.execution import Execution
     from perdure.kernel.inputs import Input
+    from perdure.kernel.net import Net
     from perdure.kernel.run_trace import Trace
     from perdure.kernel.sealed_arguments import SecretRequests
     from perdure.kernel.step_overview import DocumentPath, StepDelay, StepOverview
@@ -155,6 +155,14 @@ class Dialect(ABC):
         """What a run made of the graph; for languages that draw graphs."""
         raise NotImplementedError
 
+    def net(self, program: Any) -> "Net | None":
+        """What may happen in a run of the document, whatever its data are; None: that is not known."""
+        return None
+
+    def find_place(self, text: bytes, program: Any, place: "DocumentPath") -> tuple[str, int | None]:
+        """The path of a part of the net, as people write it, and its line in the text of the program."""
+        return "", None
+
     def schemas(self, program: Any) -> dict[str, Any]:
         """What a start may say, as JSON Schema: `input` and `arguments`; one that is left out may be anything."""
         return {}
@@ -191,10 +199,7 @@ class Dialect(ABC):
         """Why an operator's input cannot be accepted now; None when it can."""
 
     def missing_places(self, execution: "Execution") -> list[str]:
-        """Where a run that ended would go on, if it were redriven, that its program does not have: a phrase each.
-
-        Asked of a fork with a newer document. Only for languages that reopen at what failed.
-        """
+        """Where a run, if it were redriven with a newer document, would go on that it does not have: a phrase each."""
         raise NotImplementedError
 
     @abstractmethod
@@ -238,10 +243,7 @@ class Dialect(ABC):
         return False
 
     def evaluate(self, turn: "Turn", step: str, expression: str, hide: Callable[[Any], Any]) -> Any:
-        """The value of an expression as the step would read it now; nothing is emitted. `hide` masks secrets in data.
-
-        Raises `ExpressionFailed`, or `MissingValues` as a decision does.
-        """
+        """The value of an expression as the step would read it now; `hide` masks. May raise `ExpressionFailed`."""
         raise NotImplementedError
 
     def written_arguments(self, program: Any, step: str) -> Any:
@@ -269,10 +271,7 @@ class Dialect(ABC):
         return []
 
     def body_of(self, execution: "Execution", texts: Mapping[bytes, bytes], ref: str, now: Instant) -> Any:
-        """The value behind a reference, or the run's result if `ref` is empty; raises `ReferenceNotAvailable`.
-
-        For languages that keep large results by reference: their views of a run contain only references.
-        """
+        """The value behind a reference, or the run's result if `ref` is empty; raises `ReferenceNotAvailable`."""
         raise NotImplementedError
 
     def history(self, run: RunId, turns: Iterable[tuple[Instant, list["Event"]]]) -> Iterable[dict[str, Any]]:

@@ -369,6 +369,7 @@ class CheckAnswer(msgspec.Struct):
     valid: bool
     problems: list[dict[str, Any]]
     warnings: list[dict[str, Any]]
+    findings: list[dict[str, Any]]
 
 
 class ApplyAnswer(msgspec.Struct):

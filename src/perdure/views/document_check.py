@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,6 +18,9 @@ from perdure.kernel.problems import Problem, Severity
 from perdure.kernel.validation import AppliedDocument, Validated
 from perdure.views.errors import BadRequest
 
+if TYPE_CHECKING:
+    from perdure.views.soundness_findings import SoundnessFinding
+
 UNKNOWN_LANGUAGE = "DOC-LANGUAGE"
 
 
@@ -30,10 +33,16 @@ class CheckedDocument:
     pinned: bytes = b""
     language: Dialect | None = None
     validated: Validated | None = None
+    findings: "tuple[SoundnessFinding, ...]" = ()
 
     @property
     def errors(self) -> int:
         return sum(problem.severity is Severity.ERROR for problem in self.problems)
+
+    @property
+    def certain(self) -> int:
+        """How many findings happen in every run, or make something useless in every run."""
+        return sum(finding.is_certain for finding in self.findings)
 
     @property
     def is_foreign(self) -> bool:
@@ -41,11 +50,16 @@ class CheckedDocument:
         return any(problem.code == UNKNOWN_LANGUAGE for problem in self.problems)
 
     def lines(self) -> list[str]:
-        return [problem.describe(self.origin) for problem in self.problems]
+        problems = [problem.describe(self.origin) for problem in self.problems]
+        return problems + [finding.describe(self.origin) for finding in self.findings]
 
     def plain(self) -> list[dict[str, Any]]:
         """Every problem as JSON data, with the file it stands in."""
         return [{"file": self.origin, **msgspec.to_builtins(problem)} for problem in self.problems]
+
+    def plain_findings(self) -> list[dict[str, Any]]:
+        """Every finding as JSON data, with the file it is about."""
+        return [{"file": self.origin, **finding.plain()} for finding in self.findings]
 
 
 class ProblemsFound(InvalidDocument):

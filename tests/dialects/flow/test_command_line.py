@@ -72,10 +72,10 @@ def test_bad_root_arguments_are_a_failure_result_and_no_usage_error(tmp_path: Pa
 def test_check_finds_nothing_in_our_own_cases_that_would_refuse_them(tmp_path: Path) -> None:
     documents = sorted(str(path) for path in OWN.glob("*/definition.json"))
 
-    done = CommandLine(tmp_path)("check", *documents, "--json")
+    done = CommandLine(tmp_path)("check", *documents, "--json", code=7)  # Steps behind literal mocks never run
 
     assert len(documents) > 100
-    assert [item for item in done.json if item["severity"] == "error"] == []
+    assert [item for item in done.json["problems"] if item["severity"] == "error"] == []
 
 
 def test_graph_writes_three_forms(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`check`: every problem of documents, each with its position, code and what to do; nothing is run or stored."""
+"""`check`: every problem of documents and what goes wrong in their runs, each with its position and what to do."""
 
 import argparse
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from perdure.cli.stdout import give_json, give_text
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.validation import AppliedDocument
 from perdure.views.document_check import validate, validator_for
+from perdure.views.soundness_findings import with_findings
 from perdure.wiring import languages, load_sources
 
 EXAMPLES = """\
@@ -24,6 +25,9 @@ examples:
   perdure check story.yaml engrams.yaml          documents that are checked together may refer to each other
 
   perdure check flow.json --strict               warnings count as errors, for a CI job
+
+Besides problems it looks for what goes wrong in runs of a valid document: deadlocks, endless loops, steps that never
+run, waits without an end. What happens in every run is an error, what may happen is a warning with an example.
 
 The exit code is 7 if there are errors, 0 if there are only warnings; with --strict it is 7 for both.
 """
@@ -52,19 +56,25 @@ async def _check(asked: argparse.Namespace, talk: Console) -> int:
     async with store_if_any(asked, talk) as store:
         validator = validator_for(languages(), store)
         namespace = asked.namespace or DEFAULT_NAMESPACE
-        documents = [await validate(origin, text, validator, together, namespace=namespace) for origin, text in texts]
+        checked = [await validate(origin, text, validator, together, namespace=namespace) for origin, text in texts]
+        documents = [await with_findings(document) for document in checked]
     named = set(asked.files)
     for document in [document for document in documents if document.is_foreign and document.origin not in named]:
         talk.say(f"{document.origin}: in no language known here; passed over")
         documents.remove(document)
     if asked.json:
-        give_json([problem for document in documents for problem in document.plain()])
+        give_json(
+            {
+                "problems": [problem for document in documents for problem in document.plain()],
+                "findings": [finding for document in documents for finding in document.plain_findings()],
+            }
+        )
     else:
         lines = [line for document in documents for line in document.lines()]
         if lines:
             give_text("\n".join(lines))
-    errors = sum(document.errors for document in documents)
-    warnings = sum(len(document.problems) for document in documents) - errors
+    errors = sum(document.errors + document.certain for document in documents)
+    warnings = sum(len(document.problems) + len(document.findings) for document in documents) - errors
     talk.say(f"{_count(len(documents), 'document')} checked: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
     return Exit.FINDINGS if errors or (warnings and asked.strict) else Exit.OK
 

@@ -91,6 +91,8 @@ class Flow(Dialect):
 
     graph = lazy(f"{_FLOW}.views.graph:draw")
     trace = lazy(f"{_FLOW}.views.trace:trace")
+    net = lazy(f"{_FLOW}.views.net:net_of")
+    find_place = lazy(f"{_FLOW}.document.reader:find_place")
 
     # Runs.
 

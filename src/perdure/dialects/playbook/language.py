@@ -93,6 +93,8 @@ class Playbook(Dialect):
 
     graph = lazy(f"{_PLAYBOOK}.views.graph:draw")
     trace = lazy(f"{_PLAYBOOK}.views.trace:trace")
+    net = lazy(f"{_PLAYBOOK}.views.net:net_of")
+    find_place = lazy(f"{_PLAYBOOK}.document.reader:find_place")
     open = lazy(f"{_PLAYBOOK}.run.envelope_opening:open_envelope")
 
     def judge(self, document: bytes, pipeline: Any, outcome: Outcome, began: Instant, ended: Instant) -> Any:

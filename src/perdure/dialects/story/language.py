@@ -192,6 +192,8 @@ class Story(Dialect):
     load = lazy(f"{_STORY}.plan.compiler:load")
     graph = lazy(f"{_STORY}.views.graph:draw")
     trace = lazy(f"{_STORY}.views.trace:trace")
+    net = lazy(f"{_STORY}.views.net:net_of")
+    find_place = lazy(f"{_STORY}.document.parser:find_place")
 
     # Runs.
 

@@ -34,6 +34,7 @@ from perdure.views.resource_changes import (
 )
 from perdure.views.resource_list import change_json, kind_json
 from perdure.views.run_pages import read_label
+from perdure.views.soundness_findings import with_findings
 from perdure.views.times import iso
 
 UNKNOWN = "the request has neither an access token nor a signature that this Impulse accepts"
@@ -183,6 +184,7 @@ async def check_document(call: ApiCall) -> Result:
     namespace = call.caller.meant_namespace(body.namespace) or DEFAULT_NAMESPACE
     await call.check_documents([*applied, AppliedDocument("document", text.decode())])
     checked = await validate("document", text, call.documents.validator, applied, chosen=body.name, namespace=namespace)
+    checked = await with_findings(checked)
     plain = checked.plain()
     return Answer(
         {
@@ -190,6 +192,7 @@ async def check_document(call: ApiCall) -> Result:
             "valid": not checked.errors,
             "problems": _of(plain, Severity.ERROR),
             "warnings": _of(plain, Severity.WARNING),
+            "findings": checked.plain_findings(),
         }
     )
 

@@ -21,7 +21,7 @@ from perdure.dialects.flow.plan.program import (
 )
 from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog
 from perdure.dialects.flow.plan.schemas import InvalidSchema, Parameters
-from perdure.dialects.flow.state.failures import Fault, code_matches
+from perdure.dialects.flow.state.failures import Fault, covers
 from perdure.documents.cursor import DocumentFinding
 from perdure.documents.paths import Path
 from perdure.expressions import mwl
@@ -51,10 +51,10 @@ def advise(program: Program, document: dict[str, Any], catalog: ProviderCatalog)
     for entry in program.entries.values():
         findings += _phase_arguments(entry)
     findings += _defaults(document, ())
-    return [replace(finding, path=_path_in(document, finding.path)) for finding in findings]
+    return [replace(finding, path=path_in(document, finding.path)) for finding in findings]
 
 
-def _path_in(document: Any, path: Path) -> Path:
+def path_in(document: Any, path: Path) -> Path:
     """A site writes array positions as text; in the document they are numbers."""
     steps: list[str | int] = []
     value = document
@@ -127,27 +127,10 @@ def _unreachable_clauses(step: Step) -> Iterator[DocumentFinding]:
                 site = f"{step.site}/catch/{index}/match/codes/{number}"
                 yield warning("MWL-503", message, site, "Write `Prefix.*` for all codes that begin with `Prefix.`.")
         for earlier in step.catch[:index]:
-            if _covers(earlier.match or {}, clause.match or {}):
+            if covers(earlier.match or {}, clause.match or {}):
                 message = "this clause can never match: an earlier clause matches everything that it would"
                 yield warning("MWL-047", message, f"{step.site}/catch/{index}")
                 break
-
-
-def _covers(wide: dict[str, Any], narrow: dict[str, Any]) -> bool:
-    """Whether every failure that `narrow` matches is matched by `wide`."""
-    if "codes" in wide and not all(_has_pattern(wide["codes"], pattern) for pattern in narrow.get("codes", ["*"])):
-        return False
-    if "types" in wide and not ("types" in narrow and set(narrow["types"]) <= set(wide["types"])):
-        return False
-    return "retryable" not in wide or narrow.get("retryable") is wide["retryable"]
-
-
-def _has_pattern(patterns: list[str], narrow: str) -> bool:
-    """Whether one of the patterns matches all that the narrow one does; an unused code represents all of them."""
-    if narrow == "*":
-        return "*" in patterns
-    code = f"{narrow[:-1]}\x00" if narrow.endswith(".*") else narrow
-    return any(code_matches(pattern, code) for pattern in patterns)
 
 
 def _nested_reruns(flow: Flow) -> Iterator[DocumentFinding]:

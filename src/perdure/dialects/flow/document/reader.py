@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.dialects.flow.document.advice import advise
+from perdure.dialects.flow.document.advice import advise, path_in
 from perdure.dialects.flow.document.cursor import Cursor, Report
 from perdure.dialects.flow.document.flows import FLOW_SCHEMA, flow, report_cycles
 from perdure.dialects.flow.plan.compiler import compile_program
@@ -59,6 +59,13 @@ def _problems_of(text: str, findings: list[DocumentFinding]) -> list[Problem]:
         problems.append(replace(problem, hint=finding.hint, severity=finding.severity))
     last = (1 << 60, 0)
     return sorted(problems, key=lambda problem: last if problem.line is None else (problem.line, problem.column or 0))
+
+
+def find_place(text: bytes, program: Program, place: Path) -> tuple[str, int | None]:
+    """The path of a part as people write it, and its line."""
+    path = path_in(jsontext.decode(text), place)
+    position = place_of(text.decode("utf-8", "replace"), path)
+    return spell_path(path), None if position is None else position[0]
 
 
 def _syntax(text: bytes, message: str) -> Problem:

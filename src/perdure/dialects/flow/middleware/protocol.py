@@ -8,13 +8,17 @@ To write a middleware, derive from `Middleware` and register it with `middleware
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from perdure.dialects.flow.plan.schemas import NO_PARAMETERS, Parameters
 from perdure.dialects.flow.state.failures import Envelope
 from perdure.kernel.values import Instant
+
+if TYPE_CHECKING:
+    from perdure.dialects.flow.plan.program import MiddlewareEntry
+    from perdure.dialects.flow.views.net import Ends, FlowNet
 
 PHASES = ("onEntry", "onSuccess", "onFailure", "onAlways")
 
@@ -104,3 +108,18 @@ class Middleware:
 
     def on_always(self, context: PhaseContext) -> MiddlewareDirective:
         return Pass()
+
+    def build_net(
+        self, net: "FlowNet", entry: "MiddlewareEntry", at: int, part: int, inside: "Callable[[int], Ends]"
+    ) -> "Ends":
+        """What may happen from `at` on, around what is `inside`; of one that is not ours, anything."""
+        ends = net.wrapped(entry, at, part, inside)
+        if not self.is_ours:
+            net.waits += 1
+            net.go(part, "ends", at, ends.ok, is_start=False)
+            net.go(part, "fails", at, net.failed(ends, net.unknown), is_start=False)
+            for place in list(ends.failures.values()):
+                net.go(part, "ends", place, ends.ok, is_start=False)
+            for place in (ends.ok, *ends.failures.values()) if self.reruns else ():
+                net.go(part, "runs again", place, at, waits=True, is_start=False)
+        return ends

@@ -1,13 +1,17 @@
 """Retry: re-runs its inner scope on matching failures, each policy with its own budget (MWL-400 to MWL-411)."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perdure.dialects.flow.middleware.protocol import Again, Emit, Middleware, MiddlewareDirective, Pass, PhaseContext
 from perdure.dialects.flow.plan.instants import LAST, parse_duration
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.state.failures import failure, matches
 from perdure.kernel.values import Instant
+
+if TYPE_CHECKING:
+    from perdure.dialects.flow.plan.program import MiddlewareEntry
+    from perdure.dialects.flow.views.net import Ends, FlowNet
 
 EXHAUSTED = "Provider.Middleware.Retry.Exhausted"
 
@@ -89,6 +93,41 @@ class Retry(Middleware):
             delay, drawn[at] = gap(policy.get("backoff"), handled[at], drawn[at], context.draw)
         memory = {"handled": handled, "drawn": drawn}
         return Again(delay=delay, restore=True, memory=memory, becomes={"attempt": runs + 1})
+
+    def build_net(
+        self, net: "FlowNet", entry: "MiddlewareEntry", at: int, part: int, inside: "Callable[[int], Ends]"
+    ) -> "Ends":
+        """Failures that a policy matches run it again, a limited number of times; then they are exhausted."""
+        again = net.net.place()
+        net.go(part, "", at, again, is_start=False)
+        ends = net.wrapped(entry, again, part, inside)
+        policies = self._policies(net, entry)
+        if policies is None or "onFailure" in entry.phases or any("backoff" in item for item in policies):
+            net.waits += 1
+        if policies is None or policies:
+            for failure in list(ends.failures):
+                place = ends.failures[failure]
+                results = [item for item in policies or () if failure.matched_by(item["match"]) is not False]
+                if policies is not None and not results:
+                    continue
+                if policies is None or any(item["attempts"] > 1 for item in results):
+                    net.go(part, "tries again", place, again, is_failure=True, is_bounded=True, is_start=False)
+                exhausted = net.failed(ends, net.known(EXHAUSTED))
+                if exhausted != place:
+                    net.go(part, "has no attempts left", place, exhausted, is_failure=True, is_start=False)
+        return net.passed_on(ends, part)
+
+    def _policies(self, net: "FlowNet", entry: "MiddlewareEntry") -> list[dict[str, Any]] | None:
+        """The policies, if they are literal; empty if the entry is switched off."""
+        first, after = entry.phase("onEntry"), entry.phase("onFailure")
+        if any(phase.when is not None and phase.when.literal is False for phase in (first, after)):
+            return []
+        policies = net.literal_member(first.arguments, "policies")
+        is_valid = isinstance(policies, list) and all(
+            isinstance(item, dict) and isinstance(item.get("attempts"), int) and isinstance(item.get("match"), dict)
+            for item in policies
+        )
+        return policies if is_valid else None
 
 
 def gap(

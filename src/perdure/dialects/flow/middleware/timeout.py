@@ -1,6 +1,7 @@
 """Timeout: bounds the time of its inner scope (MWL-420 to MWL-424)."""
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
 
 from perdure.dialects.flow.middleware.protocol import (
     Emit,
@@ -13,6 +14,10 @@ from perdure.dialects.flow.middleware.protocol import (
 from perdure.dialects.flow.plan.instants import clamp, parse_duration, write_timestamp
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.state.failures import failure
+
+if TYPE_CHECKING:
+    from perdure.dialects.flow.plan.program import MiddlewareEntry
+    from perdure.dialects.flow.views.net import Ends, FlowNet
 
 EXCEEDED = "Provider.Middleware.Timeout.Exceeded"
 
@@ -42,3 +47,23 @@ class Timeout(Middleware):
         if duration <= 0:
             return Emit(result=exceeded, reveals=metadata)
         return SetBound(deadline=deadline, failure=exceeded, reveals=metadata)
+
+    def build_net(
+        self, net: "FlowNet", entry: "MiddlewareEntry", at: int, part: int, inside: "Callable[[int], Ends]"
+    ) -> "Ends":
+        """What is inside ends in time, or with this failure; a cycle in it does not go on for ever."""
+        first = entry.phase("onEntry")
+        is_on = first.when is None or first.when.literal is not False
+        text = net.literal_member(first.arguments, "duration") if is_on else None
+        length = net.duration(text)
+        if length is not None and net.limits and length > min(net.limits):
+            net.report_inverted(entry, part, str(text))
+        net.limits += [length] if length is not None else []
+        begun, waits = len(net.net.transitions), net.waits
+        ends = net.wrapped(entry, at, part, inside)
+        net.limits = net.limits[:-1] if length is not None else net.limits
+        if first.when is None or first.when.literal is True:
+            net.net.bound_from(begun)
+        if is_on and (net.waits > waits or (length is not None and length <= 0)):
+            net.go(part, "takes too long", at, net.failed(ends, net.known(EXCEEDED, "timeout")), is_start=False)
+        return ends

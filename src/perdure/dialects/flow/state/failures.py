@@ -84,6 +84,23 @@ def code_matches(pattern: str, code: str) -> bool:
     return pattern.endswith(".*") and code.startswith(pattern[:-1]) and len(code) > len(pattern) - 1
 
 
+def covers(wide: dict[str, Any], narrow: dict[str, Any]) -> bool:
+    """Whether every failure that `narrow` matches is matched by `wide`."""
+    if "codes" in wide and not all(_has_pattern(wide["codes"], pattern) for pattern in narrow.get("codes", ["*"])):
+        return False
+    if "types" in wide and not ("types" in narrow and set(narrow["types"]) <= set(wide["types"])):
+        return False
+    return "retryable" not in wide or narrow.get("retryable") is wide["retryable"]
+
+
+def _has_pattern(patterns: list[str], narrow: str) -> bool:
+    """Whether one of the patterns matches all that the narrow one does; an unused code represents all of them."""
+    if narrow == "*":
+        return "*" in patterns
+    code = f"{narrow[:-1]}\x00" if narrow.endswith(".*") else narrow
+    return any(code_matches(pattern, code) for pattern in patterns)
+
+
 def checked_member(name: str, value: Any, path: str) -> Any:
     """A computed envelope member, or `Fault` when it has another type than the envelope allows (MWL-105)."""
     match name:

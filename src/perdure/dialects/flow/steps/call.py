@@ -6,6 +6,7 @@ import msgspec
 
 from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.plan.program import AMBIENT, Field, MiddlewareEntry, PlannedCall, pointer
+from perdure.dialects.flow.plan.program import Step as PlannedStep
 from perdure.dialects.flow.run import calls, middleware_phases
 from perdure.dialects.flow.run.calls import evaluate_tail
 from perdure.dialects.flow.run.move import Move
@@ -18,6 +19,7 @@ from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
+    from perdure.dialects.flow.views.net import FlowNet
 
 
 class CallFields(msgspec.Struct, frozen=True):
@@ -87,6 +89,18 @@ class CallAction(Action):
 
     def stack(self, fields: CallFields) -> MiddlewareEntry | None:
         return fields.outermost
+
+    def build_net(self, net: "FlowNet", step: PlannedStep, at: int) -> None:
+        fields: CallFields = step.fields
+        part = net.step_part(step)
+        begin = net.net.place()
+        net.go(part, "", at, begin)
+        if not net.is_literal(fields.input):
+            net.fail(step, begin, net.unknown)
+        ends = net.stack(fields.outermost, begin, part, lambda inner: net.call(fields.call, inner, part))
+        net.next(step, ends.ok, "")
+        for failure, place in ends.failures.items():
+            net.fail(step, place, failure, "")
 
 
 ACTION = CallAction()

@@ -12,6 +12,7 @@ from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.document.cursor import Cursor
 from perdure.dialects.flow.plan.program import AMBIENT, Field, pointer
 from perdure.dialects.flow.plan.program import PlannedCall as CallProgram
+from perdure.dialects.flow.plan.program import Step as PlannedStep
 from perdure.dialects.flow.run import calls
 from perdure.dialects.flow.run.expression_roots import results_of
 from perdure.dialects.flow.run.move import Move
@@ -32,6 +33,7 @@ from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
+    from perdure.dialects.flow.views.net import FlowNet
 
 _CANCELLED = jsontext.encode(cancellation(DISPATCH_CANCELLED))
 
@@ -203,6 +205,42 @@ class GatherAction(Action):
 
     def notes(self, fields: GatherFields) -> tuple[str, ...]:
         return () if fields.over is None else ("for each element",)
+
+    def build_net(self, net: "FlowNet", step: PlannedStep, at: int) -> None:
+        """Dispatches do not see each other: they are followed in order, and it is noted whether one has failed."""
+        fields: GatherFields = step.fields
+        part = net.step_part(step)
+        noted, done = net.net.place(), net.net.place()
+        place = net.net.place()
+        net.go(part, "", at, place)
+        need = None if fields.successes is None else fields.successes.template.document
+        may_fail_first = not net.is_literal(fields.over, fields.successes)
+        if may_fail_first:
+            net.fail(step, place, net.unknown)
+        for call in fields.calls:
+            ends = net.call(call, place, part)
+            after = net.net.place()
+            net.go(part, "", ends.ok, after)
+            for failed in ends.failures.values():
+                net.net.add(part, "", (failed,), (after, noted), unless=(noted,))
+                net.net.add(part, "", (failed,), (after,), reads=(noted,))
+            if fields.over is not None:
+                if may_fail_first or not fields.over.template.document:
+                    net.go(part, "has no elements", place, after)
+                elements: Any = fields.over.template.document
+                if may_fail_first or len(elements) > 1:
+                    net.go(part, "takes the next element", after, place, is_bounded=True)
+            place = after
+        if need is None or (need == len(fields.calls) and fields.over is None):
+            net.net.add(part, "all succeeded", (place,), (done,), unless=(noted,))
+        else:
+            net.go(part, "enough succeeded", place, done)
+        if need != 0:
+            failing = net.net.place()
+            net.net.add(part, "too few succeeded", (place, noted), (failing,))
+            net.fail(step, failing, net.known(COMPLETION_UNMET), "")
+        net.net.add(part, "", (done, noted), (done,))
+        net.next(step, done, "")
 
 
 def _needed(move: Move, step: Step, field: Field, total: int) -> int:

@@ -7,6 +7,7 @@ import msgspec
 from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.document.cursor import Cursor, comment
 from perdure.dialects.flow.plan.program import AMBIENT, Clause, Field, pointer
+from perdure.dialects.flow.plan.program import Step as PlannedStep
 from perdure.dialects.flow.run.expression_roots import match_record, step_record
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.run.scope import Scope
@@ -16,10 +17,12 @@ from perdure.dialects.flow.state.failures import Fault
 from perdure.dialects.flow.state.values import SHAPED, Carried
 from perdure.dialects.flow.steps.protocol import Action
 from perdure.kernel.graph import Role
+from perdure.kernel.net import answers
 from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
+    from perdure.dialects.flow.views.net import FlowNet
 
 
 def _match_cases(cursor: Cursor) -> None:
@@ -107,6 +110,20 @@ class MatchAction(Action):
 
     def branches(self, fields: MatchFields) -> list[tuple[str, Clause]]:
         return [*((_condition(case), case) for case in fields.cases), ("default", fields.default)]
+
+    def build_net(self, net: "FlowNet", step: PlannedStep, at: int) -> None:
+        fields: MatchFields = step.fields
+        part = net.step_part(step)
+        conditions = [net.condition(case.when) for case in fields.cases]
+        ways = [*fields.cases, fields.default]
+        taken = {next((index for index, holds in enumerate(item) if holds), -1) for item in answers(conditions)}
+        may_fail = not net.is_literal(fields.input) or any(not isinstance(item, bool) for item in conditions)
+        for index, (label, clause) in enumerate(self.branches(fields)):
+            if index in taken or (index == len(fields.cases) and -1 in taken):
+                net.go(part, label, at, net.start_of(clause.next))
+            may_fail = may_fail or not net.is_literal(ways[index].output, ways[index].assign)
+        if may_fail:
+            net.fail(step, at, net.unknown)
 
 
 def _condition(case: Clause) -> str:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perdure.dialects.flow.document import parts
+from perdure.dialects.flow.plan.program import Step as PlannedStep
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Step
@@ -11,6 +12,7 @@ from perdure.dialects.flow.steps.protocol import Action
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
+    from perdure.dialects.flow.views.net import FlowNet
 
 
 class PassAction(Action):
@@ -31,6 +33,9 @@ class PassAction(Action):
             move.resolve_failed(fault.envelope)
         else:
             move.emit(f.StepLeft(move.number, program.next, move.now, move.next_step, output, bound))
+
+    def build_net(self, net: "FlowNet", step: PlannedStep, at: int) -> None:
+        net.next(step, at)
 
 
 ACTION = PassAction()

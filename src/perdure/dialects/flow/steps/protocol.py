@@ -19,6 +19,7 @@ from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
+    from perdure.dialects.flow.views.net import FlowNet
 
 
 class Action:
@@ -82,3 +83,21 @@ class Action:
     def notes(self, fields: Any) -> Sequence[str]:
         """Further lines about the Step in a drawing."""
         return ()
+
+    # In a net.
+
+    def build_net(self, net: "FlowNet", step: PlannedStep, at: int) -> None:
+        """What may happen from the place where the Step begins; by default it takes its time and may go anywhere."""
+        part = net.step_part(step)
+        net.waits += 1
+        done = net.net.place()
+        net.go(part, "ends", at, done, waits=True)
+        for call in self.calls(step.fields):
+            net.go(part, "calls", net.call(call, done, part).ok, done, is_bounded=True)
+        for label, clause in self.branches(step.fields):
+            net.go(part, label, done, net.start_of(clause.next))
+        if step.next:
+            net.go(part, "goes on", done, net.start_of(step.next))
+        if self.is_terminal:
+            net.go(part, "ends the Flow", done, net.frame_ends.ok)
+        net.fail(step, done, net.unknown)

@@ -18,6 +18,7 @@ from perdure.kernel.graph import Role
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
+    from perdure.dialects.flow.views.net import FlowNet
 
 
 def _raised(cursor: Cursor) -> None:
@@ -72,6 +73,17 @@ class RaiseAction(Action):
         scope = move.step_scope(step)
         evaluated = {name: checked_member(name, scope.member(field), field.site) for name, field in members.items()}
         return {"type": "error", **evaluated}
+
+    def build_net(self, net: "FlowNet", step: PlannedStep, at: int) -> None:
+        part, members = net.step_part(step), step.fields
+        failure = net.unknown
+        if members is not None and net.is_literal(members["code"], members.get("type")):
+            kind = members["type"].template.document if "type" in members else "error"
+            if "retryable" not in members:
+                failure = net.known(members["code"].template.document, kind)
+        net.go(part, "raises", at, net.failed(net.frame_ends, failure))
+        if members is not None and not net.is_literal(members):
+            net.go(part, "fails", at, net.failed(net.frame_ends, net.unknown))
 
 
 ACTION = RaiseAction()

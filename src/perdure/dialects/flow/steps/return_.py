@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.plan.program import AMBIENT, Field
+from perdure.dialects.flow.plan.program import Step as PlannedStep
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Step
@@ -14,6 +15,7 @@ from perdure.kernel.graph import Role
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
+    from perdure.dialects.flow.views.net import FlowNet
 
 
 class ReturnAction(Action):
@@ -34,6 +36,12 @@ class ReturnAction(Action):
             move.resolve_failed(fault.envelope)
         else:
             move.emit(f.StepEnded(move.number, True, STEP_INPUT if value is None else value))
+
+    def build_net(self, net: "FlowNet", step: PlannedStep, at: int) -> None:
+        part = net.step_part(step)
+        net.go(part, "returns", at, net.frame_ends.ok)
+        if not net.is_literal(step.fields):
+            net.go(part, "fails", at, net.failed(net.frame_ends, net.unknown))
 
 
 ACTION = ReturnAction()

@@ -9,6 +9,7 @@ from perdure.dialects.flow.document import parts
 from perdure.dialects.flow.document.cursor import Cursor, warning
 from perdure.dialects.flow.plan.instants import clamp, parse_duration, parse_timestamp
 from perdure.dialects.flow.plan.program import AMBIENT, Field
+from perdure.dialects.flow.plan.program import Step as PlannedStep
 from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Step
@@ -23,6 +24,7 @@ from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical
+    from perdure.dialects.flow.views.net import FlowNet
 
 
 _CALENDAR = lazy_regex(r"-?P[^T]*[YM]")
@@ -91,6 +93,24 @@ class SleepAction(Action):
             return parse_timestamp(text)
         except ValueError as error:
             raise invalid(str(error), field.site, text) from None
+
+    def build_net(self, net: "FlowNet", step: PlannedStep, at: int) -> None:
+        """A sleep of nothing, or until an instant that has passed, is no wait."""
+        fields: SleepFields = step.fields
+        waits = fields.length is not None and _may_last(fields.length)
+        net.waits += waits
+        net.go(net.step_part(step), "sleeps", at, net.start_of(step.next), waits=waits)
+        if not net.is_literal(fields.length, fields.until):
+            net.fail(step, at, net.unknown)
+
+
+def _may_last(field: Field) -> bool:
+    if not field.is_literal:
+        return True
+    try:
+        return parse_duration(str(field.template.document)) > 0
+    except ValueError:
+        return False
 
 
 ACTION = SleepAction()

@@ -16,7 +16,7 @@ from perdure.dialects.playbook.plan.compiler import compile_program
 from perdure.dialects.playbook.plan.program import Program
 from perdure.documents import Document, UnreadableText, read_document
 from perdure.documents.cursor import DocumentFinding
-from perdure.documents.paths import Path
+from perdure.documents.paths import Path, spell
 from perdure.expressions.jinja.program import limited_compiling
 from perdure.kernel.problems import Problem
 from perdure.kernel.validation import DeclaredResource
@@ -134,3 +134,8 @@ def _step(data: Any, path: Path) -> str:
             name = data["workflow"][index].get("step") if isinstance(data["workflow"][index], dict) else None
             return f"step {name!r}: " if isinstance(name, str) and name else ""
     return ""
+
+
+def find_place(text: bytes, program: Program, place: Path) -> tuple[str, int | None]:
+    """The path of a part as people write it, and its line."""
+    return spell(place), read_document(text).place_of(place)[0]

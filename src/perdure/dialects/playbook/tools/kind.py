@@ -77,6 +77,7 @@ class ToolKind(msgspec.Struct, frozen=True):
     secret_names: Callable[[Mapping[str, Any]], Iterator[str]] = credential_names  # secrets that the fields name
     reads_references: bool = False  # it may read the body of an earlier result
     role: Role = Role.STEP  # in a drawing
+    may_fail: Callable[[Task], bool] = lambda task: True  # whatever its data are
 
     def is_text(self, name: str, value: Any) -> bool:
         """A map instead of a text says where the text is, and may be a template."""

@@ -1,5 +1,6 @@
 """`noop`: nothing is done. For routing, for setting `ctx`, and as a decision point between tasks (PBK-093, 233)."""
 
+from perdure.dialects.playbook.plan.program import Task
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import UNCHANGED, ToolCall, ToolKind, ToolResult, failure
@@ -26,4 +27,8 @@ def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
     return ToolResult(failure(outcome, "unknown", None, source="noop"))
 
 
-KIND = ToolKind(_start, _on_result, fields=frozenset({"result", "args"}), provider="echo")
+def _may_fail(task: Task) -> bool:
+    return not all(template.is_literal for template in task.fields.values())
+
+
+KIND = ToolKind(_start, _on_result, fields=frozenset({"result", "args"}), provider="echo", may_fail=_may_fail)

@@ -12,6 +12,7 @@ from perdure.dialects.story.document.validation import tidied, validate
 from perdure.dialects.story.plan import step_graph
 from perdure.dialects.story.plan.bundle import StepLines, bundle, in_namespace, references, template_of
 from perdure.dialects.story.plan.inline_stories import inline_stories
+from perdure.dialects.story.plan.program import Program
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.plan.step_graph import BLOCKS, branches_of, steps_of
 from perdure.dialects.story.resources import labels
@@ -30,6 +31,7 @@ from perdure.dialects.story.resources.resource import (
 )
 from perdure.dialects.story.steps import branches_member
 from perdure.documents import Document, Path, UnreadableText, read_documents
+from perdure.documents.paths import spell
 from perdure.kernel import jsontext
 from perdure.kernel.problems import Problem, guess
 from perdure.kernel.resource_kinds import ResourceKind
@@ -242,3 +244,13 @@ def _identity(story: Resource) -> bytes:
     STY-153).
     """
     return f"{_full_name(story)}@{version_of(story)}".encode()
+
+
+def find_place(text: bytes, program: Program, place: Path) -> tuple[str, int | None]:
+    """The path of a part as people write it, and its line in the Story of the program."""
+    for document in read_documents(text):
+        if isinstance(document.data, dict) and document.data.get("kind") == "Story":
+            metadata = document.data.get("metadata")
+            if isinstance(metadata, dict) and metadata.get("name") == program.name:
+                return spell(place), document.place_of(place)[0]
+    return spell(place), None

@@ -4,7 +4,7 @@ requires ─▶ render `with` ─▶ defaults ─▶ schema ─▶ cache ─▶ 
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.dialects.story.document.context import StoryContext, check_sub_story
 from perdure.dialects.story.document.cursor import Cursor
@@ -33,6 +33,9 @@ from perdure.kernel.events import ChildEnded
 from perdure.kernel.ids import family_of
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import Payload
+
+if TYPE_CHECKING:
+    from perdure.dialects.story.views.net import StoryNet
 
 INPUT = "step-input"
 NEAR_LIMIT = 0.8  # STY-223
@@ -102,6 +105,10 @@ class EngramStep(StepKind):
 
     def on_child_end(self, turn: Turn, step: Step, state: StepState, end: ChildEnded) -> None:
         map_reduce.on_child_end(turn, step, state, end)
+
+    def build_net(self, net: "StoryNet", step: Step, at: int) -> None:
+        net.work(step, at)
+        net.check_effects(step)
 
 
 def _check_map(step: Cursor, name: str, story: StoryContext) -> None:

@@ -1,5 +1,7 @@
 """`gate`: Paused until someone decides; an earlier decision counts at once (STY-101 to STY-105)."""
 
+from typing import TYPE_CHECKING
+
 from perdure.dialects.story.document.context import StoryContext
 from perdure.dialects.story.document.cursor import Cursor
 from perdure.dialects.story.plan.program import Program, Step
@@ -10,12 +12,15 @@ from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import StoryPhase
 from perdure.dialects.story.steps.step_kind import StepKind
-from perdure.dialects.story.steps.wait import check_timeout, time_out, timeout_of
+from perdure.dialects.story.steps.wait import add_timeout, check_timeout, time_out, timeout_of
 from perdure.kernel import jsontext
 from perdure.kernel.graph import Role
 from perdure.kernel.inputs import CONTROL_WAIT_RANK
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import RunId
+from perdure.kernel.values import Instant, RunId
+
+if TYPE_CHECKING:
+    from perdure.dialects.story.views.net import StoryNet
 
 DECISIONS = ("Approved", "Rejected", "Pending")
 WAITING = "Waiting for gate decision."
@@ -69,3 +74,17 @@ class GateStep(StepKind):
             message = gate.message or "Gate rejected."
             end_step(turn, step.name, StoryPhase.FAILED, message, output=jsontext.encode(output))
         return True
+
+    def build_net(self, net: "StoryNet", step: Step, at: int) -> None:
+        net.succeed(step, at, "is approved", waits=True)
+        net.fail(step, at, "is rejected", waits=True)
+        has_limit = timeout_of(step) is not None or _DEFAULT_TIMEOUT in net.program.settings.explicit_keys
+        if has_limit:
+            add_timeout(net, step, at)
+            return
+        message = f"gate '{step.name}' waits for a decision without a time limit"
+        hint = "Set `with.timeout`, or a time limit of the Story (`policy.timeouts.story`)."
+        net.wait_for_ever(step, at, "no-sender", message, hint, is_person=True)
+
+    def own_limit(self, step: Step) -> Instant | None:
+        return timeout_of(step)

@@ -1,5 +1,7 @@
 """`parallel`: its branches start together; it ends when all of them have ended (STY-092 to STY-095)."""
 
+from typing import TYPE_CHECKING
+
 from perdure.dialects.story.document.context import StoryContext
 from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.plan.program import Step
@@ -11,6 +13,9 @@ from perdure.dialects.story.state.phases import StoryPhase
 from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.kernel.turn import Turn
+
+if TYPE_CHECKING:
+    from perdure.dialects.story.views.net import StoryNet
 
 
 class ParallelStep(StepKind):
@@ -54,3 +59,6 @@ class ParallelStep(StepKind):
         message = "Parallel branches completed with allowed failures." if failures else "Parallel branches completed."
         if verified(turn, step, Scope(turn, step).outputs_of(step)):
             end_step(turn, step.name, StoryPhase.SUCCEEDED, message)
+
+    def build_net(self, net: "StoryNet", step: Step, at: int) -> None:
+        net.work(step, at, may_fail=not all(branch.allows_failure for branch in step.branches))

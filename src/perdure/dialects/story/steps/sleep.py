@@ -1,5 +1,7 @@
 """`sleep`: Paused until its deadline, which is stored once (STY-083, STY-084)."""
 
+from typing import TYPE_CHECKING
+
 from perdure.dialects.story.document.context import StoryContext
 from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.document.templates import is_templated
@@ -15,6 +17,9 @@ from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import ExpressionError
 from perdure.kernel.graph import Role
 from perdure.kernel.turn import Turn
+
+if TYPE_CHECKING:
+    from perdure.dialects.story.views.net import StoryNet
 
 INPUT = "sleep"
 COMPLETED = "Sleep completed."
@@ -59,3 +64,8 @@ class SleepStep(StepKind):
 
     def on_timer(self, turn: Turn, step: Step, state: StepState) -> None:
         succeed(turn, step, COMPLETED)
+
+    def build_net(self, net: "StoryNet", step: Step, at: int) -> None:
+        duration = step.with_block.get("duration")
+        is_computed = isinstance(duration, dict) or (isinstance(duration, str) and "{{" in duration)
+        net.work(step, at, may_fail=is_computed)

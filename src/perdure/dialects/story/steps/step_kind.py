@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from perdure.dialects.story.document.cursor import Cursor
     from perdure.dialects.story.plan.program import Program, Step
     from perdure.dialects.story.state.body import StepState
+    from perdure.dialects.story.views.net import StoryNet
     from perdure.kernel.events import ChildEnded
     from perdure.kernel.turn import Turn
-    from perdure.kernel.values import RunId
+    from perdure.kernel.values import Instant, RunId
 
 ENGRAM = "engram"
 """The kind of a step that refers to an Engram; every other kind is written in `type`."""
@@ -105,3 +106,13 @@ class StepKind:
     def awaited(self, run: "RunId", step: str) -> str:
         """What it waits for while it is paused, as text for people; empty if it only waits for time."""
         return ""
+
+    # The net.
+
+    def build_net(self, net: "StoryNet", step: "Step", at: int) -> None:
+        """What may happen once the step has started; by default it works, and may fail."""
+        net.work(step, at)
+
+    def own_limit(self, step: "Step") -> "Instant | None":
+        """A time limit that is written in its `with`."""
+        return None

@@ -1,6 +1,6 @@
 """`stop`: ends the main block with the phase that it names (STY-085, STY-086)."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.dialects.story.document.context import StoryContext
 from perdure.dialects.story.document.cursor import INVALID, Cursor, listed
@@ -16,6 +16,9 @@ from perdure.expressions.gotemplate import ExpressionError
 from perdure.kernel.graph import Role
 from perdure.kernel.problems import guess
 from perdure.kernel.turn import Turn
+
+if TYPE_CHECKING:
+    from perdure.dialects.story.views.net import StoryNet
 
 INPUT = "stop"
 MODES = {"success": StoryPhase.SUCCEEDED, "failure": StoryPhase.FAILED, "cancel": StoryPhase.FINISHED}
@@ -55,6 +58,18 @@ class StopStep(StepKind):
             turn, step.name, phase, message, interrupted=phase is not StoryPhase.FAILED
         )  # not counted as its failure
         interruption.stop(turn, step, phase, message)
+
+    def build_net(self, net: "StoryNet", step: Step, at: int) -> None:
+        """It stops the Story with what it writes, or with anything if that is computed."""
+        with_block = step.with_block
+        is_computed = any(isinstance(value, str) and "{{" in value for value in with_block.values())
+        phase, _ = stop_phase(with_block, step.name)
+        if is_computed or phase is None:
+            net.fail(step, at)
+        if is_computed or phase is not None:
+            net.stop(step, at, fails=is_computed or phase in (StoryPhase.FAILED, StoryPhase.TIMEOUT))
+        if is_computed:
+            net.stop(step, at, fails=False)
 
 
 def stop_phase(with_block: dict[str, Any], name: str) -> tuple[StoryPhase | None, str]:

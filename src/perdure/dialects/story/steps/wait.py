@@ -4,6 +4,8 @@ A condition that reads steps is checked whenever one of them changes; one that u
 checked at intervals. Otherwise it cannot change, so it is not checked.
 """
 
+from typing import TYPE_CHECKING
+
 from perdure.dialects.story.document.context import StoryContext
 from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.document.shapes import shown
@@ -32,6 +34,9 @@ from perdure.kernel.graph import Role
 from perdure.kernel.inputs import CONTROL_WAIT_RANK
 from perdure.kernel.turn import Turn
 from perdure.kernel.values import SECOND, Instant, RunId
+
+if TYPE_CHECKING:
+    from perdure.dialects.story.views.net import StoryNet
 
 UNTIL = "wait"
 
@@ -159,6 +164,53 @@ class WaitStep(StepKind):
             return Scope(turn, step).holds(_until(step), UNTIL, anew=anew, may_differ=False)
         except ExpressionError:
             return False
+
+    def own_limit(self, step: Step) -> Instant | None:
+        return timeout_of(step)
+
+    def build_net(self, net: "StoryNet", step: Step, at: int) -> None:
+        """Its condition changes with steps that are still to end, or with the clock; otherwise never."""
+        until = _until(step)
+        truth = net.truth(until)
+        if is_template(until) and truth is None:
+            references = net.reads(until)
+            unread = references.reads_any_step or not references.steps
+            later = {name for name in references.steps if net.is_after(name, step.name)}
+            if not unread and later == references.steps and references.roots == {"steps"}:
+                truth = net.truth(until, {"steps": {}})
+        if truth is True:
+            net.succeed(step, at, "is satisfied")
+            return
+        if truth is None:
+            net.succeed(step, at, "is satisfied", waits=True)
+        if timeout_of(step) is not None:
+            add_timeout(net, step, at)
+            return
+        hint = "Set `with.timeout`, or a time limit of the Story (`policy.timeouts.story`)."
+        if truth is None and self._has_sender(net, step, until):
+            message = f"wait '{step.name}' has no time limit, should its condition never hold"
+            net.wait_for_ever(step, at, "unbounded-wait", message, hint)
+            return
+        message = f"wait '{step.name}' waits for ever: nothing that happens later changes its condition"
+        if truth is None:
+            message = f"wait '{step.name}' waits for ever if its condition does not hold at once: nothing changes it"
+        net.wait_for_ever(step, at, "deadlock", message, hint)
+
+    def _has_sender(self, net: "StoryNet", step: Step, until: str) -> bool:
+        """Whether a step that may still be at work, or the clock, can change the condition."""
+        references = net.reads(until)
+        if references.reads_any_step or _is_nondeterministic(references):
+            return True
+        own = step.name
+        return any(not net.is_before(name, own) and not net.is_after(name, own) for name in references.steps)
+
+
+def add_timeout(net: "StoryNet", step: Step, at: int) -> None:
+    policy = step.with_block.get("onTimeout")
+    if isinstance(policy, str) and policy.strip().lower() == "skip":
+        net.succeed(step, at, "times out", waits=True)
+    else:
+        net.fail(step, at, "times out", waits=True)
 
 
 SATISFIED = "Wait condition satisfied."

@@ -1,0 +1,303 @@
+"""What is wrong with a document that is valid: judged on all states of its net."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from perdure.analysis.state_space import MOST_SECONDS, MOST_STATES, StateSpace
+from perdure.kernel.net import NOBODY, Certainty, Defect, DefectKind, Net
+
+LONGEST_TRACE = 200
+
+NEVER = frozenset(
+    {
+        DefectKind.DEAD_STEP,
+        DefectKind.JOIN_NEVER,
+        DefectKind.ADMISSION_NEVER,
+        DefectKind.HANDLER_UNREACHABLE,
+        DefectKind.FINAL_NEVER,
+    }
+)
+
+
+def judge(
+    net: Net,
+    clock: Callable[[], float] = lambda: 0.0,
+    *,
+    most_states: int = MOST_STATES,
+    most_seconds: float = MOST_SECONDS,
+) -> list[Defect]:
+    """Every finding, each defect once, in the order of the document."""
+    limits = {"most_states": most_states, "most_seconds": most_seconds}
+    space = StateSpace(net, clock, **limits)  # type: ignore[arg-type]
+    judgement = _Judgement(net, space)
+    if space.is_complete and not space.growing and judgement.has_cycles and judgement.unfired:
+        # What is left out because of the order of independent transitions may matter where runs do not end.
+        whole = StateSpace(net, clock, reduces=False, **limits)  # type: ignore[arg-type]
+        if whole.is_complete and not whole.growing:
+            judgement = _Judgement(net, whole)
+        else:
+            judgement.is_exact = False
+    order = {part: index for index, part in enumerate(net.parts)}
+    results = judgement.findings()
+    places = {(part.step, part.place): order[part] for part in reversed(net.parts)}
+    return sorted(results, key=lambda finding: places.get((finding.step, finding.place), len(order)))
+
+
+class _Judgement:
+    def __init__(self, net: Net, space: StateSpace) -> None:
+        self.net = net
+        self.space = space
+        self.is_exact = space.is_complete and not space.growing
+        self.edges = [
+            [(index, target) for index, target in following if not net.transitions[index].is_bounded]
+            for following in space.edges
+        ]
+        self.cycles = list(cycles([[target for _, target in following] for following in self.edges]))
+        used = {net.transitions[index].part for index in space.fired if net.transitions[index].is_start}
+        self.unfired = {index for index, part in enumerate(net.parts) if part.never is not None and index not in used}
+
+    @property
+    def has_cycles(self) -> bool:
+        return bool(self.cycles)
+
+    def findings(self) -> list[Defect]:
+        results = [*self.net.findings, *self._remarks(), *self._loops(), *self._growth()]
+        certain = {finding.step for finding in results if finding.certainty is Certainty.WILL}
+        results += self._never(certain)
+        if not self.space.is_complete or self.net.open_question:
+            results.append(self._undecided())
+        return results
+
+    def _undecided(self) -> Defect:
+        limit = self.net.open_question or f"its states were explored up to {self.space.limit}"
+        message = f"not everything could be decided: {limit}"
+        hint = "Findings above are right; whether there are more deadlocks, endless loops or stranded tokens is open."
+        return Defect(DefectKind.UNDECIDED, Certainty.MAY, None, (), message, hint)
+
+    # States in which nothing can happen.
+
+    def _remarks(self) -> Iterator[Defect]:
+        first: dict[int, int] = {}
+        counts: dict[int, int] = {}
+        for state in self.space.last:
+            for place in set(self.space.markings[state]):
+                if place in self.net.remarks:
+                    first.setdefault(place, state)
+                    counts[place] = counts.get(place, 0) + 1
+        reported: set[tuple[DefectKind, int]] = set()
+        for place, state in first.items():
+            remark = self.net.remarks[place]
+            if (remark.kind, remark.part) in reported or remark.part in self.unfired:
+                continue
+            reported.add((remark.kind, remark.part))
+            same = [
+                other
+                for other, known in self.net.remarks.items()
+                if (known.kind, known.part) == (remark.kind, remark.part)
+            ]
+            everywhere = all(any(other in self.space.markings[last] for other in same) for last in self.space.last)
+            is_certain = everywhere and not remark.is_person and self.is_exact and not self.cycles
+            yield self._finding(
+                remark.kind, is_certain, remark.part, remark.message, remark.hint, self.space.way_to(state)
+            )
+
+    # Endless runs.
+
+    def _loops(self) -> Iterator[Defect]:
+        reported: set[str | None] = set()
+        transitions = self.net.transitions
+        plain = [
+            [
+                (index, target)
+                for index, target in following
+                if not (transitions[index].waits or transitions[index].is_failure)
+            ]
+            for following in self.edges
+        ]
+        in_plain: set[int] = set()
+        for kind, edges in ((DefectKind.ENDLESS_LOOP, plain), (DefectKind.UNBOUNDED_RETRY, self.edges)):
+            groups: dict[str | None, list[set[int]]] = {}
+            for cycle in cycles([[target for _, target in following] for following in edges]):
+                states = set(cycle)
+                if kind is DefectKind.ENDLESS_LOOP:
+                    in_plain |= states
+                    groups.setdefault(self._step_of_loop(states, edges), []).append(states)
+                    continue
+                failing = self._failing_step(states, edges)
+                if failing is not None and not states & in_plain:
+                    groups.setdefault(failing, []).append(states)
+            for step, members in groups.items():
+                if step not in reported:
+                    reported.add(step)
+                    yield self._loop(kind, step, members, edges)
+
+    def _step_of_loop(self, states: set[int], edges: Sequence[Sequence[tuple[int, int]]]) -> str | None:
+        for state in sorted(states):
+            for index, target in edges[state]:
+                step = self._step(index)
+                if target in states and step is not None:
+                    return step
+        return None
+
+    def _failing_step(self, states: set[int], edges: Sequence[Sequence[tuple[int, int]]]) -> str | None:
+        for state in sorted(states):
+            for index, target in edges[state]:
+                if target in states and self.net.transitions[index].is_failure:
+                    return self._step(index)
+        return None
+
+    def _step(self, transition: int) -> str | None:
+        return self.net.parts[self.net.transitions[transition].part].step
+
+    def _loop(
+        self, kind: DefectKind, step: str | None, members: list[set[int]], edges: Sequence[Sequence[tuple[int, int]]]
+    ) -> Defect:
+        states = set().union(*members)
+        entry = min(members[0])
+        around = _around(entry, members[0], edges)
+        part = next(index for index, part in enumerate(self.net.parts) if part.step == step)
+        trace = [*self.space.way_to(entry), *around]
+        names = list(dict.fromkeys(name for index in around if (name := self._step(index)) is not None))
+        way = " → ".join([*names, names[0]]) if names else ""
+        is_certain = self.is_exact and not self.space.last and self._must_enter(states)
+        if kind is DefectKind.ENDLESS_LOOP:
+            message = f"this can go on for ever without waiting: {way}"
+            hint = "Add an exit that does not depend on data alone, a wait, or a time limit around it."
+        else:
+            message = f"a failure leads back here, as often as it happens: {way}"
+            hint = "Limit the attempts: use a retry with a number of attempts, or a time limit around it."
+        return self._finding(kind, is_certain, part, message, hint, trace)
+
+    def _must_enter(self, states: set[int]) -> bool:
+        """Whether every endless run reaches these states."""
+        if 0 in states:
+            return True
+        rest = [
+            [] if state in states else [target for _, target in following if target not in states]
+            for state, following in enumerate(self.edges)
+        ]
+        return next(cycles(rest), None) is None
+
+    def _growth(self) -> Iterator[Defect]:
+        reported: set[str | None] = set()
+        for state in self.space.growing:
+            way = self.space.way_to(state)
+            index = next((item for item in reversed(way) if len(self.net.transitions[item].puts) > 1), way[-1])
+            part = self.net.transitions[index].part
+            step = self.net.parts[part].step
+            if step in reported:
+                continue
+            reported.add(step)
+            is_certain = self.space.is_complete and not self.space.last and not self.cycles
+            message = "each round makes more tokens than it takes: their number has no bound"
+            hint = "Let one way of this step lead back, or join the tokens before the next round."
+            yield self._finding(DefectKind.UNBOUNDED_TOKENS, is_certain, part, message, hint, way)
+
+    # What never happens.
+
+    def _never(self, certain: set[str | None]) -> Iterator[Defect]:
+        places, fired = (self.space.marked, self.space.fired) if self.is_exact else self.net.reach()
+        used = {self.net.transitions[index].part for index in fired if self.net.transitions[index].is_start}
+        never = [index for index, part in enumerate(self.net.parts) if part.never is not None and index not in used]
+        explained = {
+            index for index, part in enumerate(self.net.parts) if part.step in certain and part.step is not None
+        }
+        blamed = {index: self._blamed(index, places) & (explained | set(never)) for index in never}
+        roots = [index for index in never if not blamed[index]]
+        followed = self._following(set(roots) | explained, blamed)
+        for index in never:  # parts that only lead to each other
+            if index not in followed and index not in roots:
+                roots.append(index)
+                followed |= self._following({index}, blamed) | {index}
+        for index in sorted(roots):
+            part = self.net.parts[index]
+            assert part.never is not None
+            yield Defect(part.never, Certainty.WILL, part.step, part.place, part.message, part.hint)
+
+    def _blamed(self, index: int, places: set[int]) -> set[int]:
+        """The parts without which this one would be possible; empty if the reason is here."""
+        blamed: set[int] = set()
+        for transition in self.net.transitions:
+            if transition.part != index or not transition.is_start:
+                continue
+            for place in (*transition.takes, *transition.reads):
+                if place not in places:
+                    blamed |= {other.part for other in self.net.transitions if place in other.puts}
+                    blamed.add(self.net.owners[place])
+        return blamed - {index, NOBODY}
+
+    def _following(self, causes: set[int], blamed: dict[int, set[int]]) -> set[int]:
+        followed = set(causes)
+        while more := {index for index, makers in blamed.items() if index not in followed and makers & followed}:
+            followed |= more
+        return followed
+
+    def _finding(
+        self, kind: DefectKind, is_certain: bool, part: int, message: str, hint: str, way: Sequence[int]
+    ) -> Defect:
+        known = self.net.parts[part]
+        trace = tuple(
+            (step, self.net.transitions[index].choice)
+            for index in way
+            if (step := self._step(index)) is not None and self.net.transitions[index].choice
+        )
+        certainty = Certainty.WILL if is_certain else Certainty.MAY
+        return Defect(kind, certainty, known.step, known.place, message, hint, trace[:LONGEST_TRACE])
+
+
+def _around(entry: int, states: set[int], edges: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
+    """The transitions of a shortest way from a state of a cycle back to it."""
+    came: dict[int, tuple[int, int]] = {}
+    pending = [entry]
+    for state in pending:
+        for index, target in edges[state]:
+            if target == entry:
+                way = [index]
+                while state != entry:
+                    state, index = came[state]
+                    way.append(index)
+                return way[::-1]
+            if target in states and target not in came:
+                came[target] = (state, index)
+                pending.append(target)
+    return []
+
+
+def cycles(edges: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """The strongly connected components that contain a cycle (Tarjan's algorithm, without recursion)."""
+    number: dict[int, int] = {}
+    lowest: dict[int, int] = {}
+    path: list[int] = []
+    on_path: set[int] = set()
+    for root in range(len(edges)):
+        if root in number:
+            continue
+        number[root] = lowest[root] = len(number)
+        path.append(root)
+        on_path.add(root)
+        visits = [(root, iter(edges[root]))]
+        while visits:
+            state, following = visits[-1]
+            for target in following:
+                if target not in number:
+                    number[target] = lowest[target] = len(number)
+                    path.append(target)
+                    on_path.add(target)
+                    visits.append((target, iter(edges[target])))
+                    break
+                if target in on_path:
+                    lowest[state] = min(lowest[state], number[target])
+            else:
+                visits.pop()
+                if visits:
+                    above = visits[-1][0]
+                    lowest[above] = min(lowest[above], lowest[state])
+                if lowest[state] == number[state]:
+                    component: list[int] = []
+                    while True:
+                        member = path.pop()
+                        on_path.discard(member)
+                        component.append(member)
+                        if member == state:
+                            break
+                    if len(component) > 1 or state in edges[state]:
+                        yield component
