@@ -134,12 +134,15 @@ def _answered(code: int, as_json: bool) -> int:
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser with all verbs; only the verb that the words begin with has its options."""
+    """The parser of the verb that the words begin with, or of all verbs without their options: their list is help.
+
+    All of them would take most of the time of a short command.
+    """
     parser = _empty_parser()
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     asked_verb = _verb_of(parser, words)
-    for name in (*VERBS, *(name for name in UNLISTED if name == asked_verb)):
-        _add_verb(verbs, name, with_options=name == asked_verb)
+    for name in VERBS if asked_verb is None else (asked_verb,):
+        _add_verb(verbs, name, with_options=asked_verb is not None)
     return parser
 
 
