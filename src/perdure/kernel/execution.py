@@ -19,7 +19,7 @@ from perdure.kernel.ids import DEFAULT_NAMESPACE, child_run, idempotency_key
 from perdure.kernel.input_recording import record
 from perdure.kernel.large_values import MOST_KEPT, ValuesTooLarge
 from perdure.kernel.state import State
-from perdure.kernel.state_changes import CHANGES
+from perdure.kernel.state_changes import CHANGES, ChangeTable
 from perdure.kernel.turn import MissingValues, Stage, Turn
 from perdure.kernel.turn_budget import current
 from perdure.kernel.values import Instant, RunId
@@ -48,6 +48,7 @@ class MoveNotRepeatable(RuntimeError):
 class Execution:
     __slots__ = (
         "body",
+        "changes",
         "dialect",
         "document_namespace",
         "evolve",
@@ -67,6 +68,7 @@ class Execution:
         self.secret_names = dialect.secret_names(program)
         self.document_namespace = dialect.namespace_of(program)  # empty if the language does not say so
         self.evolve = dialect.evolve
+        self.changes = self.evolve if isinstance(self.evolve, ChangeTable) else None
         self.stream_rows: list[tuple[bytes, bytes]] = []  # numbers of its streams, for whoever shows it
 
     @property
@@ -97,6 +99,8 @@ class Execution:
 
     def idempotency_key(self, path: str) -> str:
         state = self.state
+        if state.incarnation == 1 and not state.doubts:
+            return f"{self.id}/{path}"  # as below: nearly always
         return idempotency_key(self.id, state.doubts.get(path, state.incarnation), path)
 
 

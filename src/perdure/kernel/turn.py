@@ -170,10 +170,13 @@ class Turn(msgspec.Struct, eq=False, gc=False):
         events.append(event)
         # Inlined from `Execution.apply`: nearly all that a step decides comes through here.
         state.seq += 1
-        change = CHANGES.get(type(event))
-        if change is not None:
+        kind, execution = type(event), self.execution
+        if (change := CHANGES.get(kind)) is not None:
             change(state, event)
-        self.execution.evolve(self.body, event)
+        if execution.changes is None:
+            execution.evolve(self.body, event)
+        elif (change := execution.changes.get(kind)) is not None:
+            change(self.body, event)
 
     def refuse(self, reason: str, conflict: bool = False) -> None:
         """It was too late, or is not possible: only its sender is told."""
@@ -288,23 +291,15 @@ class Turn(msgspec.Struct, eq=False, gc=False):
         if not pool and self.routes:
             pool = self.routes.get(short_name(provider, self.execution.dialect.name), "")
         number = self.state.issued + 1
+        if isinstance(arguments, Ref) or len(arguments) > INLINE_BYTES:
+            arguments = self.keep(arguments)
+        input = input if input is NULL else self.keep(input)
         self.emit(
             e.TaskScheduled(
-                number,
-                provider,
-                path,
-                self.keep(arguments),
-                self.keep(input),
-                attempt,
-                pool,
-                deadline,
-                max_deliveries,
-                grace,
-                hold_effects_in_doubt,
-                sealed,
-                key,
+                number, provider, path, arguments, input, attempt, pool, deadline, max_deliveries, grace,
+                hold_effects_in_doubt, sealed, key,
             )
-        )
+        )  # fmt: skip
         return number
 
     def offer_pipeline(self, task: int, pipeline: OfferedPipeline) -> None:
