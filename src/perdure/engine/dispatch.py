@@ -18,8 +18,8 @@ from perdure.engine.quarantine import Quarantine
 from perdure.engine.task_queues import NOTHING, HeldTasks, TaskQueue, TimeSlice
 from perdure.kernel.assignments import NOT_IMPORTED, Assignment, RunPort
 from perdure.kernel.crash_attribution import ALONE_FROM, LossKind, StartPlace, pace
-from perdure.kernel.large_values import LargeValues, takes_long
-from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
+from perdure.kernel.large_values import INLINE_BYTES, LargeValues, takes_long
+from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome, Succeeded
 from perdure.kernel.values import SECOND, Instant, RunId
 
 if TYPE_CHECKING:
@@ -220,7 +220,8 @@ class Dispatcher:
         self._recorder.task_begins(assignment, place, recorded)
 
     def _ended(self, assignment: Assignment, outcome: Outcome) -> None:
-        if takes_long(outcome):
+        is_small = type(outcome) is Succeeded and type(outcome.value) is bytes and len(outcome.value) <= INLINE_BYTES
+        if not is_small and takes_long(outcome):
             self._recorder.extract_large_values(outcome, partial(self.done, assignment))
         elif assignment.apart:
             self._end_paced(assignment, outcome)
@@ -250,7 +251,8 @@ class Dispatcher:
             self._recorder.task_done(assignment, outcome, lambda: self._quarantine.ended(assignment), values)
         else:
             self._recorder.task_done(assignment, outcome, None, values)
-        self.fill()
+        if self._queues or self._has_suspects:
+            self.fill()
 
     def holds(self, run: RunId, task: int, delivery: int) -> bool:
         """Whether this delivery is queued, waiting for its provider, or at work here."""

@@ -186,7 +186,8 @@ class Scheduler:
     def make_ready(self, slot: Slot) -> None:
         slot.phase = READY
         self._ready.append(slot)
-        self._decide_soon()
+        if not self._is_due:
+            self._decide_soon()
 
     def _decide_soon(self) -> None:
         if not self._is_due:
@@ -277,7 +278,7 @@ class Scheduler:
         elif isinstance(turns, tuple):
             self.postponed.fetch(slot, *turns)
         else:
-            self._settle(slot, None)
+            self._settle(slot, None, self._clock.now())
 
     def _erase(self, slot: Slot) -> None:
         """It has ended, and nobody has a use for it any more."""
@@ -297,8 +298,9 @@ class Scheduler:
         return lambda: self._watchers.remove(watcher)
 
     def committed(self, batch: Batch, committed: Committed) -> None:
+        now = self._clock.now()
         for slot, change in batch:
-            if slot.is_gone:
+            if slot.phase is GONE:
                 continue
             if committed.refused and slot.id in committed.refused:
                 self.runs.refused(slot)
@@ -310,7 +312,7 @@ class Scheduler:
                 for mail in slot.mailbox:  # came while it was being written down that the run is stuck
                     self.offer(slot.id, mail)
             else:
-                self._settle(slot, change)
+                self._settle(slot, change, now)
         for delivered in committed.delivered:
             self.inbox.take(delivered)
         self.dispatcher.fill()
@@ -328,7 +330,7 @@ class Scheduler:
             if not slot.is_gone:
                 self.runs.reload(slot)
 
-    def _settle(self, slot: Slot, change: Transition | None) -> None:
+    def _settle(self, slot: Slot, change: Transition | None, now: Instant) -> None:
         """It is on disk, or nothing had to be written."""
         turns, mails = slot.turns, slot.taken
         slot.turns, slot.taken = [], []
@@ -344,9 +346,8 @@ class Scheduler:
                 slot.summary = change.summary
             if change.consumes:
                 self.inbox.forget(mails)
-        carry_out = self.commands.carry_out
         for turn in turns:
-            carry_out(slot, turn.events)
+            self.commands.carry_out(slot, turn.events)
         for at, mail in enumerate(mails):
             if mail.reply is not None:
                 mail.reply(turns[at].answer)
@@ -354,11 +355,12 @@ class Scheduler:
             recorded = [(turn.now, turn.events) for turn in turns if turn.events]
             for watcher in list(self._watchers):
                 watcher(slot.id, recorded)
-        self.idle(slot)
+        self.idle(slot, now)
 
-    def idle(self, slot: Slot) -> None:
+    def idle(self, slot: Slot, now: Instant | None = None) -> None:
         """Nothing more to do for now: go on with the mail, wait for a timer, or leave memory."""
         assert slot.execution is not None
+        state = slot.execution.state
         slot.phase = IDLE
         if slot.has_unassigned_tasks and not slot.is_leaving:
             slot.has_unassigned_tasks = False
@@ -373,9 +375,9 @@ class Scheduler:
                 self.handover.look_at(slot)
             else:
                 self.make_ready(slot)
-        elif slot.mailbox or (due is not None and due <= self._clock.now()):
+        elif slot.mailbox or (due is not None and due <= (self._clock.now() if now is None else now)):
             self.make_ready(slot)
-        elif not slot.execution.state.has_local_work:  # a run that only waits costs disk, not memory
+        elif not (state.local_tasks or state.sliced):  # a run that only waits costs disk, not memory
             self.runs.park(slot)
             self.timers.parked(due)
         elif due is not None and (slot.alarm is None or due < slot.alarm):

@@ -14,8 +14,8 @@ from perdure.kernel import inputs as i
 from perdure.kernel.assignments import Assignment, EffectClaimResult, RunPort, StreamRows
 from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.errors import Conflict
-from perdure.kernel.large_values import LargeValues, extract_from_outcome
-from perdure.kernel.outcomes import Outcome
+from perdure.kernel.large_values import INLINE_BYTES, LargeValues, extract_from_outcome
+from perdure.kernel.outcomes import Outcome, Succeeded
 from perdure.kernel.values import RunId
 from perdure.stores.clocks import machine
 from perdure.stores.commit_types import Committed, CommitUnknown, Fenced, Message, Transition
@@ -168,8 +168,9 @@ class TaskRecorder:
         recorded: Callable[[], None] | None = None,
         values: LargeValues = (),
     ) -> None:
-        outcome, more = extract_from_outcome(outcome)
-        values += more
+        if not (type(outcome) is Succeeded and type(outcome.value) is bytes and len(outcome.value) <= INLINE_BYTES):
+            outcome, more = extract_from_outcome(outcome)
+            values += more
         result = i.TaskResult(assignment.task, assignment.attempt, assignment.delivery, outcome)
         reply = None if recorded is None else lambda answer: recorded()
         self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, result, None, 0, reply, values))

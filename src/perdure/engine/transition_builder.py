@@ -42,19 +42,18 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
     """The transition of everything the slot has just decided; None when nothing needs to be written."""
     execution = slot.execution
     assert execution is not None
-    turns: list[tuple[Instant, list[e.Event]]] = []
-    consumes: list[int] = []
-    brings_more = False  # than events
-    count = 0
-    decided, taken = slot.turns, slot.taken
-    for turn, mail in ((decided[0], taken[0]),) if len(taken) == 1 else zip(decided, taken, strict=True):
-        if events := turn.events:
-            turns.append((turn.now, events))
-            count += len(events)
-        if mail.position is not None:
-            consumes.append(mail.position)
-        if turn.brings_more or mail.values or mail.borrowed or mail.act is not None:
-            brings_more = True
+    if len(slot.taken) == 1:  # nearly always
+        turn, mail = slot.turns[0], slot.taken[0]
+        turns, count = [(turn.now, turn.events)] if turn.events else [], len(turn.events)
+        consumes = [] if mail.position is None else [mail.position]
+        brings_more = turn.brings_more or mail.values or mail.borrowed or mail.act is not None  # than events
+    else:
+        turns = [(turn.now, turn.events) for turn in slot.turns if turn.events]
+        count = sum(len(events) for _, events in turns)
+        consumes = [mail.position for mail in slot.taken if mail.position is not None]
+        brings_more = any(turn.brings_more for turn in slot.turns) or any(
+            mail.values or mail.borrowed or mail.act is not None for mail in slot.taken
+        )
     if not turns and not consumes:
         return None
     seq = execution.state.seq
@@ -72,10 +71,9 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
             change.snapshot = encode_snapshot(execution)
             slot.snapshot_bytes = len(change.snapshot)
             slot.tail_bytes = 0
-        asks_of = _ASKS.get
         for _, events in turns:
             for event in events:
-                if (asks := asks_of(type(event))) is not None:
+                if (asks := _ASKS.get(type(event))) is not None:
                     asks(change, slot, execution, event)
     if brings_more:
         _add_more(change, slot)
@@ -171,7 +169,7 @@ def _summary(slot: Slot, execution: Execution) -> RunSummary | None:
     state = execution.state
     if state.status.is_final:
         summary = RunSummary(state.status, False, None, state.ended_at)
-    elif state.has_local_work:
+    elif state.local_tasks or state.sliced:
         status = _RUNNING if state.pause is None else _PAUSED
         was = slot.summary
         if was is not None and not (was.has_work and was.status is status):

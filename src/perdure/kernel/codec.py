@@ -1,6 +1,6 @@
 """How events and snapshots become bytes. One log row holds the turns that one commit recorded for one run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, reduce
 from operator import or_
 from typing import Any
@@ -21,9 +21,7 @@ SNAPSHOT_VERSION = 2
 
 _encode = msgspec.msgpack.Encoder().encode
 
-
-def encode_turns(turns: Sequence[tuple[Instant, list[Event]]]) -> bytes:
-    return _encode(turns)
+encode_turns: Callable[[Sequence[tuple[Instant, list[Event]]]], bytes] = _encode
 
 
 @cache
