@@ -248,7 +248,7 @@ class TaskContext(_ContextBase):
 class BlockingContext(_ContextBase):
     """The context of a function that cannot await, in a thread or in a subprocess."""
 
-    __slots__ = ("_effects", "for_coroutines")
+    __slots__ = ("_effects", "_on_loop")
 
     def __init__(
         self,
@@ -257,12 +257,21 @@ class BlockingContext(_ContextBase):
         secrets: SecretSource,
         cancellation: Cancellation,
         effects: EffectQueue,
-        for_coroutines: TaskContext | None = None,
+        on_loop: Callable[[Cancellation, EffectQueue], TaskContext] | None = None,
     ) -> None:
-        super().__init__(task, port, secrets, cancellation)
+        self._task = task
+        self._port = port
+        self._cancellation = cancellation
+        self.secrets = secrets
         self._effects = effects
-        # If the called function turns out to be a coroutine:
-        self.for_coroutines = for_coroutines or TaskContext(task, port, secrets, cancellation, effects)
+        self._on_loop = on_loop
+
+    @property
+    def for_coroutines(self) -> TaskContext:
+        """If the called function turns out to be a coroutine."""
+        if self._on_loop is not None:
+            return self._on_loop(self._cancellation, self._effects)
+        return TaskContext(self._task, self._port, self.secrets, self._cancellation, self._effects)
 
     @property
     def _core(self) -> TaskContext:

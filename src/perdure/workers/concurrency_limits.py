@@ -65,7 +65,14 @@ class Places:
 
     def first(self, instead_of: TaskExecution | None = None) -> TaskExecution | None:
         """The task that gets the next place; or that gets the place of `instead_of`, if that one left."""
-        counts = self._count_begun(instead_of) if self._long else {}  # otherwise no family can have more than the limit
+        if not self._long:  # then no family can have more than the limit
+            for waiting in self._waiting.values():
+                if not waiting[0].is_over:
+                    return waiting[0]
+                break
+            else:
+                return None
+        counts = self._count_begun(instead_of) if self._long else {}
         for _ in range(len(self._waiting)):
             family, waiting = next(iter(self._waiting.items()))
             while waiting and waiting[0].is_over:  # it was stopped while it waited

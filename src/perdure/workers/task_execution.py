@@ -285,9 +285,8 @@ class TaskExecution(msgspec.Struct, eq=False):
         if self.stopped is not None:  # the stop came while the call waited for its thread
             cancellation.request()
         effects = EffectQueue()
-        core = TaskContext(self.assignment, self.masking_port(), self.secrets, cancellation, effects)
         if loop is None:
-            return core
+            return self._core_context(cancellation, effects)
 
         def ask(verb: str, *arguments: Any) -> Any:
             return asyncio.run_coroutine_threadsafe(self.answer(verb, arguments), loop).result()
@@ -298,7 +297,11 @@ class TaskExecution(msgspec.Struct, eq=False):
             else:
                 loop.call_soon_threadsafe(self.hear, verb, arguments)
 
-        return BlockingContext(self.assignment, CallPort(ask, tell), self.secrets, cancellation, effects, core)
+        port = CallPort(ask, tell)
+        return BlockingContext(self.assignment, port, self.secrets, cancellation, effects, self._core_context)
+
+    def _core_context(self, cancellation: Cancellation, effects: EffectQueue) -> TaskContext:
+        return TaskContext(self.assignment, self.masking_port(), self.secrets, cancellation, effects)
 
 
 class Deadlines:

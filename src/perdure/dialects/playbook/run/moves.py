@@ -75,15 +75,13 @@ def _judged(turn: Turn, number: int) -> Judgement | None:
 def _begin(turn: Turn, number: int, task: Task, loop: Loop | None) -> None:
     """Render the task's fields and pass them to its tool; a rendering error is an outcome too (PBK-092)."""
     body: b.Body = turn.body
-    is_plain = not (turn.program.is_io or task.may_be_sealed or task.pool or turn.routes)
-    if not is_plain or not _begin_plainly(turn, number, task, body.runs[body.threads[number].run].args):
+    needs_more = turn.program.is_io or task.may_be_sealed or task.pool or turn.routes or task.kind in tools.KINDS
+    if needs_more or not _begin_plainly(turn, number, task, body.runs[body.threads[number].run].args):
         _begin_with_all(turn, number, task, pipeline_makers(turn, number, task, loop))
 
 
 def _begin_plainly(turn: Turn, number: int, task: Task, args: Value) -> bool:
     """For a registered provider and templates that read only arguments and the workload; False: nothing was done."""
-    if task.kind in tools.KINDS:
-        return False
     fields = dict(task.fixed)
     call = tools.ToolCall(turn, number, task, fields, {})
     for name, template in task.fields.items():

@@ -68,14 +68,15 @@ def _with_stored_values(value: Any, families: Callable[[], frozenset[str]], dept
         return storage.get(value, families())
     if depth == DEEPEST and value:
         raise EngramError(f"the input is nested more than {DEEPEST} levels deep", type="validation_error")
-    if isinstance(value, list):
-        return [
-            _with_stored_values(item, families, depth + 1) if isinstance(item, _CONTAINERS) else item for item in value
-        ]
-    return {
-        name: _with_stored_values(item, families, depth + 1) if isinstance(item, _CONTAINERS) else item
-        for name, item in value.items()
-    }
+    filled: Any = None  # a copy, once something is filled in: most inputs have nothing stored
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value)
+    for name, item in items:
+        if isinstance(item, _CONTAINERS):
+            complete = _with_stored_values(item, families, depth + 1)
+            if complete is not item:
+                filled = value.copy() if filled is None else filled
+                filled[name] = complete
+    return value if filled is None else filled
 
 
 def _replaced(value: Any, path: Sequence[str | int], change: Callable[[Any], Any]) -> Any:
