@@ -96,6 +96,37 @@ def test_entries_are_applied_shown_changed_and_deleted(kubectl: Kubectl) -> None
     assert 'engramtemplates.catalog.bubustack.io "box" not found' in kubectl("get", "etpl", "box", code=1)
 
 
+def test_fields_have_managers_with_server_side_apply(kubectl: Kubectl) -> None:
+    """SRV-062, SRV-079: conflicts name the field and its manager; force takes over; nothing new writes nothing."""
+    text = STORY.replace("deploy", "managed").replace("spec:\n", "spec:\n  version: one\n", 1)
+    first, second = (
+        kubectl.write("first.yaml", text),
+        kubectl.write("second.yaml", text.replace("version: one", "version: two")),
+    )
+    apply = ("apply", "--server-side", "-f")
+    assert kubectl(*apply, first) == "story.bubustack.io/managed serverside-applied\n"
+    before = kubectl.json("get", "story", "managed", "--show-managed-fields")["metadata"]
+    kubectl(*apply, first)
+    assert kubectl.json("get", "story", "managed", "--show-managed-fields")["metadata"] == before
+    told = kubectl(*apply, second, "--field-manager", "other", code=1)
+    assert 'conflicts with "kubectl": .spec.version' in told
+    kubectl(*apply, second, "--field-manager", "other", "--dry-run=server", "--force-conflicts")
+    assert kubectl.json("get", "story", "managed", "--show-managed-fields")["metadata"] == before
+    assert "+  version: two" in kubectl("diff", "--server-side", "--force-conflicts", "-f", second, code=1)
+    kubectl(*apply, second, "--field-manager", "other", "--force-conflicts")
+    story = kubectl.json("get", "story", "managed", "--show-managed-fields")
+    owners = {item["manager"]: item["fieldsV1"] for item in story["metadata"]["managedFields"]}
+    assert story["spec"]["version"] == "two" and owners["other"]["f:spec"] == {"f:steps": {}, "f:version": {}}
+    assert owners["kubectl"]["f:spec"] == {"f:steps": {}}
+    client = kubectl.write("client.yaml", STORY.replace("deploy", "client"))
+    kubectl("apply", "-f", client)
+    kubectl(*apply, kubectl.write("again.yaml", STORY.replace("deploy", "client").replace("30m", "35m")))
+    story = kubectl.json("get", "story", "client", "--show-managed-fields")
+    assert story["spec"]["steps"][0]["with"]["timeout"] == "35m"  # what the client applied before is taken over
+    names = {item["manager"] for item in story["metadata"]["managedFields"]}
+    assert "kubectl" in names and "kubectl-client-side-apply" not in names
+
+
 def test_what_is_wrong_is_told_where_it_is(kubectl: Kubectl) -> None:
     """SRV-061: reasons of Kubernetes; admission is the one that all interfaces have."""
     wrong = kubectl.write("wrong.yaml", STORY.replace("type: gate", "type: gata").replace("deploy", "wrong"))

@@ -23,6 +23,7 @@ from perdure.engine.catalog_changes import (
     Rejected,
     Step,
     compare,
+    managers_mark,
     pending_mark,
     read_entry,
     refusal,
@@ -34,6 +35,7 @@ from perdure.engine.catalog_changes import (
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.engine.document_validation import DocumentValidator, calls_others, in_no_language
 from perdure.engine.lookup_answers import entries, read_document
+from perdure.engine.random_ids import new_uid
 from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, PerdureError
@@ -210,10 +212,12 @@ class Catalog:
         *,
         versions: Mapping[ResourceKey, int] | None = None,
         dry_run: bool = False,
+        managers: Mapping[ResourceKey, bytes] | None = None,
     ) -> tuple[list[Change], list[Finding]]:
         """What became of each entry, and the warnings. Where anything is wrong nothing is stored: `Rejected`.
 
-        `versions`: only if these entries still have these versions; 0: if they are not there.
+        `versions`: only if these entries still have these versions; 0: if they are not there. `managers`: who has set
+        their fields, as JSON; such an entry is written again also if it says the same.
         """
         declared, findings = await self.declared(texts, namespace)
         entries = [entry for entry in declared if not entry.kind.of_runs]
@@ -235,11 +239,29 @@ class Catalog:
                 raise Rejected(all_findings)
             warned = [self._warned(step, [other.entry for other in steps], all_findings) for step in steps]
             writes = [write for step in warned for write in with_mark(step)]
+            if managers:
+                writes += await self._with_managers(steps, rows, managers)
             conflict = await self._store.write_catalog(writes) if writes and not dry_run else None
             return conflict or ([step.change for step in steps], all_findings)
 
         failure = Conflict("others keep changing the same entries; nothing was stored", hint="Try again.")
         return await retry_on_conflict(attempt, failure)
+
+    async def _with_managers(
+        self, steps: Sequence[Step], rows: Mapping[ResourceKey, ResourceRow], managers: Mapping[ResourceKey, bytes]
+    ) -> list[ResourceWrite]:
+        marks = await self._store.resources([managers_mark(key) for key in managers])
+        writes = []
+        for key, body in managers.items():
+            mark = marks.get(managers_mark(key))
+            uid, seen = (new_uid(), 0) if mark is None else (mark.uid, mark.version)
+            writes.append(ResourceWrite(managers_mark(key), uid, 1, body, b"", {}, None, seen))
+        for step in steps:
+            row = rows.get(step.entry.key)
+            if step.write is None and row is not None and row.key in managers:
+                head = (row.key, row.uid, row.generation, row.body, row.source, row.labels, row.status)
+                writes.append(ResourceWrite(*head, row.version))
+        return writes
 
     def _warned(self, step: Step, all_of_them: Sequence[Entry], findings: Sequence[Finding]) -> Step:
         """The warnings about an entry become part of its status."""
@@ -337,7 +359,7 @@ class Catalog:
         """
 
         async def attempt() -> list[ResourceKey] | CatalogConflict:
-            rows = await self._store.resources([*keys, *map(pending_mark, keys)])
+            rows = await self._store.resources([*keys, *map(pending_mark, keys), *map(managers_mark, keys)])
             for key, version in (versions or {}).items():
                 if key not in rows or rows[key].version != version:
                     raise version_conflict(self.kind(key.kind), key)

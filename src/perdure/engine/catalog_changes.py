@@ -178,6 +178,11 @@ def pending_mark(key: ResourceKey) -> ResourceKey:
     return ResourceKey(f"Pending{key.kind}", key.namespace, key.name)
 
 
+def managers_mark(key: ResourceKey) -> ResourceKey:
+    """The entry beside an entry that says who has set which of its fields: written and removed together with it."""
+    return ResourceKey(f"ManagersOf{key.kind}", key.namespace, key.name)
+
+
 def with_mark(step: Step) -> list[ResourceWrite]:
     """What is written for an entry: itself, and for a new request the mark that it waits for its answer."""
     if step.write is None:

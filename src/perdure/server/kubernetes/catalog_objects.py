@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.catalog import ResourceNotFound, key_of
-from perdure.engine.catalog_changes import Finding, Rejected, VersionConflict, version_conflict
+from perdure.engine.catalog_changes import Finding, Rejected, VersionConflict, managers_mark, version_conflict
 from perdure.engine.lookup_answers import document
 from perdure.engine.random_ids import new_uid
 from perdure.engine.resource_usage import with_usage
@@ -13,6 +13,18 @@ from perdure.kernel.errors import UnfitInput
 from perdure.kernel.lookups import ResourceKey
 from perdure.kernel.problems import Severity
 from perdure.kernel.validation import AppliedDocument
+from perdure.server.kubernetes.field_managers import (
+    APPLY,
+    UPDATE,
+    FieldManager,
+    Path,
+    applied,
+    leaves,
+    managers_json,
+    read_managers,
+    updated,
+    value_of,
+)
 from perdure.server.kubernetes.selectors import ObjectSelection, check_behind
 from perdure.server.kubernetes.statuses import AlreadyExists
 from perdure.stores.protocol import ResourceRow
@@ -25,6 +37,8 @@ if TYPE_CHECKING:
     from perdure.server.kubernetes.discovery import ApiResource
 
 Object = dict[str, Any]
+KUBECTL = "kubectl"  # the field manager of its server-side apply
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 OWN_METADATA = ("name", "namespace", "labels", "annotations")
 """What a writer says; all other members of `metadata` are the server's."""
 
@@ -55,7 +69,10 @@ class CatalogObjects:
 
     async def get(self, namespace: str, name: str) -> Object:
         row = await self._row(namespace, name)
-        return (await self._shown([row]))[0]
+        return (await self._shown([row], await self._managers([managers_mark(row.key)])))[0]
+
+    async def _managers(self, marks: Sequence[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
+        return await self._call.engine.store.resources(list(marks))
 
     async def _row(self, namespace: str, name: str) -> ResourceRow:
         key = key_of(self._kind, name, namespace)
@@ -64,8 +81,14 @@ class CatalogObjects:
             raise not_found(self._resource, name)
         return row
 
-    async def _shown(self, rows: Sequence[ResourceRow]) -> list[Object]:
-        objects = [entry_object(row) for row in rows]
+    async def _shown(self, rows: Sequence[ResourceRow], marks: Mapping[ResourceKey, ResourceRow]) -> list[Object]:
+        """With their managers; of an entry that was only written elsewhere there are none."""
+        objects = []
+        for row in rows:
+            item = entry_object(row)
+            if (mark := marks.get(managers_mark(row.key))) is not None:
+                item["metadata"]["managedFields"] = jsontext.decode(mark.body)["managers"]
+            objects.append(item)
         return await with_usage(self._call.engine, self._kind, objects)
 
     async def page(
@@ -82,12 +105,13 @@ class CatalogObjects:
         rows = [row for row in rows if selection.matches(entry_object(row))]
         page = rows[:limit] if limit else rows
         last = [page[-1].key.namespace, page[-1].key.name] if len(page) < len(rows) else None
-        return await self._shown(page), last
+        marks = await self._call.engine.store.list_resources(managers_mark(_any_key(self._kind.name)).kind, within)
+        return await self._shown(page, {mark.key: mark for mark in marks}), last
 
     async def create(self, body: Object, *, dry: bool) -> tuple[Object, list[str]]:
         key = self._key(body)
         try:
-            return await self._write(key, body, 0, None, dry=dry)
+            return await self._write(key, body, 0, None, self._changed_managers({}, body), dry=dry)
         except VersionConflict:
             raise already_exists(self._resource, key.name) from None
 
@@ -101,14 +125,76 @@ class CatalogObjects:
             raise version_conflict(self._kind, key)
         if part == "status":
             body = {**before, "metadata": {**before["metadata"], **_own(body)["metadata"]}}
-        return await self._write(key, body, row.version, row, dry=dry)
+        return await self._write(key, body, row.version, row, self._changed_managers(before, body), dry=dry)
+
+    def _changed_managers(self, before: Object, body: Object) -> list[Object]:
+        """After a write that is no apply; a client may also rewrite them itself."""
+        shown = before.get("metadata", {}).get("managedFields")
+        rewritten = body["metadata"].get("managedFields")
+        if rewritten is not None and shown is not None and rewritten != shown:
+            return managers_json(read_managers(rewritten))
+        managers = read_managers(shown)
+        return managers_json(updated(before, body, managers, self._manager(UPDATE)))
+
+    def _manager(self, operation: str) -> FieldManager:
+        name = self._call.query.field_manager or self._call.headers.get("user-agent", "").partition("/")[0]
+        now = f"{str(iso(self._call.engine.clock.wall()))[:19]}Z"
+        return FieldManager((name or "unknown")[:128], operation, self._kind.api_version, now, frozenset())
+
+    async def apply(self, body: Object, *, dry: bool, force: bool) -> tuple[Object, list[str], bool]:
+        """Server-side apply; whether it was created. What changes nothing is not written."""
+        key = self._key(body)
+        manager = self._manager(APPLY)
+        body = await self._normal(key, body)
+        row = (await self._call.engine.store.resources([key])).get(key)
+        if row is None:
+            managers = managers_json([manager.with_fields(leaves(body))])
+            try:
+                item, warnings = await self._write(key, body, 0, None, managers, dry=dry)
+            except VersionConflict:
+                raise already_exists(self._resource, key.name) from None
+            return item, warnings, True
+        before = await self.get(key.namespace, key.name)
+        shown = read_managers(before["metadata"].get("managedFields"))
+        free = await self._applied_by_client(key, before) if manager.name == KUBECTL else ()
+        result, after = applied(before, body, shown, manager, force=force, free=free)
+        if leaves(result) == leaves(before) and {item.key: item.fields for item in after} == {
+            item.key: item.fields for item in shown
+        }:
+            return before, [], False
+        item, warnings = await self._write(key, result, row.version, row, managers_json(after), dry=dry)
+        return item, warnings, False
+
+    async def _applied_by_client(self, key: ResourceKey, live: Object) -> frozenset[Path]:
+        """What kubectl has applied itself and nobody has changed since: its server-side apply takes that over."""
+        try:
+            text = jsontext.decode((live["metadata"].get("annotations") or {}).get(LAST_APPLIED, "{}").encode())
+        except ValueError:
+            return frozenset()
+        if not isinstance(text, dict) or not isinstance(text.get("metadata"), dict):
+            return frozenset()
+        before = leaves(await self._normal(key, text))
+        return frozenset(path for path, value in before.items() if value_of(live, path) == value)
+
+    async def _normal(self, key: ResourceKey, body: Object) -> Object:
+        """As the catalog would keep it: fields are compared with those that it has."""
+        texts = [AppliedDocument(key.name, jsontext.encode(_own(body)).decode())]
+        entries, _ = await self._call.documents.catalog.declared(texts, key.namespace)
+        return jsontext.decode(entries[0].body) if entries else body
 
     def _key(self, body: Object) -> ResourceKey:
         metadata = body["metadata"]
         return key_of(self._kind, metadata["name"], metadata.get("namespace", ""))
 
     async def _write(
-        self, key: ResourceKey, body: Object, version: int, row: ResourceRow | None, *, dry: bool
+        self,
+        key: ResourceKey,
+        body: Object,
+        version: int,
+        row: ResourceRow | None,
+        managers: list[Object],
+        *,
+        dry: bool,
     ) -> tuple[Object, list[str]]:
         engine = self._call.documents
         declared = _own(body)
@@ -119,14 +205,24 @@ class CatalogObjects:
                     raise version_conflict(self._kind, key)
                 _, findings = await engine.apply(texts, key.namespace)
             else:
-                _, findings = await engine.catalog.apply(texts, key.namespace, versions={key: version}, dry_run=dry)
+                is_changed = row is None or managers != (await self._known_managers(key))
+                kept = {key: jsontext.encode({"managers": managers})} if is_changed else {}
+                _, findings = await engine.catalog.apply(
+                    texts, key.namespace, versions={key: version}, dry_run=dry, managers=kept
+                )
         except Rejected as rejected:
             raise NotApplied(rejected.findings) from None
         if dry:
-            return self._foreseen(declared, row), warnings_of(findings)
+            foreseen = self._foreseen(declared, row)
+            foreseen["metadata"]["managedFields"] = managers
+            return foreseen, warnings_of(findings)
         if engine.runtime is not None:
             await engine.runtime.read_inbox()
         return await self.get(key.namespace, key.name), warnings_of(findings)
+
+    async def _known_managers(self, key: ResourceKey) -> list[Object]:
+        mark = (await self._managers([managers_mark(key)])).get(managers_mark(key))
+        return [] if mark is None else jsontext.decode(mark.body)["managers"]
 
     async def _exists(self, key: ResourceKey) -> bool:
         return bool(await self._call.engine.store.resources([key]))
@@ -149,6 +245,10 @@ class CatalogObjects:
         metadata = item["metadata"]
         await delete_resource(self._call.engine, self._kind, metadata.get("namespace", ""), metadata["name"], version)
         return None
+
+
+def _any_key(kind: str) -> ResourceKey:
+    return ResourceKey(kind, "", "")
 
 
 def entry_object(row: ResourceRow) -> Object:

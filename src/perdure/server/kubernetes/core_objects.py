@@ -15,7 +15,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, UnfitInput
 from perdure.kernel.ids import DEFAULT_NAMESPACE, namespace_problem
 from perdure.kernel.lookups import ResourceKey
-from perdure.server.kubernetes.catalog_objects import already_exists, not_found, own_metadata
+from perdure.server.kubernetes.catalog_objects import LAST_APPLIED, already_exists, not_found, own_metadata
 from perdure.server.kubernetes.selectors import check_behind
 from perdure.stores.protocol import ResourceRemoval, ResourceRow, ResourceWrite, RunFilter
 from perdure.views.times import iso
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 KEYS = "perdure.dev/keys"
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 LARGEST = 1 << 20  # bytes of an object's data
 MEMBERS = {
     "ConfigMap": ("data", "binaryData", "immutable"),

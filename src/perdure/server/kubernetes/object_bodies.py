@@ -10,6 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.kernel.errors import UnfitInput
+from perdure.kernel.ids import DEFAULT_NAMESPACE
+from perdure.server.kubernetes.catalog_objects import check_metadata
 from perdure.server.request_reading import read_json_text
 from perdure.views.api_errors import UnsupportedMediaType
 from perdure.views.errors import BadRequest
@@ -17,6 +20,9 @@ from perdure.views.resource_list import read_resource_yaml
 
 if TYPE_CHECKING:
     from perdure.server.calls import ApiCall
+    from perdure.server.kubernetes.discovery import ApiResource
+
+Object = dict[str, Any]
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\0"
@@ -76,10 +82,56 @@ async def read_json(call: "ApiCall") -> Any:
     if media_type == MEDIA_TYPE:
         return read_protobuf(call.raw_body)
     if media_type == "application/yaml":
-        return await done_aside(len(call.raw_body) * WORK_OF_TEXT, partial(read_resource_yaml, call.raw_body))
+        return await read_yaml(call)
     if media_type not in ("", "application/json"):
         raise UnsupportedMediaType(f"the body must be application/json, not {media_type!r}")
     return await done_aside(len(call.raw_body), partial(read_json_text, call.raw_body))
+
+
+async def read_yaml(call: "ApiCall") -> Any:
+    return await done_aside(len(call.raw_body) * WORK_OF_TEXT, partial(read_resource_yaml, call.raw_body))
+
+
+def check_object(call: "ApiCall", resource: "ApiResource", body: Any) -> Object:
+    """The object of a body, which is the one of the path."""
+    kind = resource.kind
+    if not isinstance(body, dict):
+        raise BadRequest("the body must be an object")
+    body = {"apiVersion": kind.api_version, "kind": kind.name, **body}
+    if (body["apiVersion"], body["kind"]) != (kind.api_version, kind.name):
+        named = f"{body['kind']} in version {body['apiVersion']}"
+        raise BadRequest(f"the object is a {named}, and this path is for {kind.name} in version {kind.api_version}")
+    metadata = body.get("metadata")
+    if metadata is None:
+        metadata = {}
+    if not isinstance(metadata, dict):
+        raise BadRequest("metadata: must be an object")
+    own_name, namespace = metadata.get("name"), call.path.get("namespace", "")
+    name = call.path.get("name") or own_name or ""
+    if not isinstance(name, str) or (own_name and own_name != name):
+        raise BadRequest(f"metadata.name: {str(own_name)[:80]!r} is not the name of the path, {name!r}")
+    if kind.has_namespace:
+        namespace = namespace or DEFAULT_NAMESPACE
+        if metadata.get("namespace") not in (None, "", namespace):
+            raise BadRequest(f"metadata.namespace: the object is not in the namespace of the path, {namespace!r}")
+    metadata = {**metadata, "name": name}
+    if kind.has_namespace:
+        metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
+    checked = {**body, "metadata": metadata}
+    check_metadata(checked)
+    return checked
+
+
+def read_version(metadata: Mapping[str, Any]) -> int | None:
+    """The version that a writer has seen; None: it does not say."""
+    text = metadata.get("resourceVersion")
+    if text in (None, ""):
+        return None
+    if not (isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20):
+        raise UnfitInput("metadata.resourceVersion: must be a version that the server has given")
+    return int(text)
 
 
 def read_protobuf(text: bytes) -> dict[str, Any]:

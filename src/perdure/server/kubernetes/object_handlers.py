@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.catalog_changes import VersionConflict, version_conflict
 from perdure.engine.decision_threads import done_aside
 from perdure.kernel.errors import UnfitInput
@@ -14,13 +15,12 @@ from perdure.server.kubernetes import patches
 from perdure.server.kubernetes.catalog_objects import (
     CatalogObjects,
     already_exists,
-    check_metadata,
     warning_header,
 )
 from perdure.server.kubernetes.core_objects import CoreObjects, NamespaceObjects
 from perdure.server.kubernetes.discovery import EVENT, NAMESPACE, ApiResource, find_resource
 from perdure.server.kubernetes.event_objects import EventObjects
-from perdure.server.kubernetes.object_bodies import read_json
+from perdure.server.kubernetes.object_bodies import check_object, read_json, read_version, read_yaml
 from perdure.server.kubernetes.printed_tables import (
     object_list,
     partial_list,
@@ -55,7 +55,6 @@ Object = dict[str, Any]
 NAME_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # without vowels and easily confused characters
 TRIES = 10  # of generated names, and of patches that others overtake
 MOST_IN_COLLECTION = 1_000
-DEFAULT = "default"
 
 
 class Objects(Protocol):
@@ -168,56 +167,6 @@ async def list_objects(call: ApiCall) -> Result:
     return Answer(object_list(resource.kind, items, metadata))
 
 
-# Bodies.
-
-
-async def read_object(call: ApiCall, resource: ApiResource) -> Object:
-    """The object of a body, which is the one of the path."""
-    body = await read_json(call)
-    return _checked(call, resource, body)
-
-
-def _checked(call: ApiCall, resource: ApiResource, body: Any) -> Object:
-    kind = resource.kind
-    if not isinstance(body, dict):
-        raise BadRequest("the body must be an object")
-    body = {"apiVersion": kind.api_version, "kind": kind.name, **body}
-    if (body["apiVersion"], body["kind"]) != (kind.api_version, kind.name):
-        named = f"{body['kind']} in version {body['apiVersion']}"
-        raise BadRequest(f"the object is a {named}, and this path is for {kind.name} in version {kind.api_version}")
-    metadata = body.get("metadata")
-    if metadata is None:
-        metadata = {}
-    if not isinstance(metadata, dict):
-        raise BadRequest("metadata: must be an object")
-    own_name, namespace = metadata.get("name"), call.path.get("namespace", "")
-    name = call.path.get("name") or own_name or ""
-    if not isinstance(name, str) or (own_name and own_name != name):
-        raise BadRequest(f"metadata.name: {str(own_name)[:80]!r} is not the name of the path, {name!r}")
-    if kind.has_namespace:
-        namespace = namespace or DEFAULT
-        if metadata.get("namespace") not in (None, "", namespace):
-            raise BadRequest(f"metadata.namespace: the object is not in the namespace of the path, {namespace!r}")
-    metadata = {**metadata, "name": name}
-    if kind.has_namespace:
-        metadata["namespace"] = namespace
-    else:
-        metadata.pop("namespace", None)
-    checked = {**body, "metadata": metadata}
-    check_metadata(checked)
-    return checked
-
-
-def read_version(metadata: Mapping[str, Any]) -> int | None:
-    """The version that a writer has seen; None: it does not say."""
-    text = metadata.get("resourceVersion")
-    if text in (None, ""):
-        return None
-    if not (isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20):
-        raise UnfitInput("metadata.resourceVersion: must be a version that the server has given")
-    return int(text)
-
-
 async def _seen_version(call: ApiCall, resource: ApiResource, metadata: Mapping[str, Any]) -> int | None:
     """The same as the store has it: an object of a watch has the version of its event."""
     version = read_version(metadata)
@@ -235,7 +184,7 @@ async def _seen_version(call: ApiCall, resource: ApiResource, metadata: Mapping[
 async def create_object(call: ApiCall) -> Result:
     resource = find_resource(call)
     query: ObjectQuery = call.query
-    body = await read_object(call, resource)
+    body = check_object(call, resource, await read_json(call))
     metadata = body["metadata"]
     if read_version(metadata) is not None:
         raise BadRequest("metadata.resourceVersion: must not be set of an object that is to be created")
@@ -264,7 +213,7 @@ def _generated(prefix: Any) -> str:
 async def replace_object(call: ApiCall) -> Result:
     resource = find_resource(call)
     query: ObjectQuery = call.query
-    body = await read_object(call, resource)
+    body = check_object(call, resource, await read_json(call))
     version = await _seen_version(call, resource, body["metadata"])
     if version is None:
         raise UnfitInput("metadata.resourceVersion: must be specified for an update")
@@ -283,11 +232,13 @@ async def patch_object(call: ApiCall) -> Result:
     resource = find_resource(call)
     query: ObjectQuery = call.query
     objects = objects_of(call, resource)
+    if _media_type(call) == patches.APPLY:
+        return await _apply(call, resource, objects)
     change = await _read_patch(call, resource)
     _audit(call, resource)
     for tries in range(TRIES):
         before = await objects.get(_place(call, resource), call.path["name"])
-        body = _checked(call, resource, change(before))
+        body = check_object(call, resource, change(before))
         if body["metadata"].get("uid") not in (None, before["metadata"].get("uid")):
             raise version_conflict(resource.kind, call.engine.catalog.key(resource.kind, call.path["name"]))
         version = await _seen_version(call, resource, body["metadata"])
@@ -301,9 +252,41 @@ async def patch_object(call: ApiCall) -> Result:
     raise AssertionError("unreachable")
 
 
+def _media_type(call: ApiCall) -> str:
+    return call.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _apply(call: ApiCall, resource: ApiResource, objects: Objects) -> Result:
+    """Server-side apply: creates what is not there; runs and core kinds have no field managers."""
+    query: ObjectQuery = call.query
+    if not query.field_manager:
+        raise BadRequest("fieldManager: is required for an apply")
+    body = check_object(call, resource, await read_yaml(call))
+    if body["metadata"].get("managedFields"):
+        raise BadRequest("metadata.managedFields: must not be applied")
+    body["metadata"].pop("managedFields", None)
+    _audit(call, resource)
+    if isinstance(objects, CatalogObjects) and not _part(call):
+        version = await _seen_version(call, resource, body["metadata"])
+        if version is not None:
+            before = await objects.get(_place(call, resource), call.path["name"])
+            if str(version) != before["metadata"].get("resourceVersion"):
+                raise version_conflict(resource.kind, call.engine.catalog.key(resource.kind, call.path["name"]))
+        item, warnings, is_new = await objects.apply(body, dry=is_dry(query), force=query.force)
+        return _told(call, resource.kind, item, 201 if is_new else 200, warnings)
+    try:
+        before = await objects.get(_place(call, resource), call.path["name"])
+    except ResourceNotFound:
+        item, warnings = await objects.create(body, dry=is_dry(query))
+        return _told(call, resource.kind, item, 201, warnings)
+    merged = patches.merged(before, body)
+    item, warnings = await objects.replace(before, merged, part=_part(call), dry=is_dry(query), version=None)
+    return _told(call, resource.kind, item, 200, warnings)
+
+
 async def _read_patch(call: ApiCall, resource: ApiResource) -> Any:
     """What the patch makes of an object."""
-    media_type = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = _media_type(call)
     accepted = [patches.MERGE, patches.JSON_PATCH, patches.APPLY, *([patches.STRATEGIC] if resource.is_core else [])]
     if media_type not in accepted:
         raise UnsupportedMediaType(f"a patch of a {resource.kind.name} is one of {', '.join(accepted)}")

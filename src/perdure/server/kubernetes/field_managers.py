@@ -1,0 +1,213 @@
+"""Who has set which field (`managedFields`), and what server-side apply makes of an object. Pure.
+
+Fields are leaves: a list is one field, as in the original custom resources; members of maps are fields of their own.
+"""
+
+from collections.abc import Container, Iterable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+
+from perdure.server.kubernetes.statuses import FieldConflict
+
+Object = dict[str, Any]
+Path = tuple[str, ...]
+
+APPLY, UPDATE = "Apply", "Update"
+NOT_MANAGED = frozenset({"apiVersion", "kind", "status"})
+MANAGED_METADATA = ("labels", "annotations")
+_MISSING = object()
+_MEMBERS = ("manager", "operation", "apiVersion", "time")
+
+
+class FieldManager(msgspec.Struct, frozen=True):
+    name: str
+    operation: str
+    api_version: str
+    time: str
+    fields: frozenset[Path]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.name, self.operation
+
+    def with_fields(self, fields: Iterable[Path]) -> "FieldManager":
+        return msgspec.structs.replace(self, fields=frozenset(fields))
+
+
+def leaves(item: Object) -> dict[Path, Any]:
+    """The fields of an object that somebody can own, with their values."""
+    leaves_by_path: dict[Path, Any] = {}
+    metadata = item.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    for part in MANAGED_METADATA:
+        _add_leaves(leaves_by_path, ("metadata", part), metadata.get(part) or {})
+    for name, value in item.items():
+        if name not in NOT_MANAGED and name != "metadata":
+            _add_leaves(leaves_by_path, (name,), value)
+    return leaves_by_path
+
+
+def _add_leaves(leaves_by_path: dict[Path, Any], path: Path, value: Any) -> None:
+    if isinstance(value, dict) and (value or path[0] == "metadata" or len(path) == 1):
+        for name, member in value.items():
+            _add_leaves(leaves_by_path, (*path, name), member)
+    else:
+        leaves_by_path[path] = value
+
+
+def value_of(item: Any, path: Path) -> Any:
+    for name in path:
+        if not isinstance(item, dict) or name not in item:
+            return _MISSING
+        item = item[name]
+    return item
+
+
+def _set(item: Object, path: Path, value: Any) -> None:
+    for name in path[:-1]:
+        below = item.get(name)
+        if not isinstance(below, dict):
+            below = item[name] = {}
+        item = below
+    item[path[-1]] = deepcopy(value)
+
+
+def _remove(item: Object, path: Path) -> None:
+    """With the maps around it that have nothing else."""
+    parents = [item]
+    for name in path[:-1]:
+        below = parents[-1].get(name)
+        if not isinstance(below, dict):
+            return
+        parents.append(below)
+    parents[-1].pop(path[-1], None)
+    for parent, name in zip(reversed(parents[:-1]), reversed(path[:-1]), strict=True):
+        if parent[name] == {} and name not in ("spec", "metadata"):
+            del parent[name]
+
+
+def _touch(path: Path, other: Path) -> bool:
+    """Whether one is the other, or a part of it."""
+    shorter = min(len(path), len(other))
+    return path[:shorter] == other[:shorter]
+
+
+def applied(
+    live: Object,
+    body: Object,
+    managers: Sequence[FieldManager],
+    manager: FieldManager,
+    *,
+    force: bool,
+    free: Container[Path] = (),
+) -> tuple[Object, list[FieldManager]]:
+    """The object after an apply, and who owns what then. `FieldConflict`: others own fields, with other values.
+
+    `free`: fields that are taken over without a conflict.
+    """
+    asked = leaves(body)
+    others = [other for other in managers if other.key != manager.key]
+    conflicts = [
+        (other, path)
+        for other in others
+        for path in sorted(other.fields)
+        for field, value in asked.items()
+        if _touch(path, field) and value_of(live, field) != value
+    ]
+    refused = [] if force else [(other, path) for other, path in conflicts if path not in free]
+    if refused:
+        raise _conflict(refused)
+    lost = {(other.key, path) for other, path in conflicts}
+    kept = [other.with_fields(path for path in other.fields if (other.key, path) not in lost) for other in others]
+    before = next((other.fields for other in managers if other.key == manager.key), frozenset())
+    result = deepcopy(live)
+    owned = {path for other in kept for path in other.fields}
+    for path in before - asked.keys():
+        if path not in owned and not any(_touch(path, field) for field in asked):
+            _remove(result, path)
+    for path, value in asked.items():
+        _set(result, path, value)
+    new = manager.with_fields(asked)
+    if new.fields == before:
+        new = next(other for other in managers if other.key == manager.key)
+    return result, [*(other for other in kept if other.fields), new]
+
+
+def _conflict(conflicts: Sequence[tuple[FieldManager, Path]]) -> FieldConflict:
+    causes = [
+        {
+            "reason": "FieldManagerConflict",
+            "message": f'conflict with "{other.name}" using {other.api_version}',
+            "field": "." + ".".join(path),
+        }
+        for other, path in dict.fromkeys(conflicts)
+    ]
+    count = f"{len(causes)} conflict" + ("s" if len(causes) > 1 else "")
+    named = ", ".join(f'"{name}"' for name in dict.fromkeys(other.name for other, _ in conflicts))
+    fields = ", ".join(cause["field"] for cause in causes)
+    return FieldConflict(f"Apply failed with {count}: conflicts with {named}: {fields}", causes=causes)
+
+
+def updated(
+    before: Object, after: Object, managers: Sequence[FieldManager], manager: FieldManager
+) -> list[FieldManager]:
+    """Who owns what after any other write: what it changed is its own."""
+    old, new = leaves(before), leaves(after)
+    changed = {path for path, value in new.items() if path not in old or old[path] != value}
+    gone = old.keys() - new.keys()
+    if not changed and not gone:
+        return list(managers)
+    own = next((other for other in managers if other.key == manager.key), None)
+    kept = [
+        other.with_fields(path for path in other.fields if not any(_touch(path, field) for field in changed | gone))
+        for other in managers
+        if other.key != manager.key
+    ]
+    fields = {path for path in (own.fields if own is not None else ()) if path not in gone} | changed
+    return [*(other for other in kept if other.fields), *([manager.with_fields(fields)] if fields else [])]
+
+
+# As Kubernetes writes them.
+
+
+def managers_json(managers: Iterable[FieldManager]) -> list[Object]:
+    return [
+        {
+            "manager": manager.name,
+            "operation": manager.operation,
+            "apiVersion": manager.api_version,
+            "time": manager.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": _tree(manager.fields),
+        }
+        for manager in managers
+    ]
+
+
+def _tree(fields: Iterable[Path]) -> Object:
+    tree: Object = {}
+    for path in sorted(fields):
+        place = tree
+        for name in path:
+            place = place.setdefault(f"f:{name}", {})
+    return tree
+
+
+def read_managers(items: Any) -> list[FieldManager]:
+    """Those that were written here, or that a client has rewritten; what cannot be read counts as nobody's."""
+    managers = []
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, dict) and isinstance(item.get("fieldsV1"), dict):
+            name, operation, version, time = (str(item.get(member) or "") for member in _MEMBERS)
+            managers.append(FieldManager(name, operation, version, time, frozenset(_paths(item["fieldsV1"], ()))))
+    return managers
+
+
+def _paths(tree: Object, path: Path) -> Iterable[Path]:
+    members = [(name, below) for name, below in tree.items() if name.startswith("f:") and isinstance(below, dict)]
+    if not members and path:
+        yield path
+    for name, below in members:
+        yield from _paths(below, (*path, name[2:]))
