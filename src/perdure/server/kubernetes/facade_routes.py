@@ -30,7 +30,7 @@ ANY_TYPE: dict[str, Any] = {"is_text": True, "text_type": "application/com.githu
 
 
 def _page(path: str, handler: Handler, summary: str, **more: Any) -> Route:
-    return Route("GET", path, VIEWER, handler, summary, query=ObjectQuery, is_for_every_role=True, **more)
+    return Route("GET", path, VIEWER, handler, summary, query=ObjectQuery, **more)
 
 
 def _read(path: str, handler: Handler, summary: str, **more: Any) -> Route:
