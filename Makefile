@@ -44,6 +44,9 @@ deep: check ## before a release, all that `make test` takes samples of (2 hours 
 	for version in 15 18; do PERDURE_CHAOS_SECONDS=600 PERDURE_CHAOS_POSTGRES=$$version $(BIN)/pytest $(CHAOS) || exit 1; done
 	$(BIN)/python -m tests.journeys.soak --minutes 20
 
+console: ## build the web console into the package (needs Node 20 or newer, with npm)
+	$(PYTHON) tools/build_console.py
+
 bench: $(VENV)/.dev ## measure Perdure beside its peers and write docs/performance.md (45 minutes)
 	$(BIN)/python -m bench run
 
@@ -65,7 +68,7 @@ lowest: ## try the lower bounds of the dependencies in an environment of their o
 	$(PYTHON) requirements/lowest.py
 
 clean: ## remove everything that was installed or built
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis console/node_modules src/perdure/server/console
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -79,4 +82,4 @@ $(VENV)/.dev: requirements/dev.lock pyproject.toml $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
-.PHONY: help example check quick test deep bench fix lock sbom licences lowest clean
+.PHONY: help example check quick test deep console bench fix lock sbom licences lowest clean

@@ -16,7 +16,7 @@ from tests.server.serving import RETURNS, WAITS, Server, Stream
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server.start(tmp_path_factory.mktemp("server"))
+    running = Server.start(tmp_path_factory.mktemp("server"), "--no-console")
     try:
         yield running
         running.stop()
@@ -137,6 +137,7 @@ def test_the_front_page_needs_no_token_and_loads_nothing(server: Server) -> None
     assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
     assert page.headers["x-content-type-options"] == "nosniff" and page.headers["referrer-policy"] == "no-referrer"
     assert b"no console" in page.text and b"<script" not in page.text
+    assert server.nobody("GET", "/assets/index.js").problem == (404, "ROUTE-NOT-FOUND")
 
 
 async def test_a_session_lasts_twelve_hours_idle_and_seven_days(tmp_path: Path) -> None:

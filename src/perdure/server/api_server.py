@@ -22,6 +22,7 @@ from perdure.kernel.values import SECOND
 from perdure.providers.policy import refusal_for_api
 from perdure.server.application import ApiServer
 from perdure.server.authentication import Authentication, is_loopback, listened_hosts
+from perdure.server.console_files import read_console
 from perdure.server.data_folder import data_folder, write_private
 from perdure.server.hook_settings import Hook
 from perdure.server.limits import OidcTable, RequestLimits
@@ -66,6 +67,7 @@ class ApiOptions:
     proxies: Sequence[IPv4Network | IPv6Network] = ()
     feed_keep: float = 600.0  # seconds
     hooks: Sequence[Hook] = ()
+    has_console: bool = True
 
 
 class Address:
@@ -129,6 +131,7 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         metrics=ServerMetrics(engine.runtime, metric_aliases()),
         store_url=options.store,
         routes_to_pools=engine.runtime.routes,
+        console=read_console() if options.has_console else read_console(None),
     )
     server.tasks.lease_for = int(options.worker_lease * SECOND)
     authentication.sessions.listen(address.port, is_tls=certificate is not None)

@@ -26,6 +26,7 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.server.authentication import Authentication, carries_token, host_of, network_of
 from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, SeenRequest, check_body, visible_run
+from perdure.server.console_files import ConsoleFiles, read_console
 from perdure.server.kubernetes.statuses import is_kubernetes_path, status_json
 from perdure.server.limits import CallerPlaces, Rates, RequestLimits
 from perdure.server.openapi import describe
@@ -93,6 +94,7 @@ class ApiServer:
     metrics: ServerMetrics | None = None
     store_url: str = ""
     routes_to_pools: Mapping[str, str] = field(default_factory=dict)
+    console: ConsoleFiles = field(default_factory=partial(read_console, None))
 
     def __post_init__(self) -> None:
         self.tasks = LeasedTasks(self.engine)

@@ -14,8 +14,9 @@ from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
+from perdure.server.console_files import get_console_file, get_front_page
 from perdure.server.handlers.resource_handlers import check_path
-from perdure.server.handlers.session_handlers import SessionBody, begin_session, end_session, get_front_page
+from perdure.server.handlers.session_handlers import SessionBody, begin_session, end_session
 from perdure.server.route_table import Route
 from perdure.views.access import Scope, to_wire
 from perdure.views.access_tokens import AccessRole, check_namespace
@@ -175,6 +176,7 @@ def _of_resource(path: str, handler: Any, summary: str, **more: Any) -> Route:
 
 CONSOLE_ROUTES = (
     Route("GET", "/", None, get_front_page, "the page of the console", is_text=True, text_type="text/html"),
+    Route("GET", "/assets/{file}", None, get_console_file, "a file of the console", is_text=True, text_type="*/*"),
     Route(
         "POST",
         "/session",

@@ -370,6 +370,7 @@ class CheckAnswer(msgspec.Struct):
     problems: list[dict[str, Any]]
     warnings: list[dict[str, Any]]
     findings: list[dict[str, Any]]
+    graph: dict[str, Any] | None  # of a document without problems
 
 
 class ApplyAnswer(msgspec.Struct):

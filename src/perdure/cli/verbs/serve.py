@@ -94,9 +94,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-engine", action="store_true", help="answer requests and serve workers, and leave runs to other servers"
     )
-    parser.add_argument(
-        "--no-console", action="store_true", help="serve no console; there is none yet, so nothing changes"
-    )
+    parser.add_argument("--no-console", action="store_true", help="serve the API alone, without the console under /")
     parser.add_argument("--insecure-listen", action="store_true", help="listen beyond this machine without TLS")
     parser.add_argument("--data", metavar="DIR", help="folder for certificates and the first token")
     parser.add_argument(
@@ -249,6 +247,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         drain_delay=settings.server.drain_delay,
         feed_keep=settings.feed.keep,
         hooks=[*read_hooks(settings.hooks), *trace_hooks(settings.traces, os.environ)],
+        has_console=not asked.no_console,
     )
     try:
         return Address(options)

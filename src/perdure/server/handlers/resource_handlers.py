@@ -19,7 +19,8 @@ from perdure.server.problems import problem_json
 from perdure.server.request_reading import read_json_text
 from perdure.views.access_tokens import AccessRole, check_namespace
 from perdure.views.api_errors import UnsupportedMediaType
-from perdure.views.document_check import validate
+from perdure.views.document_check import CheckedDocument, validate
+from perdure.views.drawing.markup import graph_json
 from perdure.views.errors import BadRequest
 from perdure.views.resource_changes import (
     apply_documents,
@@ -193,8 +194,17 @@ async def check_document(call: ApiCall) -> Result:
             "problems": _of(plain, Severity.ERROR),
             "warnings": _of(plain, Severity.WARNING),
             "findings": checked.plain_findings(),
+            "graph": await _graph(checked),
         }
     )
+
+
+async def _graph(checked: CheckedDocument) -> Any:
+    """Of a document that could be run."""
+    language, program = checked.language, checked.program
+    if checked.errors or language is None or program is None or not language.draws_graphs:
+        return None
+    return await done_aside(len(checked.text), lambda: graph_json(language.graph(program)))
 
 
 def _of(problems: list[dict[str, Any]], severity: Severity) -> list[Mapping[str, Any]]:

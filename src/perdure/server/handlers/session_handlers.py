@@ -1,4 +1,4 @@
-"""Log-in and log-out of browsers, and the page that they find under `/`."""
+"""Log-in and log-out of browsers."""
 
 from typing import Annotated
 
@@ -57,27 +57,3 @@ def who_json(caller: Caller) -> dict[str, object]:
         "via": caller.via,
     }
     return who | {name: value for name, value in (("issuer", caller.issuer), ("csrf", caller.csrf)) if value}
-
-
-PAGE = b"""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>Perdure</title>
-<h1>Perdure</h1>
-<p>This server answers the API under <code>/api/v1</code>, as <code>/openapi.json</code> describes it.</p>
-<p>This installation has no console: it is built from a checkout, with Node. Use the command line:</p>
-<pre>perdure --server URL --access-token @FILE ps</pre>
-</html>
-"""
-PAGE_HEADERS = {
-    "Content-Type": "text/html; charset=utf-8",
-    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Frame-Options": "DENY",
-}
-
-
-async def get_front_page(call: ApiCall) -> Result:
-    """It holds no data, and needs no token."""
-    return Answer(PAGE, 200, PAGE_HEADERS)

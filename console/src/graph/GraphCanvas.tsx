@@ -1,0 +1,155 @@
+// A graph to look at: zoom, fit, fold; taken edges are strong. Nodes are buttons, so that keys reach them.
+import {
+  MarkerType,
+  ReactFlow,
+  ReactFlowProvider,
+  useReactFlow,
+  type Edge,
+  type Node,
+  type NodeTypes,
+} from "@xyflow/react";
+import "@xyflow/react/dist/base.css";
+import "../styles/graph.css";
+import { useEffect, useMemo, useRef, useState } from "react";
+import type { Graph, GraphNode } from "../api/shapes";
+import { foldedAtFirst, framesOf, shownOf } from "./folding";
+import { StepNode, type NodeData } from "./StepNode";
+import { useLayout } from "./useLayout";
+
+const TYPES: NodeTypes = { step: StepNode };
+const NARROW = 0.35; // smaller is not readable
+
+interface Props {
+  graph: Graph;
+  selected?: string; // a node
+  onSelect?(node: GraphNode): void;
+  label: string;
+}
+
+export default function GraphCanvas(props: Props) {
+  return (
+    <ReactFlowProvider>
+      <Canvas {...props} />
+    </ReactFlowProvider>
+  );
+}
+
+function Canvas({ graph, selected, onSelect, label }: Props) {
+  const names = useMemo(() => graph.nodes.map((node) => node.id).join("\n"), [graph]);
+  const [folds, setFolds] = useState<{ names: string; folded: Set<string> }>();
+  const folded = useMemo(() => (folds?.names === names ? folds.folded : foldedAtFirst(graph)), [folds, names, graph]);
+  const [isFollowing, setFollowing] = useState(false);
+  const { nodes: shown, edges: links } = useMemo(() => shownOf(graph, folded), [graph, folded]);
+  const boxes = useLayout(shown, links);
+  const flow = useReactFlow();
+  const frames = useMemo(() => framesOf(shown), [shown]);
+
+  const toggle = (id: string): void => {
+    const changed = new Set(folded);
+    if (!changed.delete(id)) changed.add(id);
+    setFolds({ names, folded: changed });
+  };
+  const select = useRef(onSelect);
+  select.current = onSelect;
+  const fold = useRef(toggle);
+  fold.current = toggle;
+
+  const nodes = useMemo<Node<NodeData>[]>(() => {
+    if (!boxes) return [];
+    // React Flow wants a frame before what is in it.
+    return outermostFirst(shown).map((node) => {
+      const box = boxes.get(node.id);
+      return {
+        id: node.id,
+        type: "step",
+        position: { x: box?.x ?? 0, y: box?.y ?? 0 },
+        width: box?.width,
+        height: box?.height,
+        ...(box?.parent ? { parentId: box.parent } : {}),
+        selected: node.id === selected,
+        draggable: false,
+        connectable: false,
+        focusable: false,
+        data: {
+          node,
+          isFrame: frames.has(node.id),
+          canUnfold: folded.has(node.id) && (node.inside ?? 0) > 0,
+          onSelect: () => select.current?.(node),
+          onFold: () => fold.current(node.id),
+        },
+      };
+    });
+  }, [boxes, shown, frames, folded, selected]);
+
+  const edges = useMemo<Edge[]>(
+    () =>
+      links.map((edge, index) => ({
+        id: `${index}`,
+        source: edge.from,
+        target: edge.to,
+        label: edge.label?.slice(0, 60),
+        type: "smoothstep",
+        focusable: false,
+        className: `${edge.taken ? "is-taken" : "is-open"}${edge.exceptional ? " is-exceptional" : ""}`,
+        markerEnd: { type: MarkerType.ArrowClosed, width: 14, height: 14, color: edge.taken ? "var(--ink-soft)" : "var(--edge)" },
+      })),
+    [links],
+  );
+
+  const laidOut = boxes !== undefined;
+  useEffect(() => {
+    if (laidOut) requestAnimationFrame(() => void flow.fitView({ padding: 0.08, maxZoom: 1, minZoom: NARROW }));
+  }, [laidOut, names, flow]);
+
+  const open = shown.find((node) => node.status === "running" || node.status === "waiting")?.id;
+  useEffect(() => {
+    if (isFollowing && open && laidOut) void flow.fitView({ nodes: [{ id: open }], maxZoom: 1, duration: 200 });
+  }, [isFollowing, open, laidOut, flow]);
+
+  return (
+    <div className="graph" role="group" aria-label={label} data-testid="graph">
+      <ReactFlow
+        nodes={nodes}
+        edges={edges}
+        nodeTypes={TYPES}
+        minZoom={0.05}
+        maxZoom={2}
+        nodesFocusable={false}
+        edgesFocusable={false}
+        nodesDraggable={false}
+        elementsSelectable={false}
+        onlyRenderVisibleElements={shown.length > 150}
+        proOptions={{ hideAttribution: true }}
+        disableKeyboardA11y
+      />
+      <div className="graph-tools" role="group" aria-label="Graph">
+        <button type="button" aria-label="Zoom in" onClick={() => void flow.zoomIn()}>
+          +
+        </button>
+        <button type="button" aria-label="Zoom out" onClick={() => void flow.zoomOut()}>
+          −
+        </button>
+        <button type="button" data-testid="fit" onClick={() => void flow.fitView({ padding: 0.08, maxZoom: 1 })}>
+          Fit
+        </button>
+        <button type="button" aria-pressed={isFollowing} onClick={() => setFollowing(!isFollowing)}>
+          Follow
+        </button>
+      </div>
+    </div>
+  );
+}
+
+function outermostFirst(nodes: GraphNode[]): GraphNode[] {
+  const depths = new Map<string, number>();
+  const byId = new Map(nodes.map((node) => [node.id, node]));
+  const depth = (node: GraphNode): number => {
+    const known = depths.get(node.id);
+    if (known !== undefined) return known;
+    const parent = byId.get(node.parent ?? "");
+    const own = parent ? depth(parent) + 1 : 0;
+    depths.set(node.id, own);
+    return own;
+  };
+  return [...nodes].sort((one, other) => depth(one) - depth(other));
+}

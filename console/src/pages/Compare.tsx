@@ -1,0 +1,1 @@
+export default function Compare(_: Record<string, string>) { return <p>…</p>; }

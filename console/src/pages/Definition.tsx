@@ -1,0 +1,1 @@
+export default function Definition(_: Record<string, string>) { return <p>…</p>; }

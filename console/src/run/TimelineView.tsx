@@ -1,0 +1,190 @@
+// The run over time: a row for each visit of a step, attempts as bars, waits hatched. Dragging over the axis zooms.
+import { useMemo, useRef, useState, type PointerEvent } from "react";
+import type { Timeline, TimelineStep } from "../api/shapes";
+import { useAnswer } from "../api/use";
+import { Problem } from "../parts/Problem";
+import { familyOf, StatusIcon, statusWord } from "../parts/Status";
+import { useNow } from "../parts/Time";
+import { VirtualList } from "../parts/VirtualList";
+import { clockTime, lasting, oneLine } from "../words";
+import { isSelected, nameOfNode, type Shared } from "./selection";
+import { foldRows, type Row } from "./timelineRows";
+
+export function TimelineView({ run, steps, at, version, selected, onSelect }: Shared) {
+  const { answer, error } = useAnswer<"GET /api/v1/runs/{id}/timeline", Timeline>(
+    "GET /api/v1/runs/{id}/timeline",
+    { path: { id: run.id }, query: { at: at?.toString() } },
+    version,
+  );
+  const [window, setWindow] = useState<[number, number]>();
+  const [isWhole, setWhole] = useState(false);
+  const now = useNow();
+  const rows = useMemo(() => foldRows(answer?.steps ?? [], isWhole), [answer, isWhole]);
+  if (error) return <Problem error={error} />;
+  if (!answer) return <p className="loading">…</p>;
+  const begin = Date.parse(answer.started_at);
+  const end = Math.max(begin + 1, answer.ended_at && at === undefined ? Date.parse(answer.ended_at) : latest(answer, at ? begin : now));
+  const [from, to] = window ?? [begin, end];
+  const hidden = (answer.steps.length ?? 0) - rows.length;
+  return (
+    <div className="timeline" data-testid="timeline">
+      <Axis begin={begin} from={from} to={to} onZoom={setWindow} />
+      <div className="timeline-tools">
+        {window && (
+          <button type="button" className="small" onClick={() => setWindow(undefined)}>
+            Whole run
+          </button>
+        )}
+        {(hidden > 0 || isWhole) && (
+          <button type="button" className="small" aria-pressed={isWhole} onClick={() => setWhole(!isWhole)}>
+            {isWhole ? "Fold many alike" : `Show all ${answer.steps.length.toLocaleString("en")} visits`}
+          </button>
+        )}
+      </div>
+      <VirtualList
+        length={rows.length}
+        rowHeight={26}
+        label="Steps over time"
+        focus={rows.findIndex((row) => isSelected(row.step.node, selected, steps))}
+        row={(index) => {
+          const row = rows[index];
+          return row ? (
+            <Bar
+              row={row}
+              from={from}
+              to={to}
+              end={end}
+              isSelected={isSelected(row.step.node, selected, steps)}
+              onSelect={() => onSelect(nameOfNode(row.step.node, steps))}
+            />
+          ) : null;
+        }}
+      />
+    </div>
+  );
+}
+
+function latest(timeline: Timeline, least: number): number {
+  let most = least;
+  for (const step of timeline.steps) most = Math.max(most, Date.parse(step.ended_at ?? step.started_at));
+  return most;
+}
+
+function Axis({ begin, from, to, onZoom }: { begin: number; from: number; to: number; onZoom(window: [number, number]): void }) {
+  const element = useRef<HTMLDivElement>(null);
+  const [drag, setDrag] = useState<[number, number]>();
+  const share = (event: PointerEvent): number => {
+    const box = element.current?.getBoundingClientRect();
+    return box ? Math.max(0, Math.min(1, (event.clientX - box.left) / box.width)) : 0;
+  };
+  const release = (): void => {
+    if (drag) {
+      const [one, other] = [...drag].sort((a, b) => a - b) as [number, number];
+      if (other - one > 0.01) onZoom([from + one * (to - from), from + other * (to - from)]);
+    }
+    setDrag(undefined);
+  };
+  const ticks = [0, 0.25, 0.5, 0.75];
+  return (
+    <div className="timeline-row">
+      <span className="timeline-name faint">drag to zoom</span>
+      <div
+        ref={element}
+        className="axis"
+        data-testid="axis"
+        onPointerDown={(event) => {
+          event.currentTarget.setPointerCapture(event.pointerId);
+          setDrag([share(event), share(event)]);
+        }}
+        onPointerMove={(event) => drag && setDrag([drag[0], share(event)])}
+        onPointerUp={release}
+      >
+        {ticks.map((tick) => (
+          <span key={tick} style={{ left: `${tick * 100}%` }}>
+            +{lasting(from + tick * (to - from) - begin)}
+          </span>
+        ))}
+        {drag && (
+          <span
+            className="axis-drag"
+            style={{ left: `${Math.min(...drag) * 100}%`, width: `${Math.abs(drag[1] - drag[0]) * 100}%` }}
+          />
+        )}
+      </div>
+    </div>
+  );
+}
+
+interface BarProps {
+  row: Row;
+  from: number;
+  to: number;
+  end: number;
+  isSelected: boolean;
+  onSelect(): void;
+}
+
+function Bar({ row, from, to, end, isSelected: is, onSelect }: BarProps) {
+  const { step } = row;
+  const title = row.count > 1 ? `${step.title.replace(/\[\d+\]$/, "")}: ${row.count} more` : step.title;
+  return (
+    <button
+      type="button"
+      className={is ? "timeline-row is-selected" : "timeline-row"}
+      aria-pressed={is}
+      data-testid="bar"
+      onClick={onSelect}
+    >
+      <span className="timeline-name" style={{ paddingLeft: step.depth * 14 }}>
+        <StatusIcon status={step.status} />
+        <bdi>{oneLine(title, 80)}</bdi> <span className="unseen">{statusWord(step.status)}</span>
+      </span>
+      <span className="timeline-bars">
+        <Stretch kind="visit" status={step.status} begin={step.started_at} finish={row.ended_at} from={from} to={to} end={end} />
+        {row.count === 1 &&
+          step.stretches.slice(0, 200).map((stretch, index) => (
+            <Stretch
+              key={index}
+              kind={stretch.kind}
+              status={stretch.failed ? "failed" : step.status}
+              begin={stretch.started_at}
+              finish={stretch.ended_at}
+              from={from}
+              to={to}
+              end={end}
+            />
+          ))}
+        <span className="timeline-length faint">{span(step, end)}</span>
+      </span>
+    </button>
+  );
+}
+
+function span(step: TimelineStep, end: number): string {
+  return lasting((step.ended_at ? Date.parse(step.ended_at) : end) - Date.parse(step.started_at));
+}
+
+interface StretchProps {
+  kind: string;
+  status: string;
+  begin: string;
+  finish: string | null;
+  from: number;
+  to: number;
+  end: number;
+}
+
+function Stretch({ kind, status, begin, finish, from, to, end }: StretchProps) {
+  const one = Date.parse(begin);
+  const other = finish ? Date.parse(finish) : end;
+  const left = Math.max(0, (one - from) / (to - from));
+  const right = Math.min(1, (other - from) / (to - from));
+  if (right < 0 || left > 1) return null;
+  return (
+    <span
+      className={`stretch is-${kind} is-${familyOf(status)}`}
+      title={`${clockTime(begin)}, ${lasting(other - one)}`}
+      style={{ left: `${left * 100}%`, width: `${Math.max(0, right - left) * 100}%` }}
+    />
+  );
+}

@@ -1,0 +1,85 @@
+"""Runs of every language for the journeys: open ones, failed ones, long ones, hostile ones."""
+
+import os
+from typing import Any
+
+from tests.server.serving import Api
+
+MANY = 10_000 if os.environ.get("PERDURE_TEST_SEED") == "all" else 150  # among which one is to be found
+STORY = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: release}
+spec:
+  inputsSchema:
+    {type: object, required: [env], properties: {env: {type: string}, images: {type: array, default: [api]}}}
+  steps:
+  - {name: build, ref: echo, with: {tag: "{{ inputs.env }}-1", images: "{{ inputs.images }}"}}
+  - name: verify
+    type: parallel
+    needs: [build]
+    with:
+      steps:
+      - {name: unit, ref: echo, with: {passed: 12}}
+      - {name: lint, ref: echo, with: {warnings: 0}}
+  - {name: approve, type: gate, needs: [verify], with: {timeout: 12h}}
+  - {name: ship, ref: echo, needs: [approve], with: {tag: "{{ steps.build.output.tag }}"}}
+  output: {tag: "{{ steps.ship.output.tag }}"}
+"""
+APPROVAL = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: approval, path: approval}
+workload: {amount: 250}
+workflow:
+- step: ask
+  spec: {policy: {admit: {rules: [{when: "{{ ctx.approved is defined }}", then: {allow: true}}]}}}
+  next: {arcs: [{step: pay}]}
+- step: pay
+  tool: {kind: noop, result: {by: "{{ ctx.by }}"}}
+"""
+HOSTILE = "<img src=x onerror=hacked=1>"
+
+
+def playbook(name: str, *steps: dict[str, Any], **workload: Any) -> dict[str, Any]:
+    about = {"name": name, "path": name.replace("/", "-") or "x"}
+    return {
+        "apiVersion": "noetl.io/v2",
+        "kind": "Playbook",
+        "metadata": about,
+        "workload": workload,
+        "workflow": list(steps),
+    }
+
+
+def make_runs(api: Api) -> dict[str, str]:
+    assert api("POST", "/api/v1/resources:apply", {"documents": [STORY, APPROVAL]}).status == 200
+    runs = {name: _start(api, name="release", input={"env": "prod"}) for name in ("gate", "phone", "done")}
+    runs["labelled"] = _start(api, name="release", input={"env": "test"}, labels={"team": "shop"})
+    assert api("POST", f"/api/v1/runs/{runs['done']}/gates/approve", {"state": "Approved"}).status in (200, 202)
+    runs["approval"] = _start(api, name="approval")
+    fetch = {"step": "fetch", "tool": {"kind": "http", "url": "http://127.0.0.1:9/needle", "method": "GET"}}
+    runs["needle"] = api.start(playbook("needle", fetch))
+    each = {
+        "step": "each",
+        "loop": {"in": "{{ workload.rows }}", "iterator": "row"},
+        "tool": {"kind": "noop", "result": {"n": "{{ iter.row }}"}},
+    }
+    runs["loop"] = api.start(playbook("loop", each, rows=list(range(10_000))))
+    noop = {"step": "start", "tool": {"kind": "noop"}}
+    text = "<script>hacked = 2</script>\u202e\u0000\u0007</textarea><svg onload=hacked=3>"
+    runs["hostile"] = api.start(
+        playbook(HOSTILE, noop, text=text, long="x" * 2_000_000, __proto__={"hacked": 4}),
+        labels={"x": "<b>bold</b>"},
+    )
+    for number in range(MANY):
+        api.start(playbook("spare" if number < 3 else f"plain-{number}", noop))
+    for name in ("done", "needle", "loop", "hostile"):
+        api.result(runs[name])
+    return runs
+
+
+def _start(api: Api, **body: Any) -> str:
+    reply = api("POST", "/api/v1/runs", body)
+    assert reply.status == 202, reply.text
+    return str(reply.json["id"])
