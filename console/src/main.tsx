@@ -6,6 +6,7 @@ import "./styles/base.css";
 import "./styles/shell.css";
 import "./styles/runs.css";
 import "./styles/run.css";
+import "./styles/pages.css";
 
 const root = document.getElementById("console");
 if (root) {

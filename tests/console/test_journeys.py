@@ -59,6 +59,8 @@ class Stage:
         address = (self.folder / "perdure.db-server" / "console-address").read_text("utf-8").strip()
         roles = ("viewer", "operator", "author")
         tokens = {role: self.server.role(role).token for role in roles} | {"admin": self.server.admin.token}
+        body = {"name": "empty", "role": "viewer", "namespaces": ["nowhere"]}
+        tokens["empty"] = self.server.admin("POST", "/api/v1/tokens", body).json["token"]
         return {"url": self.server.url, "address": address, "tokens": tokens, "runs": make_runs(self.server.admin)}
 
 
@@ -90,7 +92,7 @@ def play(folder: Path, browser: str, words: str = "") -> Iterator[dict[str, Any]
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(60)
+        process.communicate(timeout=60)
         stage.server.commands.end_all()
 
 
@@ -106,7 +108,7 @@ def test_the_journeys_of_the_console(tmp_path: Path) -> None:
 
     failed = [f"{each['journey']}\n{each['error']}" for each in played if each["error"]]
     assert not failed, "\n\n".join(failed)
-    assert len(played) >= 15
+    assert len(played) >= 22
 
 
 if __name__ == "__main__":

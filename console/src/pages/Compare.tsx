@@ -1,1 +1,174 @@
-export default function Compare(_: Record<string, string>) { return <p>…</p>; }
+// Two runs beside each other: where their histories part, which steps differ, what came in and out.
+import { useMemo } from "react";
+import { addressTo, change, usePlace } from "../address";
+import { eventName, eventStep, type RunEvent, type Step, type StepDetails } from "../api/shapes";
+import type { Json, RunAnswer } from "../api/types";
+import { ask } from "../api/client";
+import { useAnswer, useRead } from "../api/use";
+import { Difference } from "../parts/Difference";
+import { JsonView } from "../parts/JsonView";
+import { Problem } from "../parts/Problem";
+import { Status } from "../parts/Status";
+import { oneLine } from "../words";
+
+const PAGE = 500;
+const MOST = 20_000; // events that are compared
+
+export default function Compare() {
+  const { query } = usePlace();
+  const ids = [query.get("a") ?? "", query.get("b") ?? ""] as const;
+  return (
+    <div className="page">
+      <div className="page-head">
+        <h1>Compare</h1>
+        {(["a", "b"] as const).map((side, at) => (
+          <input
+            key={side}
+            aria-label={at ? "The other run" : "One run"}
+            data-testid={`compare-${side}`}
+            placeholder="id of a run"
+            defaultValue={ids[at]}
+            onBlur={(event) => change({ [side]: event.target.value.trim() })}
+            onKeyDown={(event) => event.key === "Enter" && change({ [side]: event.currentTarget.value.trim() })}
+          />
+        ))}
+      </div>
+      {ids[0] && ids[1] ? <Pair one={ids[0]} other={ids[1]} /> : <p className="empty">Name two runs by their ids.</p>}
+    </div>
+  );
+}
+
+function useRun(id: string): { run: RunAnswer | undefined; steps: Step[]; error: Error | undefined } {
+  const run = useAnswer("GET /api/v1/runs/{id}", { path: { id } });
+  const steps = useAnswer<"GET /api/v1/runs/{id}/steps", { items: Step[] }>("GET /api/v1/runs/{id}/steps", { path: { id } });
+  return { run: run.answer, steps: steps.answer?.items ?? [], error: run.error };
+}
+
+function Pair({ one, other }: { one: string; other: string }) {
+  const { query } = usePlace();
+  const step = query.get("step") ?? "";
+  const [left, right] = [useRun(one), useRun(other)];
+  const parting = useRead(`parting ${one} ${other}`, (signal) => firstDifference(one, other, signal));
+  const rows = useMemo(() => sideBySide(left.steps, right.steps), [left.steps, right.steps]);
+  if (left.error || right.error) return <Problem error={left.error ?? right.error} />;
+  return (
+    <>
+      <p className="parting" data-testid="parting" role="status">
+        {parting.answer === undefined ? "…" : partingWords(parting.answer)}
+      </p>
+      <Problem error={parting.error} />
+      <table className="table" data-testid="compared">
+        <thead>
+          <tr>
+            <th scope="col">Step</th>
+            {[left, right].map((side, at) => (
+              <th scope="col" key={at}>
+                {side.run && (
+                  <a href={addressTo(["runs", side.run.id])}>
+                    {oneLine(side.run.name, 60)} {side.run.id.slice(0, 10)}
+                  </a>
+                )}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.slice(0, 500).map((row) => (
+            <tr key={row.step} className={row.isSame ? "" : "is-other"}>
+              <td>
+                <button type="button" className="quiet small" aria-expanded={row.step === step} data-testid="compare-step" onClick={() => change({ step: row.step === step ? null : row.step })}>
+                  {row.isSame ? "" : "≠ "}
+                  {oneLine(row.step, 100)}
+                </button>
+              </td>
+              <td>{row.one ? <Status status={row.one.status} /> : <span className="faint">not there</span>}</td>
+              <td>{row.other ? <Status status={row.other.status} /> : <span className="faint">not there</span>}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {step && <Values one={one} other={other} step={step} />}
+    </>
+  );
+}
+
+interface Row {
+  step: string;
+  one?: Step;
+  other?: Step;
+  isSame: boolean;
+}
+
+function sideBySide(left: Step[], right: Step[]): Row[] {
+  const others = new Map(right.map((step) => [step.step, step]));
+  const rows: Row[] = left.map((one) => {
+    const other = others.get(one.step);
+    others.delete(one.step);
+    return { step: one.step, one, other, isSame: one.status === other?.status && one.visits.total === other.visits.total };
+  });
+  return [...rows, ...[...others.values()].map((other) => ({ step: other.step, other, isSame: false }))];
+}
+
+interface Parting {
+  seq: number;
+  one?: RunEvent;
+  other?: RunEvent;
+}
+
+/** The first event that is not the same fact in both, whatever its times and ids; null if there is none. */
+async function firstDifference(one: string, other: string, signal: AbortSignal): Promise<Parting | null> {
+  for (let after = 0; after < MOST; after += PAGE) {
+    const [a, b] = (await Promise.all(
+      [one, other].map((id) => ask("GET /api/v1/runs/{id}/events", { path: { id }, query: { after, limit: PAGE }, signal })),
+    )) as unknown as [{ items: RunEvent[] }, { items: RunEvent[] }];
+    for (let at = 0; at < Math.max(a.items.length, b.items.length); at += 1) {
+      const [x, y] = [a.items[at], b.items[at]];
+      if (!x || !y || factOf(x, one) !== factOf(y, other)) return { seq: after + at + 1, one: x, other: y };
+    }
+    if (a.items.length < PAGE) return null;
+  }
+  return null;
+}
+
+const PARTICULAR = new Set(["at", "own_at", "timestamp", "seed", "key", "event_id", "execution_id", "started_by", "entity_id", "due", "uid"]);
+
+function factOf(event: RunEvent, run: string): string {
+  const text = JSON.stringify(event, (name, value: unknown) => (PARTICULAR.has(name) ? undefined : value));
+  const short = run.slice(-10);
+  return text.replaceAll(run, "RUN").replaceAll(short, "RUN");
+}
+
+function partingWords(parting: Parting | null): string {
+  if (parting === null) return "Their histories are the same, but for times and ids.";
+  const say = (event: RunEvent | undefined): string =>
+    event ? `${eventName(event)}${eventStep(event) ? ` of ${eventStep(event)}` : ""}` : "nothing more";
+  return `They part at event ${parting.seq}: ${say(parting.one)} on one side, ${say(parting.other)} on the other.`;
+}
+
+function Values({ one, other, step }: { one: string; other: string; step: string }) {
+  const [left, right] = [useDetails(one, step), useDetails(other, step)];
+  const text = (value: Json | undefined): string => JSON.stringify(value ?? null, null, 2);
+  return (
+    <section className="panel-part" data-testid="compared-values">
+      {(["input", "output"] as const).map((side) => (
+        <section key={side}>
+          <h3>{side === "input" ? "Input" : "Output"}</h3>
+          <Difference one={text(left?.[side])} other={text(right?.[side])} label={side} />
+        </section>
+      ))}
+      {(left?.error || right?.error) && (
+        <div className="pair">
+          <JsonView value={(left?.error ?? undefined) as Json | undefined} label="error of one" />
+          <JsonView value={(right?.error ?? undefined) as Json | undefined} label="error of the other" />
+        </div>
+      )}
+    </section>
+  );
+}
+
+function useDetails(id: string, step: string): StepDetails | undefined {
+  return useAnswer<"GET /api/v1/runs/{id}/steps/{step}", StepDetails>("GET /api/v1/runs/{id}/steps/{step}", {
+    path: { id, step },
+    query: { limit: 1 },
+  }).answer;
+}

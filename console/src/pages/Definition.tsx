@@ -1,1 +1,157 @@
-export default function Definition(_: Record<string, string>) { return <p>…</p>; }
+// One entry of the catalog: its document and problems, its graph, its versions, its runs, its schedule; and a start of it.
+import { lazy, Suspense, useMemo, useState } from "react";
+import { addressTo, change, usePlace } from "../address";
+import { mayAsk } from "../api/client";
+import type { Graph, Problem as DocumentProblem } from "../api/shapes";
+import type { Json } from "../api/types";
+import { useAnswer } from "../api/use";
+import { KINDS, type Resource } from "../definitions/kinds";
+import { Problems } from "../definitions/Problems";
+import { RunDialog } from "../definitions/RunDialog";
+import { Versions } from "../definitions/Versions";
+import { textOf } from "../definitions/text";
+import { Problem } from "../parts/Problem";
+import { Status } from "../parts/Status";
+import { Tabs } from "../parts/Tabs";
+import { Lasted, Time } from "../parts/Time";
+import { oneLine } from "../words";
+
+const Editor = lazy(() => import("../editor/Editor"));
+const GraphCanvas = lazy(() => import("../graph/GraphCanvas"));
+
+const VIEWS = ["document", "graph", "versions", "runs", "schedule"] as const;
+
+export default function Definition({ kind, namespace, name }: { kind: string; namespace: string; name: string }) {
+  const { query } = usePlace();
+  const view = VIEWS.find((each) => each === query.get("view")) ?? "document";
+  const [isStarting, setStarting] = useState(false);
+  const path = { kind, namespace, name };
+  const about = KINDS.find((each) => each.plural === kind);
+  const { answer, error } = useAnswer<"GET /api/v1/resources/{kind}/{namespace}/{name}", Resource>(
+    "GET /api/v1/resources/{kind}/{namespace}/{name}",
+    { path },
+  );
+  const text = useMemo(() => (answer ? textOf(answer as unknown as Json) : ""), [answer]);
+  const problems = useMemo(() => problemsOf(answer), [answer]);
+  if (error) return <Problem error={error} />;
+  if (!answer) return <p className="loading">…</p>;
+  const views = VIEWS.filter((each) => about?.canRun || each === "document" || each === "versions" || each === "schedule");
+  return (
+    <div className="page tall">
+      <div className="page-head">
+        <h1>
+          <bdi>{oneLine(name, 120)}</bdi>
+        </h1>
+        <span className="faint">
+          {answer.kind} in {namespace}, version {answer.metadata.generation ?? 1}
+        </span>
+        <span className="right">
+          <a href={addressTo(["write"], { kind, namespace, name })}>Edit</a>
+        </span>
+        {about?.canRun && mayAsk("POST /api/v1/runs") && (
+          <button type="button" className="primary" data-testid="start" onClick={() => setStarting(true)}>
+            Run…
+          </button>
+        )}
+      </div>
+      <Tabs
+        label="Views of the definition"
+        tabs={views.map((each) => ({ id: each, title: each[0]?.toUpperCase() + each.slice(1) }))}
+        chosen={view}
+        onChoose={(each) => change({ view: each === "document" ? null : each })}
+      />
+      <section className="page-view" aria-label={view}>
+        <Suspense fallback={<p className="loading">…</p>}>
+          {view === "document" && (
+            <>
+              {problems.length > 0 && <Problems problems={problems} />}
+              <Editor key={text.length} text={text} label={`Document of ${name}`} />
+            </>
+          )}
+          {view === "graph" && <DocumentGraph path={path} />}
+          {view === "versions" && <Versions path={path} />}
+          {view === "runs" && <RunsOf name={name} namespace={namespace} language={about?.language ?? ""} />}
+          {view === "schedule" && <Schedule path={path} />}
+        </Suspense>
+      </section>
+      {isStarting && <RunDialog {...path} onClose={() => setStarting(false)} />}
+    </div>
+  );
+}
+
+function problemsOf(resource: Resource | undefined): DocumentProblem[] {
+  const of = (messages: string[] | undefined, severity: string): DocumentProblem[] =>
+    (messages ?? []).map((message) => ({ code: "", message, severity }));
+  return [...of(resource?.status?.validationErrors, "error"), ...of(resource?.status?.validationWarnings, "warning")];
+}
+
+interface PathProps {
+  path: { kind: string; namespace: string; name: string };
+}
+
+function DocumentGraph({ path }: PathProps) {
+  const { answer, error } = useAnswer<"GET /api/v1/resources/{kind}/{namespace}/{name}/graph", Graph>(
+    "GET /api/v1/resources/{kind}/{namespace}/{name}/graph",
+    { path },
+  );
+  if (error) return <Problem error={error} />;
+  return answer ? <GraphCanvas graph={answer} label={`Graph of ${path.name}`} /> : <p className="loading">…</p>;
+}
+
+function RunsOf({ name, namespace, language }: { name: string; namespace: string; language: string }) {
+  const short = language === "playbook" ? (name.split("/").at(-1) ?? name) : name;
+  const { answer, error } = useAnswer("GET /api/v1/runs", { query: { name: short, namespace, language, limit: 50 } });
+  return (
+    <div className="scroll">
+      <Problem error={error} />
+      <table className="table">
+        <tbody>
+          {answer?.items.map((run) => (
+            <tr key={run.id}>
+              <td>
+                <Status status={run.status} />
+              </td>
+              <td>
+                <a href={addressTo(["runs", run.id])}>{run.id.slice(0, 12)}</a>
+              </td>
+              <td>
+                <Time at={run.started_at} />
+              </td>
+              <td>
+                <Lasted from={run.started_at} to={run.ended_at} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {answer?.items.length === 0 && <p className="empty">It has not been run yet.</p>}
+    </div>
+  );
+}
+
+function Schedule({ path }: PathProps) {
+  const { answer, error } = useAnswer<
+    "GET /api/v1/resources/{kind}/{namespace}/{name}/schedule",
+    { items: { name?: string; cron?: string; next: { at: string }[] }[] }
+  >("GET /api/v1/resources/{kind}/{namespace}/{name}/schedule", { path });
+  if (error) return <Problem error={error} />;
+  if (answer?.items.length === 0) return <p className="empty">Nothing starts it by the clock.</p>;
+  return (
+    <div className="scroll padded">
+      {answer?.items.map((item, index) => (
+        <section key={index}>
+          <h3>
+            {item.name} <code>{item.cron}</code>
+          </h3>
+          <ol>
+            {item.next.slice(0, 10).map((firing, at) => (
+              <li key={at}>
+                <Time at={firing.at ?? String(firing)} absolute />
+              </li>
+            ))}
+          </ol>
+        </section>
+      ))}
+    </div>
+  );
+}

@@ -1,1 +1,75 @@
-export default function Definitions(_: Record<string, string>) { return <p>…</p>; }
+// The catalog: what can be run, and what it refers to.
+import { useState } from "react";
+import { addressTo, change, usePlace } from "../address";
+import { useAnswer } from "../api/use";
+import { KINDS, type Resource } from "../definitions/kinds";
+import { Problem } from "../parts/Problem";
+import { Tabs } from "../parts/Tabs";
+import { Time } from "../parts/Time";
+import { oneLine } from "../words";
+
+export default function Definitions() {
+  const { query } = usePlace();
+  const kind = KINDS.find((each) => each.plural === query.get("kind")) ?? KINDS[0]!;
+  const [words, setWords] = useState("");
+  const { answer, error } = useAnswer<"GET /api/v1/resources/{kind}", { items: Resource[]; next?: string }>(
+    "GET /api/v1/resources/{kind}",
+    { path: { kind: kind.plural }, query: { limit: 1000 } },
+  );
+  const items = (answer?.items ?? []).filter((item) => item.metadata.name.toLowerCase().includes(words.toLowerCase()));
+  return (
+    <div className="page">
+      <div className="page-head">
+        <h1>Definitions</h1>
+        <input
+          type="search"
+          aria-label="Search definitions"
+          placeholder="Search"
+          value={words}
+          onChange={(event) => setWords(event.target.value)}
+        />
+        <a className="right" href={addressTo(["write"])}>
+          Write a new one
+        </a>
+      </div>
+      <Tabs
+        label="Kinds"
+        tabs={KINDS.map((each) => ({ id: each.plural, title: each.title }))}
+        chosen={kind.plural}
+        onChoose={(plural) => change({ kind: plural })}
+      />
+      <Problem error={error} />
+      <table className="table" data-testid="definitions">
+        <thead>
+          <tr>
+            <th scope="col">Name</th>
+            <th scope="col">Namespace</th>
+            <th scope="col">Version</th>
+            <th scope="col">Created</th>
+            <th scope="col">State</th>
+          </tr>
+        </thead>
+        <tbody>
+          {items.map((item) => (
+            <tr key={`${item.metadata.namespace}/${item.metadata.name}`}>
+              <td>
+                <a href={addressTo(["definitions", kind.plural, item.metadata.namespace ?? "-", item.metadata.name])}>
+                  <bdi>{oneLine(item.metadata.name, 120)}</bdi>
+                </a>
+              </td>
+              <td>{item.metadata.namespace ?? ""}</td>
+              <td className="number">{item.metadata.generation ?? ""}</td>
+              <td>{item.metadata.creationTimestamp && <Time at={item.metadata.creationTimestamp} />}</td>
+              <td>{item.status?.validationStatus ?? ""}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {answer && items.length === 0 && (
+        <p className="empty">
+          None yet. <code>perdure apply -f FILE</code> stores one, or <a href="#/write">write it here</a>.
+        </p>
+      )}
+    </div>
+  );
+}

@@ -19,9 +19,8 @@ import { useRunEvents } from "../run/live";
 import { stepOf } from "../run/selection";
 
 const GraphView = lazy(() => import("../run/GraphView"));
-const StreamsView = lazy(() => import("../run/StreamsView"));
 
-const VIEWS = ["graph", "timeline", "events", "data", "streams", "operations"] as const;
+const VIEWS = ["graph", "timeline", "events", "data", "operations"] as const;
 type View = (typeof VIEWS)[number];
 
 export default function Run({ id }: { id: string }) {
@@ -42,7 +41,6 @@ export default function Run({ id }: { id: string }) {
   );
   const list = useMemo(() => steps.answer?.items ?? [], [steps.answer]);
   const step = stepOf(selected, list);
-  const isStreaming = useMemo(() => list.some((each) => each.kind.includes("stream")), [list]);
 
   const select = (chosen: string): void => change({ step: chosen === selected ? null : chosen });
   const move = (by: number): void => {
@@ -75,7 +73,7 @@ export default function Run({ id }: { id: string }) {
   const facts = run.answer;
   const onActed = (): void => setActs((count) => count + 1);
   const shared = { run: facts, steps: list, at, version, selected, onSelect: select };
-  const tabs = VIEWS.filter((each) => each !== "streams" || isStreaming).map((each) => ({
+  const tabs = VIEWS.map((each) => ({
     id: each,
     title: each[0]?.toUpperCase() + each.slice(1),
   }));
@@ -94,7 +92,6 @@ export default function Run({ id }: { id: string }) {
             {view === "timeline" && <TimelineView {...shared} />}
             {view === "events" && <EventsView {...shared} last={live.last} />}
             {view === "data" && <DataView {...shared} />}
-            {view === "streams" && <StreamsView {...shared} />}
             {view === "operations" && <Operations id={id} version={version} />}
           </Suspense>
         </section>

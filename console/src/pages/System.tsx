@@ -1,1 +1,220 @@
-export default function System(_: Record<string, string>) { return <p>…</p>; }
+// The system: who executes runs, what waits for whom, how fast it goes, who may do what, who did what.
+import { lazy, Suspense, useEffect, useMemo, useState, type ReactNode } from "react";
+import { askText, mayAsk } from "../api/client";
+import type { Json, Routes } from "../api/types";
+import { useAnswer, useRead, useTicks } from "../api/use";
+import { Problem } from "../parts/Problem";
+import { Time } from "../parts/Time";
+import { count, lasting, oneLine, size } from "../words";
+
+const Chart = lazy(() => import("../parts/Chart"));
+const EVERY = 3_000; // milliseconds
+
+type Rows = { items: Record<string, Json>[] };
+
+export default function System() {
+  const ticks = useTicks(EVERY);
+  return (
+    <div className="page system">
+      <div className="page-head">
+        <h1>System</h1>
+      </div>
+      <Figures ticks={ticks} />
+      <div className="cards">
+        <Card title="Servers and partitions" route="GET /api/v1/servers" ticks={ticks} empty="No server has told of itself." />
+        <Card title="Pools" route="GET /api/v1/pools" ticks={ticks} empty="No task goes to a worker elsewhere." />
+        <Card title="Workers elsewhere" route="GET /api/v1/workers" ticks={ticks} empty="No worker is connected." />
+        <Schedules />
+        {mayAsk("GET /api/v1/tokens") && <Card title="Tokens" route="GET /api/v1/tokens" ticks={0} empty="" />}
+        {mayAsk("GET /api/v1/tokens") && <Audit />}
+        <Card title="Providers" route="GET /api/v1/providers" ticks={0} empty="" />
+      </div>
+    </div>
+  );
+}
+
+function Section({ title, children }: { title: string; children: ReactNode }) {
+  return (
+    <section className="card" aria-label={title}>
+      <h2>{title}</h2>
+      {children}
+    </section>
+  );
+}
+
+function Card({ title, route, ticks, empty }: { title: string; route: keyof Routes; ticks: number; empty: string }) {
+  const { answer, error } = useAnswer<typeof route, Rows>(route, {}, ticks);
+  return (
+    <Section title={title}>
+      <Problem error={error} />
+      {answer && <Table rows={answer.items} empty={empty} label={title} />}
+    </Section>
+  );
+}
+
+/** Rows of whatever the server says of them: a column for each member. */
+function Table({ rows, empty, label }: { rows: Record<string, Json>[]; empty: string; label: string }) {
+  if (rows.length === 0) return <p className="faint">{empty}</p>;
+  const columns = [...new Set(rows.slice(0, 50).flatMap((row) => Object.keys(row)))].slice(0, 8);
+  return (
+    <div className="wide" tabIndex={0} role="region" aria-label={label}>
+      <table className="table">
+        <thead>
+          <tr>
+            {columns.map((column) => (
+              <th scope="col" key={column}>
+                {column.replaceAll("_", " ")}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.slice(0, 100).map((row, index) => (
+            <tr key={index}>
+              {columns.map((column) => (
+                <td key={column}>
+                  <Cell value={row[column]} />
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Cell({ value }: { value: Json | undefined }) {
+  if (value === null || value === undefined) return null;
+  if (typeof value === "boolean") return <>{value ? "yes" : "no"}</>;
+  if (typeof value === "string" && /^\d{4}-\d\d-\d\dT/.test(value)) return value.startsWith("1970") ? null : <Time at={value} />;
+  if (typeof value !== "object") return <>{oneLine(String(value), 80)}</>;
+  if (Array.isArray(value)) return <>{oneLine(value.map((each) => (typeof each === "object" ? JSON.stringify(each) : String(each))).join(", "), 120)}</>;
+  return <>{oneLine(typeof value["name"] === "string" ? value["name"] : JSON.stringify(value), 80)}</>;
+}
+
+function Schedules() {
+  const { answer, error } = useAnswer<"GET /api/v1/schedules", Record<string, Json>[]>("GET /api/v1/schedules");
+  const rows = useMemo(() => (Array.isArray(answer) ? answer.map((row) => (typeof row["schedule"] === "object" ? { ...row } : row)) : []), [answer]);
+  return (
+    <Section title="Schedules">
+      <Problem error={error} />
+      {answer && <Table rows={rows} empty="Nothing is started by the clock." label="Schedules" />}
+    </Section>
+  );
+}
+
+function Audit() {
+  const [cursor, setCursor] = useState<string>();
+  const { answer, error } = useAnswer<"GET /api/v1/audit", Rows & { next?: string }>("GET /api/v1/audit", { query: { limit: 50, cursor } });
+  const rows = (answer?.items ?? []).map(({ at, who, verb, object, outcome, from }) => ({ at, who, verb, object, outcome, from }));
+  return (
+    <Section title="Audit log">
+      <Problem error={error} />
+      <Table rows={rows as Record<string, Json>[]} empty="Nothing was changed yet." label="Audit log" />
+      {answer?.next && (
+        <button type="button" className="small" onClick={() => setCursor(answer.next)}>
+          Earlier
+        </button>
+      )}
+    </Section>
+  );
+}
+
+interface Sample {
+  at: number;
+  started: number;
+  ended: number;
+  requests: number;
+  requestSeconds: number;
+  tasks: number;
+}
+
+/** Figures of the server, and how they change while one looks. */
+function Figures({ ticks }: { ticks: number }) {
+  const { answer, error } = useRead("metrics", () => askText("/metrics"), ticks);
+  const [samples, setSamples] = useState<Sample[]>([]);
+  const figures = useMemo(() => read(answer ?? ""), [answer]);
+  useEffect(() => {
+    if (!answer) return;
+    const sample: Sample = {
+      at: Date.now() / 1000,
+      started: sum(figures, "perdure_runs_started_total"),
+      ended: sum(figures, "perdure_runs_ended_total"),
+      tasks: sum(figures, "perdure_tasks_ended_total"),
+      requests: sum(figures, "perdure_http_request_seconds_count"),
+      requestSeconds: sum(figures, "perdure_http_request_seconds_sum"),
+    };
+    setSamples((before) => [...before, sample].slice(-200));
+  }, [answer, figures]);
+  const { times, rates, delays } = useMemo(() => perSecond(samples), [samples]);
+  if (error) return <p className="faint">Figures need a token for all namespaces.</p>;
+  if (!answer) return <p className="loading">…</p>;
+  const facts: [string, string][] = [
+    ["open runs", String(sum(figures, 'perdure_runs{status="running"}') + sum(figures, 'perdure_runs{status="waiting"}'))],
+    ["tasks queued", String(sum(figures, "perdure_tasks_queued"))],
+    ["tasks leased", String(sum(figures, "perdure_tasks_leased"))],
+    ["messages waiting", String(sum(figures, "perdure_messages"))],
+    ["oldest message", lasting(sum(figures, "perdure_message_oldest_seconds") * 1000)],
+    ["store", size(sum(figures, "perdure_store_bytes"))],
+    ["feed lag", lasting(sum(figures, "perdure_feed_lag_seconds") * 1000)],
+  ];
+  return (
+    <section className="card" aria-label="Figures" data-testid="figures">
+      <dl className="facts">
+        {facts.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd className="number">{value}</dd>
+          </div>
+        ))}
+      </dl>
+      <Suspense fallback={<div className="chart-space" />}>
+        <div className="charts">
+          <figure>
+            <figcaption className="faint">runs and tasks ended per second, since you look ({count(samples.length, "sample")})</figcaption>
+            <Chart times={times} series={rates} height={120} label="Throughput over time" />
+          </figure>
+          <figure>
+            <figcaption className="faint">milliseconds per request</figcaption>
+            <Chart times={times} series={delays} height={120} label="Latency over time" />
+          </figure>
+        </div>
+      </Suspense>
+    </section>
+  );
+}
+
+function read(text: string): Map<string, number> {
+  const figures = new Map<string, number>();
+  for (const line of text.split("\n")) {
+    const at = line.lastIndexOf(" ");
+    if (at > 0 && !line.startsWith("#")) figures.set(line.slice(0, at), Number(line.slice(at + 1)));
+  }
+  return figures;
+}
+
+function sum(figures: Map<string, number>, name: string): number {
+  let total = 0;
+  for (const [key, value] of figures) if (key === name || key.startsWith(`${name}{`)) total += value;
+  return total;
+}
+
+function perSecond(samples: Sample[]) {
+  const pairs = samples.slice(1).map((sample, at) => [samples[at] as Sample, sample] as const);
+  const rate = (name: keyof Sample) => pairs.map(([before, now]) => (now[name] - before[name]) / Math.max(0.001, now.at - before.at));
+  return {
+    times: pairs.map(([, now]) => now.at),
+    rates: [
+      { label: "runs", color: "--good", values: rate("ended") },
+      { label: "tasks", color: "--accent", values: rate("tasks") },
+    ],
+    delays: [
+      {
+        label: "requests",
+        color: "--waiting",
+        values: pairs.map(([before, now]) => (1000 * (now.requestSeconds - before.requestSeconds)) / Math.max(1, now.requests - before.requests)),
+      },
+    ],
+  };
+}

@@ -177,6 +177,7 @@ export default [
       await page.getByTestId("panel").getByText("prod-1").first().waitFor();
       const ground = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
       need(ground === "rgb(20, 22, 26)", ground);
+      await node(page, "ship").waitFor();
       await world.checkAccess(page);
       await world.picture(page, "run-2560-dark");
       await page.goto(`${world.url}/#/runs`);
