@@ -17,6 +17,7 @@ from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Registry, shared
+from perdure.workers.task_execution import Deadlines
 from perdure.workers.worker import DEADLINE_EXCEEDED, Limits, Worker, system_clock
 
 SOON = Limits(grace=0.05)
@@ -549,3 +550,35 @@ async def test_a_task_that_is_stopped_while_its_arguments_are_read_ends_as_cance
         while not outcomes:
             await asyncio.sleep(0)
         assert isinstance(outcomes[0], Cancelled)
+
+
+class Watched:
+    """As much of an execution as `Deadlines` looks at."""
+
+    expiry = 0
+
+
+async def test_one_alarm_serves_all_deadlines_and_forgets_what_is_over() -> None:
+    expired: list[Any] = []
+    all_done = asyncio.Event()
+
+    def expire(execution: Any) -> None:
+        deadlines.remove(execution)
+        expired.append(execution)
+        if len(expired) == 2:
+            all_done.set()
+
+    deadlines = Deadlines(expire)
+    first, second, never = Watched(), Watched(), Watched()
+    for execution, remaining in ((never, 3600.0), (second, 0.02), (first, 0.01)):
+        execution.expiry = deadlines.add(execution, remaining)  # type: ignore[arg-type]
+    for _ in range(5_000):
+        short = Watched()
+        short.expiry = deadlines.add(short, 1800.0)  # type: ignore[arg-type]
+        deadlines.remove(short)  # type: ignore[arg-type]
+
+    await asyncio.wait_for(all_done.wait(), 30)
+    deadlines.close()
+
+    assert expired == [first, second]
+    assert len(deadlines._order) <= 1_100, "those that are over are dropped"
