@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from perdure.engine import commands
+from perdure.engine import commands, task_queues
 from perdure.engine.settings import Settings
 from perdure.kernel import inputs as i
 from perdure.kernel.outcomes import Failed, Succeeded
-from perdure.kernel.values import SECOND
+from perdure.kernel.values import SECOND, RunId
 from perdure.stores.pool_tasks import LeaseRequest
 from perdure.testing import World
 from tests.engine.documents import drill
@@ -424,6 +424,45 @@ async def test_tasks_with_large_arguments_wait_for_room_in_memory(
         assert at_once == [3, 3, 3], "two of the run, and one of another family although it is too large"
         assert await other.result() == 1
         assert sorted(await run.result()) == [0, 1, 1, 1, 1, 1], "values come in any order"
+
+
+async def test_tasks_wait_until_large_results_of_their_family_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 33: a thousand results of 1 MB that came faster than they could be stored took 1.1 GB."""
+    monkeypatch.setattr(task_queues, "MOST_UNRECORDED", 250_000)
+    async with World(tmp_path) as world:
+        sizes: list[int] = []
+
+        def make(arguments: Any, input: Any) -> str:
+            assert world.engine is not None
+            recorder = world.engine.runtime.scheduler.recorder
+            sizes.append(sum(recorder.unrecorded_bytes(run) for run in recorder._slots))
+            return "x" * 100_000
+
+        world.hands.functions["make"] = make
+        run = await world.start(drill({"each": 12, "do": [{"call": "make"}], "save": "all"}, {"return": "$all"}))
+        await world.settle()
+
+        assert await run.result() == ["x" * 100_000] * 12
+        assert len(sizes) == 12 and max(sizes) < 400_000
+
+
+def test_a_family_whose_results_are_not_recorded_lets_others_pass() -> None:
+    sizes = {RunId("a"): 0, RunId("b"): 0}
+    unrecorded = task_queues.UnrecordedResults(sizes.__getitem__)
+    queue = task_queues.TaskQueue(10, unrecorded)
+    queue.order.update(dict.fromkeys(sizes))
+    assert queue.next_run() == "a"
+
+    unrecorded.add(RunId("a"))
+    sizes[RunId("a")] = task_queues.MOST_UNRECORDED + 1
+    assert [queue.next_run(), queue.next_run()] == ["b", "b"]
+    sizes[RunId("b")] = sizes[RunId("a")]
+    unrecorded.add(RunId("b"))
+    assert queue.next_run() is None
+    sizes[RunId("a")] = 0
+    assert queue.next_run() == "a" and list(unrecorded.runs) == ["b"]
 
 
 async def test_a_task_that_waits_for_room_can_be_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

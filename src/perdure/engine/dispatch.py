@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from perdure.engine.clock import Alarm, Clock
 from perdure.engine.quarantine import Quarantine
-from perdure.engine.task_queues import NOTHING, HeldTasks, TaskQueue, TimeSlice
+from perdure.engine.task_queues import NOTHING, HeldTasks, TaskQueue, TimeSlice, UnrecordedResults
 from perdure.kernel.assignments import NOT_IMPORTED, Assignment, RunPort
 from perdure.kernel.crash_attribution import ALONE_FROM, LossKind, StartPlace, pace
 from perdure.kernel.large_values import INLINE_BYTES, LargeValues, takes_long
@@ -48,6 +48,9 @@ class Recorder(Protocol):
     ) -> None:
         """It has ended so. `recorded` is called once that is durable, or concerns nobody any more."""
 
+    def unrecorded_bytes(self, run: RunId) -> int:
+        """Of large results of its tasks that are not in the store yet."""
+
     def task_lost(self, assignment: Assignment, loss: LossKind, reason: str | None = None) -> None:
         """Whoever had it is gone: it is to be handed out again."""
 
@@ -72,7 +75,9 @@ class Dispatcher:
         self._recorder = recorder
         self._may_begin = may_begin
         self._queues: dict[RunId, OrderedDict[int, Assignment]] = {}  # by task: a cancel takes one out of the middle
-        self._task_queues: dict[str, TaskQueue] = defaultdict(partial(TaskQueue, most_in_flight))  # by language
+        self._unrecorded = UnrecordedResults(recorder.unrecorded_bytes)
+        new_queue = partial(TaskQueue, most_in_flight, self._unrecorded)
+        self._task_queues: dict[str, TaskQueue] = defaultdict(new_queue)  # by language
         self._running = HeldTasks()
         self._beginning = HeldTasks()  # suspects whose begin is being recorded
         self._apart = HeldTasks()  # suspects to be begun in a process of their own
@@ -253,6 +258,10 @@ class Dispatcher:
             self._recorder.task_done(assignment, outcome, None, values)
         if self._queues or self._has_suspects:
             self.fill()
+
+    def has_large_result(self, run: RunId) -> None:
+        """Some of its results are large: while many wait to be recorded, its family gets no more tasks."""
+        self._unrecorded.add(run)
 
     def holds(self, run: RunId, task: int, delivery: int) -> bool:
         """Whether this delivery is queued, waiting for its provider, or at work here."""

@@ -49,6 +49,34 @@ class TimeSlice:
         self._again()
 
 
+MOST_UNRECORDED = 64 << 20
+"""Bytes of large results of one family of runs that wait to be recorded; its next tasks begin after that."""
+
+
+class UnrecordedResults:
+    """Large results on their way to the store. `size_of` says how many bytes of them a run has in memory."""
+
+    __slots__ = ("_size_of", "runs")
+
+    def __init__(self, size_of: Callable[[RunId], int]) -> None:
+        self._size_of = size_of
+        self.runs: dict[str, set[RunId]] = {}  # that had some, by family
+
+    def add(self, run: RunId) -> None:
+        self.runs.setdefault(family_of(run), set()).add(run)
+
+    def are_many(self, family: str) -> bool:
+        """Whether a family has to wait; it is looked at, not counted, so that nothing that is lost is waited for."""
+        runs = self.runs.get(family)
+        if runs is None:
+            return False
+        sizes = {run: self._size_of(run) for run in runs}
+        runs.difference_update([run for run, size in sizes.items() if not size])
+        if not runs:
+            del self.runs[family]
+        return sum(sizes.values()) > MOST_UNRECORDED
+
+
 class TaskQueue:
     """The runs of one language that have tasks ready, in the order of their turns; and so many places for tasks.
 
@@ -57,13 +85,14 @@ class TaskQueue:
     there are places.
     """
 
-    __slots__ = ("_limit", "_long", "_long_of", "_of", "alarm", "order", "placed")
+    __slots__ = ("_limit", "_long", "_long_of", "_of", "_unrecorded", "alarm", "order", "placed")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, unrecorded: "UnrecordedResults | None" = None) -> None:
         self.order: OrderedDict[RunId, None] = OrderedDict()  # of which one can be taken out of the middle
         self.placed = 0
         self.alarm: Alarm | None = None  # until those who work now have stayed long
         self._limit = limit
+        self._unrecorded = unrecorded or UnrecordedResults(lambda run: 0)
         self._of: Counter[str] = Counter()  # tasks that have begun, by family; only while some have stayed long
         self._long: dict[tuple[RunId, int], Assignment] = {}
         self._long_of: Counter[str] = Counter()
@@ -76,11 +105,12 @@ class TaskQueue:
         """Whose task may begin now."""
         if self.placed >= self._limit or not self.order:
             return None
-        if not self._long:
+        if not self._long and not self._unrecorded.runs:
             return next(iter(self.order))
         for _ in range(min(len(self.order), LOOKED_AT)):
             run = next(iter(self.order))
-            if self._of[family_of(run)] < self._limit:
+            family = family_of(run)
+            if self._of[family] < self._limit and not self._unrecorded.are_many(family):
                 return run
             self.order.move_to_end(run)
         return None

@@ -171,9 +171,18 @@ class TaskRecorder:
         if not (type(outcome) is Succeeded and type(outcome.value) is bytes and len(outcome.value) <= INLINE_BYTES):
             outcome, more = extract_from_outcome(outcome)
             values += more
+            if values:
+                self._scheduler.dispatcher.has_large_result(assignment.run)
         result = i.TaskResult(assignment.task, assignment.attempt, assignment.delivery, outcome)
         reply = None if recorded is None else lambda answer: recorded()
         self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, result, None, 0, reply, values))
+
+    def unrecorded_bytes(self, run: RunId) -> int:
+        slot = self._slots.get(run)
+        if slot is None:
+            return 0
+        waiting = sum([len(text) for mail in slot.mailbox for _, text in mail.values])
+        return waiting + sum([len(text) for text in slot.unsynced.values()])
 
     def task_lost(self, assignment: Assignment, loss: LossKind, reason: str | None = None) -> None:
         slot = self._slots.get(assignment.run)

@@ -48,6 +48,7 @@ def make_private(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     except FileExistsError:
+        refuse_planted_store(path)  # somebody may have been faster
         restrict(path)
     except OSError:
         return  # whoever opens it next tells why it cannot be had
