@@ -13,6 +13,7 @@ from perdure.server.data_folder import DataFolderUnsafe, data_folder
 from perdure.services.story.engrams.storage import FOLDER
 from perdure.services.story.streams.recording import PacketRecorder
 from perdure.stores.errors import StoreReadOnly
+from perdure.stores.sqlite import file_permissions
 from perdure.stores.sqlite.file_permissions import make_private
 from perdure.stores.sqlite.partition_locks import try_lock
 from perdure.streams.inlet import Counters
@@ -155,3 +156,18 @@ def test_own_files_are_taken_anywhere(shared: Path, name: str) -> None:
     make_private(shared / name)
 
     assert (shared / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_is_created_at_that_moment_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the first look and the creation another user may have been faster."""
+    looks: list[bool] = []
+    monkeypatch.setattr(file_permissions, "refuse_planted_store", lambda path: looks.append(path.exists()))
+
+    def beaten(path: Path, *_: object) -> int:
+        path.write_bytes(b"")
+        raise FileExistsError
+
+    monkeypatch.setattr(os, "open", beaten)
+    make_private(tmp_path / "copy.db")
+
+    assert looks == [False, True]
