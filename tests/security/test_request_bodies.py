@@ -24,7 +24,7 @@ from perdure.server.browser_sessions import BrowserSessions
 from perdure.server.calls import Answer, ApiCall, Caller, Result
 from perdure.server.limits import RequestLimits
 from perdure.server.noetl.noetl_catalog import read_content
-from perdure.server.request_reading import MOST_VALUES, read_json
+from perdure.server.request_reading import MOST_VALUES, read_headers, read_json
 from perdure.server.route_table import Route
 from perdure.server.routes import ROUTES
 from perdure.stores.access import LONGEST_OBJECT, Act
@@ -154,7 +154,7 @@ async def test_nobody_keeps_the_body_of_a_request_that_was_answered(is_refused: 
     server: Any = SimpleNamespace(
         engine=engine,
         documents=engine,
-        authentication=SimpleNamespace(caller=caller),
+        authentication=SimpleNamespace(caller=caller, read_headers=lambda scope, peer: (read_headers(scope), peer)),
         audit=SimpleNamespace(refuse=lambda entry: None),
         live=None,
         routes=[Route("POST", "/x", AccessRole.OPERATOR, handle, "", body=dict[str, Any], changes=True)],
