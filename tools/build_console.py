@@ -15,9 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "console"
 TARGET = ROOT / "src" / "perdure" / "server" / "console"
-STAMP = TARGET / "built-from"
+STAMP = "built-from"
 OLDEST_NODE = 20
 PACKED_FROM = 1_000  # bytes
+MADE = SOURCE / "dist"  # moved to its place when it is complete: a server may start meanwhile
 
 
 class NotBuilt(Exception):
@@ -39,7 +40,8 @@ def digest_of_sources() -> str:
 
 
 def is_current() -> bool:
-    return STAMP.is_file() and STAMP.read_text("utf-8") == digest_of_sources()
+    stamp = TARGET / STAMP
+    return stamp.is_file() and stamp.read_text("utf-8") == digest_of_sources()
 
 
 def install() -> None:
@@ -62,16 +64,21 @@ def install() -> None:
 
 
 def build() -> None:
-    """Types first; then the files, and each packed beside it. The stamp comes last."""
+    """Types first; then the files, and each packed beside it."""
     npm = shutil.which("npm") or "npm"
-    shutil.rmtree(TARGET, ignore_errors=True)
+    shutil.rmtree(MADE, ignore_errors=True)
     _run(npm, "run", "--silent", "types")
-    _run(npm, "run", "--silent", "build", "--", "--outDir", str(TARGET), "--logLevel", "warn")
-    for path in [path for path in TARGET.rglob("*") if path.is_file()]:
+    _run(npm, "run", "--silent", "build", "--", "--outDir", str(MADE), "--logLevel", "warn")
+    for path in [path for path in MADE.rglob("*") if path.is_file()]:
         body = path.read_bytes()
         if len(body) >= PACKED_FROM:
             path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(body, 9, mtime=0))
-    STAMP.write_text(digest_of_sources(), "utf-8")
+    (MADE / STAMP).write_text(digest_of_sources(), "utf-8")
+    shutil.rmtree(SOURCE / "node_modules" / ".former", ignore_errors=True)
+    if TARGET.exists():
+        TARGET.rename(SOURCE / "node_modules" / ".former")
+    MADE.rename(TARGET)
+    shutil.rmtree(SOURCE / "node_modules" / ".former", ignore_errors=True)
 
 
 def _run(*command: str) -> None:

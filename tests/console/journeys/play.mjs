@@ -27,6 +27,7 @@ const outside = {
 
 const browser = await chromium.launch({
   executablePath: given.chromium,
+  timeout: 180_000,
   args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
 });
 try {

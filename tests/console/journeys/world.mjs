@@ -1,7 +1,7 @@
 // The page that a journey looks at, what it may ask for beside it, and what must not go wrong meanwhile.
 import path from "node:path";
 
-const PATIENCE = 30_000;
+const PATIENCE = 60_000;
 
 export class World {
   constructor(browser, given, outside) {
