@@ -5,7 +5,10 @@ from collections.abc import AsyncGenerator, Callable
 from types import SimpleNamespace
 from typing import Any
 
-from perdure.stores.feed_changes import RUN, FeedChange, FeedPage
+import pytest
+
+from perdure.server.kubernetes import feed_tail
+from perdure.stores.feed_changes import RUN, EntryFacts, FeedChange, FeedPage
 from perdure.stores.protocol import RunFilter
 from perdure.views.run_changes import MISSED_AT_ONCE, WOKEN_AT_ONCE, ChangeFeed
 
@@ -88,3 +91,24 @@ async def test_followers_are_woken_some_at_a_time() -> None:
     await asyncio.gather(reading, *followers, return_exceptions=True)
     for stream in streams:
         await stream.aclose()
+
+
+async def test_what_a_change_means_is_computed_once_for_all_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 600 watches counted the runs of a Story when any Story had changed: others waited for two seconds."""
+    counts = 0
+
+    async def with_usage(client: Any, kind: Any, resources: Any) -> Any:
+        nonlocal counts
+        counts += 1
+        await asyncio.sleep(0)
+        return list(resources)
+
+    monkeypatch.setattr(feed_tail, "with_usage", with_usage)
+    tail = feed_tail.FeedTail(SimpleNamespace())  # type: ignore[arg-type]
+    facts = EntryFacts("uid", 1, 0, None)
+    body = b'{"kind":"Story","metadata":{"name":"s"}}'
+    change = FeedChange(7, 0, "Story", "red", "s", 1, False, None, None, None, None, {}, None, None, body, facts)
+    kind: Any = SimpleNamespace(name="Story")
+    told = await asyncio.gather(*(tail.counted(change, kind) for _ in range(50)))
+    assert counts == 1 and all(changes == told[0] for changes in told)
+    assert [changed.last["metadata"]["name"] for changed in told[0]] == ["s"]

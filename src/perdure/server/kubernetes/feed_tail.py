@@ -7,16 +7,19 @@ its place among them. A list has the version behind all objects of its position.
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine import run_views
 from perdure.engine.kept_secrets import SECRET_KIND
+from perdure.engine.resource_usage import with_usage
 from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.execution import Execution
+from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.server.kubernetes.core_objects import blanked
 from perdure.server.kubernetes.event_objects import new_events
@@ -64,7 +67,8 @@ class FeedTail:
         self._watchers = 0
         self._news = asyncio.Condition()
         self._reader: asyncio.Task[None] | None = None
-        self._meanings: OrderedDict[int, list[ObjectChange]] = OrderedDict()
+        self._meanings: OrderedDict[int, asyncio.Future[list[ObjectChange]]] = OrderedDict()
+        self._counted: OrderedDict[int, asyncio.Future[list[ObjectChange]]] = OrderedDict()
         self._last_views: OrderedDict[tuple[RunId, int], list[Object]] = OrderedDict()
 
     async def follow(self, position: int) -> AsyncIterator[list[FeedChange]]:
@@ -120,13 +124,18 @@ class FeedTail:
 
     async def meaning(self, change: FeedChange) -> list[ObjectChange]:
         """The objects that a change is about, computed once for all watches."""
-        known = self._meanings.get(change.position)
-        if known is None:
-            known = await self._object_changes(change)
-            self._meanings[change.position] = known
-            if len(self._meanings) > MEANINGS_KEPT:
-                self._meanings.popitem(last=False)
-        return known
+        return await _shared(self._meanings, change.position, partial(self._object_changes, change))
+
+    async def counted(self, change: FeedChange, kind: ResourceKind) -> list[ObjectChange]:
+        """The same change of an entry of this kind, with its use, which is counted once for all watches as well."""
+        return await _shared(self._counted, change.position, partial(self._count, change, kind))
+
+    async def _count(self, change: FeedChange, kind: ResourceKind) -> list[ObjectChange]:
+        changes = await self.meaning(change)
+        there = [changed for changed in changes if changed.after is not None]
+        usage = await with_usage(self._client, kind, [changed.last for changed in there])
+        shown = dict(zip((changed.version for changed in there), usage, strict=True))
+        return [replace(changed, after=shown.get(changed.version)) for changed in changes]
 
     async def events(self, change: FeedChange) -> list[ObjectChange]:
         """The Events of a change; only who watches Events has them told."""
@@ -187,6 +196,24 @@ class FeedTail:
         if len(self._last_views) > MEANINGS_KEPT:
             self._last_views.popitem(last=False)
         return views, number
+
+
+async def _shared(
+    known: OrderedDict[int, asyncio.Future[list[ObjectChange]]],
+    position: int,
+    work: Callable[[], Coroutine[Any, Any, list[ObjectChange]]],
+) -> list[ObjectChange]:
+    """What the work gives, which is done once: whoever asks meanwhile waits for it."""
+    done = known.get(position)
+    if done is None:
+        done = known[position] = asyncio.ensure_future(work())
+        if len(known) > MEANINGS_KEPT:
+            known.popitem(last=False)
+    try:
+        return await asyncio.shield(done)
+    except PerdureError:
+        known.pop(position, None)  # perhaps it succeeds later
+        raise
 
 
 def _entry_change(change: FeedChange) -> list[ObjectChange]:

@@ -2,10 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.resource_usage import with_usage
 from perdure.kernel import jsontext
 from perdure.kernel.errors import UnfitInput
 from perdure.kernel.resource_kinds import ResourceKind
@@ -118,13 +116,11 @@ class Watch:
     async def _changes(self, change: FeedChange) -> "list[ObjectChange]":
         if self._kind.name == "Event":
             return await self._tail.events(change)
-        changes = await self._tail.meaning(change)
-        if self._kind.of_runs or not any(changed.kind == self._kind.name for changed in changes):
-            return changes
-        counted = [changed for changed in changes if changed.after is not None]
-        usage = await with_usage(self._call.engine, self._kind, [changed.last for changed in counted])
-        shown = dict(zip((changed.version for changed in counted), usage, strict=True))
-        return [replace(changed, after=shown.get(changed.version)) for changed in changes]
+        if self._kind.of_runs or change.kind != self._kind.name:
+            return await self._tail.meaning(change)
+        if self._kind.has_namespace and not self._call.caller.sees(change.namespace or ""):
+            return []
+        return await self._tail.counted(change, self._kind)
 
     def _version(self) -> int | None:
         text = self._query.resource_version
