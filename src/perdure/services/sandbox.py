@@ -201,7 +201,12 @@ async def _copy_entries(engine: Client, catalog: Store, namespace: str) -> None:
                 ResourceWrite(row.key, row.uid, row.generation, row.body, row.source, row.labels, row.status, 0)
             )
             if len(writes) == WRITTEN_AT_ONCE:
-                await engine.store.write_catalog(writes)
+                await _write(engine, writes)
                 writes = []
+    await _write(engine, writes)
+
+
+async def _write(engine: Engine, writes: list[ResourceWrite]) -> None:
+    """Into a catalog that nobody else writes to."""
     if writes:
         await engine.store.write_catalog(writes)
