@@ -206,7 +206,7 @@ async def _copy_entries(engine: Client, catalog: Store, namespace: str) -> None:
     await _write(engine, writes)
 
 
-async def _write(engine: Engine, writes: list[ResourceWrite]) -> None:
+async def _write(engine: Client, writes: list[ResourceWrite]) -> None:
     """Into a catalog that nobody else writes to."""
     if writes:
         await engine.store.write_catalog(writes)
