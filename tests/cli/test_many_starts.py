@@ -3,9 +3,11 @@
 import subprocess
 from pathlib import Path
 
+import pytest
 from tests.cli.commandline import PERDURE, CommandLine, Running
 
 
+@pytest.mark.sampled(4)
 def test_a_server_with_few_descriptors_takes_up_what_many_processes_have_started(perdure: CommandLine) -> None:
     """Invariant 23: what each of them left comes into the server's own partition."""
     document = perdure.drill({"call": "echo", "with": {"value": 1}, "save": "x"}, {"return": "$x"})

@@ -96,6 +96,7 @@ async def many_runs(path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_a_copy_that_is_stopped_or_killed_leaves_nothing_and_can_be_repeated(
     perdure: CommandLine, postgres_server: Callable[[int], Server], number: signal.Signals, code: int

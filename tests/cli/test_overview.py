@@ -202,6 +202,7 @@ def test_everything_is_there_as_yaml_and_as_json(perdure: CommandLine) -> None:
     assert perdure.here("show", run, "-o", "yaml").out == "type: success\nvalue:\n  a: 1\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("columns", [80, 140])
 @pytest.mark.parametrize("language", ["flow", "story", "playbook"])
 def test_every_page_fits_the_terminal_and_keeps_what_matters(

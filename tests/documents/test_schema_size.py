@@ -108,6 +108,7 @@ DATA = st.recursive(
 )
 
 
+@pytest.mark.sampled(2)
 @given(SCHEMAS, SCHEMAS, DATA)
 @settings(deadline=None, max_examples=300)
 def test_data_fit_in_parts_as_they_do_as_a_whole(schema: Any, shared: Any, value: Any) -> None:

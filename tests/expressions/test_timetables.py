@@ -35,6 +35,7 @@ starts = st.builds(
 )
 
 
+@pytest.mark.sampled(2)
 @settings(deadline=None)
 @given(st.sampled_from(CRONS), st.sampled_from(ZONES), starts, st.integers(1, 4 * 24 * 60))
 @example("30 2 * * *", "Europe/Oslo", at("2027-03-27"), 3 * 24 * 60)

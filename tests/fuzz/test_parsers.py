@@ -59,6 +59,7 @@ def test_any_heap_of_words(name: str) -> None:
     any_heap()
 
 
+@pytest.mark.sampled(2)
 @every_parser
 def test_any_damage_to_a_hostile_text(name: str) -> None:
     texts = [text[:3_000] for text in corpus(name)]

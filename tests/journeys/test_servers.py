@@ -360,6 +360,7 @@ def test_a_server_waits_no_longer_than_it_was_told(asleep: tuple[CommandLine, Ow
     assert done.error["code"] == "STORE-UNREACHABLE" and "s3cret" not in done.err + done.out
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("is_late", "moment"), [(False, "serving "), (False, "listening on "), (True, "listening on ")]
 )

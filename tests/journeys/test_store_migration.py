@@ -79,6 +79,7 @@ def findings(where: Place) -> list[Any]:
         return list(StoreValidator(reading, languages()).findings())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 async def test_open_runs_of_every_language_end_elsewhere_as_they_would_have_at_home(
     tmp_path: Path, registered: None, postgres_server: Callable[[int], Server], way: tuple[str, str]

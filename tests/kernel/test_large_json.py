@@ -23,6 +23,7 @@ def no_rest() -> None:
     pass
 
 
+@pytest.mark.sampled(2)
 @given(values)
 @settings(deadline=None, max_examples=200)
 def test_pieces_of_any_size_give_the_same_text_and_the_same_value(value: Any) -> None:

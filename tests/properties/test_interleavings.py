@@ -228,7 +228,7 @@ class Interleavings(RuleBasedStateMachine):
 
 
 Interleavings.TestCase.settings = settings(
-    max_examples=400 if seed() is None else 200, stateful_step_count=30, deadline=None
+    max_examples=400 if seed() is None else 100, stateful_step_count=30, deadline=None
 )
 TestInterleavings = Interleavings.TestCase
 

@@ -81,6 +81,7 @@ def test_the_engines_store_is_out_of_reach(store: Path) -> None:
     assert (store.parent / "runs.db-wal").read_bytes() == b""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "commands",
     [
@@ -208,6 +209,7 @@ COUNTED = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n {lim
 SMALL = Policy(sqlite_memory="64MB", duckdb_memory="64MB")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("provider", "text"),
     [

@@ -37,6 +37,7 @@ def test_a_result_of_millions_of_values_is_refused() -> None:
     assert failure_of(to_outcome(msgspec.Raw(MANY))) == ("Platform.ResultTooLarge", False)
 
 
+@pytest.mark.sampled(4)
 @on_loop
 async def test_rows_of_a_database_are_counted_as_well() -> None:
     rows = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT 1 FROM c LIMIT 1100000) SELECT x FROM c"
@@ -63,6 +64,7 @@ def counted(value: Any) -> int:
     return 0 if items is None else 1 + max(0, len(items) - 1) + sum(map(counted, items))
 
 
+@pytest.mark.sampled(2)
 @given(VALUES, st.integers(1, 40))
 def test_values_are_counted_wherever_a_piece_ends(value: Any, piece: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

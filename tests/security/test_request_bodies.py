@@ -61,6 +61,7 @@ def test_a_large_text_is_read_as_the_decoder_reads_it(
     assert _read(lambda one: read_large(one, STRICT, window), spoilt) == _read(STRICT.decode, spoilt)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "text",
     [
@@ -101,6 +102,7 @@ def _playbook(name: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sampled(4)
 @on_loop
 async def test_documents_that_are_applied_together_are_read_once_not_once_for_each(tmp_path: Any) -> None:
     """A hundred were read ten thousand times: a request of a megabyte took all threads for minutes."""

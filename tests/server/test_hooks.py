@@ -159,6 +159,7 @@ def test_ends_of_runs_are_sent_signed_and_visibly(tmp_path: Path) -> None:
             server.commands.end_all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_a_killed_server_loses_no_delivery(tmp_path: Path, store: str, request: pytest.FixtureRequest) -> None:
     """SRV-043: at least once over kill -9, before and while something is sent; each end is one event."""

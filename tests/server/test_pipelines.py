@@ -251,6 +251,7 @@ def test_a_pipeline_stays_with_its_worker_while_others_are_idle(tmp_path: Path) 
         server.commands.end_all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_a_killed_worker_s_pipeline_goes_on_at_the_task_that_was_open(
     tmp_path: Path, store: str, request: pytest.FixtureRequest

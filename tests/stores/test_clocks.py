@@ -318,6 +318,7 @@ async def test_a_server_that_dies_while_the_clock_is_set_is_taken_over_in_time(b
     await heir.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("by", [HOUR, -HOUR])
 async def test_the_clock_of_one_server_of_three_concerns_nobody(by: Instant, url: str) -> None:
     """Invariant 30: a real process whose machine's clock was set serves beside two others."""

@@ -27,6 +27,7 @@ async def run_until_killed(store: str, output: Path, count: int, lines: int, add
     return await process.wait() == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("count", "kills"), [pytest.param(600, 3, id="some"), pytest.param(10_000, 10, id="all", marks=pytest.mark.deep)]
 )

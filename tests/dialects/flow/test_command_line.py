@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.commandline import CommandLine
 from tests.dialects.flow.documents import call, flow, mock, returns
 from tests.dialects.flow.suite import OWN
@@ -69,6 +71,7 @@ def test_bad_root_arguments_are_a_failure_result_and_no_usage_error(tmp_path: Pa
     assert done.json["code"] == "System.ParameterValidationFailed"
 
 
+@pytest.mark.sampled(4)
 def test_check_finds_nothing_in_our_own_cases_that_would_refuse_them(tmp_path: Path) -> None:
     documents = sorted(str(path) for path in OWN.glob("*/definition.json"))
 

@@ -52,6 +52,7 @@ workflow:
 """)  # noqa: E501
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("end", "code"), [("good", 0), ("bad", 3)])
 @pytest.mark.parametrize("is_json", [True, False])
 def test_what_a_request_confides_is_shown_nowhere(perdure: CommandLine, end: str, code: int, is_json: bool) -> None:

@@ -59,6 +59,7 @@ def _unordered(plain: Any) -> Any:
     return sorted(repr(_unordered(item)) for item in plain) if isinstance(plain, list) else plain
 
 
+@pytest.mark.sampled(4)
 @settings(max_examples=1500, deadline=None, database=None, derandomize=True)
 @given(expressions)
 def test_both_implementations_agree(text: str) -> None:

@@ -141,6 +141,7 @@ def test_an_expression_stays_within_its_budget(text: str) -> None:
     assert peak < 3 * SMALL.memory + 1_000_000
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "text",
     [

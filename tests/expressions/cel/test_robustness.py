@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.expressions.cel.strategies import DATA, expressions
@@ -86,6 +87,7 @@ def test_any_damage_to_a_valid_expression(text: str, data: st.DataObject) -> Non
     survive(text[:start] + data.draw(TOKENS | st.just("")) + text[end:], DATA)
 
 
+@pytest.mark.sampled(4)
 @settings(max_examples=350, deadline=None, database=None, derandomize=True)
 @given(expressions, st.fixed_dictionaries(dict.fromkeys(DATA, VALUES)))
 def test_any_data(text: str, roots: dict[str, Any]) -> None:

@@ -59,6 +59,7 @@ def answer(program: Program) -> Any:
     return (type(result).__name__, str(result) if program._environment is VALUES else bool(result))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("environment", [VALUES, GUARDS], ids=["value", "guard"])
 def test_the_answer_is_that_of_jinja(environment: MeteredEnvironment) -> None:
     """PBK-147 PBK-148: whatever is there, missing, or of the wrong kind."""

@@ -261,6 +261,7 @@ def test_materializing() -> None:
 DEAR = "{{ range $a := .many }}{{ range $b := $.many }}{{ if eq $a $b }}{{ end }}{{ end }}{{ end }}"
 
 
+@pytest.mark.sampled(2)
 def test_all_templates_of_one_evaluation_are_paid_from_one_budget() -> None:
     """Invariant 29: what one may cost is not there for each of many."""
     value = {"many": list(range(200))}

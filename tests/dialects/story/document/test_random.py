@@ -4,6 +4,7 @@ import copy
 import json
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,6 +93,7 @@ def put(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
     return changed
 
 
+@pytest.mark.sampled(2)
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_whatever_a_document_holds_the_judge_answers(data: st.DataObject) -> None:
