@@ -297,6 +297,7 @@ CHANGES: dict[type[e.Event], Change] = {
     e.ChildEnded: _child_ended,
     e.ChildCancelRequested: _child_cancel_requested,
     e.ChildBounded: _child_bounded,
+    e.MessageSent: _ignored,
     e.SignalReceived: _signal_received,
     e.CancelRequested: _cancel_requested,
     e.Steered: _steered,
