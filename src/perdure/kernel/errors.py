@@ -90,3 +90,13 @@ class NewerRecord(PerdureError):
 
     code = "RECORD-NEWER"
     hint = "Nothing was changed or lost: a newer version of Perdure can continue it. Upgrade this one."
+
+
+def error_kind(code: str) -> type[PerdureError] | None:
+    """The kind of error that has this code, of those that are loaded."""
+    kinds: list[type[PerdureError]] = [PerdureError]
+    for kind in kinds:  # it grows meanwhile
+        if kind.code == code:
+            return kind
+        kinds += kind.__subclasses__()
+    return None

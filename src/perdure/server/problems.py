@@ -12,6 +12,7 @@ from perdure.kernel.errors import (
     PerdureError,
     StartRefused,
     UnfitInput,
+    error_kind,
 )
 from perdure.stores.errors import StoreError, StoreInUse, StoreNotEmpty
 from perdure.views.api_errors import ApiError, PolicyDenied
@@ -119,12 +120,8 @@ def problem_json(error: PerdureError, request_id: str) -> tuple[int, dict[str, s
 
 def error_page(code: str) -> dict[str, Any] | None:
     """What an error means and what to do; None if there is no such code."""
-    kind = next((kind for kind in _kinds(PerdureError) if kind.code == code), None)
+    kind = error_kind(code)
     if kind is None:
         return None
     meaning = (kind.__doc__ or "").strip().partition("\n")[0]
     return {"code": code, "meaning": meaning, "hint": kind.hint, "page": f"docs/errors/{code}.md"}
-
-
-def _kinds(kind: type[PerdureError]) -> list[type[PerdureError]]:
-    return [kind, *(subclass for below in kind.__subclasses__() for subclass in _kinds(below))]

@@ -10,7 +10,7 @@ import httpx
 
 from perdure.engine.handle import RunFailed
 from perdure.kernel import jsontext
-from perdure.kernel.errors import PerdureError
+from perdure.kernel.errors import PerdureError, error_kind
 from perdure.views.api_errors import ApiError, NotAuthenticated, ServerUnreachable, UnknownMember
 
 API = "/api/v1"
@@ -28,7 +28,7 @@ def error_of(status: int, body: Any) -> PerdureError:
     message = str(problem.get("detail") or f"the server answered {status}")
     hint = str(problem.get("hint") or "")
     facts = {"problems": problem["problems"]} if "problems" in problem else {}
-    kind = next((kind for kind in _kinds(PerdureError) if kind.code == problem.get("code")), None)
+    kind = error_kind(str(problem.get("code")))
     if kind is None or kind is PerdureError or kind is RunFailed:
         error = ApiError(message, hint=hint, **facts)
         error.__dict__["status"] = status
@@ -75,10 +75,6 @@ def decode_answer(content: bytes) -> Any:
         raise ServerUnreachable(
             "the server answers with what is no JSON", hint="Check the address, and what is between it and you."
         ) from None
-
-
-def _kinds(kind: type[PerdureError]) -> list[type[PerdureError]]:
-    return [kind, *(subclass for below in kind.__subclasses__() for subclass in _kinds(below))]
 
 
 class RetryPauses:
