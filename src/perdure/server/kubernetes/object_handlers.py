@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.catalog_changes import VersionConflict, version_conflict
-from perdure.engine.decision_threads import done_aside
+from perdure.engine.decision_threads import SMALL, done_aside
+from perdure.kernel import jsontext
 from perdure.kernel.errors import UnfitInput
 from perdure.kernel.resource_kinds import ResourceKind
 from perdure.server.calls import Answer, ApiCall, Result
@@ -238,7 +239,8 @@ async def patch_object(call: ApiCall) -> Result:
     _audit(call, resource)
     for tries in range(TRIES):
         before = await objects.get(_place(call, resource), call.path["name"])
-        body = check_object(call, resource, change(before))
+        weight = SMALL + 1 if jsontext.is_large(before) else len(call.raw_body)
+        body = check_object(call, resource, await done_aside(weight, partial(change, before)))
         if body["metadata"].get("uid") not in (None, before["metadata"].get("uid")):
             raise version_conflict(resource.kind, call.engine.catalog.key(resource.kind, call.path["name"]))
         version = await _seen_version(call, resource, body["metadata"])

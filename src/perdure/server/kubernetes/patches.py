@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
+from perdure.kernel import jsontext
 from perdure.kernel.errors import UnfitInput
 from perdure.views.errors import BadRequest
 
@@ -12,6 +13,7 @@ JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 STRATEGIC = "application/strategic-merge-patch+json"
 MOST_OPERATIONS = 10_000
+MOST_EFFORT = 200_000  # values that one patch copies or compares, long texts counted for more
 
 
 def merged(value: Any, patch: Any) -> Any:
@@ -47,31 +49,49 @@ def patched(value: Any, operations: Any) -> Any:
         raise BadRequest("a JSON Patch is a list of operations")
     if len(operations) > MOST_OPERATIONS:
         raise BadRequest(f"a JSON Patch has at most {MOST_OPERATIONS} operations")
-    root = {"": deepcopy(value)}
+    root, effort = {"": deepcopy(value)}, _Effort()
     for operation in operations:
         verb, path = operation.get("op"), _pointer(operation.get("path"))
+        effort.spend(len(path))
         match verb:
             case "add" | "replace" | "test" if "value" not in operation:
                 raise BadRequest(f"the operation {verb} needs a value")
             case "add":
-                _add(root, path, deepcopy(operation["value"]))
+                _add(root, path, effort.copied(operation["value"]))
             case "remove":
                 _remove(root, path)
             case "replace":
-                _replace(root, path, deepcopy(operation["value"]))
+                _replace(root, path, effort.copied(operation["value"]))
             case "move":
                 source = _pointer(operation.get("from"))
                 if path[: len(source)] == source and path != source:
                     raise UnfitInput("a value cannot be moved into itself")
                 _add(root, path, _remove(root, source))
             case "copy":
-                _add(root, path, deepcopy(_get(root, _pointer(operation.get("from")))))
+                _add(root, path, effort.copied(_get(root, _pointer(operation.get("from")))))
             case "test":
+                effort.spend(jsontext.weigh(operation["value"], MOST_EFFORT))
                 if not _same(_get(root, path), operation["value"]):
                     raise UnfitInput(f"the test of {operation['path']} failed; nothing was changed")
             case _:
                 raise BadRequest(f"{str(verb)[:20]!r} is not an operation of a JSON Patch")
     return root[""]
+
+
+class _Effort:
+    """A few lines can ask for more copies than fit into memory: each copy of all so far doubles it."""
+
+    def __init__(self) -> None:
+        self._left = MOST_EFFORT
+
+    def spend(self, weight: int) -> None:
+        self._left -= weight
+        if self._left < 0:
+            raise BadRequest(f"a JSON Patch copies and compares at most {MOST_EFFORT:,} values")
+
+    def copied(self, value: Any) -> Any:
+        self.spend(1 + jsontext.weigh(value, self._left))
+        return deepcopy(value)
 
 
 def _same(value: Any, other: Any) -> bool:
