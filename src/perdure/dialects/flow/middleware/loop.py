@@ -46,4 +46,7 @@ class Loop(Middleware):
         first = net.condition(entry.phase("onEntry").when)
         if first is not True:
             net.go(part, "is passed over", at, out, is_start=False)
-        return net.moved(ends, out)
+        left = net.moved(ends, out)
+        for failure, place in ends.failures.items():
+            net.go(part, "", place, left.failures[failure], is_start=False)
+        return left

@@ -213,7 +213,7 @@ class GatherAction(Action):
         noted, done = net.net.place(), net.net.place()
         place = net.net.place()
         net.go(part, "", at, place)
-        need = None if fields.successes is None else fields.successes.template.document
+        need: Any = None if fields.successes is None else fields.successes.template.document
         may_fail_first = not net.is_literal(fields.over, fields.successes)
         if may_fail_first:
             net.fail(step, place, net.unknown)
@@ -231,14 +231,19 @@ class GatherAction(Action):
                 if may_fail_first or len(elements) > 1:
                     net.go(part, "takes the next element", after, place, is_bounded=True)
             place = after
-        if need is None or (need == len(fields.calls) and fields.over is None):
+        listed: Any = None if fields.over is None else fields.over.template.document
+        total = len(fields.calls) if fields.over is None else len(listed) if isinstance(listed, list) else None
+        is_known = isinstance(need, int | float) and total is not None
+        failing = net.net.place()
+        if need is None:
             net.net.add(part, "all succeeded", (place,), (done,), unless=(noted,))
-        else:
+        elif not (is_known and need > total):
             net.go(part, "enough succeeded", place, done)
-        if need != 0:
-            failing = net.net.place()
+        if need is None or (is_known and 0 < need <= total):
             net.net.add(part, "too few succeeded", (place, noted), (failing,))
-            net.fail(step, failing, net.known(COMPLETION_UNMET), "")
+        elif not (is_known and need <= 0):
+            net.go(part, "too few succeeded", place, failing)
+        net.fail(step, failing, net.known(COMPLETION_UNMET), "")
         net.net.add(part, "", (done, noted), (done,))
         net.next(step, done, "")
 

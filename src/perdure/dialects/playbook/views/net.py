@@ -305,7 +305,7 @@ class PlaybookNet:
     # Arcs.
 
     def _route(self, step: Step, part: int, at: int, known: Mapping[str, Any], *, is_failure: bool = False) -> None:
-        arcs = () if step.router is None or step.name == self.program.final_step else step.router.arcs
+        arcs = () if step.router is None or not self._is_routed(step) else step.router.arcs
         known = {**known, "event.step": step.name}
         conditions = [formula(arc.when, known) for arc in arcs]
         is_inclusive = step.router is not None and step.router.is_inclusive
@@ -327,6 +327,11 @@ class PlaybookNet:
         is_plain = all(isinstance(item, bool) for item in conditions) and all(item.is_literal for item in shaping)
         if arcs and not is_plain:
             self.net.add(part, "cannot be routed", (at,), (), reads=(self.trouble,), is_failure=True)
+
+    def _is_routed(self, step: Step) -> bool:
+        """The final step is not, unless ordinary control reaches it as well."""
+        targets = {arc.step for other in self.program.steps.values() if other.router for arc in other.router.arcs}
+        return step.name != self.program.final_step or step.name == self.program.entry or step.name in targets
 
     def _unless_handled(self, is_handled: bool) -> tuple[int, ...]:
         return () if is_handled else (self.trouble,)

@@ -123,6 +123,7 @@ class StoryNet:
     ) -> None:
         """The step may stay as it is, if nothing around it ends it."""
         if self.bound is not None:
+            self.stop(step, at, fails=True)
             return
         part, stuck = self.parts[step.name], self.net.place()
         self.net.add(part, "waits", (at,), (stuck,), waits=True)
