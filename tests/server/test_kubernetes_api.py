@@ -106,6 +106,9 @@ def test_discovery_in_the_plain_form(api: Api) -> None:
     served = {item["name"]: item for item in api("GET", "/apis/runs.bubustack.io/v1alpha1").json["resources"]}
     assert served["storyruns"]["shortNames"] == ["srun"] and "watch" in served["storyruns"]["verbs"]
     assert served["stepruns"]["verbs"] == ["get", "list", "watch"] and "storyruns/status" in served
+    reviews = api("GET", "/apis/authorization.k8s.io/v1").json
+    assert [item["kind"] for item in reviews["resources"]] == ["SelfSubjectAccessReview", "SelfSubjectRulesReview"]
+    assert api("GET", "/apis/authentication.k8s.io").json["name"] == "authentication.k8s.io"
     version = api("GET", "/version").json
     assert version["major"] == "1" and version["gitVersion"].startswith("v1.32") and version["version"]
 

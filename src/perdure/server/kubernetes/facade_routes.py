@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from perdure.server.calls import ApiCall, Result
 from perdure.server.handlers import system_handlers as system
 from perdure.server.kubernetes import access_reviews, discovery, openapi_pages
 from perdure.server.kubernetes import object_handlers as objects
@@ -19,6 +20,7 @@ VIEWER = AccessRole.VIEWER
 GROUP = "/apis/{group}/{version}"
 CORE = "/api/v1"
 NAMESPACES = f"{CORE}/namespaces"
+REVIEWING = (discovery.AUTHORIZATION, discovery.AUTHENTICATION)
 PLACES = (
     f"{GROUP}/{{plural}}",
     f"{GROUP}/namespaces/{{namespace}}/{{plural}}",
@@ -35,6 +37,17 @@ def _page(path: str, handler: Handler, summary: str, **more: Any) -> Route:
 
 def _read(path: str, handler: Handler, summary: str, **more: Any) -> Route:
     return Route("GET", path, VIEWER, handler, summary, query=ObjectQuery, check=objects.check_reading, **more)
+
+
+def _of_group(group: str, handler: Handler) -> Handler:
+    """For paths in which the group is literal."""
+
+    async def answer(call: ApiCall) -> Result:
+        call.path = {**call.path, "group": group}
+        return await handler(call)
+
+    answer.__name__ = handler.__name__
+    return answer
 
 
 def _write(method: str, path: str, handler: Handler, summary: str) -> Route:
@@ -88,7 +101,12 @@ FACADE_ROUTES = (
             is_raw=True,
             is_for_every_role=True,
         )
-        for group in (discovery.AUTHORIZATION, discovery.AUTHENTICATION)
+        for group in REVIEWING
+    ),
+    *(
+        _page(f"/apis/{group}{below}", _of_group(group, handler), "resources of a group")
+        for group in REVIEWING
+        for below, handler in (("", discovery.get_group), ("/{version}", discovery.list_resource_kinds))
     ),
     *_collection(f"{CORE}/{{plural}}"),  # of all namespaces
     *_collection(NAMESPACES),
