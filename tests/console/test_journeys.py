@@ -51,6 +51,7 @@ class Stage:
 
     def kill(self) -> None:
         self.server.process.kill()
+        self.server.commands.end_all()  # closes its pipes
 
     def start(self) -> None:
         self.server = Server.start(self.folder, "--listen", f"127.0.0.1:{self.port}")

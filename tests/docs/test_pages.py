@@ -110,8 +110,8 @@ def test_every_invariant_is_named_by_a_test(number: str) -> None:
 
 
 def test_the_readme_counts_as_many_tests_as_run(request: pytest.FixtureRequest) -> None:
-    files = {item.path for item in request.session.items}
-    if not files >= set((ROOT / "tests").rglob("test_*.py")):
+    files, there = {item.path for item in request.session.items}, set((ROOT / "tests").rglob("test_*.py"))
+    if len(files & there) < 0.95 * len(there):  # of some files all tests are sampled, and none of them runs this time
         pytest.skip("only a part of the tests was asked for")
     (claimed,) = re.findall(r"over ([\d,]+) tests", (ROOT / "README.md").read_text(encoding="utf-8"))
 
