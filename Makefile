@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Workers of pytest: more than there are processors, for many tests wait.
-JOBS   ?= $(shell expr \( $$(getconf _NPROCESSORS_ONLN) \* 3 + 1 \) / 2)
+JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 
 # Compiled modules are kept, whatever the environment says: the suite starts many processes.
 export PYTHONDONTWRITEBYTECODE :=
