@@ -34,7 +34,7 @@ check: $(VENV)/.dev
 quick: check ## format, lint, types and fast tests of every package, in under 90 seconds
 	PERDURE_TEST_STORE=sqlite $(BIN)/pytest -n $(JOBS) $(QUICK)
 
-test: check ## install everything and run all checks (about 11 minutes on two cores)
+test: check ## install everything and run all checks (about 10 minutes on two cores)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal --cache-clear || $(BIN)/python -m tests.unstable
 
 deep: export TMPDIR ?= /tmp

@@ -95,6 +95,7 @@ def test_a_server_without_an_engine_leaves_runs_to_one_that_has_one(
         assert api.result(fork.json["id"])["value"] == 2
         failed = _failing(api)
         assert api("POST", f"/api/v1/runs/{failed}/redrive", {}).status == 200
+        assert api.result(failed)["status"] == "failed"
         again = api("POST", f"/api/v1/runs/{failed}/fork", {"at_failure": True})
         assert again.status == 201, again.text
         assert api.result(again.json["id"])["status"] == "failed"
