@@ -14,6 +14,7 @@ from perdure.views.history_events import event_at
 from perdure.views.run_details import run_at, show_json, status_json
 from perdure.views.run_list_json import ListQuery, list_all
 from perdure.views.run_status import WaitReason, run_status
+from perdure.views.run_steps import list_steps
 from perdure.views.times import iso
 
 SLEEPER = {
@@ -82,3 +83,21 @@ async def test_an_event_is_named_by_number_id_or_time(tmp_path: Path) -> None:
             await event_at(client, run, "other/2")
         with pytest.raises(BadRequest, match="is neither a time"):
             await event_at(client, run, "soon")
+
+
+async def test_the_loop_of_a_playbook_is_done_when_its_items_are(tmp_path: Path) -> None:
+    loop = {"in": "{{ [1, 2, 3] }}", "iterator": "item"}
+    document = {
+        "apiVersion": "noetl.io/v10",
+        "kind": "Playbook",
+        "metadata": {"name": "many", "path": "many"},
+        "workflow": [{"step": "start", "loop": loop, "tool": {"kind": "noop"}}],
+    }
+    async with World(tmp_path) as world:
+        run = await world.start(document)
+        await run.result()
+        assert world.engine is not None
+        (step,) = await list_steps(world.engine, run.id, None)
+
+        assert (step["status"], step["visits"]["open"], step["items"]["done"]) == ("done", 0, 3)
+        assert step["ended_at"] is not None

@@ -22,7 +22,12 @@ from perdure.kernel.step_overview import (
 from perdure.kernel.values import Instant, RunId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_STEP_ENDS = {"step.done": StepStatus.DONE, "step.failed": StepStatus.FAILED, "step.cancelled": StepStatus.CANCELLED}
+_STEP_ENDS = {
+    "step.done": StepStatus.DONE,
+    "loop.done": StepStatus.DONE,
+    "step.failed": StepStatus.FAILED,
+    "step.cancelled": StepStatus.CANCELLED,
+}
 
 
 def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) -> list[StepOverview]:
@@ -98,7 +103,7 @@ class _Overview:
         match kind:
             case "step.started":
                 step.enter(at, event["seq"])
-            case "step.done" | "step.failed" | "step.cancelled":
+            case "step.done" | "loop.done" | "step.failed" | "step.cancelled":
                 step.leave(_STEP_ENDS[kind], at, event["seq"])
                 if kind == "step.failed" and self._failed_in.get(name) != turn:  # no attempt of it did
                     self._fail(step, payload.get("error"), at, event)
