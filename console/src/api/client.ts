@@ -34,7 +34,7 @@ export function setSession(csrf: string, role: Role | ""): void {
   session.role = role;
 }
 
-/** Whether the role of this session is enough for a route. */
+/** Whether the caller's role is enough for a route. */
 export function mayAsk(route: keyof Routes): boolean {
   return session.role !== "" && RANKS.indexOf(session.role) >= RANKS.indexOf(ROLES[route]);
 }

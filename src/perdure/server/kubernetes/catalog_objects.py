@@ -1,6 +1,6 @@
 """Entries of the catalog as objects. They are admitted as everywhere else; the API adds only its manners."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.catalog import ResourceNotFound, key_of
@@ -59,6 +59,16 @@ def check_metadata(body: Object) -> None:
             raise UnfitInput(f"metadata.{name}: not supported", hint=f"Leave out metadata.{name}.")
 
 
+def page_of_rows(
+    rows: Sequence[ResourceRow], matches: Callable[[ResourceRow], bool], limit: int, behind: Sequence[Any]
+) -> tuple[list[ResourceRow], list[Any] | None]:
+    """Those that match, in order of namespace and name, and where the next page begins."""
+    check_behind(behind, str, str)
+    matching = [row for row in rows if [row.key.namespace, row.key.name] > list(behind) and matches(row)]
+    page = matching[:limit] if limit else matching
+    return page, [page[-1].key.namespace, page[-1].key.name] if len(page) < len(matching) else None
+
+
 class CatalogObjects:
     """The objects of one kind, for one request."""
 
@@ -99,12 +109,7 @@ class CatalogObjects:
         rows = await self._call.engine.store.list_resources(self._kind.name, within, selection.labels.equal)
         if self._kind.has_namespace:
             rows = [row for row in rows if self._call.caller.sees(row.key.namespace)]
-        check_behind(behind, str, str)
-        if behind:
-            rows = [row for row in rows if [row.key.namespace, row.key.name] > list(behind)]
-        rows = [row for row in rows if selection.matches(entry_object(row))]
-        page = rows[:limit] if limit else rows
-        last = [page[-1].key.namespace, page[-1].key.name] if len(page) < len(rows) else None
+        page, last = page_of_rows(rows, lambda row: selection.matches(entry_object(row)), limit, behind)
         marks = await self._call.engine.store.list_resources(managers_mark(_any_key(self._kind.name)).kind, within)
         return await self._shown(page, {mark.key: mark for mark in marks}), last
 
@@ -128,7 +133,7 @@ class CatalogObjects:
         return await self._write(key, body, row.version, row, self._changed_managers(before, body), dry=dry)
 
     def _changed_managers(self, before: Object, body: Object) -> list[Object]:
-        """After a write that is no apply; a client may also rewrite them itself."""
+        """After a write other than an apply; a client may also rewrite them itself."""
         shown = before.get("metadata", {}).get("managedFields")
         rewritten = body["metadata"].get("managedFields")
         if rewritten is not None and shown is not None and rewritten != shown:

@@ -15,7 +15,13 @@ from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict, UnfitInput
 from perdure.kernel.ids import DEFAULT_NAMESPACE, namespace_problem
 from perdure.kernel.lookups import ResourceKey
-from perdure.server.kubernetes.catalog_objects import LAST_APPLIED, already_exists, not_found, own_metadata
+from perdure.server.kubernetes.catalog_objects import (
+    LAST_APPLIED,
+    already_exists,
+    not_found,
+    own_metadata,
+    page_of_rows,
+)
 from perdure.server.kubernetes.selectors import check_behind
 from perdure.stores.protocol import ResourceRemoval, ResourceRow, ResourceWrite, RunFilter
 from perdure.views.times import iso
@@ -63,12 +69,7 @@ class CoreObjects:
     ) -> tuple[list[Object], list[Any] | None]:
         rows = await self._store.list_resources(self._kind.name, namespace, selection.labels.equal)
         rows = [row for row in rows if self._call.caller.sees(row.key.namespace)]
-        check_behind(behind, str, str)
-        if behind:
-            rows = [row for row in rows if [row.key.namespace, row.key.name] > list(behind)]
-        rows = [row for row in rows if selection.matches(told_object(row))]
-        page = rows[:limit] if limit else rows
-        last = [page[-1].key.namespace, page[-1].key.name] if len(page) < len(rows) else None
+        page, last = page_of_rows(rows, lambda row: selection.matches(told_object(row)), limit, behind)
         return [told_object(row) for row in page], last
 
     async def create(self, body: Object, *, dry: bool) -> tuple[Object, list[str]]:

@@ -97,7 +97,9 @@ class LabelSelector:
             key, value = match["key"], match["value"].strip()
             if match["verb"] in "<>":
                 if not _INTEGER.fullmatch(value):
-                    raise BadRequest(f"labelSelector: {part!r} compares with what is no integer")
+                    raise BadRequest(
+                        f"labelSelector: {part[:60]!r} does not compare with an integer (expected e.g. tier>2)"
+                    )
                 return lambda labels: _compares(labels.get(key), match["verb"], int(value))
             if not _VALUE.fullmatch(value):
                 raise BadRequest(f"labelSelector: {value[:60]!r} is not a value of a label")
