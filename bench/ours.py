@@ -22,8 +22,8 @@ from bench.scene import Scene, evenness, latencies, per_second, reached
 from bench.sizes import Sizes
 from perdure.engine.clock import SystemClock
 from perdure.kernel.events import RunEnded
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import SECOND, Instant
 
 ENGINES = 2
 """W8: as many as the smallest machine has cores."""

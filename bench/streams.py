@@ -68,7 +68,7 @@ spec: {driver: nats, supportedBinary: [application/json], defaultSettings: {nats
 
 async def _topology(folder: Path, publish: Any, consume: Any, settings: str = "", address: str = "") -> None:
     import perdure
-    from perdure.kernel.validation import AppliedDocument
+    from perdure.kernel.documents.validation import AppliedDocument
 
     perdure.streaming_engram("bench-source")(publish)
     perdure.streaming_engram("bench-sink")(consume)

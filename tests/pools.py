@@ -7,12 +7,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.engine.client import Client
-from perdure.engine.leased_tasks import LEASE, LeasedTasks, LeaseGone, parcel_of
-from perdure.kernel.assignments import EffectClaimResult, RunPort
-from perdure.kernel.crash_attribution import StartPlace
+from perdure.engine.tasks.leased_tasks import LEASE, LeasedTasks, LeaseGone, parcel_of
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Outcome
-from perdure.kernel.task_sources import KeptLeases, TaskGrant
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.tasks.assignments import EffectClaimResult, RunPort
+from perdure.kernel.tasks.crash_attribution import StartPlace
+from perdure.kernel.tasks.task_sources import KeptLeases, TaskGrant
 from perdure.stores.pool_tasks import LeaseRequest
 from perdure.workers.pool_worker import PoolWorker, TaskRunner
 

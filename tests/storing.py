@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, LiteralString
 import psycopg
 import pytest
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.protocol import Store
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.opening import sqlite_path, worlds_on

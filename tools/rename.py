@@ -143,7 +143,7 @@ class LanguageServer:
 
     def wait_until_indexed(self) -> None:
         """References are complete once their number stops growing."""
-        path = module_file("perdure.kernel.values")
+        path = module_file("perdure.kernel.json_values.values")
         line, column = definition(path, "Ref")
         position = {"line": line - 1, "character": column}
         request = {

@@ -16,19 +16,19 @@ from perdure.engine.runtime import Runtime
 from perdure.engine.settings import Settings
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.providers.policy import policy_in_force, read_key_files
 from perdure.providers.policy import serving_policy as serving_policy
 from perdure.stores.errors import BackupRefused, BadStoreUrl, StoreDriverMissing
 from perdure.stores.store_urls import kind_of_store, shell_quoted, without_password
 
 if TYPE_CHECKING:
-    from perdure.engine.catalog_changes import Change, Finding
-    from perdure.engine.executor import Executor
-    from perdure.engine.kept_credentials import KeptCredentials
-    from perdure.engine.retention import RetentionRule
-    from perdure.kernel.task_sources import TaskSource
-    from perdure.kernel.validation import AppliedDocument
+    from perdure.engine.resources.catalog_changes import Change, Finding
+    from perdure.engine.runs.retention import RetentionRule
+    from perdure.engine.secrets.kept_credentials import KeptCredentials
+    from perdure.engine.tasks.executor import Executor
+    from perdure.kernel.documents.validation import AppliedDocument
+    from perdure.kernel.tasks.task_sources import TaskSource
     from perdure.providers.registry import Registry
     from perdure.services.flow.conformance import Suite, Verdict
     from perdure.services.sandbox import Trial
@@ -241,7 +241,7 @@ def schedules(client: Client) -> "ScheduleAdministration":
 
 def retention_rules() -> "list[RetentionRule]":
     """How long the operator keeps ended runs."""
-    from perdure.views.retention_rules import read_rules
+    from perdure.views.administration.retention_rules import read_rules
 
     return read_rules(os.environ)
 
@@ -285,7 +285,7 @@ class Engine(Client):
 
     @cached_property
     def credentials(self) -> "KeptCredentials":
-        from perdure.views.credential_list import open_credentials
+        from perdure.views.resources.credential_list import open_credentials
 
         return open_credentials(self.store)
 

@@ -11,8 +11,8 @@ import yaml
 from perdure.analysis.soundness import judge
 from perdure.analysis.state_space import StateSpace
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.net import Certainty, Net
-from perdure.kernel.validation import ValidationContext
+from perdure.kernel.documents.validation import ValidationContext
+from perdure.kernel.graphs.net import Certainty, Net
 from perdure.wiring import languages
 
 CORPUS = Path(__file__).parent / "corpus"

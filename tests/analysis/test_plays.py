@@ -9,11 +9,11 @@ import pytest
 from perdure.analysis.soundness import judge
 from perdure.dialects.playbook.state.events import JoinCompleted
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.net import Certainty, Defect, DefectKind
-from perdure.kernel.run_trace import VisitStatus
+from perdure.kernel.graphs.net import Certainty, Defect, DefectKind
+from perdure.kernel.graphs.run_trace import VisitStatus
+from perdure.kernel.json_values import jsontext
 from tests.dialects.flow.documents import call, flow, returns
 from tests.dialects.flow.test_properties import Author
 from tests.dialects.flow.test_properties import world as flow_world

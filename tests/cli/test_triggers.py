@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.cli.commandline import PATIENCE, CommandLine
 
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.wiring import Observer
 
 STORY = """\

@@ -18,8 +18,8 @@ import pytest
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from perdure.kernel import jsontext
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.stores.postgres import database as postgres
 from perdure.stores.sqlite import database
 from perdure.testing import FakeClock

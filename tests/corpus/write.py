@@ -20,8 +20,8 @@ import apsw
 import psycopg
 
 import perdure
-from perdure.engine.executor import NullExecutor
-from perdure.kernel import jsontext
+from perdure.engine.tasks.executor import NullExecutor
+from perdure.kernel.json_values import jsontext
 from perdure.services.flow.conformance import read_suite
 from perdure.stores.admin import copy_store
 from perdure.stores.protocol import RunFilter

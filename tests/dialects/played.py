@@ -17,17 +17,17 @@ from typing import Any, Self
 
 from perdure.engine.settings import Settings
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, RunPort
-from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.documents.validation import Resource
 from perdure.kernel.errors import Conflict
 from perdure.kernel.execution import Limits
-from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, RunId, digest
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome
-from perdure.kernel.secret_masking import Mask
-from perdure.kernel.validation import Resource
-from perdure.kernel.values import Instant, RunId, digest
+from perdure.kernel.secrets.secret_masking import Mask
+from perdure.kernel.tasks.assignments import Assignment, RunPort
+from perdure.kernel.tasks.crash_attribution import LossKind
 from perdure.providers.failure import ProviderFailure
 from perdure.services.playbook.keychain import HostKeychain, HostSecrets
 from perdure.stores.protocol import ResourceWrite, Store

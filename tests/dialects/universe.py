@@ -15,13 +15,9 @@ from typing import Any
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, OfferedPipeline
 from perdure.kernel.codec import decode_turns, encode_turns
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.execution import Execution, Limits, decide
-from perdure.kernel.large_values import INLINE_BYTES
-from perdure.kernel.lookups import (
+from perdure.kernel.documents.lookups import (
     CachedValue,
     CacheLookup,
     CalleeLookup,
@@ -32,12 +28,16 @@ from perdure.kernel.lookups import (
     ResourceKey,
     StrandedRunLookup,
 )
+from perdure.kernel.documents.validation import Resource
+from perdure.kernel.execution import Execution, Limits, decide
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.large_values import INLINE_BYTES
+from perdure.kernel.json_values.values import SECOND, Instant, Payload, Ref, RunId, digest
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
-from perdure.kernel.permits import PermitRequest, grant, resource_scope
-from perdure.kernel.secret_masking import Mask
+from perdure.kernel.secrets.secret_masking import Mask
+from perdure.kernel.tasks.assignments import Assignment, OfferedPipeline
+from perdure.kernel.tasks.permits import PermitRequest, grant, resource_scope
 from perdure.kernel.turn import Turn
-from perdure.kernel.validation import Resource
-from perdure.kernel.values import SECOND, Instant, Payload, Ref, RunId, digest
 from perdure.providers.failure import ProviderFailure
 from perdure.services.playbook.keychain import HostKeychain, HostSecrets
 from perdure.workers.unsealer import Unsealer

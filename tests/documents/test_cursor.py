@@ -4,7 +4,7 @@ import pytest
 
 from perdure.documents import read_document
 from perdure.documents.cursor import Cursor, Report
-from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.documents.problems import Problem, Severity
 
 TEXT = b"""
 name: demo

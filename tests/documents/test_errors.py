@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.documents import Limits, UnreadableText, read_document, read_documents
-from perdure.kernel.problems import Problem
+from perdure.kernel.documents.problems import Problem
 
 
 def problems_of(text: bytes, limits: Limits | None = None) -> tuple[Problem, ...]:

@@ -13,7 +13,7 @@ from perdure.dialects.story.values.schemas import BadSchema as BadStorySchema
 from perdure.dialects.story.values.schemas import CompiledSchema
 from perdure.documents import schema_size
 from perdure.documents.schema_size import SchemaSize
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
 
 

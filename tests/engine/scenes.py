@@ -7,12 +7,12 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
-from perdure.engine.run_views import fold_stored
+from perdure.engine.runs.run_views import fold_stored
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Slot
 from perdure.kernel.codec import encode_snapshot, fold
 from perdure.kernel.execution import Execution
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.stores.protocol import Store
 from perdure.testing import RunInWorld, World
 

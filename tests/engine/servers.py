@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.stores.commit_types import CommitAnswer, CommitUnknown, Fenced, Transition
 from perdure.stores.protocol import Share, Store
 from perdure.testing import ScriptedHands

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.engine.store_validation import StoreValidator
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 from perdure.stores.sqlite.admin import SqliteAdmin
 from perdure.testing import World
 from perdure.testing.world import RunInWorld

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from perdure.engine.catalog import ResourceNotFound, UnknownKind, key_of
-from perdure.engine.catalog_changes import Rejected
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog import ResourceNotFound, UnknownKind, key_of
+from perdure.engine.resources.catalog_changes import Rejected
+from perdure.kernel.documents.problems import Problem, Severity
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.documents.validation import AppliedDocument, DeclaredResource, Validated, ValidationContext
 from perdure.kernel.errors import Conflict
-from perdure.kernel.large_values import INLINE_BYTES
-from perdure.kernel.problems import Problem, Severity
-from perdure.kernel.resource_kinds import ResourceKind
-from perdure.kernel.validation import AppliedDocument, DeclaredResource, Validated, ValidationContext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.large_values import INLINE_BYTES
 from perdure.testing import World
 from perdure.testing.drill import Drill
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.engine import catalog_changes
-from perdure.engine.catalog_changes import TRIES, retry_on_conflict
+from perdure.engine.resources import catalog_changes
+from perdure.engine.resources.catalog_changes import TRIES, retry_on_conflict
 from perdure.kernel.errors import Conflict
 from perdure.stores.protocol import CatalogConflict
 

@@ -13,12 +13,12 @@ from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.codec import encode_turns
 from perdure.kernel.execution import Execution
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import RunId
 from perdure.stores.commit_types import Committed, NewRun, RunSummary, Transition
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import ScriptedHands, World

@@ -17,10 +17,10 @@ from perdure.dialects.flow import Flow
 from perdure.engine import decision_threads, scheduler
 from perdure.engine.handle import RunFailed
 from perdure.engine.slot import Slot
-from perdure.kernel import jsontext
+from perdure.kernel.documents.validation import AppliedDocument
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import RunId
 from perdure.providers.registry import shared
 from perdure.testing import World
 from perdure.wiring import languages

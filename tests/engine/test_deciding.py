@@ -10,7 +10,7 @@ import pytest
 from perdure.engine.settings import Settings
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import Limits
-from perdure.kernel.large_values import INLINE_BYTES
+from perdure.kernel.json_values.large_values import INLINE_BYTES
 from perdure.stores.commit_types import CommitAnswer, CommitUnknown, Transition
 from perdure.stores.errors import StoreError
 from perdure.stores.protocol import RunFilter

@@ -15,7 +15,7 @@ import pytest
 
 from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.stores.errors import StoreCorrupt, StoreFull, StoreNewer
 from perdure.stores.protocol import RunFilter
 from perdure.stores.sqlite.store import SqliteStore

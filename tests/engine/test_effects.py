@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from perdure.engine import effects
 from perdure.engine.client import Client
+from perdure.engine.runs import effects
 from perdure.kernel import inputs as i
-from perdure.kernel.assignments import RunPort
 from perdure.kernel.errors import Conflict
 from perdure.kernel.outcomes import Code, Failed, Succeeded
+from perdure.kernel.tasks.assignments import RunPort
 from perdure.testing import RunInWorld, World
 from perdure.wiring import languages
 from tests.engine.documents import drill

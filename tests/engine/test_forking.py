@@ -10,10 +10,10 @@ import pytest
 from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
-from perdure.engine import run_views
 from perdure.engine.handle import Handle
+from perdure.engine.runs import run_views
 from perdure.kernel.errors import Conflict, EventNotFound
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.wiring import Engine
 from tests.engine.documents import drill
 from tests.engine.meter import metered

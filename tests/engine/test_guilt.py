@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from perdure.engine.settings import Settings
-from perdure.kernel.assignments import Assignment
+from perdure.kernel.json_values.values import SECOND, RunId
 from perdure.kernel.outcomes import Code, Failed, Succeeded
-from perdure.kernel.values import SECOND, RunId
+from perdure.kernel.tasks.assignments import Assignment
 from perdure.stores.clocks import sources
 from perdure.testing import World
 from perdure.testing.world import RunInWorld

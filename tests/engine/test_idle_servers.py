@@ -14,8 +14,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from perdure.engine.settings import Settings
 from perdure.kernel import inputs as i
-from perdure.kernel.lookups import ResourceKey
-from perdure.kernel.values import RunId
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.json_values.values import RunId
 from perdure.services.background import BackgroundService
 from perdure.stores.commit_types import Message
 from perdure.stores.postgres.database import PostgresSettings

@@ -8,8 +8,8 @@ import pytest
 from perdure.engine.client import Client
 from perdure.kernel import inputs as i
 from perdure.kernel.errors import Conflict
+from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Succeeded
-from perdure.kernel.values import SECOND
 from perdure.stores.commit_types import Message
 from perdure.stores.pool_tasks import LeaseRequest
 from perdure.testing import World

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.engine.document_validation import DocumentValidator
-from perdure.kernel import jsontext
-from perdure.kernel.lookups import Lookup, LookupAnswers, ResourceKey, ResourcesInNamespace
-from perdure.kernel.problems import Problem
-from perdure.kernel.validation import AppliedDocument, DeclaredResource, Validated, ValidationContext
+from perdure.engine.resources.document_validation import DocumentValidator
+from perdure.kernel.documents.lookups import Lookup, LookupAnswers, ResourceKey, ResourcesInNamespace
+from perdure.kernel.documents.problems import Problem
+from perdure.kernel.documents.validation import AppliedDocument, DeclaredResource, Validated, ValidationContext
+from perdure.kernel.json_values import jsontext
 from perdure.testing.drill import Drill
 
 

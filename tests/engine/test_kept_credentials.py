@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from perdure.engine.catalog import ResourceNotFound
-from perdure.engine.kept_credentials import CredentialFacts, KeptCredentials
-from perdure.engine.secret_encryption import SecretKeys, SecretsKeyMissing, SecretsKeyUnusable, read_keys
-from perdure.kernel.credentials import is_reference
+from perdure.engine.resources.catalog import ResourceNotFound
+from perdure.engine.secrets.kept_credentials import CredentialFacts, KeptCredentials
+from perdure.engine.secrets.secret_encryption import SecretKeys, SecretsKeyMissing, SecretsKeyUnusable, read_keys
 from perdure.kernel.errors import Conflict
+from perdure.kernel.secrets.credentials import is_reference
 from perdure.stores.protocol import Store
 from perdure.testing import World
 
@@ -78,7 +78,7 @@ def _facts(name: str = "db", **more: Any) -> CredentialFacts:
 
 
 async def test_a_namespace_keeps_only_so_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.engine.kept_credentials.MOST_KEPT", 2)
+    monkeypatch.setattr("perdure.engine.secrets.kept_credentials.MOST_KEPT", 2)
     async with World(tmp_path) as world:
         kept = KeptCredentials(_store(world), SecretKeys([OLD]))
         for name in ("a", "b", "a"):

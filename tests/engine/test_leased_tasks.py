@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perdure.engine import resident_runs
-from perdure.engine.leased_tasks import LeaseAnswered, LeasedTasks, LeaseGone, parcel_of
-from perdure.engine.run_views import checksum, fold_stored
+from perdure.engine.runs import resident_runs
+from perdure.engine.runs.run_views import checksum, fold_stored
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Slot
+from perdure.engine.tasks.leased_tasks import LeaseAnswered, LeasedTasks, LeaseGone, parcel_of
 from perdure.kernel.errors import Conflict
+from perdure.kernel.json_values.values import SECOND, RunId
 from perdure.kernel.outcomes import Failed, Succeeded
-from perdure.kernel.values import SECOND, RunId
 from perdure.stores.pool_tasks import ANSWERS_KEPT, LeaseRequest, TaskLease
 from perdure.stores.protocol import StoredRun
 from perdure.testing import World
@@ -246,7 +246,7 @@ async def test_a_task_whose_effect_is_in_doubt_is_held_without_a_worker(tmp_path
         assert (await tasks.claim_effect(second, "pay")).in_doubt
         await tasks.end(second, Failed("Platform.EffectInDoubt", "in doubt", False, b'{"effect": "pay"}'))
         assert await tasks.lease(LeaseRequest(["gpu"], "w1", 1, 0)) == []
-        from perdure.engine.effects import settle
+        from perdure.engine.runs.effects import settle
 
         await settle(world.engine, run.id, "pay", b"1", by="ada")
         await world.settle()

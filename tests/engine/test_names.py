@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from perdure.engine.client import Client
-from perdure.kernel import jsontext
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import Conflict
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.stores.commit_types import CommitAnswer, Transition
 from perdure.stores.protocol import RunFilter, Store
 from perdure.testing import World

@@ -7,9 +7,9 @@ import pytest
 
 import perdure
 from perdure.engine.random_ids import run_id_for_token
-from perdure.kernel import jsontext
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import Conflict, InvalidDocument, RunNotFound, StartRefused
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.json_values import jsontext
 from perdure.providers.policy import NamespacePolicy, Policy, use_policy
 from perdure.stores.protocol import RunFilter
 from perdure.wiring import Engine

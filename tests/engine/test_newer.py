@@ -13,9 +13,9 @@ from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
 from perdure.kernel import events as e
 from perdure.kernel.errors import NewerRecord
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Code, Status
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import RunId
 from perdure.kernel.versions import RECORDS
 from perdure.stores.commit_types import Message
 from perdure.testing import ScriptedHands

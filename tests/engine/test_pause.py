@@ -11,7 +11,7 @@ from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.execution import Limits
 from perdure.kernel.outcomes import Succeeded
 from perdure.testing import RunInWorld, World
-from perdure.views.run_status import run_status
+from perdure.views.runs.run_status import run_status
 from tests.engine.documents import drill
 from tests.engine.scenes import make_world
 from tests.engine.test_words import elsewhere, gate, phase, playbook, story

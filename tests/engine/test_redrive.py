@@ -8,8 +8,8 @@ import pytest
 from perdure.dialects.flow import Flow
 from perdure.dialects.playbook import Playbook
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Failed
 from tests.dialects.flow.documents import call, cleanup, flow, inner, retry, returns, task, timeout
 from tests.dialects.flow.world import Described

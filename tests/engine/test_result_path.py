@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any
 
 import perdure
-from perdure.engine import dispatch
+from perdure.engine.tasks import dispatch
 
 REPOSITORY = Path(__file__).parents[2]
 

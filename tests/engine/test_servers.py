@@ -10,9 +10,9 @@ import pytest
 
 from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
-from perdure.kernel.crash_attribution import LossKind
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Failed, Succeeded
-from perdure.kernel.values import RunId
+from perdure.kernel.tasks.crash_attribution import LossKind
 from perdure.stores.commit_types import Message
 from perdure.stores.protocol import Share, StoredRun
 from tests.engine.documents import drill

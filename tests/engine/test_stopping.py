@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from perdure.kernel.assignments import Assignment
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import RunId
+from perdure.kernel.documents.validation import AppliedDocument
+from perdure.kernel.json_values.values import RunId
+from perdure.kernel.tasks.assignments import Assignment
 from perdure.testing import World
 from perdure.testing.hands import ScriptedHands
 from tests.dialects.flow.documents import flow

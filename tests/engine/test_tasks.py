@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from perdure.engine import commands, task_queues
+from perdure.engine import commands
 from perdure.engine.settings import Settings
+from perdure.engine.tasks import task_queues
 from perdure.kernel import inputs as i
+from perdure.kernel.json_values.values import SECOND, RunId
 from perdure.kernel.outcomes import Failed, Succeeded
-from perdure.kernel.values import SECOND, RunId
 from perdure.stores.pool_tasks import LeaseRequest
 from perdure.testing import World
 from tests.engine.documents import drill

@@ -9,12 +9,12 @@ import pytest
 from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
-from perdure.engine import run_views
+from perdure.engine.runs import run_views
 from perdure.engine.store_validation import StoreValidator
 from perdure.kernel import inputs
 from perdure.kernel.codec import encode_turns
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
 from perdure.stores.admin import OrphanRow
 from perdure.stores.commit_types import Committed, Message, NewRun, RunSummary, Transition
 from perdure.stores.sqlite.admin import SqliteAdmin

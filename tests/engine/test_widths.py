@@ -17,9 +17,9 @@ from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
 from perdure.engine import scheduler
-from perdure.engine.executor import NullExecutor
 from perdure.engine.handle import RunFailed
-from perdure.kernel import jsontext
+from perdure.engine.tasks.executor import NullExecutor
+from perdure.kernel.json_values import jsontext
 from perdure.testing.drill import Drill, folding
 from perdure.testing.drill import body as b
 from perdure.testing.drill.program import load

@@ -10,10 +10,10 @@ import pytest
 
 from perdure.engine.client import Client
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, RunId
 from perdure.kernel.outcomes import Succeeded
-from perdure.kernel.values import SECOND, RunId
 from perdure.stores.commit_types import Message
 from perdure.stores.pool_tasks import LeaseRequest
 from perdure.stores.protocol import RunFilter

@@ -16,10 +16,11 @@ import pytest
 from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
-from perdure.engine import scheduler, task_queues
+from perdure.engine import scheduler
 from perdure.engine.handle import RunFailed
 from perdure.engine.settings import Settings
-from perdure.kernel import jsontext
+from perdure.engine.tasks import task_queues
+from perdure.kernel.json_values import jsontext
 from tests.dialects.flow.documents import call, flow, middleware, mock, returns
 from tests.engine.meter import metered
 

@@ -16,7 +16,7 @@ from perdure.expressions.timetables import (
     jitter_of,
     overlap_of_backfill,
 )
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 
 CRONS = ["* * * * *", "*/7 * * * *", "30 2 * * *", "*/20 1-3 * * *", "0 0 * * sun", "15 3 1 * *", "5 4 * * mon-fri"]
 ZONES = ["UTC", "Europe/Oslo", "America/Santiago", "Australia/Lord_Howe", "Asia/Kathmandu"]

@@ -18,8 +18,8 @@ from perdure.documents import Limits as DocumentLimits
 from perdure.documents import UnreadableText, read_documents, write_document
 from perdure.expressions import cel, gotemplate, jinja, mwl, regex
 from perdure.expressions.cron import BadSchedule, find_zone, read_cron
-from perdure.kernel import jsontext
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant
 from perdure.providers.databases.statements import DUCKDB, POSTGRES, SQLITE, BadStatement, bind, split
 from perdure.views.times import read_instant, read_span
 from perdure.wiring import languages

@@ -5,9 +5,9 @@ from typing import Any
 
 from perdure.engine.client import Client
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Succeeded
-from perdure.kernel.values import RunId
 from perdure.services.story.triggers.requests import Requests
 from perdure.stores.commit_types import Message
 from perdure.stores.pool_tasks import LeaseRequest

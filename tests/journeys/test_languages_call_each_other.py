@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.outcomes import Status
-from perdure.kernel.validation import AppliedDocument
 from perdure.stores.protocol import RunFilter
 from tests.dialects.playbook.world import playbook
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from perdure import Engine, Observer, provider
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.providers.registry import shared
 from tests.postgres import as_url
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from perdure.engine.store_validation import StoreValidator
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
 from perdure.stores.admin import copy_store
 from perdure.stores.protocol import RunFilter, Store
 from perdure.testing.world import World

@@ -7,12 +7,12 @@ import pytest
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.crash_attribution import LossKind, StartPlace, attribute, pace, time_alone
 from perdure.kernel.execution import Execution, Limits, decide
+from perdure.kernel.json_values.values import SECOND, RunId
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Succeeded
 from perdure.kernel.state import OpenTask
+from perdure.kernel.tasks.crash_attribution import LossKind, StartPlace, attribute, pace, time_alone
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import SECOND, RunId
 from perdure.testing.drill import Drill
 from tests.engine.documents import drill
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.kernel import growth, jsontext
-from perdure.kernel.growth import Buffer, joined
-from perdure.kernel.values import Payload, Ref, digest
+from perdure.kernel.json_values import growth, jsontext
+from perdure.kernel.json_values.growth import Buffer, joined
+from perdure.kernel.json_values.values import Payload, Ref, digest
 
 
 def texts(pieces: list[Payload]) -> list[bytes]:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.kernel import jsontext
 from perdure.kernel.ids import child_run, idempotency_key, is_family
-from perdure.kernel.json_positions import place_of, repeated_member
-from perdure.kernel.permits import PermitRequest, grant
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.json_positions import place_of, repeated_member
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.randomness import child_seed, draw
-from perdure.kernel.retry import LONGEST, Backoff, delay
-from perdure.kernel.values import RunId
+from perdure.kernel.tasks.permits import PermitRequest, grant
+from perdure.kernel.tasks.retry import LONGEST, Backoff, delay
 
 
 @pytest.mark.parametrize(

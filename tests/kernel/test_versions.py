@@ -12,7 +12,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.codec import decode_turns, encode_snapshot, encode_turns, restore
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.versions import RECORDS, pinned_language, read_pinned
 from perdure.testing.drill import Drill
 from perdure.wiring import languages

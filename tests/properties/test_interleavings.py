@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_snapshot, encode_turns, restore
 from perdure.kernel.control_messages import deferred_places
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution, Limits, decide
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId, digest
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import RunId, digest
 from perdure.testing.drill import Drill
 from tests.sampling import seed
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.providers.databases.values import plain, unique
 
 

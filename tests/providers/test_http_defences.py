@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop, outcome_of, task, value_of
 
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Outcome
-from perdure.kernel.values import RunId
 from perdure.providers import addresses
 from perdure.providers.addresses import is_allowed
 from perdure.providers.http_bodies import LARGEST_BODY, ResponseMemory

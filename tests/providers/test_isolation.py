@@ -22,8 +22,8 @@ from tests.workers.scene import (
     value_of,
 )
 
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Failed
-from perdure.kernel.values import RunId
 from perdure.providers.registry import shared
 from perdure.providers.source_loading import load
 from perdure.workers.worker import Limits, system_clock

@@ -14,7 +14,7 @@ from tests.providers.test_container import calls, docker
 from tests.workers.scene import Ledger, at_work, failure_of, has_ended, task, value_of
 
 from perdure.kernel.outcomes import Failed, Outcome
-from perdure.kernel.sealed_arguments import seal_by_place
+from perdure.kernel.secrets.sealed_arguments import seal_by_place
 
 __all__ = ["docker"]  # a fixture
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from perdure.engine import decision_threads
-from perdure.engine.lookup_answers import BYTES_AT_ONCE, answer, entries
-from perdure.engine.resource_usage import with_usage
-from perdure.engine.resource_views import all_runs
-from perdure.engine.retention import Sweeper
-from perdure.kernel.lookups import ResourceKey
+from perdure.engine.resources.lookup_answers import BYTES_AT_ONCE, answer, entries
+from perdure.engine.resources.resource_usage import with_usage
+from perdure.engine.resources.resource_views import all_runs
+from perdure.engine.runs.retention import Sweeper
+from perdure.kernel.documents.lookups import ResourceKey
 from perdure.providers.remote_steps import StreamConnectionLost
 from perdure.server.limits import CallerPlaces
 from perdure.server.noetl.noetl_answers import entry_json
@@ -21,8 +21,8 @@ from perdure.server.responses import PIECE, PiecewiseResponse
 from perdure.server.routes import ROUTES
 from perdure.server.worker_protocol.stream_connections import SocketConnection
 from perdure.stores.protocol import Edition, EditionRow, ResourceRow, RunFilter
+from perdure.views.administration.worker_pools import MOST_NAMES, WorkerPresence
 from perdure.views.api_errors import TooManyRequests
-from perdure.views.worker_pools import MOST_NAMES, WorkerPresence
 
 
 async def test_an_expensive_request_waits_for_its_turn_and_not_for_ever() -> None:

@@ -10,7 +10,7 @@ import pytest
 from perdure.server.kubernetes import feed_tail
 from perdure.stores.feed_changes import RUN, EntryFacts, FeedChange, FeedPage
 from perdure.stores.protocol import RunFilter
-from perdure.views.run_changes import MISSED_AT_ONCE, WOKEN_AT_ONCE, ChangeFeed
+from perdure.views.runs.run_changes import MISSED_AT_ONCE, WOKEN_AT_ONCE, ChangeFeed
 
 
 class Feed:

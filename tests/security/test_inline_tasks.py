@@ -18,7 +18,7 @@ STEPS = {"g": GATHER, "r": {"action": "Return", "value": "{{ step.input.size() }
 
 def test_many_tasks_that_answer_at_once_give_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty thousand kept the event loop for more than a second. A slice without length has one task."""
-    monkeypatch.setattr("perdure.engine.task_queues.SLICE", 0.0)
+    monkeypatch.setattr("perdure.engine.tasks.task_queues.SLICE", 0.0)
     turns = 0
     begun: Counter[int] = Counter()
     perform = Worker.perform

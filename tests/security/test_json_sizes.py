@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import perdure
 from perdure.dialects.flow.document.flows import FLOW_SCHEMA
-from perdure.kernel import jsontext, values
-from perdure.kernel.jsontext import MOST_VALUES, count_values
+from perdure.kernel.json_values import jsontext, values
+from perdure.kernel.json_values.jsontext import MOST_VALUES, count_values
 from perdure.kernel.turn_budget import TurnBudget
 from perdure.providers.task_outcomes import to_outcome
 from tests.security.test_http_answers import head, http
@@ -68,7 +68,7 @@ def counted(value: Any) -> int:
 @given(VALUES, st.integers(1, 40))
 def test_values_are_counted_wherever_a_piece_ends(value: Any, piece: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("perdure.kernel.jsontext.PIECE", piece)
+        patch.setattr("perdure.kernel.json_values.jsontext.PIECE", piece)
         assert count_values(json.dumps(value).encode(), 10**6) == 1 + counted(value)
         assert count_values(jsontext.encode(value), 10**6) == 1 + counted(value)
 
@@ -100,7 +100,7 @@ def test_the_digest_of_a_large_result_is_not_taken_on_the_event_loop(
         places.append(threading.current_thread() is threading.main_thread())
         return values.digest(text)
 
-    monkeypatch.setattr("perdure.kernel.large_values.digest", digest)
+    monkeypatch.setattr("perdure.kernel.json_values.large_values.digest", digest)
     target = {"provider": "mwl:provider.call/perdure/security_large/v1", "with": {"size": size}}
     steps = {
         "c": {"action": "Call", "call": target, "next": "r"},

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 import perdure
-from perdure.kernel import large_values
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.execution import Execution
 from perdure.kernel.inputs import Proceed
+from perdure.kernel.json_values import large_values
+from perdure.kernel.json_values.values import Ref, RunId
 from perdure.kernel.turn import MissingValues, Turn
-from perdure.kernel.values import Ref, RunId
 from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.testing.drill import Drill
 from tests.server.serving import RETURNS

@@ -10,9 +10,9 @@ from perdure.cli import document_files
 from perdure.cli.errors import BadUsage
 from perdure.dialects.story.plan import step_graph
 from perdure.dialects.story.plan.step_graph import StepGraph
-from perdure.engine.document_validation import _parse
-from perdure.kernel import problems
-from perdure.kernel.validation import ValidationContext
+from perdure.engine.resources.document_validation import _parse
+from perdure.kernel.documents import problems
+from perdure.kernel.documents.validation import ValidationContext
 from perdure.wiring import languages
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.kernel.run_trace import Visit
-from perdure.kernel.values import RunId
+from perdure.kernel.graphs.run_trace import Visit
+from perdure.kernel.json_values.values import RunId
 from perdure.server.trace_export import Span, _parts
-from perdure.views.graph_folding import graph_of_run
-from perdure.views.run_causes import explain_run
-from perdure.views.run_steps import describe_step, list_steps
+from perdure.views.runs.graph_folding import graph_of_run
+from perdure.views.runs.run_causes import explain_run
+from perdure.views.runs.run_steps import describe_step, list_steps
 
 ITEMS = 300  # more events than are told on the event loop
 LOOP = f"""

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from perdure.kernel import secret_masking, secret_search
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
-from perdure.kernel.secret_masking import MOST_SECRETS, QUICK, Mask
+from perdure.kernel.secrets import secret_masking, secret_search
+from perdure.kernel.secrets.secret_masking import MOST_SECRETS, QUICK, Mask
 from perdure.kernel.turn_budget import TooMuchToCompare
 from perdure.workers.secrets import Masks, add_all, hide_json
 from tests.workers.scene import on_loop

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import perdure as perdure_engine
-from perdure.kernel.secret_masking import Mask
+from perdure.kernel.secrets.secret_masking import Mask
 from tests.cli.commandline import CommandLine
 from tests.dialects.planting import everything_said
 

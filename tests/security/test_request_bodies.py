@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import perdure
-from perdure.kernel import jsontext
-from perdure.kernel.large_json import read_large
+from perdure.kernel.documents.validation import AppliedDocument
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.large_json import read_large
 from perdure.kernel.turn_budget import TurnBudget
-from perdure.kernel.validation import AppliedDocument
 from perdure.server.application import Application
 from perdure.server.authentication import Authentication
 from perdure.server.browser_sessions import BrowserSessions
@@ -28,7 +28,7 @@ from perdure.server.request_reading import MOST_VALUES, read_headers, read_json
 from perdure.server.route_table import Route
 from perdure.server.routes import ROUTES
 from perdure.stores.access import LONGEST_OBJECT, Act
-from perdure.views.access_tokens import AccessRole
+from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.api_errors import TooManyRequests
 from perdure.views.errors import BadRequest
 from tests.workers.scene import on_loop

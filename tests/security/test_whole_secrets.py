@@ -7,7 +7,7 @@ import secrets
 
 import pytest
 
-from perdure.kernel.secret_masking import Mask
+from perdure.kernel.secrets.secret_masking import Mask
 
 
 def written(secret: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ import pytest
 import perdure
 from perdure.server.authentication import AccessTokens
 from perdure.server.calls import Caller
-from perdure.views.access_tokens import AccessRole, create_token, revoke_token
+from perdure.views.administration.access_tokens import AccessRole, create_token, revoke_token
 from tests.cli.commandline import CommandLine
 from tests.server.serving import RETURNS, WAITS, Api, Server
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.engine.effects import EffectNotFound
+from perdure.engine.runs.effects import EffectNotFound
 from perdure.kernel.errors import Conflict, InvalidDocument, RunNotFound
 from perdure.testing.drill import Drill
 from perdure.views.api_errors import NotAuthenticated

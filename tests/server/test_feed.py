@@ -13,7 +13,7 @@ import pytest
 
 import perdure
 from perdure.stores.protocol import RunFilter
-from perdure.views.run_changes import MOST_UNREAD, ChangeFeed
+from perdure.views.runs.run_changes import MOST_UNREAD, ChangeFeed
 from tests.postgres import as_url
 from tests.server.serving import RETURNS, WAITS, Api, Server, Stream
 

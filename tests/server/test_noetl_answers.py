@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from perdure.kernel import jsontext
-from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import SECOND, RunId
 from perdure.server.noetl.noetl_answers import (
     EventSelection,
     ExecutionView,

@@ -9,7 +9,7 @@ import pytest
 
 from perdure.server.authentication import AccessTokens
 from perdure.server.browser_sessions import CODE, IDLE, LONGEST, BrowserSessions
-from perdure.views.access_tokens import AccessRole, create_token
+from perdure.views.administration.access_tokens import AccessRole, create_token
 from perdure.views.api_errors import NotAuthenticated
 from tests.server.serving import RETURNS, WAITS, Server, Stream
 

@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 import msgspec
 import pytest
 
-from perdure.kernel.assignments import Assignment
-from perdure.kernel.task_sources import TaskGrant
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
+from perdure.kernel.tasks.assignments import Assignment
+from perdure.kernel.tasks.task_sources import TaskGrant
 from perdure.server.worker_protocol.worker_client import ServerSource
 
 DIGEST = bytes(range(32))

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.kernel import jsontext
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.documents.validation import AppliedDocument
+from perdure.kernel.json_values import jsontext
 from perdure.stores.commit_types import Transition
 from perdure.stores.protocol import ResourceRemoval, ResourceWrite, Store
 from perdure.testing.world import World

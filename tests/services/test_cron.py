@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from perdure.engine.catalog_changes import Rejected
+from perdure.engine.resources.catalog_changes import Rejected
 from perdure.expressions.cron import BadSchedule, find_zone, read_cron
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.services.schedules.cron_scheduler import CronScheduler
 from perdure.services.schedules.firings import FIRING, read_firing
 from perdure.services.story.triggers.impulse_schedules import ImpulseSchedules

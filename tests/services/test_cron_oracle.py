@@ -15,7 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from perdure.expressions.cron import find_zone, read_cron
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 
 cronsim = pytest.importorskip("cronsim", reason="cronsim, the oracle, is not installed")
 

@@ -17,7 +17,7 @@ from perdure.dialects.story.triggers.delivery import (
     token_for,
 )
 from perdure.dialects.story.triggers.impulse_counts import count_decision, count_refusal, count_throttled
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 from tests.services.story_engine import impulse, impulse_template
 
 NOW = 1_800_000_000 * SECOND

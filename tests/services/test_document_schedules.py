@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from perdure.engine.catalog import ResourceNotFound
-from perdure.engine.catalog_changes import Rejected
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog import ResourceNotFound
+from perdure.engine.resources.catalog_changes import Rejected
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import Conflict, PerdureError
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Failed, Succeeded
-from perdure.kernel.validation import AppliedDocument
 from perdure.services.failure_alerts import WATCH, FailureAlerts
 from perdure.services.schedules import cron_scheduler
 from perdure.services.schedules.cron_scheduler import CronScheduler

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story.triggers import delivery
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 from perdure.services.story.triggers.impulses import DeliveryRefused, Impulses
 from perdure.services.story.triggers.sessions import SessionActive, Sessions
 from perdure.stores.errors import StoreLocked

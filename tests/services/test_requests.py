@@ -9,10 +9,10 @@ import pytest
 
 from perdure.dialects.story import Story
 from perdure.dialects.story.triggers.requests import Delivery, compose_trigger
-from perdure.engine.catalog_changes import Outcome, Rejected
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog_changes import Outcome, Rejected
+from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.errors import Conflict, InvalidDocument, ReferenceNotAvailable
-from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.json_values import jsontext
 from perdure.services.story.triggers.requests import TRIGGER, Requests
 from perdure.stores.protocol import ResourceWrite, RunFilter, Store
 from perdure.testing.world import World

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from perdure.engine.retention import Sweeper
-from perdure.kernel.values import RunId
+from perdure.engine.runs.retention import Sweeper
+from perdure.kernel.json_values.values import RunId
 from perdure.stores.protocol import RunFilter
 from perdure.testing.world import RunInWorld, World
 from tests.dialects.story.world import story

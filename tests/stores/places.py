@@ -8,7 +8,7 @@ from typing import Protocol
 
 import psycopg
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.admin import StoreAdmin
 from perdure.stores.postgres.admin import PostgresAdmin
 from perdure.stores.postgres.store import PostgresStore

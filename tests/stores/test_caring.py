@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from perdure.engine.store_validation import StoreValidator
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
 from perdure.stores.commit_types import Committed, RunSummary, Transition
 from perdure.stores.errors import StoreMissing
 from perdure.stores.postgres import admin, database

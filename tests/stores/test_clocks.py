@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from perdure.engine.clock import SystemClock
 from perdure.engine.settings import Settings
-from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.stores.clocks import ClockSources, format_instant, sources
 from perdure.stores.commit_types import Committed, Message, TaskOffer
 from perdure.stores.errors import StoreClockBehind

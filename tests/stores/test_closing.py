@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perdure.engine.clock import SystemClock
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.stores.errors import StoreError
 from perdure.stores.sync_thread import SyncThread
 from perdure.testing.opening import open_store

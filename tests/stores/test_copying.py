@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 from perdure.kernel import inputs as i
+from perdure.kernel.documents.lookups import CachedValue, ResourceKey
 from perdure.kernel.ids import RunName
-from perdure.kernel.lookups import CachedValue, ResourceKey
+from perdure.kernel.json_values.values import RunId, digest
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId, digest
 from perdure.stores import records as r
 from perdure.stores.access import AccessTokenRow, Act, AuditRow, AuditSeal, RequestKey, RequestKeyRow, SessionRow
 from perdure.stores.admin import StoreAdmin, StoreImport, copy_store

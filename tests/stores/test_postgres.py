@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from perdure.kernel.crash_attribution import LossKind
+from perdure.kernel.tasks.crash_attribution import LossKind
 from perdure.stores import clocks
 from perdure.stores.postgres.database import PLAIN
 from perdure.stores.postgres.store import PostgresStore

@@ -11,9 +11,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from perdure.kernel import inputs as i
-from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.json_values.values import RunId, digest
 from perdure.kernel.outcomes import Status, Succeeded
-from perdure.kernel.values import RunId, digest
 from perdure.stores.commit_types import (
     Committed,
     CommitUnknown,

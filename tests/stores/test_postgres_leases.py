@@ -13,7 +13,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from perdure.engine.settings import Settings
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.stores.commit_types import Committed, Fenced
 from perdure.stores.postgres.database import PostgresSettings
 from perdure.stores.postgres.store import PostgresStore

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from perdure.kernel.lookups import CachedValue
+from perdure.kernel.documents.lookups import CachedValue
+from perdure.kernel.json_values.values import SECOND, RunId, digest
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import SECOND, RunId, digest
 from perdure.stores.commit_types import (
     Committed,
     CommitUnknown,

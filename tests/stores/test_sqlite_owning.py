@@ -11,8 +11,8 @@ from typing import Any
 import apsw
 import pytest
 
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
 from perdure.stores.commit_types import Fenced, Message, RunSummary, Transition
 from perdure.stores.protocol import AdoptedRuns, RunFilter
 from perdure.stores.sqlite.partition_locks import lock_path

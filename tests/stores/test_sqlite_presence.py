@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.stores.commit_types import Committed, Transition
 from perdure.stores.errors import StoreMoved
 from perdure.stores.sqlite.store import SqliteStore

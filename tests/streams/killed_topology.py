@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.documents.validation import AppliedDocument
 
 STORY = b"""
 apiVersion: bubustack.io/v1alpha1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.services.story.engrams.registry import shared_engrams
 from perdure.testing import load_source
 from tests.nats_server import shared_server

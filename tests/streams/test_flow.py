@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.services.story.engrams.registry import shared_engrams
 from perdure.services.story.streams.live_topology import TOPOLOGIES
 from perdure.testing import stream

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story.plan.stream_settings import read_settings
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.services.story.engrams import storage
 from perdure.services.story.streams.expressions import TopologyTemplates
 from perdure.streams.gates import WORK_OF_A_PACKET

@@ -11,9 +11,9 @@ import nats
 import pytest
 
 import perdure
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import InvalidDocument
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.providers.policy import Policy, use_policy
 from perdure.server.tls import CA_FILES, SERVER_FILES, OwnCertificate
 from perdure.services.story.engrams.registry import shared_engrams

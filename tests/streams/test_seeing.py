@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from perdure.cli.health import health_page
-from perdure.engine.retention import delete_run
+from perdure.engine.runs.retention import delete_run
 from perdure.services.story.streams.metrics import METRICS, PREFIX, metrics_of, samples_of
 from perdure.services.story.streams.recording import PacketRecorder, read_recordings, redact_fields, remove_expired
 from perdure.streams.hub import Hub
 from perdure.streams.inlet import Counters
 from perdure.streams.stream_graph import SECOND, Settings, StreamStep, Topology
 from perdure.streams.stream_messages import make_message
+from perdure.views.administration.prometheus_text import metrics_text
 from perdure.views.errors import BadRequest
-from perdure.views.live_overview import TopologyOverview
-from perdure.views.prometheus_text import metrics_text
+from perdure.views.runs.live_overview import TopologyOverview
 from tests.cli.commandline import CommandLine
 from tests.streams.test_simulation import RUN, NoExpressions
 from tests.streams.topologies import SEEN, Played, add_workers, played, states, story, transport

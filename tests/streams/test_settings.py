@@ -6,7 +6,7 @@ import pytest
 
 from perdure.dialects.story.plan.compiler import load
 from perdure.dialects.story.plan.stream_settings import entry_of, merge_settings, read_settings, transport_name
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.streams.hub import Hub
 from perdure.streams.inlet import Inlet
 from perdure.streams.stream_graph import Lane, Settings, StreamGraph, StreamStep, Topology

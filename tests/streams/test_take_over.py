@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import RunId
+from perdure.kernel.documents.validation import AppliedDocument
+from perdure.kernel.json_values.values import RunId
 from perdure.services.story.engrams.registry import shared_engrams
 from tests.nats_server import shared_server
 from tests.postgres import as_url

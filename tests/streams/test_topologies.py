@@ -466,7 +466,7 @@ async def test_a_redrive_begins_a_new_topology(tmp_path: Path, replay: str) -> N
 
 async def test_a_transport_with_an_unknown_driver_is_refused_at_the_start(tmp_path: Path) -> None:
     """STR-006."""
-    from perdure.kernel.validation import AppliedDocument
+    from perdure.kernel.documents.validation import AppliedDocument
 
     resource = """
 apiVersion: transport.bubustack.io/v1alpha1

@@ -7,7 +7,7 @@ import pytest
 from perdure.dialects.story.plan.compiler import load
 from perdure.dialects.story.plan.retention import retention
 from perdure.kernel import inputs as i
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 from tests.dialects.story.world import World, bundle, engram, story, template
 from tests.dialects.universe import Answer
 

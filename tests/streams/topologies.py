@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import RunId
+from perdure.kernel.documents.validation import AppliedDocument
+from perdure.kernel.json_values.values import RunId
 from perdure.services.story.engrams.registry import shared_engrams
 from tests.nats_server import shared_server
 

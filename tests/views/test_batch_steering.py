@@ -8,15 +8,15 @@ from tests.engine.documents import drill
 from tests.engine.scenes import make_world
 
 from perdure.engine.client import Client
-from perdure.engine.message_sending import SendResult
-from perdure.engine.retention import delete_run
+from perdure.engine.runs.message_sending import SendResult
+from perdure.engine.runs.retention import delete_run
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
 from perdure.stores.protocol import RunFilter
 from perdure.testing import World
-from perdure.views import batch_steering
-from perdure.views.batch_steering import Selection, Verb, plan, steer_named, steer_piece
 from perdure.views.errors import BadRequest
+from perdure.views.runs import batch_steering
+from perdure.views.runs.batch_steering import Selection, Verb, plan, steer_named, steer_piece
 
 pytestmark = pytest.mark.every_store
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.kernel.graph import Edge, Graph, Node, Role
+from perdure.kernel.graphs.graph import Edge, Graph, Node, Role
 from perdure.views.drawing import crossings, layering
 from perdure.views.drawing.boxes import WIDEST_NOTE, Picture, compose, wrapped
 from perdure.views.drawing.layered import Point, Rectangle

@@ -7,8 +7,8 @@ from typing import Any
 from tests.workers.scene import on_loop
 
 import perdure
-from perdure.kernel.values import RunId
-from perdure.views.live_events import COMMENT_EVERY, LOOKS, LiveEvents
+from perdure.kernel.json_values.values import RunId
+from perdure.views.runs.live_events import COMMENT_EVERY, LOOKS, LiveEvents
 
 PLAYBOOK = {
     "apiVersion": "noetl.io/v10",

@@ -3,9 +3,9 @@
 import pytest
 
 from perdure.kernel import events as e
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Cancelled, Failed, Status
-from perdure.kernel.values import RunId
-from perdure.views.progress_events import ProgressNarrator, RunNarrators, spell_step
+from perdure.views.runs.progress_events import ProgressNarrator, RunNarrators, spell_step
 
 
 @pytest.mark.parametrize(

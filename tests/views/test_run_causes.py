@@ -8,10 +8,10 @@ import pytest
 
 import perdure
 from perdure.testing import World
-from perdure.views.run_causes import explain_run
-from perdure.views.run_overview import brief_reason
-from perdure.views.run_status import WaitReason, run_status
-from perdure.views.run_steps import list_steps
+from perdure.views.runs.run_causes import explain_run
+from perdure.views.runs.run_overview import brief_reason
+from perdure.views.runs.run_status import WaitReason, run_status
+from perdure.views.runs.run_steps import list_steps
 
 CALL = {"provider": "mwl:provider.call/perdure/causes-bank/v1", "with": {"n": 1}}
 ANY = {"codes": ["*"]}

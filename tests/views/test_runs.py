@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from perdure.kernel.errors import Conflict
-from perdure.kernel.values import SECOND, RunId
+from perdure.kernel.json_values.values import SECOND, RunId
 from perdure.testing import World
 from perdure.views.access import StoreAccess
 from perdure.views.errors import BadRequest
-from perdure.views.history_events import event_at
-from perdure.views.run_details import run_at, show_json, status_json
-from perdure.views.run_list_json import ListQuery, list_all
-from perdure.views.run_status import WaitReason, run_status
-from perdure.views.run_steps import list_steps
+from perdure.views.runs.history_events import event_at
+from perdure.views.runs.run_details import run_at, show_json, status_json
+from perdure.views.runs.run_list_json import ListQuery, list_all
+from perdure.views.runs.run_status import WaitReason, run_status
+from perdure.views.runs.run_steps import list_steps
 from perdure.views.times import iso
 
 SLEEPER = {

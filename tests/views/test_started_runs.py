@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure.kernel.values import RunId
-from perdure.views.run_details import NewRunFacts, run_facts_json
+from perdure.kernel.json_values.values import RunId
+from perdure.views.runs.run_details import NewRunFacts, run_facts_json
 
 SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
 ECHO = "mwl:provider.call/perdure/echo/v1"

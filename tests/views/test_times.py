@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 from perdure.views.times import iso, read_instant, read_span, span
 
 MINUTE, HOUR, DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any, ParamSpec
 
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, EffectClaimResult
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
-from perdure.kernel.values import RunId
+from perdure.kernel.tasks.assignments import Assignment, EffectClaimResult
 from perdure.providers.registry import Registry, shared
 from perdure.workers.worker import Limits, Worker
 

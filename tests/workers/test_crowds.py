@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.workers.scene import Ledger, at_work, is_cancelled, on_loop, task, value_of
 
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Cancelled
-from perdure.kernel.values import RunId
 from perdure.providers.registry import Provider, Registry
 from perdure.workers.worker import Limits, Worker
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.workers.scene import Ledger, at_work, details_of, on_loop, task, value_of
 
 from perdure.kernel.outcomes import Outcome
-from perdure.kernel.sealed_arguments import seal_by_place
-from perdure.kernel.secret_masking import Mask
+from perdure.kernel.secrets.sealed_arguments import seal_by_place
+from perdure.kernel.secrets.secret_masking import Mask
 
 SECRETS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=7, max_size=40).filter(
     lambda s: s.strip() == s

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import pytest
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
-from perdure.kernel.secret_masking import Mask
+from perdure.kernel.secrets.secret_masking import Mask
 from perdure.workers.secrets import Masks
 
 SECRET = 'a"b/ç d+e'

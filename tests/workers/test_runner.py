@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop, outcome_of, task, value_of
 
-from perdure.kernel.assignments import NOT_IMPORTED
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+from perdure.kernel.tasks.assignments import NOT_IMPORTED
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Registry, shared

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop, outcome_of, task, value_of
 
-from perdure.kernel.sealed_arguments import read_secret_places, seal_by_place
+from perdure.kernel.secrets.sealed_arguments import read_secret_places, seal_by_place
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Registry

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from perdure.analysis.state_space import MOST_SECONDS, MOST_STATES, StateSpace
-from perdure.kernel.net import NOBODY, Certainty, Defect, DefectKind, Net
+from perdure.kernel.graphs.net import NOBODY, Certainty, Defect, DefectKind, Net
 
 LONGEST_TRACE = 200
 

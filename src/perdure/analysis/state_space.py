@@ -8,7 +8,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from perdure.kernel.net import START, Net, NetTransition
+from perdure.kernel.graphs.net import START, Net, NetTransition
 
 MOST_STATES = 200_000
 MOST_SECONDS = 2.0

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from perdure.cli.errors import BadUsage
-from perdure.kernel import jsontext
 from perdure.kernel.ids import namespace_problem
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.views.times import read_instant, read_span
 
 SHORTEST_LEASE = SECOND

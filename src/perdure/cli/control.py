@@ -13,12 +13,12 @@ from perdure.cli.exit_codes import Exit, exit_of_error
 from perdure.cli.next_commands import resume_command
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.engine.message_sending import SendResult
+from perdure.engine.runs.message_sending import SendResult
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
 from perdure.views.access import Access, Send
-from perdure.views.batch_steering import COUNTED, BatchAnswer, Selection, Verb, steer_named
-from perdure.views.run_details import send_result_json
+from perdure.views.runs.batch_steering import COUNTED, BatchAnswer, Selection, Verb, steer_named
+from perdure.views.runs.run_details import send_result_json
 
 WORST_FIRST = (Exit.ENGINE_ERROR, Exit.NOT_ALLOWED, Exit.USAGE, Exit.CONFLICT, Exit.NOT_FOUND)
 RUNS_NAMED = 3  # in the command that resumes them

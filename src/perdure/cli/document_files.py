@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perdure.cli.errors import BadUsage
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.documents.validation import AppliedDocument
 
 APPLIED_SUFFIXES = (".yaml", ".yml", ".json")
 LARGEST_FILE = 64 * 1024 * 1024  # bytes; a link in a folder of strangers may lead to anything

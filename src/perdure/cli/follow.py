@@ -6,22 +6,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from perdure.cli.progress import Progress
-from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.engine.clock import SystemClock
-from perdure.engine.run_removal import descendants
+from perdure.engine.runs import run_views
+from perdure.engine.runs.run_removal import descendants
 from perdure.kernel.errors import NewerRecord, RunNotFound
 from perdure.kernel.events import Event
 from perdure.kernel.ids import is_family
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Outcome, Status
-from perdure.kernel.values import Instant, RunId
 from perdure.views.access import Access, NoParameters
+from perdure.views.administration.server_presence import is_served
 from perdure.views.api_errors import NotReady, ServerUnreachable
-from perdure.views.progress_events import ProgressNarrator, RunNarrators, event_of_history
-from perdure.views.run_list import RunRow
-from perdure.views.run_screen import LIVE_STATUS
-from perdure.views.run_status import RunStatus, run_status
-from perdure.views.server_presence import is_served
+from perdure.views.runs.progress_events import ProgressNarrator, RunNarrators, event_of_history
+from perdure.views.runs.run_list import RunRow
+from perdure.views.runs.run_screen import LIVE_STATUS
+from perdure.views.runs.run_status import RunStatus, run_status
 
 LOOK_AT_SERVER_EVERY = 0.5  # seconds
 LOOKS_AT_ONCE = 50  # of many runs only some are looked at each time, in turn

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from perdure.cli.errors import BadUsage
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.services import METRICS
-from perdure.views.prometheus_text import metrics_text
-from perdure.views.server_presence import health_json
+from perdure.views.administration.prometheus_text import metrics_text
+from perdure.views.administration.server_presence import health_json
 from perdure.wiring import Engine
 
 PATH, METRICS_PATH = "/healthz", "/metrics"

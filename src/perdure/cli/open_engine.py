@@ -10,11 +10,11 @@ from perdure.cli.log_output import log_to
 from perdure.cli.server_choice import refuse_server, server_access
 from perdure.engine.client import Client
 from perdure.engine.clock import SystemClock
-from perdure.engine.executor import NullExecutor
 from perdure.engine.settings import Settings
+from perdure.engine.tasks.executor import NullExecutor
 from perdure.views.access import Access, StoreAccess
 from perdure.views.errors import StoreMissing
-from perdure.views.progress_events import spell_step
+from perdure.views.runs.progress_events import spell_step
 from perdure.wiring import Engine, Observer, languages, load_sources, open_store
 
 OUTPUT_CAPTURE = "perdure.workers.output_capture"  # this process is ours: what tasks print goes into their runs

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perdure.cli.console import cut
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 ITEMS_SHOWN = 20
 

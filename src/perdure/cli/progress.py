@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from perdure.cli.console import BlockLine, Console, cut
-from perdure.kernel.values import SECOND, Instant, RunId
-from perdure.views.run_status import RunStatus
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
+from perdure.views.runs.run_status import RunStatus
 from perdure.views.times import span
 
 RUNS_DRAWN = 8

@@ -6,9 +6,9 @@ from typing import Any
 
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.kernel.validation import Resource
-from perdure.kernel.values import SECOND, Instant
-from perdure.views.resource_list import NamedResource, resource_yaml
+from perdure.kernel.documents.validation import Resource
+from perdure.kernel.json_values.values import SECOND, Instant
+from perdure.views.resources.resource_list import NamedResource, resource_yaml
 from perdure.views.times import span
 
 FORMS = ("json", "yaml", "wide", "name")

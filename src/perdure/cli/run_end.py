@@ -10,11 +10,11 @@ from perdure.cli.next_commands import resume_command, with_store
 from perdure.cli.progress import ended_text
 from perdure.cli.stdout import give_json, give_value
 from perdure.engine.clock import SystemClock
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
 from perdure.views.access import Access, NoParameters
-from perdure.views.progress_events import status_words
-from perdure.views.run_screen import ENDING, LEFT_BEHIND, EndingQuery
+from perdure.views.runs.progress_events import status_words
+from perdure.views.runs.run_screen import ENDING, LEFT_BEHIND, EndingQuery
 
 CHILDREN_NAMED = 3
 

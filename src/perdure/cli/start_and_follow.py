@@ -17,10 +17,10 @@ from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text, has_given, interrupted
 from perdure.engine.client import Client
 from perdure.engine.handle import Handle
-from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.views.access import Access, NoParameters, StoreAccess
-from perdure.views.run_screen import LIVE_STATUS
-from perdure.views.server_presence import TAKEN_UP, is_served_after_us
+from perdure.views.administration.server_presence import TAKEN_UP, is_served_after_us
+from perdure.views.runs.run_screen import LIVE_STATUS
 from perdure.views.times import span
 
 if TYPE_CHECKING:

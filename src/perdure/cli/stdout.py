@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from perdure.cli.console import harmless, harmless_json
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 _has_given = False
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from perdure.cli.console import Paint, cut
-from perdure.kernel.step_overview import StepOverview, StepStatus
-from perdure.kernel.values import Instant
+from perdure.kernel.graphs.step_overview import StepOverview, StepStatus
+from perdure.kernel.json_values.values import Instant
 from perdure.views.times import span
 
 MOST_LINES = 40  # failed and open steps come first when there are more; -o yaml has all

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TypeVar
 
 from perdure.cli.console import Console
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 from perdure.views.errors import StoreLocked, StoreUnreachable
 from perdure.views.times import span
 from perdure.wiring import url_without_password

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from perdure.documents.document import Document
 from perdure.documents.paths import Path, Step, spell
-from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.documents.problems import Problem, Severity
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "an object": (dict,),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perdure.documents.paths import Path, spell
-from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.documents.problems import Problem, Severity
 
 if TYPE_CHECKING:
     from perdure.documents.positions import PlaceTree

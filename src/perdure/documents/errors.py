@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from perdure.kernel.problems import Problem
+from perdure.kernel.documents.problems import Problem
 
 # Limits of a text.
 

@@ -20,7 +20,7 @@ from yaml import (
 from yaml._yaml import CParser
 
 from perdure.documents.paths import Step
-from perdure.kernel.json_positions import line_and_column
+from perdure.kernel.json_values.json_positions import line_and_column
 
 Place = tuple[int, int]
 

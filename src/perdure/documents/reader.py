@@ -4,9 +4,9 @@ from typing import Any
 
 from perdure.documents.document import Document
 from perdure.documents.errors import COUNT, DEFAULT_LIMITS, ENCODING, LIMIT, Limits, UnreadableText
-from perdure.kernel import jsontext
-from perdure.kernel.json_positions import line_and_column
-from perdure.kernel.problems import Problem
+from perdure.kernel.documents.problems import Problem
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.json_positions import line_and_column
 
 _NOT_JSON = object()
 

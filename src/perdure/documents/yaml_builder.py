@@ -34,7 +34,7 @@ from perdure.documents.scalars import (
     spell_tag,
 )
 from perdure.documents.yaml_errors import QUOTE_TEMPLATE, UNQUOTED, explain
-from perdure.kernel.problems import Problem
+from perdure.kernel.documents.problems import Problem
 
 EMPTY = object()
 """The value of a document without any node: it is empty, or has only comments."""

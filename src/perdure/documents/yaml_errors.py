@@ -10,9 +10,9 @@ from yaml.reader import ReaderError
 
 from perdure.documents.errors import SYNTAX, UNQUOTED_TEMPLATE
 from perdure.documents.positions import place_of_mark
-from perdure.kernel.json_positions import line_and_column
+from perdure.kernel.documents.problems import Problem
+from perdure.kernel.json_values.json_positions import line_and_column
 from perdure.kernel.lazy_regex import lazy_regex
-from perdure.kernel.problems import Problem
 
 UNQUOTED = "a template begins here without quotes"
 QUOTE_TEMPLATE = 'Put the whole value in quotes: "{{ … }}".'

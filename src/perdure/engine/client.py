@@ -10,33 +10,33 @@ from typing import Any, Self
 
 import msgspec
 
-from perdure.engine import run_views
-from perdure.engine.catalog import Catalog
-from perdure.engine.catalog_changes import Change, Finding
 from perdure.engine.clock import Clock
 from perdure.engine.decision_threads import done_aside
-from perdure.engine.document_start import Seen, StartRequest, start_run
-from perdure.engine.document_validation import DocumentValidator, in_no_language
-from perdure.engine.dry_run import DryRun, Pending, with_pending
-from perdure.engine.fork_points import ForkChanges, fork
 from perdure.engine.handle import Handle
-from perdure.engine.lookup_answers import answer
-from perdure.engine.message_sending import PATIENCE, SendResult, tell
 from perdure.engine.random_ids import new_key, run_id_for_name
-from perdure.engine.resource_views import find_part
-from perdure.engine.run_removal import descendants, prune_runs
+from perdure.engine.resources.catalog import Catalog
+from perdure.engine.resources.catalog_changes import Change, Finding
+from perdure.engine.resources.document_validation import DocumentValidator, in_no_language
+from perdure.engine.resources.lookup_answers import answer
+from perdure.engine.resources.resource_views import find_part
+from perdure.engine.runs import run_views
+from perdure.engine.runs.document_start import Seen, StartRequest, start_run
+from perdure.engine.runs.dry_run import DryRun, Pending, with_pending
+from perdure.engine.runs.fork_points import ForkChanges, fork
+from perdure.engine.runs.message_sending import PATIENCE, SendResult, tell
+from perdure.engine.runs.run_removal import descendants, prune_runs
 from perdure.engine.runtime import Runtime
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.control_messages import is_control_message
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.documents.lookups import CalleeLookup, Lookup, LookupAnswers, ResourceKey
+from perdure.kernel.documents.validation import AppliedDocument, Resource, Validated
 from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import DEFAULT_NAMESPACE
-from perdure.kernel.lookups import CalleeLookup, Lookup, LookupAnswers, ResourceKey
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Outcome, Status
-from perdure.kernel.validation import AppliedDocument, Resource, Validated
-from perdure.kernel.values import Instant, RunId
 from perdure.stores.access import Act
 from perdure.stores.commit_types import Message
 from perdure.stores.protocol import RunFilter, RunRow, Store

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
-from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.stores.clocks import BootClock, StoreClock
 
 LONGEST_NAP: Instant = SECOND

@@ -9,11 +9,11 @@ from perdure.engine.slot import Mail, Slot
 from perdure.engine.transition_builder import assignment
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.assignments import Assignment
-from perdure.kernel.crash_attribution import LossKind, StartPlace
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import family_of
-from perdure.kernel.values import Instant, Payload, RunId
+from perdure.kernel.json_values.values import Instant, Payload, RunId
+from perdure.kernel.tasks.assignments import Assignment
+from perdure.kernel.tasks.crash_attribution import LossKind, StartPlace
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler

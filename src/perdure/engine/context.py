@@ -10,11 +10,11 @@ from perdure.engine.clock import Clock
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Slot
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.stores.protocol import Store
 
 if TYPE_CHECKING:
-    from perdure.engine.executor import Executor
+    from perdure.engine.tasks.executor import Executor
 
 
 class EngineContext(msgspec.Struct, gc=False, eq=False):

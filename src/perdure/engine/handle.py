@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine import effects
 from perdure.engine.decision_threads import JSON_PER_WORK, done_aside
-from perdure.engine.message_sending import SendResult
-from perdure.kernel import jsontext
+from perdure.engine.runs import effects
+from perdure.engine.runs.message_sending import SendResult
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
 from perdure.kernel.pause import PAUSE, RESUME
-from perdure.kernel.values import RunId
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client

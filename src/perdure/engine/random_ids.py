@@ -5,8 +5,8 @@ import uuid
 from hashlib import sha256
 
 from perdure.kernel.ids import DEFAULT_NAMESPACE
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.lazy_regex import lazy_regex
-from perdure.kernel.values import Instant, RunId
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: ids are read aloud and typed
 _PAIRS = tuple(first + second for first in _ALPHABET for second in _ALPHABET)

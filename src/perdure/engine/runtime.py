@@ -9,23 +9,23 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.clock import Clock
-from perdure.engine.run_waiters import Ended
+from perdure.engine.runs.run_waiters import Ended
 from perdure.engine.scheduler import Scheduler, Watcher
 from perdure.engine.settings import Settings
 from perdure.engine.slot import ELSEWHERE, Mail, Slot, SlotPhase, answer_into
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.documents.lookups import Fetch
 from perdure.kernel.errors import EngineMissing, EngineStopped, PerdureError
 from perdure.kernel.execution import Execution
-from perdure.kernel.large_values import extract_large_values
-from perdure.kernel.lookups import Fetch
-from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.kernel.json_values.large_values import extract_large_values
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.stores.access import Act
 from perdure.stores.commit_types import NewRun, TaskAnswer
 from perdure.stores.protocol import Store
 
 if TYPE_CHECKING:
-    from perdure.engine.executor import Executor
+    from perdure.engine.tasks.executor import Executor
 
 WALL_EVERY = 60.0  # seconds between looks at the wall clock, for waits until an instant that it shows
 HELD_EVERY = 1.0  # seconds between looks at what waits for other servers
@@ -200,7 +200,7 @@ class Runtime:
     ) -> i.InputAnswer:
         """Begin a run that another server goes on with."""
         self.scheduler.must_run()
-        from perdure.engine.creation_elsewhere import create_elsewhere  # few processes need it
+        from perdure.engine.ownership.creation_elsewhere import create_elsewhere  # few processes need it
 
         start, values = extract_large_values(start, "input")
         slot = Slot(run, 0)
@@ -246,7 +246,7 @@ class Runtime:
         if reopen is not None:
             mails.append(Mail(self.clock.now(), 0, reopen, reply=reply))
         if place is None:
-            from perdure.engine.creation_elsewhere import create_elsewhere
+            from perdure.engine.ownership.creation_elsewhere import create_elsewhere
 
             return await create_elsewhere(self.scheduler, slot, mails)
         self._slots[slot.id] = slot

@@ -20,38 +20,38 @@ from perdure.engine.clock import Clock, Timers
 from perdure.engine.commands import Commands
 from perdure.engine.context import EngineContext
 from perdure.engine.decision_threads import ON_THE_LOOP
-from perdure.engine.dispatch import Dispatcher
 from perdure.engine.group_commit import Batch, GroupCommit
-from perdure.engine.handover import Handover
-from perdure.engine.inbox import Inbox
-from perdure.engine.lookup_answers import answer
-from perdure.engine.partitions import Partitions
-from perdure.engine.postponed_turns import PostponedTurns
-from perdure.engine.recovery import Recovery
-from perdure.engine.resident_runs import ResidentRuns
-from perdure.engine.run_removal import RunRemoval
-from perdure.engine.run_waiters import RunWaiters
+from perdure.engine.ownership.handover import Handover
+from perdure.engine.ownership.partitions import Partitions
+from perdure.engine.ownership.recovery import Recovery
+from perdure.engine.resources.lookup_answers import answer
+from perdure.engine.runs.inbox import Inbox
+from perdure.engine.runs.postponed_turns import PostponedTurns
+from perdure.engine.runs.resident_runs import ResidentRuns
+from perdure.engine.runs.run_removal import RunRemoval
+from perdure.engine.runs.run_waiters import RunWaiters
+from perdure.engine.runs.stuck_runs import IncompatibleRuns, StuckRuns
 from perdure.engine.settings import Settings
 from perdure.engine.slot import COMMITTING, GONE, IDLE, READY, Mail, Slot, SlotPhase, answer_into
-from perdure.engine.stuck_runs import IncompatibleRuns, StuckRuns
-from perdure.engine.task_recorder import TaskRecorder
+from perdure.engine.tasks.dispatch import Dispatcher
+from perdure.engine.tasks.task_recorder import TaskRecorder
 from perdure.engine.transition_builder import transition
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.documents.lookups import Fetch, Lookup, LookupAnswers
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import decide
-from perdure.kernel.large_values import extract_large_values
-from perdure.kernel.lookups import Fetch, Lookup, LookupAnswers
+from perdure.kernel.json_values.large_values import extract_large_values
+from perdure.kernel.json_values.values import Instant, Payload, RunId
 from perdure.kernel.turn import MissingValues, Turn
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive, current
-from perdure.kernel.values import Instant, Payload, RunId
 from perdure.stores.access import Act
 from perdure.stores.commit_types import Committed, TaskAnswer, Transition
 from perdure.stores.protocol import Store
 
 if TYPE_CHECKING:
-    from perdure.engine.executor import Executor
+    from perdure.engine.tasks.executor import Executor
 
 _log = logging.getLogger("perdure.engine")
 

@@ -31,9 +31,9 @@ from perdure.kernel.inputs import (
     TimerDue,
     Wake,
 )
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.state import OpenTimer
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Instant, RunId
 from perdure.stores.access import Act
 from perdure.stores.commit_types import NewRun, RunSummary, TaskAnswer
 

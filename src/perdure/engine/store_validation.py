@@ -15,9 +15,9 @@ from perdure.kernel.codec import decode_turns
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution
+from perdure.kernel.json_values.values import Instant, Ref, RunId, digest
 from perdure.kernel.outcomes import Status
 from perdure.kernel.state import State
-from perdure.kernel.values import Instant, Ref, RunId, digest
 from perdure.kernel.versions import read_pinned
 from perdure.stores.admin import OrphanRow, StoreSnapshot
 

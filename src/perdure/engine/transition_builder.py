@@ -8,7 +8,12 @@ from msgspec.structs import replace
 from perdure.engine.slot import Slot
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.assignments import (
+from perdure.kernel.codec import encode_snapshot, encode_turns
+from perdure.kernel.execution import Execution
+from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.outcomes import Status
+from perdure.kernel.randomness import child_seed
+from perdure.kernel.tasks.assignments import (
     Assignment,
     AssignmentMessage,
     OfferedPipeline,
@@ -16,13 +21,8 @@ from perdure.kernel.assignments import (
     encode_pipeline,
     short_name,
 )
-from perdure.kernel.codec import encode_snapshot, encode_turns
-from perdure.kernel.execution import Execution
-from perdure.kernel.outcomes import Status
-from perdure.kernel.randomness import child_seed
 from perdure.kernel.trace_context import TRACEPARENT, traceparent_of_task
 from perdure.kernel.turn_budget import pay
-from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import (
     Message,
     RequestedPermit,

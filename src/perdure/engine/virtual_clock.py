@@ -4,7 +4,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from perdure.engine.clock import Alarm
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 START: Instant = 1_800_000_000_000_000
 

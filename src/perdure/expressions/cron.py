@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 
 import msgspec
 
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 
 MACROS = {
     "@yearly": "0 0 1 1 *",

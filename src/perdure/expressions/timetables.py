@@ -16,7 +16,7 @@ from itertools import islice
 import msgspec
 
 from perdure.expressions.cron import Cron
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 
 STARTING_DEADLINE: Instant = 60 * SECOND
 LONGEST_DEADLINE: Instant = 7 * 24 * 3600 * SECOND

@@ -11,9 +11,9 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.events import KERNEL_EVENTS, Event
 from perdure.kernel.execution import Execution
+from perdure.kernel.json_values.values import Instant
 from perdure.kernel.state import State
 from perdure.kernel.turn_budget import rest
-from perdure.kernel.values import Instant
 
 Turns = list[tuple[Instant, list[Event]]]
 

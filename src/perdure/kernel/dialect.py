@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from perdure.kernel.graph import Graph
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.documents.problems import Problem
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.documents.validation import DeclaredResource, Validated, ValidationContext
+from perdure.kernel.graphs.graph import Graph
 from perdure.kernel.inputs import Reopen, Signal, Steer
-from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Outcome, Status
-from perdure.kernel.problems import Problem
-from perdure.kernel.resource_kinds import ResourceKind
-from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
-from perdure.kernel.values import Instant, RunId
 
 if TYPE_CHECKING:
     from perdure.kernel.events import Event
     from perdure.kernel.execution import Execution
+    from perdure.kernel.graphs.net import Net
+    from perdure.kernel.graphs.run_trace import Trace
+    from perdure.kernel.graphs.step_overview import DocumentPath, StepDelay, StepOverview
     from perdure.kernel.inputs import Input
-    from perdure.kernel.net import Net
-    from perdure.kernel.run_trace import Trace
-    from perdure.kernel.sealed_arguments import SecretRequests
-    from perdure.kernel.step_overview import DocumentPath, StepDelay, StepOverview
+    from perdure.kernel.secrets.sealed_arguments import SecretRequests
     from perdure.kernel.turn import Turn
 
 

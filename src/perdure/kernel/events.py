@@ -9,8 +9,8 @@ a new field goes to the end and has a default. Kernel tags are below 100, dialec
 
 import msgspec
 
+from perdure.kernel.json_values.values import NULL, Instant, Payload, RunId
 from perdure.kernel.outcomes import Outcome, Status
-from perdure.kernel.values import NULL, Instant, Payload, RunId
 
 
 class Event(msgspec.Struct, gc=False, array_like=True, frozen=True, forbid_unknown_fields=True):

@@ -13,16 +13,16 @@ import msgspec
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.ids import DEFAULT_NAMESPACE, child_run, idempotency_key
 from perdure.kernel.input_recording import record
-from perdure.kernel.large_values import MOST_KEPT, ValuesTooLarge
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.large_values import MOST_KEPT, ValuesTooLarge
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.state import State
 from perdure.kernel.state_changes import CHANGES, ChangeTable
 from perdure.kernel.turn import MissingValues, Stage, Turn
 from perdure.kernel.turn_budget import current
-from perdure.kernel.values import Instant, RunId
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.lazy_regex import lazy_regex
-from perdure.kernel.values import RunId
 
 DEFAULT_NAMESPACE = "default"
 LABEL_OWNERS = ("bubustack.io", "perdure.dev")

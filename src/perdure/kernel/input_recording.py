@@ -6,14 +6,15 @@ effects against the holder of the claim. An input that is too late changes nothi
 
 from typing import TYPE_CHECKING, Any
 
-from perdure.kernel import effect_claims, pause
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
+from perdure.kernel import pause
 from perdure.kernel.control_messages import kind_of
-from perdure.kernel.crash_attribution import StartPlace, attribute
 from perdure.kernel.instants import format_instant
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
 from perdure.kernel.state import OpenTask, content, settlement
+from perdure.kernel.tasks import effect_claims
+from perdure.kernel.tasks.crash_attribution import StartPlace, attribute
 from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ as long as the run. Inputs that cross from one process to another are stored as 
 import msgspec
 
 from perdure.kernel.errors import NewerRecord
+from perdure.kernel.json_values.values import NULL, Payload, RunId
 from perdure.kernel.outcomes import Outcome, Status
-from perdure.kernel.values import NULL, Payload, RunId
 
 
 class Input(msgspec.Struct, gc=False, array_like=True, frozen=True, forbid_unknown_fields=True):

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from perdure.kernel.values import NULL, Payload
+from perdure.kernel.json_values.values import NULL, Payload
 
 
 class Succeeded(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=1, gc=False):

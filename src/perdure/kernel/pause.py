@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 if TYPE_CHECKING:
     from perdure.kernel.execution import Execution

@@ -7,11 +7,11 @@ the kernel knows only what is open to the outside.
 import msgspec
 
 from perdure.kernel import events as e
-from perdure.kernel.crash_attribution import StartPlace
-from perdure.kernel.effects import Effect
 from perdure.kernel.inputs import CALENDAR_RANK
+from perdure.kernel.json_values.values import NULL, Instant, Payload, RunId, digest
 from perdure.kernel.outcomes import Outcome, Status
-from perdure.kernel.values import NULL, Instant, Payload, RunId, digest
+from perdure.kernel.tasks.crash_attribution import StartPlace
+from perdure.kernel.tasks.effects import Effect
 
 
 class OpenTask(msgspec.Struct, gc=False, array_like=True):

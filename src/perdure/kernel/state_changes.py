@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from perdure.kernel import effects
 from perdure.kernel import events as e
-from perdure.kernel.crash_attribution import StartPlace
 from perdure.kernel.outcomes import Cancelled, Status
 from perdure.kernel.state import OpenChild, OpenTask, OpenTimer, Pause, Permit, State, content, settlement
+from perdure.kernel.tasks import effects
+from perdure.kernel.tasks.crash_attribution import StartPlace
 
 GRACE_RANK = 1  # a bound: whatever happens at the same instant comes first
 

@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import msgspec
 
 from perdure.kernel import events as e
-from perdure.kernel.assignments import OfferedPipeline, short_name
-from perdure.kernel.ids import RunName
-from perdure.kernel.inputs import ACCEPTED, Input, InputAnswer, Refused
-from perdure.kernel.large_values import INLINE_BYTES, check_joined, check_read
-from perdure.kernel.lookups import (
+from perdure.kernel.documents.lookups import (
     CachedValue,
     CacheLookup,
     Callee,
@@ -30,13 +26,17 @@ from perdure.kernel.lookups import (
     ResourcesInNamespace,
     StrandedRunLookup,
 )
+from perdure.kernel.documents.validation import Resource
+from perdure.kernel.ids import RunName
+from perdure.kernel.inputs import ACCEPTED, Input, InputAnswer, Refused
+from perdure.kernel.json_values.large_values import INLINE_BYTES, check_joined, check_read
+from perdure.kernel.json_values.values import NULL, Instant, Payload, Ref, RunId, digest
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
-from perdure.kernel.permits import resource_scope
 from perdure.kernel.randomness import draw
 from perdure.kernel.state import State
 from perdure.kernel.state_changes import CHANGES
-from perdure.kernel.validation import Resource
-from perdure.kernel.values import NULL, Instant, Payload, Ref, RunId, digest
+from perdure.kernel.tasks.assignments import OfferedPipeline, short_name
+from perdure.kernel.tasks.permits import resource_scope
 from perdure.kernel.versions import RECORDS
 
 if TYPE_CHECKING:

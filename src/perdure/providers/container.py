@@ -7,7 +7,7 @@ that watches it, and a delivery after a crash first removes what the lost worker
 import hashlib
 from typing import Any
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.providers.command import Command, environment, refuse_secrets, task_environment
 from perdure.providers.context import TaskContext
 from perdure.providers.external_texts import Script

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, overload
 
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, EffectClaimResult, RunPort, StreamRows
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Code
+from perdure.kernel.tasks.assignments import Assignment, EffectClaimResult, RunPort, StreamRows
 from perdure.providers.effects import EffectQueue
 from perdure.providers.failure import EffectInDoubt, ProviderFailure
 

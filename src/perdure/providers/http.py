@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from perdure.kernel import jsontext
-from perdure.kernel.jsontext import MOST_VALUES, has_too_many_values
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.jsontext import MOST_VALUES, has_too_many_values
 from perdure.kernel.lazy_regex import lazy_regex
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.providers.context import TaskContext
 from perdure.providers.external_texts import UNSAID, Script, TextSource, read_bytes
 from perdure.providers.failure import ProviderFailure

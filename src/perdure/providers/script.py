@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.providers.command import Command, environment, refuse_secrets
 from perdure.providers.context import TaskContext
 from perdure.providers.external_texts import Script

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.providers.databases.files import attached_path, create_shared, database_path, keep_private
 from perdure.providers.databases.statements import SQLITE, SqlStatement
 from perdure.providers.databases.transaction import (

@@ -6,8 +6,8 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
-from perdure.kernel import jsontext
-from perdure.kernel.jsontext import MOST_VALUES, has_too_many_values
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.jsontext import MOST_VALUES, has_too_many_values
 from perdure.kernel.outcomes import Code, Failed, Outcome, Succeeded
 from perdure.providers.failure import BadArguments, ProviderFailure
 

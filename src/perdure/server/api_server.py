@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import perdure
-from perdure.engine.catalog import Catalog
-from perdure.engine.document_validation import DocumentValidator
+from perdure.engine.resources.catalog import Catalog
+from perdure.engine.resources.document_validation import DocumentValidator
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 from perdure.providers.policy import refusal_for_api
 from perdure.server.application import ApiServer
 from perdure.server.authentication import Authentication, is_loopback, listened_hosts
@@ -31,12 +31,12 @@ from perdure.server.oidc import OidcProvider
 from perdure.server.routes import ROUTES
 from perdure.server.run_hooks import RunHooks
 from perdure.server.tls import OwnCertificate, ServerCertificate, own_names
-from perdure.views.access_tokens import FIRST, AccessRole, create_first_token
-from perdure.views.audit_log import NO_SEAL, AuditLog, audit_head
+from perdure.views.administration.access_tokens import FIRST, AccessRole, create_first_token
+from perdure.views.administration.audit_log import NO_SEAL, AuditLog, audit_head
+from perdure.views.administration.server_metrics import ServerMetrics
 from perdure.views.errors import BadRequest
-from perdure.views.live_events import LiveEvents
-from perdure.views.run_changes import ChangeFeed
-from perdure.views.server_metrics import ServerMetrics
+from perdure.views.runs.live_events import LiveEvents
+from perdure.views.runs.run_changes import ChangeFeed
 from perdure.wiring import Engine, languages, metric_aliases
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from perdure.engine.decision_threads import done_aside
-from perdure.engine.leased_tasks import LeasedTasks
-from perdure.kernel import jsontext
+from perdure.engine.tasks.leased_tasks import LeasedTasks
 from perdure.kernel.errors import Conflict, PerdureError
+from perdure.kernel.json_values import jsontext
 from perdure.server.authentication import Authentication, carries_token, host_of, network_of
 from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, SeenRequest, check_body, visible_run
 from perdure.server.console_files import ConsoleFiles, read_console
@@ -49,14 +49,14 @@ from perdure.server.responses import (
 )
 from perdure.server.route_table import Route, RouteTable, split_path
 from perdure.stores.access import Act, RequestKey, RequestKeyRow, RequestKeyTaken
-from perdure.views.access_tokens import AccessRole
+from perdure.views.administration.access_tokens import AccessRole
+from perdure.views.administration.audit_log import AuditEntry, AuditLog
+from perdure.views.administration.server_metrics import ServerMetrics
+from perdure.views.administration.worker_pools import WorkerPresence
 from perdure.views.api_errors import AccessDenied, ApiError, HostUnknown, NotReady, RouteNotFound, TooManyRequests
-from perdure.views.audit_log import AuditEntry, AuditLog
 from perdure.views.errors import BadRequest
-from perdure.views.live_events import LiveEvents
-from perdure.views.run_changes import ChangeFeed
-from perdure.views.server_metrics import ServerMetrics
-from perdure.views.worker_pools import WorkerPresence
+from perdure.views.runs.live_events import LiveEvents
+from perdure.views.runs.run_changes import ChangeFeed
 from perdure.wiring import Engine
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from perdure.server.browser_sessions import BrowserSessions
 from perdure.server.calls import Caller
 from perdure.server.request_reading import read_headers
 from perdure.stores.access import AccessTokenRow
-from perdure.views.access_tokens import AccessRole, digest_of
+from perdure.views.administration.access_tokens import AccessRole, digest_of
 from perdure.views.api_errors import NotAuthenticated, NotReady, TooManyRequests
 from perdure.wiring import Engine
 

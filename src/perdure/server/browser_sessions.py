@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.stores.access import AccessTokenRow, SessionRow
-from perdure.views.access_tokens import digest_of
+from perdure.views.administration.access_tokens import digest_of
 from perdure.views.api_errors import AccessDenied, NotAuthenticated
 
 if TYPE_CHECKING:

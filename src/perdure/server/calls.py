@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
-from perdure.engine.document_start import StartRequest
+from perdure.engine.runs.document_start import StartRequest
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.inputs import Sender
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import Instant, RunId, digest
+from perdure.kernel.json_values.values import Instant, RunId, digest
 from perdure.stores.access import Act, AuditRow
 from perdure.stores.protocol import RunRow
-from perdure.views.access_tokens import AccessRole, check_namespace
+from perdure.views.administration.access_tokens import AccessRole, check_namespace
+from perdure.views.administration.audit_log import AuditEntry, audit_row
 from perdure.views.api_errors import AccessDenied, NamespaceNotFound
-from perdure.views.audit_log import AuditEntry, audit_row
 
 if TYPE_CHECKING:
-    from perdure.views.live_events import LiveEvents
+    from perdure.views.runs.live_events import LiveEvents
     from perdure.wiring import Engine
 
 ALL_NAMESPACES = None

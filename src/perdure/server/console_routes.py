@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from perdure.engine.catalog import ResourceNotFound
-from perdure.engine.effects import effects
+from perdure.engine.resources.catalog import ResourceNotFound
+from perdure.engine.runs.effects import effects
+from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.errors import UnfitInput
 from perdure.kernel.ids import DEFAULT_NAMESPACE
-from perdure.kernel.resource_kinds import ResourceKind
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
 from perdure.server.console_files import get_console_file, get_front_page
@@ -19,18 +19,18 @@ from perdure.server.handlers.resource_handlers import check_path
 from perdure.server.handlers.session_handlers import SessionBody, begin_session, end_session
 from perdure.server.route_table import Route
 from perdure.views.access import Scope, to_wire
-from perdure.views.access_tokens import AccessRole, check_namespace
-from perdure.views.document_check import CheckedDocument, NothingToRun, ProblemsFound, validate
+from perdure.views.administration.access_tokens import AccessRole, check_namespace
 from perdure.views.drawing.markup import graph_json
-from perdure.views.expression_values import evaluate
-from perdure.views.graph_folding import graph_of_run
-from perdure.views.history_events import event_json
-from perdure.views.resource_changes import check_place
-from perdure.views.run_details import run_facts_json, run_result_json
-from perdure.views.run_graph import NoPicture
-from perdure.views.run_steps import list_steps
-from perdure.views.schedule_json import firings_json, schedule_json
-from perdure.views.workflow_tools import TOOLS, read_tools
+from perdure.views.resources.document_check import CheckedDocument, NothingToRun, ProblemsFound, validate
+from perdure.views.resources.resource_changes import check_place
+from perdure.views.resources.schedule_json import firings_json, schedule_json
+from perdure.views.resources.workflow_tools import TOOLS, read_tools
+from perdure.views.runs.expression_values import evaluate
+from perdure.views.runs.graph_folding import graph_of_run
+from perdure.views.runs.history_events import event_json
+from perdure.views.runs.run_details import run_facts_json, run_result_json
+from perdure.views.runs.run_graph import NoPicture
+from perdure.views.runs.run_steps import list_steps
 from perdure.wiring import sandbox, schedules
 
 API = "/api/v1"

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.stores.protocol import RunFilter
 from perdure.views.errors import BadRequest
-from perdure.views.run_pages import read_label, read_statuses
+from perdure.views.runs.run_pages import read_label, read_statuses
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client

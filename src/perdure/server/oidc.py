@@ -25,13 +25,13 @@ from urllib.request import getproxies
 import msgspec
 
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.http_client import as_written, paced_transport
 from perdure.server.authentication import is_loopback
 from perdure.server.calls import Caller
 from perdure.server.limits import BadServerSettings, OidcRole, OidcTable
-from perdure.views.access_tokens import AccessRole, check_namespace
+from perdure.views.administration.access_tokens import AccessRole, check_namespace
 from perdure.views.api_errors import NotAuthenticated, NotReady
 from perdure.views.errors import BadRequest
 

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from perdure.engine.catalog_changes import VersionConflict
-from perdure.engine.leased_tasks import LeaseAnswered, LeaseGone, OwnerSilent
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog_changes import VersionConflict
+from perdure.engine.tasks.leased_tasks import LeaseAnswered, LeaseGone, OwnerSilent
 from perdure.kernel.errors import (
     EngineMissing,
     EngineStopped,
@@ -14,6 +13,7 @@ from perdure.kernel.errors import (
     UnfitInput,
     error_kind,
 )
+from perdure.kernel.json_values import jsontext
 from perdure.stores.errors import StoreError, StoreInUse, StoreNotEmpty
 from perdure.views.api_errors import ApiError, PolicyDenied
 from perdure.views.errors import ErrorFamily, family_of

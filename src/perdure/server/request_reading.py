@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Scope
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.views.api_errors import BodyTooLarge, NotAcceptable, RequestTimeout, UnknownMember, UnsupportedMediaType
 from perdure.views.errors import BadRequest
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from perdure.engine.decision_threads import SMALL, done_aside
-from perdure.kernel import jsontext
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.documents.validation import AppliedDocument
+from perdure.kernel.json_values import jsontext
 from perdure.stores.protocol import RunFilter
-from perdure.views.run_pages import read_label, read_statuses
+from perdure.views.runs.run_pages import read_label, read_statuses
 from perdure.views.times import read_time
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]

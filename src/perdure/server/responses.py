@@ -9,8 +9,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from perdure.engine.decision_threads import SMALL, done_aside
-from perdure.kernel import jsontext
 from perdure.kernel.errors import Conflict
+from perdure.kernel.json_values import jsontext
 from perdure.server.calls import Answer, ApiCall, Result
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from perdure.server.calls import ApiCall, Result
-from perdure.views.access_tokens import AccessRole
+from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.api_errors import MethodNotAllowed, RouteNotFound
 from perdure.views.errors import BadRequest
 

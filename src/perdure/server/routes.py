@@ -12,17 +12,17 @@ from perdure.server.handlers import system_handlers as system
 from perdure.server.noetl.noetl_routes import NOETL_ROUTES
 from perdure.server.route_table import Handler, Route
 from perdure.server.worker_protocol.worker_routes import WORKER_ROUTES
-from perdure.views import run_screen
 from perdure.views.access import Question
-from perdure.views.access_tokens import AccessRole
-from perdure.views.audit_log import AUDIT_HEAD, AUDIT_REPORT
-from perdure.views.live_overview import COUNTS
-from perdure.views.resource_details import DESCRIPTION
-from perdure.views.resource_list import RESOURCES
-from perdure.views.run_causes import CAUSES
-from perdure.views.run_graph import DRAWING
-from perdure.views.run_list_json import LISTING
-from perdure.views.timeline import TIMELINE, TIMELINE_JSON
+from perdure.views.administration.access_tokens import AccessRole
+from perdure.views.administration.audit_log import AUDIT_HEAD, AUDIT_REPORT
+from perdure.views.resources.resource_details import DESCRIPTION
+from perdure.views.resources.resource_list import RESOURCES
+from perdure.views.runs import run_screen
+from perdure.views.runs.live_overview import COUNTS
+from perdure.views.runs.run_causes import CAUSES
+from perdure.views.runs.run_graph import DRAWING
+from perdure.views.runs.run_list_json import LISTING
+from perdure.views.runs.timeline import TIMELINE, TIMELINE_JSON
 
 API = "/api/v1"
 RUN = f"{API}/runs/{{id}}"

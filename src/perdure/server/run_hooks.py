@@ -19,16 +19,16 @@ import httpx
 from msgspec.structs import replace
 
 from perdure.engine.client import Client
-from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import SECOND
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.http_client import as_written, paced_transport
 from perdure.server.hook_settings import Hook
 from perdure.stores.feed_changes import FeedChange
 from perdure.stores.hook_deliveries import DEAD, DELIVERED, OPEN, DeliveryRow, HookRow
-from perdure.views.run_changes import change_json, matches
+from perdure.views.runs.run_changes import change_json, matches
 from perdure.views.times import iso
 
 _log = logging.getLogger("perdure.server")

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 from perdure.engine.client import Client
 from perdure.engine.decision_threads import SMALL, done_aside
 from perdure.kernel.errors import PerdureError, RunNotFound
-from perdure.kernel.run_trace import Visit, VisitStatus
+from perdure.kernel.graphs.run_trace import Visit, VisitStatus
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.trace_context import attempt_span, is_sampled, parent_span, span_id, trace_id
-from perdure.kernel.values import SECOND, Instant, RunId
 from perdure.server.hook_settings import Hook
 from perdure.server.limits import BadServerSettings, TracesTable
 from perdure.stores.hook_deliveries import DeliveryRow
 from perdure.stores.protocol import RunFilter
 from perdure.views.errors import BadRequest
-from perdure.views.progress_events import step_of_path
-from perdure.views.run_graph import NoPicture, trace_run
+from perdure.views.runs.progress_events import step_of_path
+from perdure.views.runs.run_graph import NoPicture, trace_run
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from math import inf
 from time import monotonic
 
-from perdure.engine.retention import Sweeper
+from perdure.engine.runs.retention import Sweeper
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.services.failure_alerts import FailureAlerts
 from perdure.services.schedules.administration import schedule_source
 from perdure.services.schedules.cron_scheduler import CronScheduler

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from perdure.engine.catalog_changes import retry_on_conflict
 from perdure.engine.client import Client
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog_changes import retry_on_conflict
+from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.errors import Conflict
-from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.json_values import jsontext
 from perdure.stores.protocol import CatalogConflict, ResourceRow, ResourceWrite
 
 

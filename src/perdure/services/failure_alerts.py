@@ -14,14 +14,14 @@ from typing import Any
 
 import msgspec
 
-from perdure.engine import run_views
 from perdure.engine.client import Client
 from perdure.engine.random_ids import new_uid
-from perdure.kernel import jsontext
+from perdure.engine.runs import run_views
+from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.errors import Conflict, InvalidDocument, NewerRecord
-from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Failed, Status
-from perdure.kernel.values import Instant, RunId
 from perdure.services import ALERT_START
 from perdure.stores.protocol import ResourceRemoval, ResourceRow, ResourceWrite, RunRow
 

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from perdure.engine.client import Client
-from perdure.engine.document_start import Document
-from perdure.engine.executor import NullExecutor
-from perdure.engine.lookup_answers import entries
+from perdure.engine.resources.lookup_answers import entries
+from perdure.engine.runs.document_start import Document
 from perdure.engine.settings import Settings
+from perdure.engine.tasks.executor import NullExecutor
 from perdure.engine.virtual_clock import VirtualClock
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, RunPort
 from perdure.kernel.errors import UnfitInput
 from perdure.kernel.execution import Limits
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.outcomes import Failed, Outcome
-from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.kernel.tasks.assignments import Assignment, RunPort
 from perdure.providers.registry import shared
 from perdure.providers.task_outcomes import to_outcome
 from perdure.stores.protocol import ResourceWrite, Store

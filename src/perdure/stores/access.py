@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from perdure.kernel.inputs import Sender
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
 
 
 class AccessTokenRow(msgspec.Struct, gc=False, frozen=True):

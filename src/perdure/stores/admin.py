@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.stores.errors import CopyDiffers
 from perdure.stores.records import Record, RecordDigest, RunRecord
 

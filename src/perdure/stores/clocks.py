@@ -14,7 +14,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Protocol
 
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.stores.errors import StoreClockBehind
 
 MOST_BEHIND: Instant = 86_400 * SECOND

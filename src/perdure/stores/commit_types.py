@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import msgspec
 
+from perdure.kernel.documents.lookups import CachedValue
 from perdure.kernel.ids import DEFAULT_NAMESPACE, RunName
-from perdure.kernel.lookups import CachedValue
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import Instant, RunId
 from perdure.stores.access import ActRecord
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 FOREVER: Instant = 1 << 62
 RUN = "run"  # the kind of changes of the status of runs

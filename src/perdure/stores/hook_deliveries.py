@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 OPEN, DELIVERED, DEAD = "open", "delivered", "dead"
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from perdure.kernel.crash_attribution import StartPlace
-from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
+from perdure.kernel.tasks.crash_attribution import StartPlace
 from perdure.stores.commit_types import Message
 
 ANSWERS_KEPT: Instant = 3_600 * SECOND

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import msgspec
 
-from perdure.kernel.crash_attribution import LossKind
+from perdure.kernel.documents.lookups import CachedValue, PermitQueue, ResourceKey
 from perdure.kernel.ids import DEFAULT_NAMESPACE
-from perdure.kernel.lookups import CachedValue, PermitQueue, ResourceKey
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.tasks.crash_attribution import LossKind
 from perdure.stores.access import AccessStore, Act
 from perdure.stores.commit_types import CommitAnswer, Committed, DeliveredMessage, Message, TaskLogRow, Transition
 from perdure.stores.feed_changes import ChangeFeedStore

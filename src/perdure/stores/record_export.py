@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.kernel import inputs
 from perdure.kernel.errors import NewerRecord
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.stores import records as r
 from perdure.stores.admin import OrphanRow
 from perdure.stores.hook_deliveries import DELIVERY_COLUMNS, HOOK_COLUMNS

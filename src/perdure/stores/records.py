@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from perdure.kernel.ids import DEFAULT_NAMESPACE
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.ids import is_family, root_of
-from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
 from perdure.stores.access import AccessTokenRow
 from perdure.stores.protocol import EditionRow, ResourceRow, RunFilter, RunRow, SizedKey
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, TurnBudget, TurnTooExpensive
 from perdure.streams.hub_metadata import own_metadata
 from perdure.streams.inlet import Inlet

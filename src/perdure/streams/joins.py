@@ -7,7 +7,7 @@ key for upstreams that cannot have it: such packets pass by themselves.
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.streams.inlet import Inlet, Packet
 from perdure.streams.journeys import Journeys
 from perdure.streams.notices import Notices

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 DATA, ERROR, HOOK, HEARTBEAT, NOOP = "data", "error", "hook", "heartbeat", "noop"
 LANES = ("audio", "video", "binary", "payload")

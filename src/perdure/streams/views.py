@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Protocol
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.streams.stream_graph import Settings
 from perdure.streams.stream_messages import ENVELOPE_TIME, HOOK, IDENTITY, LATEST, StreamMessage
 

@@ -5,7 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.stores.access import (
     AccessTokenRow,
     Act,

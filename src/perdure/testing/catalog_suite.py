@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from perdure.kernel.lookups import CachedValue, ResourceKey
-from perdure.kernel.permits import resource_scope
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.documents.lookups import CachedValue, ResourceKey
+from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.tasks.permits import resource_scope
 from perdure.stores.commit_types import Committed, RequestedPermit, Transition
 from perdure.stores.protocol import CatalogConflict, ResourceRemoval, ResourceRow, ResourceWrite, Store
 from perdure.testing.transitions import created, granted

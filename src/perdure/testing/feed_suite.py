@@ -6,9 +6,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Committed, RunSummary, Transition
 from perdure.stores.feed_changes import FeedChange
 from perdure.stores.hook_deliveries import DeliveryRow

@@ -4,14 +4,14 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, RunPort
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+from perdure.kernel.tasks.assignments import Assignment, RunPort
 from perdure.providers.registry import SHIPPED, Provider, shared
 from perdure.providers.task_outcomes import describe, to_outcome
 
 if TYPE_CHECKING:
-    from perdure.engine.executor import Executor
+    from perdure.engine.tasks.executor import Executor
 
 
 class ScriptedHands:

@@ -12,8 +12,8 @@ These names stay as they are; what they use inside may change.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from perdure.engine.executor import NullExecutor
-from perdure.engine.run_views import numbered
+from perdure.engine.runs.run_views import numbered
+from perdure.engine.tasks.executor import NullExecutor
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.dialect import Dialect
 from perdure.providers.source_loading import load

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from perdure.kernel.ids import RunName
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
 from perdure.stores.commit_types import Committed, Message, RunSummary, Transition
 from perdure.stores.protocol import RunFilter, Store
 from perdure.testing.transitions import created

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import Committed, CommitUnknown, Fenced, Message, RunSummary, Transition
 from perdure.stores.protocol import AdoptedRuns, RunFilter, Store
 from perdure.testing.transitions import created

@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from perdure.kernel import inputs as i
-from perdure.kernel.crash_attribution import LossKind, StartPlace
-from perdure.kernel.lookups import PermitQueue
+from perdure.kernel.documents.lookups import PermitQueue
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Succeeded
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.tasks.crash_attribution import LossKind, StartPlace
 from perdure.stores.commit_types import Committed, Message, RequestedPermit, TaskOffer, Transition
 from perdure.stores.pool_tasks import LeaseRequest
 from perdure.stores.protocol import Store

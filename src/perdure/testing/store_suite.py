@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from perdure.kernel.json_values.values import RunId, digest
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId, digest
 from perdure.stores.commit_types import (
     LOG_BYTES_PER_ATTEMPT,
     LOG_BYTES_PER_RUN,

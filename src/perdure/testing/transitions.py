@@ -3,8 +3,8 @@
 from typing import Any
 
 from perdure.kernel.ids import DEFAULT_NAMESPACE
+from perdure.kernel.json_values.values import RunId, digest
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId, digest
 from perdure.stores.commit_types import NewRun, RunSummary, Transition
 from perdure.stores.protocol import Store
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from perdure.engine.document_start import Document
 from perdure.engine.handle import Handle
+from perdure.engine.runs.document_start import Document
 from perdure.engine.settings import Settings
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.values import SECOND, RunId
+from perdure.kernel.json_values.values import SECOND, RunId
 from perdure.stores.protocol import Store
 from perdure.testing.clock import FakeClock
 from perdure.testing.drill import Drill

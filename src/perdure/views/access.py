@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_origin
 
 import msgspec
 
-from perdure.engine import effects
-from perdure.engine.message_sending import SendResult
+from perdure.engine.runs import effects
+from perdure.engine.runs.message_sending import SendResult
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
-from perdure.views.batch_steering import BatchAnswer, Selection, Verb, plan, steer_piece
+from perdure.views.runs.batch_steering import BatchAnswer, Selection, Verb, plan, steer_piece
 from perdure.views.times import iso, read_instant
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
-    from perdure.views.log_reader import TaskLine
+    from perdure.views.runs.log_reader import TaskLine
 
 INSTANTS = ("at", "due", "now", "next_try", "on_wall")  # fields that hold one; so do those whose name ends with `_at`
 
@@ -116,7 +116,7 @@ class StoreAccess:
 
     async def _acting(self, verb: str, run: RunId) -> "Client":
         """For a command that is recorded, under the name that it has in the API."""
-        from perdure.views.audit_log import audited
+        from perdure.views.administration.audit_log import audited
 
         return await audited(self.client, verb, f"run/{run}", run=run)
 
@@ -143,7 +143,7 @@ class StoreAccess:
         return self.client.follow(run, after, raw=raw)
 
     async def log_lines(self, run: RunId, step: str | None, *, follow: bool) -> "AsyncIterator[TaskLine]":
-        from perdure.views.log_reader import TaskLogReader
+        from perdure.views.runs.log_reader import TaskLogReader
 
         reader = TaskLogReader(self.client, run, step)
         if follow:
@@ -177,12 +177,12 @@ class StoreAccess:
         return await effects.settle(client, run, effect, result, key=key, by=by)
 
     async def delete(self, run: RunId) -> SendResult:
-        from perdure.engine.retention import delete_run
+        from perdure.engine.runs.retention import delete_run
 
         return await delete_run(await self._acting("delete_run", run), run)
 
     async def evaluate(self, run: RunId, step: str, expression: str, at: str | None = None) -> dict[str, Any]:
-        from perdure.views.expression_values import evaluate
+        from perdure.views.runs.expression_values import evaluate
 
         return await evaluate(self.client, run, step, expression, at)
 

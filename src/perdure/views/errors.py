@@ -61,8 +61,8 @@ class StepNotFound(PerdureError):
 def family_of(error: Exception) -> ErrorFamily:
     """Anything that is not expected is an engine error."""
     # Imported here: start-up does not pay for the engine before something has gone wrong.
-    from perdure.engine.catalog import ResourceNotFound, UnknownKind
-    from perdure.engine.effects import EffectNotFound
+    from perdure.engine.resources.catalog import ResourceNotFound, UnknownKind
+    from perdure.engine.runs.effects import EffectNotFound
     from perdure.kernel.errors import (
         Conflict,
         EventNotFound,

@@ -4,7 +4,7 @@ import re
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 
 _UNITS = {
     "us": 1,

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from perdure.kernel.assignments import NOT_IMPORTED, Assignment, RunPort
-from perdure.kernel.crash_attribution import ALONE_FROM, StartPlace, time_alone
+from perdure.kernel.json_values.values import Instant
 from perdure.kernel.outcomes import Code, Failed, Outcome
-from perdure.kernel.task_sources import TaskGrant, TaskSource
-from perdure.kernel.values import Instant
+from perdure.kernel.tasks.assignments import NOT_IMPORTED, Assignment, RunPort
+from perdure.kernel.tasks.crash_attribution import ALONE_FROM, StartPlace, time_alone
+from perdure.kernel.tasks.task_sources import TaskGrant, TaskSource
 
 LONG_POLL = 30.0  # seconds that one request for work waits
 

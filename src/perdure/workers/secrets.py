@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from perdure.kernel.assignments import EffectClaimResult, RunPort, StreamRows
-from perdure.kernel.credentials import ResolvedSecret
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.outcomes import Code, Outcome
-from perdure.kernel.sealed_arguments import REDACTED, EntryFields
-from perdure.kernel.secret_masking import LINE, QUICK, Mask
+from perdure.kernel.secrets.credentials import ResolvedSecret
+from perdure.kernel.secrets.sealed_arguments import REDACTED, EntryFields
+from perdure.kernel.secrets.secret_masking import LINE, QUICK, Mask
+from perdure.kernel.tasks.assignments import EffectClaimResult, RunPort, StreamRows
 from perdure.kernel.turn_budget import TooMuchToCompare
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.off_loop import FamilyThreads, run_in_thread

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, RunPort
-from perdure.kernel.jsontext import NODES, weigh
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.jsontext import NODES, weigh
 from perdure.kernel.outcomes import Outcome
-from perdure.kernel.sealed_arguments import SecretPlaces
+from perdure.kernel.secrets.sealed_arguments import SecretPlaces
+from perdure.kernel.tasks.assignments import Assignment, RunPort
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.effects import EffectQueue
 from perdure.providers.off_loop import resting

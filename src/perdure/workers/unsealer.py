@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from perdure.kernel.assignments import Assignment
-from perdure.kernel.credentials import ResolvedSecret
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Code
-from perdure.kernel.sealed_arguments import (
+from perdure.kernel.secrets.credentials import ResolvedSecret
+from perdure.kernel.secrets.sealed_arguments import (
     CredentialLookup,
     EntryFields,
     Envelope,
@@ -25,8 +25,8 @@ from perdure.kernel.sealed_arguments import (
     SecretRequest,
     SecretRequests,
 )
-from perdure.kernel.secret_masking import Mask
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.secrets.secret_masking import Mask
+from perdure.kernel.tasks.assignments import Assignment
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.text import hidden_by
 from perdure.workers.secrets import KeychainSource, add_all

@@ -18,12 +18,12 @@ from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, RunPort
 from perdure.kernel.ids import family_of
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
-from perdure.kernel.sealed_arguments import read_secret_places
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.secrets.sealed_arguments import read_secret_places
+from perdure.kernel.tasks.assignments import Assignment, RunPort
 from perdure.providers.policy import refusal_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
 from perdure.providers.task_outcomes import RESULT_LIMIT, to_outcome

@@ -8,8 +8,8 @@ import pytest
 
 from perdure.dialects.flow import Flow
 from perdure.dialects.flow.document.flows import FLOW_SCHEMA
+from perdure.kernel.documents.problems import Severity
 from perdure.kernel.execution import Limits
-from perdure.kernel.problems import Severity
 from perdure.testing import World as EngineWorld
 from tests.dialects.flow.documents import call, flow, inner, mock, returns
 from tests.dialects.flow.world import World
@@ -52,7 +52,7 @@ def test_many_problems_are_listed_in_bounded_time() -> None:
 
 
 def flow_text(document: dict[str, Any]) -> bytes:
-    from perdure.kernel import jsontext
+    from perdure.kernel.json_values import jsontext
 
     return jsontext.encode(document)
 

@@ -7,8 +7,8 @@ import pytest
 
 from perdure.dialects.flow.state import events as f
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Limits
+from perdure.kernel.json_values import jsontext
 from tests.dialects.flow.documents import call, flow, inner, mock, returns, task
 from tests.dialects.flow.world import Answer, World
 

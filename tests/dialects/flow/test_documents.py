@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from perdure.dialects.flow import Flow
-from perdure.kernel import jsontext
-from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.documents.problems import Problem, Severity
+from perdure.kernel.json_values import jsontext
 from tests.dialects.flow.documents import MOCK, call, cleanup, flow, inner, middleware, mock, returns
 
 RETRY = "mwl:provider.middleware/mwl/retry/v1"

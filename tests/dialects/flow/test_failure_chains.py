@@ -7,8 +7,8 @@ import pytest
 from perdure.dialects.flow.state import events as f
 from perdure.kernel import inputs as i
 from perdure.kernel.execution import Execution, Limits, decide
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import RunId
 from tests.dialects.flow.documents import call, codes, flow, inner, mock, retry, returns
 from tests.dialects.flow.world import START, World
 

@@ -10,11 +10,11 @@ import pytest
 from perdure.dialects.flow import Flow
 from perdure.dialects.flow.state import events as f
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution, Limits, decide
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Failed
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import RunId
 from tests.dialects.flow.documents import call, flow, inner, middleware, mock, retry, returns, task
 from tests.dialects.flow.world import START, Answer, World
 

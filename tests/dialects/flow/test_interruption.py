@@ -5,8 +5,8 @@ from typing import Any
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.execution import Limits
+from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Failed
-from perdure.kernel.values import SECOND
 from tests.dialects.flow.documents import call, cleanup, codes, flow, inner, mock, retry, returns, task, timeout
 from tests.dialects.flow.world import START, Answer, Work, World
 

@@ -10,8 +10,8 @@ import jsonschema_rs
 import pytest
 
 from perdure.dialects.flow import Flow
-from perdure.kernel import jsontext
-from perdure.kernel.problems import Severity
+from perdure.kernel.documents.problems import Severity
+from perdure.kernel.json_values import jsontext
 from tests.dialects.flow.suite import OWN, PUBLIC, needs_public_suite
 
 VALUES: list[Any] = [None, True, 0, 1, -1, 1.5, "", "x", "{{ 1 }}", [], [1], ["*"], {}, {"a": 1}, "success", "Pass"]

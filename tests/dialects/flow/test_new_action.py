@@ -22,9 +22,9 @@ from perdure.dialects.flow.state.values import Result
 from perdure.dialects.flow.steps import ACTIONS
 from perdure.dialects.flow.steps.protocol import Action
 from perdure.documents.cursor import DocumentFinding
-from perdure.kernel import jsontext
-from perdure.kernel.graph import Edge
-from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.documents.problems import Problem, Severity
+from perdure.kernel.graphs.graph import Edge
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 from perdure.wiring import Engine
 from tests.dialects.flow.documents import flow, returns

@@ -9,10 +9,10 @@ import pytest
 from perdure.dialects.flow import Flow
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Body, Call
-from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.execution import Execution, Limits
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from tests.dialects.flow.documents import call, flow, mock, returns
 from tests.dialects.flow.world import Described, World
 

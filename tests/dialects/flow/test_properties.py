@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Limits
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
 from tests.dialects.flow.documents import call, cleanup, flow, inner, middleware, mock, retry, returns, task, timeout
 from tests.dialects.flow.test_cases import assert_nothing_is_left
 from tests.dialects.flow.world import Answer, World

@@ -9,8 +9,8 @@ from perdure.dialects.flow.middleware import KNOWN, register
 from perdure.dialects.flow.middleware.protocol import Again, Emit, Middleware, MiddlewareDirective, Pass, PhaseContext
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.views.result_comparison import differences
-from perdure.kernel import jsontext
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
 from perdure.services.flow.conformance import read_suite
 from perdure.testing import FakeClock
 from perdure.testing import World as EngineWorld

@@ -8,8 +8,8 @@ import pytest
 from perdure.dialects.flow.views.result_comparison import differences
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
+from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Failed
-from perdure.kernel.values import SECOND
 from perdure.services.flow.conformance import Scenario
 from tests.dialects.flow.documents import call, cleanup, codes, flow, inner, middleware, retry, returns, task, timeout
 from tests.dialects.flow.suite import all_scenarios

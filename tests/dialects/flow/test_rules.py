@@ -13,10 +13,10 @@ from perdure.dialects.flow.plan.provider_catalog import uri_type
 from perdure.dialects.flow.views.result_comparison import differences
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
-from perdure.kernel.crash_attribution import LossKind
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
-from perdure.kernel.values import SECOND
+from perdure.kernel.tasks.crash_attribution import LossKind
 from tests.dialects.flow.documents import call, cleanup, codes, flow, inner, mock, retry, returns, task, timeout
 from tests.dialects.flow.world import START, Answer, World
 

@@ -6,8 +6,8 @@ from perdure.dialects.flow.state import events as f
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.execution import Execution, Limits, decide
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import RunId
 from tests.dialects.flow.documents import call, flow, inner, middleware, mock, retry, returns
 from tests.dialects.flow.world import START, World
 

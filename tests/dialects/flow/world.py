@@ -12,13 +12,13 @@ from typing import Any
 from perdure.dialects.flow import Flow
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_turns
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.execution import Execution, Limits, decide
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Instant, RunId
 
 START: Instant = 1_800_000_000_000_000
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from perdure.dialects.playbook import Playbook
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Limits
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Failed
-from perdure.kernel.values import SECOND
 from tests.dialects.differences import differences
 from tests.dialects.playbook.world import Answer, Work, World, applied
 from tests.dialects.played import Stage

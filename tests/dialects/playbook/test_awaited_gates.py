@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from perdure.engine import run_views
+from perdure.engine.runs import run_views
 from perdure.testing import World
 
 GATE = """

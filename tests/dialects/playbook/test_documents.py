@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.playbook import Playbook
-from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.documents.problems import Problem, Severity
 from tests.dialects.playbook.world import HEAD, playbook
 
 STEP = "workflow: [{step: a, tool: {kind: noop}}]"

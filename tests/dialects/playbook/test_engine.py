@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from perdure.kernel import jsontext
+from perdure.kernel.documents.validation import AppliedDocument
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Succeeded
-from perdure.kernel.validation import AppliedDocument
 from perdure.stores.protocol import RunFilter, Store
 from perdure.testing.crashing import CrashingStore
 from perdure.testing.world import RunInWorld, World

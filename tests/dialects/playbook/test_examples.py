@@ -10,7 +10,7 @@ import pytest
 
 import perdure
 from perdure.dialects.playbook import Playbook
-from perdure.kernel.problems import Severity
+from perdure.kernel.documents.problems import Severity
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "playbooks"
 

@@ -9,11 +9,11 @@ import pytest
 
 from perdure.dialects.playbook.state import events as p
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.execution import Execution, Limits, decide
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import RunId
 from tests.dialects.playbook.world import START, World
 
 HEAD = "apiVersion: noetl.io/v10\nkind: Playbook\nmetadata: {name: growing, path: growing}\n"

@@ -7,9 +7,9 @@ import pytest
 
 from perdure.dialects.playbook.views.history import history
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
 from tests.dialects.playbook.cases import Case, all_cases, play
 from tests.dialects.playbook.world import Answer, World, playbook
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.playbook import Playbook
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.documents.validation import AppliedDocument
 from tests.dialects.playbook.kinds import outcome, run, task
 from tests.dialects.playbook.world import playbook
 

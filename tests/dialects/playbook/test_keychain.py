@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 import pytest
 
 import perdure
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.documents.validation import AppliedDocument
 from tests.dialects.playbook.world import playbook
 
 SECRET = 'pa55-wörd"/+x'

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perdure.dialects.playbook import Playbook, tools
-from perdure.kernel.problems import Severity
+from perdure.kernel.documents.problems import Severity
 from tests.dialects.playbook import kinds
 
 MODULE = '''

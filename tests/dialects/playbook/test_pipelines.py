@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant
 from perdure.kernel.outcomes import Succeeded
-from perdure.kernel.values import Instant
 from tests.dialects.playbook.cases import VARIABLES, Case, all_cases, steer, tools
 from tests.dialects.playbook.world import World, playbook
 from tests.dialects.universe import Life

@@ -4,7 +4,7 @@
 
 import pytest
 
-from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.documents.problems import Problem, Severity
 from tests.dialects.playbook.cases import Case, all_cases
 from tests.dialects.playbook.test_documents import problems_of
 from tests.dialects.playbook.world import World, playbook

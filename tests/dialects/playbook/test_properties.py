@@ -8,8 +8,8 @@ import pytest
 
 from perdure.dialects.playbook.state.body import TokenState
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Limits
+from perdure.kernel.json_values import jsontext
 from tests.dialects.playbook.cases import tools
 from tests.dialects.playbook.world import World
 

@@ -9,8 +9,8 @@ from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.execution import Limits
+from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Failed
-from perdure.kernel.values import SECOND
 from tests.dialects.differences import differences
 from tests.dialects.playbook import cases
 from tests.dialects.playbook.world import Answer, World, playbook

@@ -10,11 +10,11 @@ import pytest
 from perdure.dialects.playbook import Playbook
 from perdure.dialects.playbook.values.jsonpath import BadPath, JsonPath
 from perdure.dialects.playbook.values.references import preview
-from perdure.engine import run_views
+from perdure.engine.runs import run_views
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
 from perdure.kernel.errors import ReferenceNotAvailable
-from perdure.kernel.values import SECOND, Ref
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Ref
 from perdure.testing.world import World as EngineWorld
 from tests.dialects.playbook.world import Answer, World, playbook
 

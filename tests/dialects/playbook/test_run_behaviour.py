@@ -7,10 +7,10 @@ import pytest
 from perdure.dialects.playbook.state import events as p
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
-from perdure.kernel.crash_attribution import LossKind
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Failed, Status, Succeeded
-from perdure.kernel.values import SECOND
+from perdure.kernel.tasks.crash_attribution import LossKind
 from tests.dialects.playbook.world import START, Answer, World, playbook
 
 

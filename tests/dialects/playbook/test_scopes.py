@@ -5,8 +5,8 @@ from typing import Any
 from perdure.dialects.playbook.state import events as p
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
+from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Failed
-from perdure.kernel.values import SECOND
 from tests.dialects.playbook.test_history import told
 from tests.dialects.playbook.world import Answer, World, playbook
 
@@ -191,7 +191,7 @@ def test_any_cut_of_the_log_can_be_shown() -> None:
     """PBK-167 PBK-043."""
     from perdure.kernel.codec import decode_turns
     from perdure.kernel.execution import Execution
-    from perdure.kernel.values import RunId
+    from perdure.kernel.json_values.values import RunId
 
     text = playbook(
         "workflow: [{step: a, tool: {kind: say, value: 1}, next: {arcs: [{step: b}]}}, {step: b, tool: {kind: say}}]"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.documents.validation import AppliedDocument
 from tests.dialects.playbook.world import playbook
 
 

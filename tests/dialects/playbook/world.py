@@ -7,9 +7,9 @@ from perdure.dialects.playbook import Playbook
 from perdure.dialects.playbook.views.history import expand
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.execution import Execution, Limits
+from perdure.kernel.json_values import jsontext
 from tests.dialects.universe import ENOUGH, START, Answer, Life, Universe, Work
 
 __all__ = ["START", "Answer", "Work", "World", "playbook"]

@@ -14,10 +14,10 @@ from typing import Any
 from perdure.dialects.story import Story
 from perdure.documents import read_document
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
-from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.execution import Limits
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
+from perdure.kernel.tasks.crash_attribution import LossKind
 from tests.dialects.played import Stage
 from tests.dialects.story.world import Resource, World, bundle, providers, read
 from tests.dialects.universe import ENOUGH, START

@@ -8,11 +8,11 @@ import pytest
 
 from perdure.dialects.story import Story
 from perdure.engine.settings import Settings
-from perdure.kernel import jsontext
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import RunNotFound
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Failed, Succeeded
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import RunId
 from perdure.stores.protocol import Store
 from perdure.testing.crashing import CrashingStore
 from perdure.testing.world import RunInWorld, World

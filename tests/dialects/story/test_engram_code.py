@@ -12,8 +12,8 @@ import perdure
 from perdure.dialects.story.language import Story
 from perdure.dialects.story.plan.engram_code import CONTAINER, ENDPOINT, place_of, problems, run_of
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.documents.validation import AppliedDocument
+from perdure.kernel.json_values import jsontext
 from tests.dialects.story.document.resource_texts import errors, warnings
 from tests.dialects.story.world import World, engram, story, template
 

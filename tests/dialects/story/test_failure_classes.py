@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story.values.engram_contract import classify_failure
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Failed
 from perdure.services.story.engrams.failure import EngramError
 

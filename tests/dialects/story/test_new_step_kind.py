@@ -22,7 +22,7 @@ from perdure.dialects.story.state.phases import StoryPhase
 from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 
 
 class Announce(StepKind):

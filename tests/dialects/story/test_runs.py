@@ -11,11 +11,11 @@ from perdure.dialects.story.values.engram_contract import classify_failure, prov
 from perdure.dialects.story.views.history import history
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Cancelled, Code, Failed
-from perdure.kernel.retry import Backoff
-from perdure.kernel.values import SECOND
+from perdure.kernel.tasks.retry import Backoff
 from tests.dialects.story.world import World, engram, failure, story, template
 
 GATED = "steps: [{name: ok, type: gate}, {name: a, ref: {name: echo}, needs: [ok]}]"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story.values.storage_addresses import StorageAddress, offloaded
-from perdure.kernel import jsontext
 from perdure.kernel.errors import ReferenceNotAvailable
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import MissingValues
 from tests.dialects.story.world import World
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.dialects.story.triggers.webhooks import BadEvent, BadSignature, read_events, verify
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 
 BODY = b'{"action": "opened"}'
 AT = 1_794_000_000

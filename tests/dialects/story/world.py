@@ -9,10 +9,10 @@ from typing import Any
 from perdure.dialects.story.language import Story
 from perdure.documents import read_documents
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Limits
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Cancelled, Failed
-from perdure.kernel.values import SECOND
 from perdure.services.story.engrams.shipped.materialize import materialize
 from tests.dialects.universe import ENOUGH, Answer, Life, Universe, Work
 

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.engine import run_views
 from perdure.engine.client import Client
+from perdure.engine.runs import run_views
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
 from perdure.kernel.codec import decode_turns, encode_snapshot, fold
 from perdure.kernel.execution import Execution
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.stores.protocol import RunFilter, RunRow, StoredRun
 from tests.journeys.chaos.cluster import Life
 from tests.journeys.chaos.receiver import Call, Receiver

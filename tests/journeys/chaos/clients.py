@@ -8,11 +8,11 @@ from random import Random
 from typing import TypeVar
 
 from perdure.engine.clock import SystemClock
-from perdure.engine.executor import NullExecutor
 from perdure.engine.settings import Settings
+from perdure.engine.tasks.executor import NullExecutor
 from perdure.kernel.errors import Conflict, PerdureError
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
 from perdure.stores.protocol import RunFilter
 from perdure.wiring import Engine, Observer, open_store
 from tests.journeys.chaos.workload import Order, Word

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.clocks import sources
 from tests import postgres
 from tests.journeys.chaos.proxy import Proxy

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 from tests.journeys.chaos.cluster import Cluster
 from tests.journeys.chaos.database import ChaosDatabase
 from tests.journeys.chaos.receiver import Receiver

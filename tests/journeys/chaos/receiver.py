@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.clocks import sources
 
 FAILURES = 2  # how often a flaky thing refuses

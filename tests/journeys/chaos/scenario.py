@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.wiring import Observer
 from tests.journeys.chaos import checks, workload
 from tests.journeys.chaos.checks import Ends, Verdict

@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 from perdure.engine.client import Client
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import RunId
+from perdure.kernel.documents.validation import AppliedDocument
+from perdure.kernel.json_values.values import RunId
 
 DOCUMENTS = Path(__file__).parent / "documents"
 CHILDREN = "children.yaml"

@@ -8,7 +8,7 @@ from tests.providers.engrams.test_engrams import a_task
 from tests.workers.scene import Ledger, at_work, details_of, on_loop, task, value_of
 
 from perdure import EngramContext, EngramError
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Failed
 from perdure.providers.registry import Registry
 from perdure.services.story.engrams import storage

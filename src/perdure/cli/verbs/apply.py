@@ -14,13 +14,13 @@ from perdure.cli.next_commands import resume_command
 from perdure.cli.open_engine import open_client, open_engine
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.engine.catalog_changes import Finding, Outcome, Rejected
+from perdure.engine.resources.catalog_changes import Finding, Outcome, Rejected
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import InvalidDocument
-from perdure.kernel.validation import AppliedDocument
-from perdure.views.audit_log import audited
-from perdure.views.document_check import NotApplied, checked_elsewhere
-from perdure.views.resource_list import change_json
-from perdure.views.server_presence import TAKEN_UP, who_goes_on
+from perdure.views.administration.audit_log import audited
+from perdure.views.administration.server_presence import TAKEN_UP, who_goes_on
+from perdure.views.resources.document_check import NotApplied, checked_elsewhere
+from perdure.views.resources.resource_list import change_json
 from perdure.wiring import languages, load_sources
 
 EXAMPLES = """\

@@ -12,7 +12,7 @@ from perdure.cli.open_engine import open_access, open_client
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.views.access import NoParameters
-from perdure.views.audit_log import AUDIT_HEAD, AUDIT_REPORT, AuditHeadQuery, audit_json, list_audit
+from perdure.views.administration.audit_log import AUDIT_HEAD, AUDIT_REPORT, AuditHeadQuery, audit_json, list_audit
 
 EXAMPLES = """\
 examples:

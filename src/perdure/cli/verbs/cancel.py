@@ -13,13 +13,13 @@ from perdure.cli.next_commands import resume_command
 from perdure.cli.open_engine import open_access, open_observer
 from perdure.cli.progress import progress_for
 from perdure.cli.run_end import tell_end
-from perdure.engine.message_sending import SendResult
-from perdure.engine.run_removal import descendants
-from perdure.kernel.values import RunId
+from perdure.engine.runs.message_sending import SendResult
+from perdure.engine.runs.run_removal import descendants
+from perdure.kernel.json_values.values import RunId
 from perdure.views.access import Access, StoreAccess
-from perdure.views.batch_steering import Verb
-from perdure.views.run_list import Ownership
-from perdure.views.server_presence import is_served
+from perdure.views.administration.server_presence import is_served
+from perdure.views.runs.batch_steering import Verb
+from perdure.views.runs.run_list import Ownership
 
 EXAMPLES = """\
 examples:

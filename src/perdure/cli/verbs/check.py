@@ -11,10 +11,10 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import store_if_any
 from perdure.cli.stdout import give_json, give_text
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.ids import DEFAULT_NAMESPACE
-from perdure.kernel.validation import AppliedDocument
-from perdure.views.document_check import validate, validator_for
-from perdure.views.soundness_findings import with_findings
+from perdure.views.resources.document_check import validate, validator_for
+from perdure.views.resources.soundness_findings import with_findings
 from perdure.wiring import languages, load_sources
 
 EXAMPLES = """\

@@ -15,7 +15,7 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.server_choice import chosen_server, context_of
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.server.limits import settings_in_force
 from perdure.wiring import url_to_type
 

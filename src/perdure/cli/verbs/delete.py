@@ -14,15 +14,15 @@ from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_client
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.engine.catalog import Catalog, ResourceNotFound, key_of
-from perdure.engine.document_validation import DocumentValidator
-from perdure.engine.retention import delete_resources
-from perdure.kernel.lookups import ResourceKey
-from perdure.kernel.resource_kinds import ResourceKind
-from perdure.views.audit_log import audited
-from perdure.views.batch_steering import Verb
-from perdure.views.resource_changes import NO_NAMESPACE
-from perdure.views.resource_names import full_resource_names
+from perdure.engine.resources.catalog import Catalog, ResourceNotFound, key_of
+from perdure.engine.resources.document_validation import DocumentValidator
+from perdure.engine.runs.retention import delete_resources
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.views.administration.audit_log import audited
+from perdure.views.resources.resource_changes import NO_NAMESPACE
+from perdure.views.resources.resource_names import full_resource_names
+from perdure.views.runs.batch_steering import Verb
 from perdure.wiring import languages
 
 RUN_WORDS = ("run", "runs")

@@ -14,11 +14,11 @@ from perdure.cli.resource_output import age, pairs
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
 from perdure.cli.verbs.history import EventLine
-from perdure.kernel.validation import Resource
-from perdure.kernel.values import Instant
-from perdure.views.progress_events import status_words
-from perdure.views.resource_details import DESCRIPTION, DescriptionQuery, details_json
-from perdure.views.resource_list import resource_yaml
+from perdure.kernel.documents.validation import Resource
+from perdure.kernel.json_values.values import Instant
+from perdure.views.resources.resource_details import DESCRIPTION, DescriptionQuery, details_json
+from perdure.views.resources.resource_list import resource_yaml
+from perdure.views.runs.progress_events import status_words
 from perdure.views.times import local, span
 
 EXAMPLES = """\

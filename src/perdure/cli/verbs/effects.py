@@ -10,8 +10,8 @@ from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.engine import effects
-from perdure.kernel import jsontext
+from perdure.engine.runs import effects
+from perdure.kernel.json_values import jsontext
 from perdure.views.times import local
 
 EXAMPLES = """\

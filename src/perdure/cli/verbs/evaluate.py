@@ -8,7 +8,7 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json
-from perdure.views.history_events import HELP
+from perdure.views.runs.history_events import HELP
 
 EXAMPLES = """\
 examples:

@@ -12,11 +12,11 @@ from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
 from perdure.cli.start_and_follow import add_waiting, begin_and_follow, start_on_server
 from perdure.engine.client import Client
-from perdure.engine.fork_points import ForkChanges
 from perdure.engine.handle import Handle
-from perdure.kernel.values import RunId
-from perdure.views.audit_log import audited
-from perdure.views.history_events import HELP, event_at
+from perdure.engine.runs.fork_points import ForkChanges
+from perdure.kernel.json_values.values import RunId
+from perdure.views.administration.audit_log import audited
+from perdure.views.runs.history_events import HELP, event_at
 
 if TYPE_CHECKING:
     from perdure.server.api_client.server_access import ServerAccess

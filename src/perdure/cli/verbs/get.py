@@ -10,8 +10,8 @@ from perdure.cli.open_engine import open_access
 from perdure.cli.resource_output import FORMS, give_resources
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.kernel.resource_kinds import ResourceKind
-from perdure.views.resource_list import RESOURCES, ResourceListQuery, kind_json
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.views.resources.resource_list import RESOURCES, ResourceListQuery, kind_json
 from perdure.wiring import languages
 
 LIMIT = 500

@@ -12,12 +12,12 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.engine.document_validation import DocumentValidator
-from perdure.kernel.graph import Graph
-from perdure.views.document_check import ProblemsFound, validate
+from perdure.engine.resources.document_validation import DocumentValidator
+from perdure.kernel.graphs.graph import Graph
 from perdure.views.drawing import markup
-from perdure.views.history_events import HELP
-from perdure.views.run_graph import DRAWING, MomentQuery, NoPicture
+from perdure.views.resources.document_check import ProblemsFound, validate
+from perdure.views.runs.history_events import HELP
+from perdure.views.runs.run_graph import DRAWING, MomentQuery, NoPicture
 from perdure.wiring import languages, load_sources
 
 EXAMPLES = """\

@@ -14,9 +14,9 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.services import PACKET_RECORDINGS
-from perdure.views.history_events import event_json, event_name, is_in_language_terms
+from perdure.views.runs.history_events import event_json, event_name, is_in_language_terms
 from perdure.views.times import local, read_instant
 
 PIPE_WIDTH = 160  # a line for people stays a line for people in a pipe too; --full gives everything

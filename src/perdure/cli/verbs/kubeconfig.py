@@ -14,8 +14,8 @@ from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_client
 from perdure.cli.server_choice import check_url, read_token
 from perdure.cli.stdout import give_json, give_text
-from perdure.views.access_tokens import AccessRole, create_token
-from perdure.views.audit_log import act_on_store, seal_on_store
+from perdure.views.administration.access_tokens import AccessRole, create_token
+from perdure.views.administration.audit_log import act_on_store, seal_on_store
 
 EXAMPLES = """\
 examples:
@@ -58,7 +58,7 @@ async def _perform(asked: argparse.Namespace, talk: Console) -> int:
     if asked.json:
         give_json(config)
     else:
-        from perdure.views.resource_list import resource_yaml
+        from perdure.views.resources.resource_list import resource_yaml
 
         give_text(resource_yaml(config).rstrip("\n"))
     return Exit.OK

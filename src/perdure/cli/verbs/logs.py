@@ -10,9 +10,9 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.kernel import jsontext
-from perdure.views.log_reader import TaskLine
-from perdure.views.progress_events import spell_step
+from perdure.kernel.json_values import jsontext
+from perdure.views.runs.log_reader import TaskLine
+from perdure.views.runs.progress_events import spell_step
 from perdure.views.times import local
 
 EXAMPLES = """\

@@ -13,18 +13,18 @@ from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access, open_engine
-from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.handle import RunFailed
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog import ResourceNotFound
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.json_values import jsontext
 from perdure.views.access import Access, StoreAccess, to_wire
-from perdure.views.access_tokens import AccessRole
-from perdure.views.audit_log import AuditEntry, AuditLog, audit_row
+from perdure.views.administration.access_tokens import AccessRole
+from perdure.views.administration.audit_log import AuditEntry, AuditLog, audit_row
 from perdure.views.errors import BadRequest
-from perdure.views.resource_list import RESOURCES, ResourceListQuery
-from perdure.views.run_causes import CAUSES, CauseQuery
-from perdure.views.run_list_json import LISTING, ListQuery
-from perdure.views.workflow_tools import TOOLS, ToolQuery, WorkflowTool
+from perdure.views.resources.resource_list import RESOURCES, ResourceListQuery
+from perdure.views.resources.workflow_tools import TOOLS, ToolQuery, WorkflowTool
+from perdure.views.runs.run_causes import CAUSES, CauseQuery
+from perdure.views.runs.run_list_json import LISTING, ListQuery
 
 if TYPE_CHECKING:
     from mcp import types
@@ -246,7 +246,7 @@ async def _start(access: Access, workflow: WorkflowTool, input: Any) -> Any:
 async def _check(access: Access, document: str) -> Any:
     if not isinstance(access, StoreAccess):
         return await _remote(access).check(document.encode())
-    from perdure.views.document_check import validate
+    from perdure.views.resources.document_check import validate
 
     return (await validate("document", document.encode(), access.client.validator)).plain()
 

@@ -10,10 +10,10 @@ from perdure.cli.console import Console
 from perdure.cli.control import steer
 from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
-from perdure.engine.message_sending import SendResult
-from perdure.engine.resource_views import find_views
+from perdure.engine.resources.resource_views import find_views
+from perdure.engine.runs.message_sending import SendResult
 from perdure.kernel.errors import RunNotFound
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.views.access import Access, StoreAccess
 
 EXAMPLES = """\

@@ -14,7 +14,7 @@ from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Cell, Column, table
 from perdure.views.errors import ProviderNotFound
-from perdure.views.provider_list import find_provider, list_parameters, list_providers
+from perdure.views.resources.provider_list import find_provider, list_parameters, list_providers
 from perdure.wiring import load_sources
 
 EXAMPLES = """\

@@ -9,8 +9,8 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_engine, open_observer
 from perdure.cli.stdout import give_json
-from perdure.views.audit_log import audited
-from perdure.views.run_list import removable_runs
+from perdure.views.administration.audit_log import audited
+from perdure.views.runs.run_list import removable_runs
 from perdure.views.times import iso, local
 
 EXAMPLES = """\
@@ -48,8 +48,8 @@ async def _sweep(asked: argparse.Namespace, talk: Console) -> int:
     """By the policies of the runs themselves; in batches, until there is nothing left to do."""
     import os
 
-    from perdure.engine.retention import Sweeper
-    from perdure.views.retention_rules import read_rules
+    from perdure.engine.runs.retention import Sweeper
+    from perdure.views.administration.retention_rules import read_rules
 
     asked.detach = True
     asked.load = []

@@ -12,11 +12,11 @@ from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
+from perdure.kernel.json_values.values import Instant
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import Instant
 from perdure.views.errors import StoreMissing
-from perdure.views.progress_events import status_words
-from perdure.views.run_list_json import ListedRun, ListQuery, list_all, list_recent
+from perdure.views.runs.progress_events import status_words
+from perdure.views.runs.run_list_json import ListedRun, ListQuery, list_all, list_recent
 from perdure.views.times import iso, local, span
 
 RECENT = 10  # ended runs that the table shows unless told otherwise

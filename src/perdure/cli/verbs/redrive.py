@@ -7,10 +7,10 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.control import steer_runs
 from perdure.cli.interrupts import complete
-from perdure.engine.message_sending import SendResult
-from perdure.kernel.values import RunId
+from perdure.engine.runs.message_sending import SendResult
+from perdure.kernel.json_values.values import RunId
 from perdure.views.access import Access
-from perdure.views.batch_steering import Verb
+from perdure.views.runs.batch_steering import Verb
 
 EXAMPLES = """\
 examples:

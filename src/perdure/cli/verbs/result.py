@@ -7,7 +7,7 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json
-from perdure.views.run_screen import REFERENCE, ReferenceQuery
+from perdure.views.runs.run_screen import REFERENCE, ReferenceQuery
 
 EXAMPLES = """\
 examples:

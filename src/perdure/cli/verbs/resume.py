@@ -14,11 +14,11 @@ from perdure.cli.progress import progress_for
 from perdure.cli.run_end import give_result, tell_end
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.client import Client
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.views.access import StoreAccess
-from perdure.views.run_list import Ownership, interrupted_runs, topmost
-from perdure.views.run_list_json import run_json
-from perdure.views.server_presence import is_served_after_us
+from perdure.views.administration.server_presence import is_served_after_us
+from perdure.views.runs.run_list import Ownership, interrupted_runs, topmost
+from perdure.views.runs.run_list_json import run_json
 
 EXAMPLES = """\
 examples:

@@ -13,15 +13,15 @@ from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import store_if_any
 from perdure.cli.start_and_follow import add_waiting, begin_and_follow, start_on_server
-from perdure.engine.catalog import ResourceNotFound, Runnable
 from perdure.engine.client import Client
 from perdure.engine.handle import Handle
+from perdure.engine.resources.catalog import ResourceNotFound, Runnable
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import UnfitInput
 from perdure.kernel.ids import DEFAULT_NAMESPACE
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import RunId
-from perdure.views.audit_log import audited
-from perdure.views.document_check import (
+from perdure.kernel.json_values.values import RunId
+from perdure.views.administration.audit_log import audited
+from perdure.views.resources.document_check import (
     CheckedDocument,
     NothingToRun,
     ProblemsFound,

@@ -18,9 +18,9 @@ from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
 from perdure.server.handlers.schedule_handlers import SCHEDULES, BackfillBody, ScheduleQuery, backfill_json
-from perdure.views.audit_log import audited
-from perdure.views.schedule_json import in_zone, schedule_json
-from perdure.views.server_presence import is_served
+from perdure.views.administration.audit_log import audited
+from perdure.views.administration.server_presence import is_served
+from perdure.views.resources.schedule_json import in_zone, schedule_json
 from perdure.views.times import read_instant
 from perdure.wiring import schedules
 

@@ -8,9 +8,9 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_client
 from perdure.cli.stdout import give_json, give_text
-from perdure.engine.kept_secrets import KeptSecrets
-from perdure.views.audit_log import audited
-from perdure.views.credential_list import open_credentials
+from perdure.engine.secrets.kept_secrets import KeptSecrets
+from perdure.views.administration.audit_log import audited
+from perdure.views.resources.credential_list import open_credentials
 
 EXAMPLES = """\
 examples:

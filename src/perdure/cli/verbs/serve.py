@@ -26,15 +26,15 @@ from perdure.engine.clock import SystemClock
 from perdure.engine.decision_threads import collect_seldom
 from perdure.engine.settings import Settings
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.values import SECOND
-from perdure.views.provider_list import declare_providers
-from perdure.views.resource_changes import apply_documents
-from perdure.views.server_presence import others_serve
+from perdure.kernel.json_values.values import SECOND
+from perdure.views.administration.server_presence import others_serve
+from perdure.views.resources.provider_list import declare_providers
+from perdure.views.resources.resource_changes import apply_documents
 from perdure.views.times import span
 from perdure.wiring import Engine, load_sources, open_store, serving_policy, url_without_password
 
 if TYPE_CHECKING:
-    from perdure.kernel.validation import AppliedDocument
+    from perdure.kernel.documents.validation import AppliedDocument
     from perdure.server.api_server import Address
 
 EXAMPLES = """\
@@ -225,7 +225,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
     from perdure.server.hook_settings import read_hooks
     from perdure.server.limits import proxy_networks, read_server_settings
     from perdure.server.trace_export import trace_hooks
-    from perdure.views.access_tokens import AccessRole
+    from perdure.views.administration.access_tokens import AccessRole
 
     settings = read_server_settings(os.environ)
     host, port = asked.listen or DEFAULT_ADDRESS

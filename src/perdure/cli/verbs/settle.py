@@ -6,7 +6,7 @@ from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.control import steer
 from perdure.cli.interrupts import complete
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 EXAMPLES = """\
 examples:

@@ -12,11 +12,11 @@ from perdure.cli.open_engine import open_access
 from perdure.cli.progress import tasks_text
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.step_tree import step_lines
-from perdure.views.history_events import HELP
-from perdure.views.progress_events import status_words
-from perdure.views.resource_list import resource_yaml
-from perdure.views.run_screen import LONGEST_RESULT, PICTURE, SCREEN, RunScreen, ScreenQuery
-from perdure.views.server_presence import TAKEN_UP
+from perdure.views.administration.server_presence import TAKEN_UP
+from perdure.views.resources.resource_list import resource_yaml
+from perdure.views.runs.history_events import HELP
+from perdure.views.runs.progress_events import status_words
+from perdure.views.runs.run_screen import LONGEST_RESULT, PICTURE, SCREEN, RunScreen, ScreenQuery
 from perdure.views.times import local, span
 
 EXAMPLES = """\

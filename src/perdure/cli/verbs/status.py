@@ -11,7 +11,7 @@ from perdure.cli.open_engine import open_access
 from perdure.cli.outline import outline
 from perdure.cli.stdout import give_json, give_text
 from perdure.views.access import NoParameters
-from perdure.views.run_screen import STATUS
+from perdure.views.runs.run_screen import STATUS
 
 PIPE_WIDTH = 160
 

@@ -10,12 +10,12 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.kernel.run_trace import VisitStatus
-from perdure.kernel.values import Instant
-from perdure.views.history_events import HELP
-from perdure.views.progress_events import status_words
-from perdure.views.run_graph import MomentQuery, short_span
-from perdure.views.timeline import TIMELINE, TIMELINE_JSON, Timeline, TimelineQuery, TimelineRow
+from perdure.kernel.graphs.run_trace import VisitStatus
+from perdure.kernel.json_values.values import Instant
+from perdure.views.runs.history_events import HELP
+from perdure.views.runs.progress_events import status_words
+from perdure.views.runs.run_graph import MomentQuery, short_span
+from perdure.views.runs.timeline import TIMELINE, TIMELINE_JSON, Timeline, TimelineQuery, TimelineRow
 from perdure.views.times import local
 
 EXAMPLES = """\

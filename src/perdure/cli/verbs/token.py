@@ -12,9 +12,9 @@ from perdure.cli.open_engine import open_client
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
-from perdure.kernel.values import SECOND
-from perdure.views.access_tokens import AccessRole, create_token, list_tokens, revoke_token
-from perdure.views.audit_log import act_on_store, seal_on_store
+from perdure.kernel.json_values.values import SECOND
+from perdure.views.administration.access_tokens import AccessRole, create_token, list_tokens, revoke_token
+from perdure.views.administration.audit_log import act_on_store, seal_on_store
 
 EXAMPLES = """\
 examples:

@@ -21,10 +21,10 @@ from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
 from perdure.engine.clock import SystemClock
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 from perdure.views.access import Access, StoreAccess
-from perdure.views.live_overview import MOST_LISTED, LiveOverview, RemoteOverview, TopologyOverview
-from perdure.views.progress_events import status_words
+from perdure.views.runs.live_overview import MOST_LISTED, LiveOverview, RemoteOverview, TopologyOverview
+from perdure.views.runs.progress_events import status_words
 from perdure.views.times import span
 from perdure.wiring import open_admin
 

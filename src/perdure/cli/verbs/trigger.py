@@ -13,7 +13,7 @@ from perdure.cli.next_commands import resume_command
 from perdure.cli.open_engine import open_engine
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.views.server_presence import TAKEN_UP, who_goes_on
+from perdure.views.administration.server_presence import TAKEN_UP, who_goes_on
 
 EXAMPLES = """\
 examples:

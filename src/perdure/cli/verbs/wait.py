@@ -11,9 +11,9 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.kernel.values import SECOND, RunId
+from perdure.kernel.json_values.values import SECOND, RunId
 from perdure.views.access import Access
-from perdure.views.run_screen import CONDITION, ConditionQuery, ConditionResult
+from perdure.views.runs.run_screen import CONDITION, ConditionQuery, ConditionResult
 from perdure.views.times import span
 
 EXAMPLES = """\

@@ -10,7 +10,7 @@ from perdure.cli.interrupts import complete
 from perdure.cli.next_commands import with_store
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.views.run_causes import CAUSES, CauseQuery
+from perdure.views.runs.run_causes import CAUSES, CauseQuery
 from perdure.views.times import local, read_instant
 
 EXAMPLES = """\

@@ -16,8 +16,8 @@ from perdure.cli.log_output import FORMATS, log_to
 from perdure.cli.open_engine import OUTPUT_CAPTURE
 from perdure.cli.stdout import give_json
 from perdure.engine.clock import SystemClock
-from perdure.kernel.values import SECOND
-from perdure.views.provider_list import known_providers
+from perdure.kernel.json_values.values import SECOND
+from perdure.views.resources.provider_list import known_providers
 from perdure.wiring import languages, load_sources, local_executor, pool_worker, serving_policy, stream_performer
 
 EXAMPLES = """\

@@ -5,12 +5,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect, lazy
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.documents.validation import DeclaredResource, Validated, ValidationContext
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import DEFAULT_NAMESPACE
-from perdure.kernel.resource_kinds import ResourceKind
-from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
+from perdure.kernel.json_values import jsontext
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog, ProviderDescription

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel.dialect import Dialect, lazy
+from perdure.kernel.documents.problems import Problem, guess
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.documents.validation import DeclaredResource, Validated, ValidationContext
 from perdure.kernel.events import Event
 from perdure.kernel.ids import DEFAULT_NAMESPACE
+from perdure.kernel.json_values.values import Instant
 from perdure.kernel.outcomes import Outcome
-from perdure.kernel.problems import Problem, guess
-from perdure.kernel.resource_kinds import ResourceKind
-from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
-from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
     from perdure.dialects.playbook.document.reader import ToolCatalog

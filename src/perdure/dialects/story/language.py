@@ -5,12 +5,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel.dialect import Dialect, lazy
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.documents.validation import Validated, ValidationContext
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Outcome, Status
-from perdure.kernel.resource_kinds import ResourceKind
-from perdure.kernel.validation import Validated, ValidationContext
-from perdure.kernel.values import Instant, RunId
 
 if TYPE_CHECKING:
     from perdure.dialects.story.plan.settings import Settings

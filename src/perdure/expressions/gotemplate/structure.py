@@ -15,7 +15,7 @@ from perdure.expressions.gotemplate.frame import Ambient
 from perdure.expressions.gotemplate.references import References, all_references
 from perdure.expressions.gotemplate.template import DEFAULT, Environment, compile_template, is_template
 from perdure.expressions.source import ExpressionProblem
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn_budget import pay
 
 TEMPLATE_KEY = "$bubuTemplate"

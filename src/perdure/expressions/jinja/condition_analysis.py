@@ -6,7 +6,7 @@ from typing import Any
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
 from perdure.expressions.jinja.truth import is_true
-from perdure.kernel.net import Formula, negation
+from perdure.kernel.graphs.net import Formula, negation
 
 _PLAIN = Environment(autoescape=False)
 

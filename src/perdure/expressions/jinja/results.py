@@ -17,7 +17,7 @@ from perdure.expressions import bounded_calls, json_decoding
 from perdure.expressions.jinja.budget import BYTES_OF_AN_ELEMENT, Budget, describe, width_of
 from perdure.expressions.jinja.errors import EvaluationFault
 from perdure.expressions.jinja.undefined import fail
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 

@@ -11,7 +11,7 @@ from jinja2 import Undefined
 from jinja2.utils import missing
 
 from perdure.expressions.jinja.errors import MissingValue
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
 
 
 class LenientUndefined(Undefined):

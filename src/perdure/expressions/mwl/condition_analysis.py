@@ -9,7 +9,7 @@ from perdure.expressions.cel.parser import parse
 from perdure.expressions.errors import SyntaxFault
 from perdure.expressions.mwl.expression import ExpressionFault, compile_expression
 from perdure.expressions.source import Source
-from perdure.kernel.net import Formula, negation
+from perdure.kernel.graphs.net import Formula, negation
 
 _OPPOSITES = {"!=": "==", ">=": "<", ">": "<="}
 _ROUNDS = 1_000  # that are tried to see whether a counter ends a loop

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.providers.databases.statements import BadStatement, Bound, Grammar, SqlStatement, bind, split
 from perdure.providers.external_texts import Script, read_text
 from perdure.providers.failure import Exhausted, ProviderFailure

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Code, Failed
 from perdure.providers.context import BlockingContext, CallPort, Cancellation
 from perdure.providers.effects import EffectQueue

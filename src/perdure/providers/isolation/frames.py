@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.assignments import Assignment
 from perdure.kernel.outcomes import Outcome
+from perdure.kernel.tasks.assignments import Assignment
 
 _HEAD = struct.Struct(">I")
 

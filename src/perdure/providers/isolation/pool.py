@@ -14,10 +14,10 @@ from contextlib import ExitStack, nullcontext
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import NOT_IMPORTED
 from perdure.kernel.ids import family_of
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Code, Failed, Outcome
+from perdure.kernel.tasks.assignments import NOT_IMPORTED
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.isolation import frames
 from perdure.providers.isolation.connections import TAIL, ChildConnection, ChildOutput

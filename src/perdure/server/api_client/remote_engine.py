@@ -13,11 +13,11 @@ from urllib.parse import quote, urlencode
 import httpx
 
 from perdure.engine.handle import RunFailed
-from perdure.engine.message_sending import SendResult
-from perdure.kernel import jsontext
+from perdure.engine.runs.message_sending import SendResult
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status
 from perdure.kernel.pause import PAUSE, RESUME
-from perdure.kernel.values import RunId
 from perdure.server.api_client.server_connection import (
     API,
     POLL,

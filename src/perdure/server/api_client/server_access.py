@@ -8,17 +8,17 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from perdure.engine.message_sending import SendResult
-from perdure.engine.task_log_writer import LogLine
+from perdure.engine.runs.message_sending import SendResult
+from perdure.engine.tasks.task_log_writer import LogLine
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import RunId
 from perdure.server.api_client.remote_engine import RemoteEngine
 from perdure.server.api_client.server_connection import API, error_of
 from perdure.views.access import NO_RUN, Question, Send, from_wire
-from perdure.views.batch_steering import BatchAnswer, Failure, Selection, Verb
-from perdure.views.log_reader import LAST_LINES, TaskLine
-from perdure.views.run_screen import NAME, NameQuery
+from perdure.views.runs.batch_steering import BatchAnswer, Failure, Selection, Verb
+from perdure.views.runs.log_reader import LAST_LINES, TaskLine
+from perdure.views.runs.run_screen import NAME, NameQuery
 from perdure.views.times import iso, read_instant
 
 LOOK_EVERY = 0.5  # seconds between looks at log lines

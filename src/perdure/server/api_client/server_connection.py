@@ -9,8 +9,8 @@ from typing import Any, Self
 import httpx
 
 from perdure.engine.handle import RunFailed
-from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError, error_kind
+from perdure.kernel.json_values import jsontext
 from perdure.views.api_errors import ApiError, NotAuthenticated, ServerUnreachable, UnknownMember
 
 API = "/api/v1"

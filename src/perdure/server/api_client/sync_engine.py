@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from perdure.engine.message_sending import SendResult
+from perdure.engine.runs.message_sending import SendResult
 from perdure.kernel.outcomes import Status
 from perdure.server.api_client.remote_engine import RemoteEngine
 

@@ -4,25 +4,25 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from perdure.engine.catalog import ResourceNotFound, key_of
 from perdure.engine.decision_threads import done_aside
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog import ResourceNotFound, key_of
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.documents.problems import Severity
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.ids import DEFAULT_NAMESPACE
-from perdure.kernel.lookups import ResourceKey
-from perdure.kernel.problems import Severity
-from perdure.kernel.resource_kinds import ResourceKind
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.json_values import jsontext
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Caller, Result
 from perdure.server.problems import problem_json
 from perdure.server.request_reading import read_json_text
-from perdure.views.access_tokens import AccessRole, check_namespace
+from perdure.views.administration.access_tokens import AccessRole, check_namespace
 from perdure.views.api_errors import UnsupportedMediaType
-from perdure.views.document_check import CheckedDocument, validate
 from perdure.views.drawing.markup import graph_json
 from perdure.views.errors import BadRequest
-from perdure.views.resource_changes import (
+from perdure.views.resources.document_check import CheckedDocument, validate
+from perdure.views.resources.resource_changes import (
     apply_documents,
     check_place,
     declared_entries,
@@ -33,9 +33,9 @@ from perdure.views.resource_changes import (
     read_resource,
     resource_page,
 )
-from perdure.views.resource_list import change_json, kind_json
-from perdure.views.run_pages import read_label
-from perdure.views.soundness_findings import with_findings
+from perdure.views.resources.resource_list import change_json, kind_json
+from perdure.views.resources.soundness_findings import with_findings
+from perdure.views.runs.run_pages import read_label
 from perdure.views.times import iso
 
 UNKNOWN = "the request has neither an access token nor a signature that this Impulse accepts"

@@ -7,32 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from perdure.engine.catalog import ResourceNotFound, Runnable
 from perdure.engine.decision_threads import JSON_PER_WORK, done_aside
-from perdure.engine.document_start import Seen
-from perdure.engine.effects import effects
 from perdure.engine.handle import Handle
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog import ResourceNotFound, Runnable
+from perdure.engine.runs.document_start import Seen
+from perdure.engine.runs.effects import effects
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import RunNotFound
 from perdure.kernel.ids import DEFAULT_NAMESPACE, reserved_label
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.trace_context import read_traceparent
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import RunId
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, EventStream, Result, visible_run
 from perdure.server.request_reading import SSE, preferred_wait
 from perdure.stores.protocol import RunFilter
 from perdure.views.access import Question, Scope, to_wire
-from perdure.views.access_tokens import AccessRole
+from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.api_errors import NotAcceptable
-from perdure.views.document_check import NothingToRun, ProblemsFound, check_target, validate
 from perdure.views.errors import BadRequest
-from perdure.views.graph_folding import graph_of_run
-from perdure.views.history_events import event_json, event_name
-from perdure.views.log_reader import TaskLogReader
-from perdure.views.run_details import NewRunFacts, run_facts_json, run_result_json
-from perdure.views.run_pages import run_item_json, run_page
-from perdure.views.run_steps import describe_step, list_steps, read_offset
+from perdure.views.resources.document_check import NothingToRun, ProblemsFound, check_target, validate
+from perdure.views.runs.graph_folding import graph_of_run
+from perdure.views.runs.history_events import event_json, event_name
+from perdure.views.runs.log_reader import TaskLogReader
+from perdure.views.runs.run_details import NewRunFacts, run_facts_json, run_result_json
+from perdure.views.runs.run_pages import run_item_json, run_page
+from perdure.views.runs.run_steps import describe_step, list_steps, read_offset
 
 if TYPE_CHECKING:
     from perdure.server.route_table import Handler
@@ -311,7 +311,7 @@ async def get_value(call: ApiCall) -> Result:
     values = await call.engine.store.values(call.run.id, [digest])
     if digest not in values:
         raise RunNotFound(f"run {call.run.id} has no value with this digest")
-    from perdure.engine import run_views
+    from perdure.engine.runs import run_views
 
     mask = await run_views.mask_of_run(call.engine.store, call.engine.languages, call.run)
     return Answer(await done_aside(len(values[digest]), lambda: mask.json(values[digest])))

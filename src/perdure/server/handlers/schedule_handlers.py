@@ -4,15 +4,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
+from perdure.engine.resources.catalog import ResourceNotFound
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.server.calls import Answer, ApiCall, Result
 from perdure.server.request_types import Body
 from perdure.views.access import Query, Question, Scope
 from perdure.views.errors import BadRequest
-from perdure.views.resource_list import check_visible, meant_namespace
-from perdure.views.schedule_json import firings_json, read_range, schedule_json
+from perdure.views.resources.resource_list import check_visible, meant_namespace
+from perdure.views.resources.schedule_json import firings_json, read_range, schedule_json
 from perdure.views.times import iso
 from perdure.wiring import schedules
 

@@ -7,7 +7,7 @@ import msgspec
 from perdure.server.browser_sessions import BrowserSessions, csrf_of
 from perdure.server.calls import Answer, ApiCall, Caller, Result
 from perdure.server.request_types import Body
-from perdure.views.access_tokens import AccessRole
+from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.errors import BadRequest
 from perdure.views.times import iso
 

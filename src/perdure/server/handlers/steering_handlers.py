@@ -6,21 +6,21 @@ from typing import Any
 import msgspec
 
 from perdure.engine.client import Client
-from perdure.engine.effects import settle
-from perdure.engine.fork_points import ForkChanges, fork
-from perdure.engine.message_sending import SendResult
-from perdure.engine.retention import delete_run as delete
-from perdure.kernel import jsontext
+from perdure.engine.runs.effects import settle
+from perdure.engine.runs.fork_points import ForkChanges, fork
+from perdure.engine.runs.message_sending import SendResult
+from perdure.engine.runs.retention import delete_run as delete
+from perdure.kernel.documents.validation import AppliedDocument
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.pause import PAUSE, RESUME
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import RunId
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result
 from perdure.views.access import steer
-from perdure.views.access_tokens import AccessRole
-from perdure.views.batch_steering import Selection, Verb, plan, steer_piece
+from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.errors import BadRequest
-from perdure.views.history_events import event_at
+from perdure.views.runs.batch_steering import Selection, Verb, plan, steer_piece
+from perdure.views.runs.history_events import event_at
 
 BATCH_VERBS = {"resume": Verb.UNPAUSE}
 

@@ -4,22 +4,28 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values.values import SECOND
 from perdure.providers.remote_steps import remote_steps
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
 from perdure.server.handlers.session_handlers import who_json
 from perdure.server.problems import error_page
 from perdure.server.run_hooks import delivery_json, hook_json
-from perdure.views.access_tokens import AccessRole, check_namespace, create_token, list_tokens, revoke_token
+from perdure.views.administration.access_tokens import (
+    AccessRole,
+    check_namespace,
+    create_token,
+    list_tokens,
+    revoke_token,
+)
+from perdure.views.administration.audit_log import audit_json, list_audit
+from perdure.views.administration.server_presence import health_json
+from perdure.views.administration.worker_pools import list_pools, list_workers
 from perdure.views.api_errors import AccessDenied, HookNotFound, PoolNotFound, RouteNotFound
-from perdure.views.audit_log import audit_json, list_audit
-from perdure.views.live_overview import LiveOverview
-from perdure.views.provider_list import list_providers
-from perdure.views.run_steps import read_offset
-from perdure.views.server_presence import health_json
+from perdure.views.resources.provider_list import list_providers
+from perdure.views.runs.live_overview import LiveOverview
+from perdure.views.runs.run_steps import read_offset
 from perdure.views.times import iso
-from perdure.views.worker_pools import list_pools, list_workers
 from perdure.wiring import open_admin
 
 if TYPE_CHECKING:

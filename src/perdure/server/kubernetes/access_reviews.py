@@ -12,7 +12,7 @@ from perdure.server.kubernetes.discovery import (
     resources_of,
 )
 from perdure.server.kubernetes.object_bodies import read_json
-from perdure.views.access_tokens import AccessRole
+from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.api_errors import RouteNotFound
 from perdure.views.errors import BadRequest
 

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.catalog import ResourceNotFound, key_of
-from perdure.engine.catalog_changes import Finding, Rejected, VersionConflict, managers_mark, version_conflict
-from perdure.engine.lookup_answers import document
 from perdure.engine.random_ids import new_uid
-from perdure.engine.resource_usage import with_usage
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog import ResourceNotFound, key_of
+from perdure.engine.resources.catalog_changes import Finding, Rejected, VersionConflict, managers_mark, version_conflict
+from perdure.engine.resources.lookup_answers import document
+from perdure.engine.resources.resource_usage import with_usage
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.documents.problems import Severity
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import UnfitInput
-from perdure.kernel.lookups import ResourceKey
-from perdure.kernel.problems import Severity
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.json_values import jsontext
 from perdure.server.kubernetes.field_managers import (
     APPLY,
     UPDATE,
@@ -28,8 +28,8 @@ from perdure.server.kubernetes.field_managers import (
 from perdure.server.kubernetes.selectors import ObjectSelection, check_behind
 from perdure.server.kubernetes.statuses import AlreadyExists
 from perdure.stores.protocol import ResourceRow
-from perdure.views.document_check import NotApplied
-from perdure.views.resource_changes import delete_resource
+from perdure.views.resources.document_check import NotApplied
+from perdure.views.resources.resource_changes import delete_resource
 from perdure.views.times import iso
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.catalog import key_of
-from perdure.engine.catalog_changes import version_conflict
-from perdure.engine.kept_secrets import SECRET_KIND, KeptSecrets
-from perdure.engine.lookup_answers import document
 from perdure.engine.random_ids import new_uid
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog import key_of
+from perdure.engine.resources.catalog_changes import version_conflict
+from perdure.engine.resources.lookup_answers import document
+from perdure.engine.secrets.kept_secrets import SECRET_KIND, KeptSecrets
+from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.errors import Conflict, UnfitInput
 from perdure.kernel.ids import DEFAULT_NAMESPACE, namespace_problem
-from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.json_values import jsontext
 from perdure.server.kubernetes.catalog_objects import (
     LAST_APPLIED,
     already_exists,

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from perdure.kernel.resource_kinds import PrinterColumn, ResourceKind
+from perdure.kernel.documents.resource_kinds import PrinterColumn, ResourceKind
 from perdure.server.calls import Answer, ApiCall, Result
-from perdure.views.access_tokens import AccessRole
+from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.api_errors import RouteNotFound
 
 READ = ("get", "list", "watch")

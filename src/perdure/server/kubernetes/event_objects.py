@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine import run_views
-from perdure.kernel import jsontext
+from perdure.engine.runs import run_views
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.resource_kinds import ResourceKind
-from perdure.kernel.values import RunId
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.server.kubernetes.catalog_objects import not_found
 from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.api_errors import MethodNotAllowed

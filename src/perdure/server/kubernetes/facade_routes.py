@@ -11,7 +11,7 @@ from perdure.server.kubernetes.feed_tail import FeedTail
 from perdure.server.kubernetes.run_resources import RunViews
 from perdure.server.kubernetes.selectors import ObjectQuery
 from perdure.server.route_table import Handler, Route
-from perdure.views.access_tokens import AccessRole
+from perdure.views.administration.access_tokens import AccessRole
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client

@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine import run_views
-from perdure.engine.kept_secrets import SECRET_KIND
-from perdure.engine.resource_usage import with_usage
-from perdure.kernel import jsontext
+from perdure.engine.resources.resource_usage import with_usage
+from perdure.engine.runs import run_views
+from perdure.engine.secrets.kept_secrets import SECRET_KIND
+from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.execution import Execution
-from perdure.kernel.resource_kinds import ResourceKind
-from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.server.kubernetes.core_objects import blanked
 from perdure.server.kubernetes.event_objects import new_events
 from perdure.server.kubernetes.run_resources import shown_resources

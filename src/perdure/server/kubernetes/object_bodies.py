@@ -16,7 +16,7 @@ from perdure.server.kubernetes.catalog_objects import check_metadata
 from perdure.server.request_reading import read_json_text
 from perdure.views.api_errors import UnsupportedMediaType
 from perdure.views.errors import BadRequest
-from perdure.views.resource_list import read_resource_yaml
+from perdure.views.resources.resource_list import read_resource_yaml
 
 if TYPE_CHECKING:
     from perdure.server.calls import ApiCall

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from perdure.engine.catalog import ResourceNotFound
-from perdure.engine.catalog_changes import VersionConflict, version_conflict
 from perdure.engine.decision_threads import SMALL, done_aside
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog import ResourceNotFound
+from perdure.engine.resources.catalog_changes import VersionConflict, version_conflict
+from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.errors import UnfitInput
-from perdure.kernel.resource_kinds import ResourceKind
+from perdure.kernel.json_values import jsontext
 from perdure.server.calls import Answer, ApiCall, Result
 from perdure.server.kubernetes import patches
 from perdure.server.kubernetes.catalog_objects import (
@@ -48,7 +48,7 @@ from perdure.server.kubernetes.selectors import (
 from perdure.server.kubernetes.statuses import AlreadyExists, status_object
 from perdure.server.kubernetes.watches import Watch
 from perdure.server.request_reading import read_json_text
-from perdure.views.access_tokens import check_namespace
+from perdure.views.administration.access_tokens import check_namespace
 from perdure.views.api_errors import MethodNotAllowed, RouteNotFound, UnsupportedMediaType
 from perdure.views.errors import BadRequest
 

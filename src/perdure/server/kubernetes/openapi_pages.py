@@ -3,8 +3,8 @@
 from hashlib import sha256
 from typing import Any
 
-from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.json_values import jsontext
 from perdure.server.calls import Answer, ApiCall, Result
 from perdure.server.kubernetes import patches
 from perdure.server.kubernetes.discovery import CONFIG_MAP, EVENT, NAMESPACE, SECRET, ApiResource, resources_of

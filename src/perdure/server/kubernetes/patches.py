@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from perdure.kernel import jsontext
 from perdure.kernel.errors import UnfitInput
+from perdure.kernel.json_values import jsontext
 from perdure.views.errors import BadRequest
 
 MERGE = "application/merge-patch+json"

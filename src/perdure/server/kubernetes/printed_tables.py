@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from perdure.kernel.resource_kinds import PrinterColumn, ResourceKind
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.documents.resource_kinds import PrinterColumn, ResourceKind
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.server.calls import ApiCall
 from perdure.server.kubernetes.selectors import value_at
 from perdure.views.errors import BadRequest

@@ -5,22 +5,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.engine.catalog_changes import Finding, Rejected, version_conflict
 from perdure.engine.client import Client
 from perdure.engine.random_ids import run_id_for_name
-from perdure.engine.retention import Sweeper, delete_run
+from perdure.engine.resources.catalog_changes import Finding, Rejected, version_conflict
+from perdure.engine.runs.retention import Sweeper, delete_run
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import Conflict, UnfitInput
 from perdure.kernel.execution import Execution
-from perdure.kernel.resource_kinds import ResourceKind
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.server.kubernetes.catalog_objects import OWN_METADATA, already_exists, not_found, warnings_of
 from perdure.server.kubernetes.selectors import ObjectSelection, check_behind
 from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.api_errors import NotReady
-from perdure.views.document_check import NotApplied
+from perdure.views.resources.document_check import NotApplied
 from perdure.views.times import iso
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, uuid5
 
-from perdure.engine import run_views
+from perdure.engine.runs import run_views
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
     from perdure.kernel.execution import Execution
-    from perdure.kernel.values import RunId
+    from perdure.kernel.json_values.values import RunId
     from perdure.stores.protocol import StoredRun
 
 Object = dict[str, Any]

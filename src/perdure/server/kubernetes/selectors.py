@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.views.api_errors import PositionExpired
 from perdure.views.errors import BadRequest
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.engine.catalog_changes import VersionConflict
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog_changes import VersionConflict
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.json_values import jsontext
 from perdure.server.problems import as_policy_refusal, status_of
 from perdure.views.api_errors import ApiError
 

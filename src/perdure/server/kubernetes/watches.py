@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
-from perdure.kernel import jsontext
+from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.errors import UnfitInput
-from perdure.kernel.resource_kinds import ResourceKind
+from perdure.kernel.json_values import jsontext
 from perdure.server.calls import EventStream
 from perdure.server.kubernetes.printed_tables import partial_object, table, wants_metadata, wants_table
 from perdure.server.kubernetes.selectors import (

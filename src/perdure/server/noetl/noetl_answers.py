@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import SECOND, Instant
 from perdure.server.noetl.noetl_catalog import KIND, PlaybookVersion, RunVersion
 from perdure.stores.protocol import RunRow
 from perdure.views.times import iso, span

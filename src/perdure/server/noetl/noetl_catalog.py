@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from perdure.engine.catalog import Runnable
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
-from perdure.kernel.jsontext import PIECE
-from perdure.kernel.resource_kinds import ResourceKind
-from perdure.kernel.values import Instant, digest
+from perdure.engine.resources.catalog import Runnable
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.json_values.jsontext import PIECE
+from perdure.kernel.json_values.values import Instant, digest
 from perdure.stores.protocol import EditionRow, RunRow
 
 if TYPE_CHECKING:

@@ -3,15 +3,15 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.catalog import ResourceNotFound
-from perdure.engine.catalog_changes import Outcome
 from perdure.engine.decision_threads import SMALL, WORK_OF_TEXT, done_aside
-from perdure.engine.kept_credentials import CredentialFacts, KeptCredentials
-from perdure.engine.resource_views import all_runs
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog import ResourceNotFound
+from perdure.engine.resources.catalog_changes import Outcome
+from perdure.engine.resources.resource_views import all_runs
+from perdure.engine.secrets.kept_credentials import CredentialFacts, KeptCredentials
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import PerdureError, UnfitInput
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Status
-from perdure.kernel.validation import AppliedDocument
 from perdure.server.calls import Answer, ApiCall, Result
 from perdure.server.noetl import noetl_types as t
 from perdure.server.noetl.noetl_answers import (
@@ -37,9 +37,9 @@ from perdure.server.noetl.noetl_catalog import (
 )
 from perdure.server.problems import as_policy_refusal
 from perdure.stores.protocol import RunFilter
+from perdure.views.administration.worker_pools import list_pools
 from perdure.views.api_errors import AccessDenied, NotOffered
-from perdure.views.credential_list import credential_entry_json, credential_json
-from perdure.views.worker_pools import list_pools
+from perdure.views.resources.credential_list import credential_entry_json, credential_json
 
 if TYPE_CHECKING:
     from perdure.server.route_table import Handler

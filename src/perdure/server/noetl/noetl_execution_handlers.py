@@ -5,15 +5,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.engine import run_views
-from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.decision_threads import ShortTurns
-from perdure.engine.resource_views import all_runs
-from perdure.engine.run_removal import descendants
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog import ResourceNotFound
+from perdure.engine.resources.resource_views import all_runs
+from perdure.engine.runs import run_views
+from perdure.engine.runs.run_removal import descendants
 from perdure.kernel.errors import Conflict, PerdureError, RunNotFound, UnfitInput
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant, digest
 from perdure.kernel.outcomes import OPEN_STATUSES, Status
-from perdure.kernel.values import SECOND, Instant, digest
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
 from perdure.server.noetl import noetl_types as t
 from perdure.server.noetl.noetl_answers import (
@@ -41,10 +41,10 @@ from perdure.server.request_types import StartBody
 from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.access import steer
 from perdure.views.errors import BadRequest
-from perdure.views.run_details import error_json, result_json, run_result_json, show_json
-from perdure.views.run_list import Ownership
-from perdure.views.run_pages import run_page
-from perdure.views.run_status import WaitReason, run_status
+from perdure.views.runs.run_details import error_json, result_json, run_result_json, show_json
+from perdure.views.runs.run_list import Ownership
+from perdure.views.runs.run_pages import run_page
+from perdure.views.runs.run_status import WaitReason, run_status
 from perdure.views.times import read_time
 
 LOOKED_AT_ONCE = 200  # executions of a list, before others have their turn

@@ -9,7 +9,7 @@ from perdure.server.noetl import noetl_catalog_handlers as catalog
 from perdure.server.noetl import noetl_execution_handlers as executions
 from perdure.server.noetl import noetl_types as t
 from perdure.server.route_table import Handler, Route
-from perdure.views.access_tokens import AccessRole
+from perdure.views.administration.access_tokens import AccessRole
 
 VIEWER, OPERATOR, AUTHOR = AccessRole.VIEWER, AccessRole.OPERATOR, AccessRole.AUTHOR
 ANSWER = dict[str, Any]

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.providers.remote_steps import Frame, StreamConnectionLost, WorkerConnection
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # seconds

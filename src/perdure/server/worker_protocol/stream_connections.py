@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from perdure.engine.decision_threads import done_aside
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.providers.remote_steps import Frame, Offer, RemoteStep, StreamConnectionLost, remote_steps
 from perdure.server.calls import Caller
 from perdure.server.request_reading import MOST_VALUES
 from perdure.server.worker_protocol.worker_handlers import may_work
 from perdure.server.worker_protocol.worker_types import Name
+from perdure.views.administration.worker_pools import StreamConnection
 from perdure.views.api_errors import AccessDenied
-from perdure.views.worker_pools import StreamConnection
 
 if TYPE_CHECKING:
     from perdure.server.application import ApiServer

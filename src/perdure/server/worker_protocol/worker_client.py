@@ -16,14 +16,14 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, EffectClaimResult, RunPort
-from perdure.kernel.crash_attribution import StartPlace
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import Conflict, PerdureError
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant, Ref, RunId
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome, Succeeded
-from perdure.kernel.task_sources import KeptLeases, TaskGrant
-from perdure.kernel.values import SECOND, Instant, Ref, RunId
+from perdure.kernel.tasks.assignments import Assignment, EffectClaimResult, RunPort
+from perdure.kernel.tasks.crash_attribution import StartPlace
+from perdure.kernel.tasks.task_sources import KeptLeases, TaskGrant
 from perdure.server.api_client.server_connection import API, decode_answer, error_of, read_answer
 from perdure.server.problems import status_of
 from perdure.server.worker_protocol.worker_handlers import CANCELLED, PLACES

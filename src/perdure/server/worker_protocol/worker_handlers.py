@@ -8,23 +8,23 @@ from typing import Any
 import msgspec
 
 from perdure.engine.decision_threads import SMALL, done_aside
-from perdure.engine.leased_tasks import LeasedTasks, LeaseGone, parcel_of
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import decode_pipeline
-from perdure.kernel.crash_attribution import StartPlace
+from perdure.engine.tasks.leased_tasks import LeasedTasks, LeaseGone, parcel_of
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Payload, Ref, digest
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
-from perdure.kernel.values import SECOND, Payload, Ref, digest
+from perdure.kernel.tasks.assignments import decode_pipeline
+from perdure.kernel.tasks.crash_attribution import StartPlace
 from perdure.server.calls import Answer, ApiCall, Caller, Result
 from perdure.server.problems import status_of
 from perdure.server.request_reading import idempotency_key
 from perdure.server.worker_protocol import worker_types as w
 from perdure.stores.pool_tasks import LeaseRequest, TaskLease
-from perdure.views.access_tokens import AccessRole
+from perdure.views.administration.access_tokens import AccessRole
+from perdure.views.administration.worker_pools import LONGEST_OFFER, SYSTEM
 from perdure.views.api_errors import AccessDenied, LargeValueNotFound
 from perdure.views.errors import BadRequest
 from perdure.views.times import iso
-from perdure.views.worker_pools import LONGEST_OFFER, SYSTEM
 
 LONGEST_WAIT = 60.0  # seconds
 SLICE = 1.0  # seconds after which it is asked again whether the token is valid

@@ -5,7 +5,7 @@ from typing import Any
 from perdure.server.route_table import Handler, Route
 from perdure.server.worker_protocol import worker_handlers as workers
 from perdure.server.worker_protocol import worker_types as w
-from perdure.views.access_tokens import AccessRole
+from perdure.views.administration.access_tokens import AccessRole
 
 WORKER = "/api/v1/worker"
 TASK = "/tasks/{lease}"

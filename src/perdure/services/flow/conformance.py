@@ -10,8 +10,8 @@ from perdure.dialects.flow.views.result_comparison import differences
 from perdure.engine.clock import SystemClock
 from perdure.engine.handle import Handle, RunFailed
 from perdure.engine.virtual_clock import VirtualClock
-from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.json_values import jsontext
 from perdure.services.sandbox import settle
 from perdure.wiring import Engine
 

@@ -7,17 +7,17 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
-from perdure.engine.catalog import ResourceNotFound
-from perdure.engine.catalog_changes import retry_on_conflict
 from perdure.engine.client import Client
 from perdure.engine.decision_threads import ShortTurns
-from perdure.engine.lookup_answers import entries
+from perdure.engine.resources.catalog import ResourceNotFound
+from perdure.engine.resources.catalog_changes import retry_on_conflict
+from perdure.engine.resources.lookup_answers import entries
 from perdure.expressions.cron import BadSchedule
 from perdure.expressions.timetables import Overlap, overlap_of_backfill
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.documents.problems import guess
 from perdure.kernel.errors import Conflict, UnfitInput
-from perdure.kernel.lookups import ResourceKey
-from perdure.kernel.problems import guess
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.services import SCHEDULE_SOURCE
 from perdure.services.entry_status import change_status, status_in
 from perdure.services.schedules.firings import (

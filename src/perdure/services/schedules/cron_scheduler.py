@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from perdure.engine.catalog_changes import retry_on_conflict
 from perdure.engine.client import Client
 from perdure.engine.clock import Alarm
+from perdure.engine.resources.catalog_changes import retry_on_conflict
 from perdure.expressions.cron import BadSchedule
 from perdure.expressions.timetables import MOST_QUEUED, Overlap, OverlapDecision, decide
+from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
-from perdure.kernel.lookups import ResourceKey
-from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.services.entry_status import rewritten, status_in
 from perdure.services.schedules.firings import (
     FIRING,

@@ -15,8 +15,8 @@ import msgspec
 
 from perdure.engine.random_ids import new_uid
 from perdure.expressions.timetables import Overlap, Timetable
-from perdure.kernel.lookups import ResourceKey
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.stores.protocol import ResourceRow, ResourceWrite
 
 FIRING = "ScheduleFiring"

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.access import AccessTokenRow, Act, AuditRow, AuditSeal, RequestKeyRow, RequestKeyTaken, SessionRow
 from perdure.stores.postgres.hooks import StoredHooks
 from perdure.stores.postgres.session import Session

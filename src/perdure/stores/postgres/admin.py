@@ -9,7 +9,7 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.admin import Owner, RunCounts, Schema, StoreImport, StoreSnapshot, StoreStatistics, TableSize
 from perdure.stores.errors import StoreInUse, StoreNewer, StoreNotEmpty
 from perdure.stores.postgres.database import Database, PostgresSettings, migration_names

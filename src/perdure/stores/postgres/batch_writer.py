@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from time import monotonic
 
 from perdure.kernel import inputs
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.stores.commit_types import Committed, DeliveredMessage, Fenced, Message, Transition
 from perdure.stores.postgres import names, permits
 from perdure.stores.postgres.commit_statement import CommitStatement, Row, WriteResult

@@ -4,9 +4,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from perdure.kernel.lookups import CachedValue, ResourceKey
-from perdure.kernel.permits import UNLIMITED, resource_scope
-from perdure.kernel.values import Instant
+from perdure.kernel.documents.lookups import CachedValue, ResourceKey
+from perdure.kernel.json_values.values import Instant
+from perdure.kernel.tasks.permits import UNLIMITED, resource_scope
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.batched_lookup import BatchedLookup
 from perdure.stores.postgres.change_feed import ENTRY_CHANGED, StoredChangeFeed

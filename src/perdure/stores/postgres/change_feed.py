@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.feed_changes import FEED_COLUMNS, FOREVER, FeedPage, feed_change
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Kind, Statement

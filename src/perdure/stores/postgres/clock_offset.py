@@ -6,7 +6,7 @@ one of them has stood still or was set: that is settled, in one row of the datab
 
 import time
 
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.stores.clocks import refuse_behind, sources
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, TEXT, Statement

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
 from typing import Any, Protocol
 
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.stores.commit_types import DeliveredMessage, Fenced, Message, Transition
 from perdure.stores.postgres.commit_sql import BORN, PARTS, SENT, STAND_WITH_THEIR_RUN, SUMMED, build_statement
 from perdure.stores.postgres.fence import Fence

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.commit_types import CommitAnswer, Committed, CommitUnknown, Fenced, Transition
 from perdure.stores.errors import StoreError
 from perdure.stores.postgres.batch_writer import BatchWriter

@@ -16,7 +16,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.stores.errors import (
     BadStoreUrl,
     StoreAccessDenied,

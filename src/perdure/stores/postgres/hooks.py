@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import astuple
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.hook_deliveries import DELIVERY_COLUMNS, HOOK_COLUMNS, DeliveryRow, HookRow
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Statement

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 from perdure.kernel import inputs
-from perdure.kernel.crash_attribution import LossKind
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.tasks.crash_attribution import LossKind
 from perdure.kernel.versions import RECORDS
 from perdure.stores import clocks
 from perdure.stores.commit_types import Message

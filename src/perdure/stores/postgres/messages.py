@@ -5,7 +5,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement

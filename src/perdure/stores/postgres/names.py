@@ -10,7 +10,7 @@ from operator import itemgetter
 import msgspec
 
 from perdure.kernel.ids import RunName
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.stores.commit_types import Transition
 from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import TEXTS, Kind, Statement

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 import psycopg
 
 from perdure.kernel import inputs
-from perdure.kernel.crash_attribution import LossKind
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.tasks.crash_attribution import LossKind
 from perdure.stores.commit_types import Message
 from perdure.stores.postgres.clock_offset import JUMP
 from perdure.stores.postgres.database import NOW, Database

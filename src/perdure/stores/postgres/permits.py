@@ -6,8 +6,8 @@ from operator import itemgetter
 from typing import Any
 
 from perdure.kernel import inputs
-from perdure.kernel.permits import PermitRequest, grant
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.tasks.permits import PermitRequest, grant
 from perdure.stores.commit_types import Message, Transition
 from perdure.stores.postgres.session import Session, Step
 from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement

@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perdure.kernel.lookups import PermitQueue
+from perdure.kernel.documents.lookups import PermitQueue
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.batched_lookup import BatchedLookup
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement, jsonb

@@ -7,7 +7,7 @@ import psycopg
 from msgspec.structs import astuple, replace
 from psycopg.types.json import Jsonb
 
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.stores import records as r
 from perdure.stores.postgres.batch_writer import NUMBERS_AT_ONCE, PARTITION_SHIFT
 from perdure.stores.postgres.messages import birthplace

@@ -7,7 +7,7 @@ is marked when no run names it, and removed much later if it is still marked and
 
 from collections.abc import Sequence
 
-from perdure.kernel.values import SECOND, Instant, RunId
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.stores.postgres import change_feed, names
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.stores.clocks import sources
 from perdure.stores.errors import StoreError
 from perdure.stores.postgres.catalog import CATALOG

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from zlib import crc32
 
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.stores.access import Act
 from perdure.stores.commit_types import (
     LOG_BYTES_PER_ATTEMPT,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.kernel import inputs
-from perdure.kernel.crash_attribution import LossKind, StartPlace, loss_of_lease
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.tasks.crash_attribution import LossKind, StartPlace, loss_of_lease
 from perdure.stores import clocks
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.pool_tasks import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.admin import (
     OrphanRow,
     Owner,

@@ -6,8 +6,8 @@ import apsw
 
 from perdure.kernel import inputs
 from perdure.kernel.ids import RunName, is_family
-from perdure.kernel.permits import PermitRequest, grant
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.tasks.permits import PermitRequest, grant
 from perdure.stores.access import ActRecord
 from perdure.stores.commit_types import Committed, DeliveredMessage, Message, RequestedPermit, Transition
 from perdure.stores.rows import HAS_NO_NAME, elders, encode_labels, may_take

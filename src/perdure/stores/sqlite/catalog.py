@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import apsw
 
-from perdure.kernel.lookups import CachedValue, ResourceKey
-from perdure.kernel.permits import UNLIMITED, resource_scope
-from perdure.kernel.values import Instant
+from perdure.kernel.documents.lookups import CachedValue, ResourceKey
+from perdure.kernel.json_values.values import Instant
+from perdure.kernel.tasks.permits import UNLIMITED, resource_scope
 from perdure.stores.protocol import (
     CatalogConflict,
     Edition,

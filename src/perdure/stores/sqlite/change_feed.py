@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.feed_changes import FEED_COLUMNS, FOREVER, FeedPage, feed_change
 
 T = TypeVar("T")

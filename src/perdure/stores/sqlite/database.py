@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.clocks import BootClock, refuse_behind, sources, wall_offset
 from perdure.stores.errors import (
     BadStoreUrl,

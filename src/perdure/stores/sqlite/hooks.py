@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import apsw
 from msgspec.structs import astuple
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.hook_deliveries import DELIVERY_COLUMNS, HOOK_COLUMNS, DeliveryRow, HookRow
 
 T = TypeVar("T")

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import apsw
 
-from perdure.kernel.crash_attribution import LossKind
 from perdure.kernel.ids import root_of
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
+from perdure.kernel.tasks.crash_attribution import LossKind
 from perdure.kernel.versions import RECORDS
 from perdure.stores import clocks
 from perdure.stores.protocol import AdoptedRuns, Server, Share

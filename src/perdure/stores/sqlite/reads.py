@@ -8,9 +8,9 @@ from typing import Any
 
 import apsw
 
-from perdure.kernel.lookups import PermitQueue
+from perdure.kernel.documents.lookups import PermitQueue
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Status
-from perdure.kernel.values import Instant, RunId
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.protocol import RunFilter, RunRow, StoredRun
 from perdure.stores.rows import RUN_COLUMNS, merge_pages, run_row, split_filter

@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 from msgspec.structs import astuple
 
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.stores import records as r
 from perdure.stores.hook_deliveries import DELIVERY_COLUMNS, HOOK_COLUMNS
 

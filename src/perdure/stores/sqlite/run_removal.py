@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import apsw
 
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.errors import StoreFull
 from perdure.stores.sqlite.batch_writer import BatchWriter

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure.kernel import inputs
-from perdure.kernel.crash_attribution import LossKind, StartPlace, loss_of_lease
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.tasks.crash_attribution import LossKind, StartPlace, loss_of_lease
 from perdure.stores import clocks
 from perdure.stores.commit_types import LARGE, LOG_BYTES_PER_ATTEMPT, LOG_BYTES_PER_RUN, Message, TaskLogRow
 from perdure.stores.pool_tasks import (

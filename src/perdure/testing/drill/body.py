@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from perdure.kernel import events as e
+from perdure.kernel.json_values.values import NULL, Payload
 from perdure.kernel.outcomes import Failed, Outcome, Status
-from perdure.kernel.values import NULL, Payload
 from perdure.testing.drill.program import Program, Step
 
 MAIN, CLEANUP = 0, -1

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.kernel import events as e
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.outcomes import Failed, Succeeded
-from perdure.kernel.values import Payload
 from perdure.testing.drill.body import (
     Advanced,
     AllAsked,

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.documents.validation import DeclaredResource, Validated, ValidationContext
 from perdure.kernel.execution import Execution
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
-from perdure.kernel.resource_kinds import ResourceKind
 from perdure.kernel.turn import MissingValues, Turn
-from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
-from perdure.kernel.values import Payload
 from perdure.testing.drill import body as b
 from perdure.testing.drill import folding, moves
 from perdure.testing.drill.program import Program, load, read

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from perdure.kernel import jsontext
 from perdure.kernel.inputs import CONTROL_WAIT_RANK
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import NULL, SECOND, Payload
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status, Succeeded
-from perdure.kernel.permits import resource_scope
-from perdure.kernel.retry import Backoff, delay
+from perdure.kernel.tasks.permits import resource_scope
+from perdure.kernel.tasks.retry import Backoff, delay
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import NULL, SECOND, Payload
 from perdure.testing.drill import body as b
 from perdure.testing.drill.program import Program, Step, duration
 

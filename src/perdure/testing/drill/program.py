@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel import jsontext
-from perdure.kernel.json_positions import place_of, repeated_member
+from perdure.kernel.documents.problems import Problem, guess
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.json_positions import place_of, repeated_member
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.lazy_regex import lazy_regex
-from perdure.kernel.problems import Problem, guess
-from perdure.kernel.values import SECOND, Instant
 
 KINDS: dict[str, tuple[str, ...]] = {
     "call": ("with", "input", "save", "retry", "timeout", "pool", "deliveries", "hold_effects", "catch", "grace"),

@@ -7,7 +7,7 @@ box, never wider.
 import unicodedata
 from dataclasses import dataclass
 
-from perdure.kernel.graph import Edge, Graph, Node, Role
+from perdure.kernel.graphs.graph import Edge, Graph, Node, Role
 from perdure.views.drawing.frames import Box, Drawing, Line, draw
 from perdure.views.drawing.layered import Size
 

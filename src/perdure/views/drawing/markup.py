@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from perdure.kernel.graph import Edge, Graph, Node, Role
+from perdure.kernel.graphs.graph import Edge, Graph, Node, Role
 from perdure.views.drawing.boxes import NodeStatus, clean
 
 _FILLS = {Role.CHOICE: "#fdf5df", Role.WAIT: "#f4effb", Role.CALL: "#e6f4f3", Role.END: "#e8f5ed"}

@@ -7,7 +7,7 @@ is taken after a failure is broken too, and an edge that a run has taken is thic
 
 from xml.sax.saxutils import escape, quoteattr
 
-from perdure.kernel.graph import Edge, Node, Role
+from perdure.kernel.graphs.graph import Edge, Node, Role
 from perdure.views.drawing.boxes import ICON, LINE_HEIGHT, SMALL, NodeStatus, Picture, TextLine, clean, width_of
 from perdure.views.drawing.frames import PADDING
 from perdure.views.drawing.layered import Point, Rectangle

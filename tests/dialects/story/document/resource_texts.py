@@ -7,7 +7,7 @@ from perdure.dialects.story.document import validate
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.resource import NO_RESOURCES, KnownResources, Resource, ResourceIndex
-from perdure.kernel.problems import Problem, Severity
+from perdure.kernel.documents.problems import Problem, Severity
 
 HEAD = "apiVersion: bubustack.io/v1alpha1\nkind: Story\nmetadata: {name: tale}\nspec:\n"
 

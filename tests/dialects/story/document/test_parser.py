@@ -12,8 +12,8 @@ from perdure.dialects.story.plan.bundle import bundle
 from perdure.dialects.story.plan.program import open_bundle
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.resources.resource import Resource, ResourceIndex
-from perdure.kernel.lookups import ResourceKey, ResourcesInNamespace
-from perdure.kernel.validation import DeclaredResource, ValidationContext
+from perdure.kernel.documents.lookups import ResourceKey, ResourcesInNamespace
+from perdure.kernel.documents.validation import DeclaredResource, ValidationContext
 from tests.dialects.story.document.resource_texts import engram, resource, story, template
 
 

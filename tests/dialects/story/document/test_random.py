@@ -14,7 +14,7 @@ from perdure.dialects.story.plan.bundle import bundle
 from perdure.dialects.story.plan.settings import DEFAULTS
 from perdure.dialects.story.plan.step_graph import StepGraph
 from perdure.dialects.story.resources.resource import ResourceIndex
-from perdure.kernel.problems import Severity
+from perdure.kernel.documents.problems import Severity
 from tests.dialects.story.document.resource_texts import engram, resource, template
 
 STORY = resource(

@@ -7,7 +7,7 @@ import pytest
 
 from perdure.dialects.story.document import validate, validate_resource
 from perdure.dialects.story.resources.resource import ResourceIndex
-from perdure.kernel.problems import Severity
+from perdure.kernel.documents.problems import Severity
 from tests.dialects.story.document.resource_texts import (
     engram,
     errors,

@@ -9,7 +9,7 @@ from perdure.cli.log_output import log_to
 from perdure.cli.stdout import give_json
 from perdure.cli.throttle import Throttle
 from perdure.engine.clock import SystemClock
-from perdure.views.store_json import copy_json
+from perdure.views.administration.store_json import copy_json
 from perdure.wiring import open_admin
 
 EXAMPLES = """\

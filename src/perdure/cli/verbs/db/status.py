@@ -10,8 +10,8 @@ from perdure.cli.log_output import log_to
 from perdure.cli.outline import outline
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.clock import SystemClock
-from perdure.kernel.values import SECOND
-from perdure.views.store_json import statistics_json
+from perdure.kernel.json_values.values import SECOND
+from perdure.views.administration.store_json import statistics_json
 from perdure.views.times import span
 from perdure.wiring import open_admin
 

@@ -11,7 +11,7 @@ from perdure.cli.stdout import give_json, give_text
 from perdure.cli.throttle import Throttle
 from perdure.engine.clock import SystemClock
 from perdure.engine.store_validation import StoreValidator
-from perdure.views.store_json import finding_json
+from perdure.views.administration.store_json import finding_json
 from perdure.wiring import languages, load_sources, open_admin
 
 MAX_LISTED = 200

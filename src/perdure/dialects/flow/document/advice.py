@@ -26,7 +26,7 @@ from perdure.documents.cursor import DocumentFinding
 from perdure.documents.paths import Path
 from perdure.expressions import mwl
 from perdure.expressions.mwl import ClockPin, Expression, find_expression
-from perdure.kernel.problems import Severity, guess
+from perdure.kernel.documents.problems import Severity, guess
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
 
 _CLOCK = ClockPin(as_datetime(0), as_datetime(0))

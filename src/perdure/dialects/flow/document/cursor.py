@@ -10,7 +10,7 @@ from perdure.documents import cursor as documents
 from perdure.documents.cursor import DocumentFinding
 from perdure.documents.paths import Path
 from perdure.expressions.mwl import find_expression
-from perdure.kernel.problems import Severity, guess
+from perdure.kernel.documents.problems import Severity, guess
 
 Rule = Callable[["Cursor"], None]
 

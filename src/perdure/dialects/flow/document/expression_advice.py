@@ -21,8 +21,8 @@ from perdure.dialects.flow.state.failures import MEMBERS as ENVELOPE
 from perdure.dialects.flow.steps.protocol import Action
 from perdure.documents.cursor import DocumentFinding
 from perdure.expressions.mwl import Expression, analyse, find_expression
+from perdure.kernel.documents.problems import guess
 from perdure.kernel.lazy_regex import lazy_regex
-from perdure.kernel.problems import guess
 
 Members = Mapping[str, frozenset[str]]
 """The roots in scope at a site, each with the members that may exist there (section 5 of MWL)."""

@@ -13,9 +13,9 @@ from perdure.dialects.flow.plan.program import Program
 from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog
 from perdure.documents.cursor import DocumentFinding
 from perdure.documents.paths import Path
-from perdure.kernel import jsontext
-from perdure.kernel.json_positions import line_and_column, place_of, repeated_member
-from perdure.kernel.problems import Problem
+from perdure.kernel.documents.problems import Problem
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.json_positions import line_and_column, place_of, repeated_member
 
 __all__ = ["FLOW_SCHEMA", "read"]
 

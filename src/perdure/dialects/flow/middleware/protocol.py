@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.dialects.flow.plan.schemas import NO_PARAMETERS, Parameters
 from perdure.dialects.flow.state.failures import Envelope
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.program import MiddlewareEntry

@@ -7,7 +7,7 @@ from perdure.dialects.flow.middleware.protocol import Again, Emit, Middleware, M
 from perdure.dialects.flow.plan.instants import LAST, parse_duration
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.state.failures import failure, matches
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.program import MiddlewareEntry

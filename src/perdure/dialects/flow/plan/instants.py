@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from perdure.expressions.cel import EvaluationFault
 from perdure.expressions.mwl import parse_iso_duration
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.lazy_regex import lazy_regex
-from perdure.kernel.values import SECOND, Instant
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)

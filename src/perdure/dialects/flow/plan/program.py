@@ -14,7 +14,7 @@ from perdure.dialects.flow.middleware.protocol import Middleware
 from perdure.dialects.flow.plan.schemas import NO_PARAMETERS, Parameters
 from perdure.dialects.flow.plan.secrets import Place
 from perdure.expressions.mwl import Expression, Growth, Template, compile_expression, find_expression, find_growth
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.lazy_regex import lazy_regex
 
 if TYPE_CHECKING:

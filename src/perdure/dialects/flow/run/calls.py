@@ -20,10 +20,11 @@ from perdure.dialects.flow.state.body import SINGLE, Call, Kind, Step, find_call
 from perdure.dialects.flow.state.events import Bindings
 from perdure.dialects.flow.state.failures import Fault
 from perdure.dialects.flow.state.values import ARRIVAL, RISING, Carried, Result
-from perdure.kernel import jsontext, subruns
+from perdure.kernel.documents import subruns
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import NULL, SECOND, Instant, Payload
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
-from perdure.kernel.sealed_arguments import seal_by_place
-from perdure.kernel.values import NULL, SECOND, Instant, Payload
+from perdure.kernel.secrets.sealed_arguments import seal_by_place
 
 _TASK = Kind.TASK  # looking up a member of an enumeration is slow, and every step needs it
 

@@ -9,9 +9,9 @@ from perdure.dialects.flow.plan.instants import write_timestamp
 from perdure.dialects.flow.state.body import SINGLE, Call, FanOut, Frame, Kind, MiddlewareScope, Step
 from perdure.dialects.flow.state.failures import SKIPPED
 from perdure.dialects.flow.state.values import Result
-from perdure.kernel.large_values import check_size
+from perdure.kernel.json_values.large_values import check_size
+from perdure.kernel.json_values.values import Instant
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.steps.protocol import Action

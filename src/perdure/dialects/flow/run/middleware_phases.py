@@ -26,8 +26,8 @@ from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Frame, MiddlewareScope, ScopePosition
 from perdure.dialects.flow.state.failures import Envelope, Fault, checked_member, failure
 from perdure.dialects.flow.state.values import NOTHING, RISING, Carried, Cell, Result
-from perdure.kernel import jsontext
-from perdure.kernel.values import NULL, Payload
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import NULL, Payload
 
 FIRST_BOUND_RANK = 1  # ends of waits have rank 0; bounds follow, the outermost first (O-23)
 

@@ -7,7 +7,7 @@ import msgspec
 from perdure.dialects.flow.plan.instants import parse_duration
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.state.failures import Envelope
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 PARAMETERS = Parameters(
     {

@@ -19,10 +19,10 @@ from perdure.dialects.flow.state.failure_chains import (
 )
 from perdure.dialects.flow.state.failures import TRUNCATED, Envelope, failure, link_failures, truncate_chain
 from perdure.dialects.flow.state.values import Carried, Place, Result, is_deeper
-from perdure.kernel import jsontext
 from perdure.kernel.events import Event
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, Payload
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Instant, Payload
 
 DEEPEST_FAILURE = 600  # levels of nesting
 DEEPEST_LINK = 300  # so that a chain of the longest is never deeper than that

@@ -17,10 +17,10 @@ from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Body, Call, MiddlewareScope, ScopePosition, Step
 from perdure.dialects.flow.state.failures import Envelope, Fault, cancellation, invalid, matches
 from perdure.dialects.flow.state.values import FAILURE, RISING, Result
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload
 
 # A Step that resolved to a failure: its catch clauses in order, the first match wins (MWL-505).
 

@@ -13,9 +13,9 @@ from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Body, Call, Frame, MiddlewareScope, ScopePosition, Step
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.input_recording import describe_end
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Status
 
 

@@ -11,10 +11,10 @@ from perdure.dialects.flow.state.failures import Fault, failure, invalid
 from perdure.dialects.flow.state.values import FRAME_INPUT, STEP_INPUT, Carried, Place, is_deeper
 from perdure.expressions import mwl
 from perdure.expressions.mwl import ClockPin
-from perdure.kernel import jsontext
-from perdure.kernel.growth import joined
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.growth import joined
+from perdure.kernel.json_values.values import Instant, Ref
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Instant, Ref
 
 RootBuilder = Callable[[], Any]
 

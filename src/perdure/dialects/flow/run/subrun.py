@@ -8,8 +8,9 @@ from typing import Any
 
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.state.failures import Envelope, cancellation, failure
-from perdure.kernel import jsontext, subruns
-from perdure.kernel.lookups import Callee
+from perdure.kernel.documents import subruns
+from perdure.kernel.documents.lookups import Callee
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status
 from perdure.kernel.turn import Turn
 

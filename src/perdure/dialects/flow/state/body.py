@@ -14,9 +14,9 @@ import msgspec
 from perdure.dialects.flow.plan.program import Program
 from perdure.dialects.flow.state.failure_chains import FailureChain
 from perdure.dialects.flow.state.values import NOTHING, Carried, Cell, GrowingValue, Place, Result, Vars
-from perdure.kernel.growth import Buffer
+from perdure.kernel.json_values.growth import Buffer
+from perdure.kernel.json_values.values import Instant, Payload, Ref
 from perdure.kernel.outcomes import Outcome, Status
-from perdure.kernel.values import Instant, Payload, Ref
 
 # The form of values in a snapshot.
 

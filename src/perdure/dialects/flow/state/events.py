@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from perdure.dialects.flow.state.values import Carried
 from perdure.kernel.events import Event
-from perdure.kernel.values import Instant, Payload
+from perdure.kernel.json_values.values import Instant, Payload
 
 Bindings = dict[str, Carried]
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from perdure.dialects.flow.state.failures import TRUNCATED, Envelope, failure
 from perdure.dialects.flow.state.values import UNREAD, Cell
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload
 
 LONGEST = 200
 """Links that are shown. Only a graph that fails in a cycle reaches this, and would grow without bound (MWL-518)."""

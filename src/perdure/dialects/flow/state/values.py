@@ -10,11 +10,11 @@ from typing import Any, TypedDict
 import msgspec
 
 from perdure.dialects.flow.state.failures import EVALUATION_ERROR, Fault, failure
-from perdure.kernel import jsontext
-from perdure.kernel.growth import Buffer, Reader, texts_in
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.growth import Buffer, Reader, texts_in
+from perdure.kernel.json_values.values import NULL, Payload, Ref
 from perdure.kernel.turn import Turn
 from perdure.kernel.turn_budget import pay
-from perdure.kernel.values import NULL, Payload, Ref
 
 
 class Place(TypedDict, total=False):

@@ -28,7 +28,7 @@ from perdure.dialects.flow.state.failures import (
 )
 from perdure.dialects.flow.state.values import Carried, Result
 from perdure.dialects.flow.steps.protocol import Action
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:

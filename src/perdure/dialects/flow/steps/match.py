@@ -16,9 +16,9 @@ from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import Fault
 from perdure.dialects.flow.state.values import SHAPED, Carried
 from perdure.dialects.flow.steps.protocol import Action
-from perdure.kernel.graph import Role
-from perdure.kernel.net import answers
-from perdure.kernel.values import Instant
+from perdure.kernel.graphs.graph import Role
+from perdure.kernel.graphs.net import answers
+from perdure.kernel.json_values.values import Instant
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical

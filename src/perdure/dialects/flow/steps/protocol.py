@@ -14,7 +14,7 @@ from perdure.dialects.flow.run.move import Move
 from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.values import Result
 from perdure.documents.cursor import DocumentFinding
-from perdure.kernel.graph import Role
+from perdure.kernel.graphs.graph import Role
 from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from perdure.dialects.flow.state.failures import EMPTY_RAISE, MEMBERS, Envelope,
 from perdure.dialects.flow.state.values import FAILURE
 from perdure.dialects.flow.steps.protocol import Action
 from perdure.documents.cursor import DocumentFinding
-from perdure.kernel.graph import Role
+from perdure.kernel.graphs.graph import Role
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical

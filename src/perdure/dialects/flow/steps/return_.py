@@ -11,7 +11,7 @@ from perdure.dialects.flow.state.body import Step
 from perdure.dialects.flow.state.failures import Fault
 from perdure.dialects.flow.state.values import STEP_INPUT
 from perdure.dialects.flow.steps.protocol import Action
-from perdure.kernel.graph import Role
+from perdure.kernel.graphs.graph import Role
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical

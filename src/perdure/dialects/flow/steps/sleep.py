@@ -17,10 +17,10 @@ from perdure.dialects.flow.state.failures import Fault, invalid
 from perdure.dialects.flow.steps.protocol import Action
 from perdure.documents.cursor import DocumentFinding
 from perdure.expressions.mwl import find_expression
-from perdure.kernel.graph import Role
+from perdure.kernel.graphs.graph import Role
 from perdure.kernel.inputs import CALENDAR_RANK
+from perdure.kernel.json_values.values import Instant
 from perdure.kernel.lazy_regex import lazy_regex
-from perdure.kernel.values import Instant
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.compiler import Compiler, Lexical

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from perdure.dialects.flow.state import events as f
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 
 def ended_steps(execution: Execution, turns: Iterable[tuple[Instant, list[Event]]]) -> frozenset[str]:

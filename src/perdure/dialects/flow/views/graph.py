@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from perdure.dialects.flow.plan.program import Clause, Flow, MiddlewareEntry, PlannedCall, Program, Step
-from perdure.kernel.graph import Edge, Graph, Node, Role
+from perdure.kernel.graphs.graph import Edge, Graph, Node, Role
 
 ROOT_FRAME = "/"
 

@@ -26,9 +26,9 @@ from perdure.dialects.flow.plan.program import (
 )
 from perdure.dialects.flow.state.failures import covers, matches
 from perdure.expressions.mwl.condition_analysis import formula_of
+from perdure.kernel.graphs.net import START, DefectKind, Formula, Net
+from perdure.kernel.json_values.values import Instant
 from perdure.kernel.lazy_regex import lazy_regex
-from perdure.kernel.net import START, DefectKind, Formula, Net
-from perdure.kernel.values import Instant
 
 LARGEST = 60_000
 """Transitions. Calls are followed at each place; a Flow whose calls multiply is followed up to here."""

@@ -7,11 +7,11 @@ from perdure.dialects.flow.plan.instants import write_timestamp
 from perdure.dialects.flow.state.body import Body, Call, Frame, MiddlewareScope, Step
 from perdure.dialects.flow.state.failure_chains import FailureChain, join_links
 from perdure.dialects.flow.state.values import Cell, GrowingValue
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.outcomes import Cancelled, Failed
 from perdure.kernel.turn import MissingValues
-from perdure.kernel.values import Payload
 
 SHOWN = 100
 """Frames of a live run that are shown; a wide Gather has thousands that look alike."""

@@ -8,12 +8,8 @@ from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import GAP, Body, Frame, Kind, MiddlewareScope
 from perdure.dialects.flow.state.values import Carried, Cell
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
-from perdure.kernel.ids import child_run
-from perdure.kernel.json_positions import place_of
-from perdure.kernel.outcomes import Failed
-from perdure.kernel.step_overview import (
+from perdure.kernel.graphs.step_overview import (
     DocumentPath,
     StepDelay,
     StepFailure,
@@ -21,7 +17,11 @@ from perdure.kernel.step_overview import (
     StepStatus,
     frames_of,
 )
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.ids import child_run
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.json_positions import place_of
+from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.outcomes import Failed
 
 OUTSIDE = "(middleware of the Flow)"
 

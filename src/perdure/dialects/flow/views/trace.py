@@ -9,8 +9,8 @@ from perdure.dialects.flow.state.body import SINGLE, Body
 from perdure.dialects.flow.state.folding import evolve
 from perdure.dialects.flow.views.graph import draw, start_id
 from perdure.kernel import events as e
-from perdure.kernel.run_trace import Trace, Visit, VisitStatus
-from perdure.kernel.values import Instant
+from perdure.kernel.graphs.run_trace import Trace, Visit, VisitStatus
+from perdure.kernel.json_values.values import Instant
 
 Key = tuple[int, int]  # of a frame and a Step in it
 

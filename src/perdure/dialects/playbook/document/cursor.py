@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from perdure.documents import cursor as documents
-from perdure.kernel.problems import Severity, guess
+from perdure.kernel.documents.problems import Severity, guess
 
 Rule = Callable[["Cursor"], object]
 

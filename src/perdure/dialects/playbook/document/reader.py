@@ -18,8 +18,8 @@ from perdure.documents import Document, UnreadableText, read_document
 from perdure.documents.cursor import DocumentFinding
 from perdure.documents.paths import Path, spell
 from perdure.expressions.jinja.program import limited_compiling
-from perdure.kernel.problems import Problem
-from perdure.kernel.validation import DeclaredResource
+from perdure.kernel.documents.problems import Problem
+from perdure.kernel.documents.validation import DeclaredResource
 
 # Step names that other YAML readers take for a boolean: `on`, `yes` and the like, without quotes (PBK-005).
 

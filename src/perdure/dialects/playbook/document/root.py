@@ -10,7 +10,7 @@ from perdure.dialects.playbook.document.tool_forms import workbook_entries
 from perdure.dialects.playbook.document.vocabulary import PROFILES as PROFILES_OF_WORDS
 from perdure.dialects.playbook.plan.durations import read_seconds
 from perdure.dialects.playbook.plan.program import OnFailure, OnFinalFailure, OnStranded
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
 
 # `step.spec.join`: where branches come together (PBK-130).
 

@@ -6,7 +6,7 @@ from typing import Any
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.expressions.jinja import Guard, Template, TemplateError, TemplateReads, has_template
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
 
 HINT = "Use it in the fields of a later task of this step."
 

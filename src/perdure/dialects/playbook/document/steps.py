@@ -8,7 +8,7 @@ from perdure.dialects.playbook.document.results import check_results
 from perdure.dialects.playbook.document.vocabulary import BOUND_NAMES
 from perdure.dialects.playbook.plan.durations import read_seconds
 from perdure.dialects.playbook.run.ctx_merge import REDUCERS
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
 
 STEP = ("step", "desc", "spec", "loop", "tool", "next")
 ROUTER_HINT = "Write next: {spec: {mode: exclusive}, arcs: [{step: name, when: …, args: {…}}]}."

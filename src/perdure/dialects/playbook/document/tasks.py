@@ -14,7 +14,7 @@ from perdure.dialects.playbook.plan.durations import read_seconds
 from perdure.dialects.playbook.plan.program import Directive
 from perdure.dialects.playbook.plan.workload import overlay
 from perdure.expressions.jinja import has_template
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
 
 DIRECTIVES = tuple(task.value for task in Directive)
 RETRY_ONLY = ("attempts", "backoff", "delay")

@@ -12,7 +12,7 @@ from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.document.vocabulary import BOUND_NAMES
 from perdure.dialects.playbook.plan.program import Program, Step
 from perdure.expressions.jinja import TemplateAnalysis, analyse, has_template
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
 
 STATUSES = ("ok", "error")
 _STATUS_PATHS = (("event", "status"), ("outcome", "status"))

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.lazy_regex import lazy_regex
-from perdure.kernel.values import SECOND, Instant
 
 BOUND_RANK = 1
 """The rank of timers that bound something: at one instant the end of a wait comes first."""

@@ -10,7 +10,7 @@ from typing import Any
 from perdure.dialects.playbook.plan.program import SCOPES, KeychainEntry, Program
 from perdure.dialects.playbook.plan.workload import literals, overlay
 from perdure.expressions.jinja import Template, TemplateReads, all_reads
-from perdure.kernel.credentials import PUBLIC, secret_texts
+from perdure.kernel.secrets.credentials import PUBLIC, secret_texts
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "secret_manager": ("provider", "map", "project", "version", "vault", "endpoint"),

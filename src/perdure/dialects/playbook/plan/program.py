@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.dialects.playbook.values.jsonpath import JsonPath
 from perdure.expressions.jinja import Guard, Template, TemplateReads, all_reads
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 SCOPES = frozenset(
     {

@@ -14,9 +14,9 @@ from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import NOTHING, Value
 from perdure.dialects.playbook.values import lent_references
 from perdure.dialects.playbook.values.references import reference_of
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.inputs import CONTROL_WAIT_RANK
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Failed, Status, Succeeded
 from perdure.kernel.turn import Turn
 

@@ -8,7 +8,7 @@ from perdure.dialects.playbook.run.ctx_patches import BadPatch, check_values, me
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Patch
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 REDUCERS = ("sum", "min", "max", "append", "merge", "last")
 

@@ -8,8 +8,8 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.task_errors import Error, error, template_message
 from perdure.dialects.playbook.state.values import BadKey, Patch, Variables
 from perdure.expressions.jinja import Template, TemplateError
-from perdure.kernel import jsontext
-from perdure.kernel.growth import joined
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.growth import joined
 from perdure.kernel.turn import Turn
 
 LARGEST_VALUE = 64 * 1024

@@ -17,8 +17,9 @@ from perdure.dialects.playbook.run.keychain import ExecutionKeychain, as_map, ch
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.values.template_scopes import Makers
 from perdure.expressions.jinja import TemplateReads, all_reads
-from perdure.kernel import jsontext
-from perdure.kernel.sealed_arguments import (
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload, RunId
+from perdure.kernel.secrets.sealed_arguments import (
     REDACTED,
     EntryFields,
     EnvelopeError,
@@ -29,7 +30,6 @@ from perdure.kernel.sealed_arguments import (
     SecretLookup,
     SecretRequests,
 )
-from perdure.kernel.values import Payload, RunId
 
 Body = Mapping[str, Any]
 

@@ -16,13 +16,13 @@ from perdure.dialects.playbook.values.references import attempt_uri
 from perdure.expressions.jinja import Guard
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
+from perdure.kernel.documents.problems import guess
 from perdure.kernel.execution import Execution
 from perdure.kernel.input_recording import describe_end
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.outcomes import Code, Failed, Outcome, Status, Succeeded
-from perdure.kernel.problems import guess
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload
 
 # The common case: a task without rules succeeded. What follows in its pipeline is decided at once, as one event.
 

@@ -13,7 +13,7 @@ from perdure.dialects.playbook.plan.program import Join, Program, Step
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import error
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 
 INCOMPLETE = "JOIN_INCOMPLETE"

@@ -14,8 +14,9 @@ from perdure.dialects.playbook.plan.workload import merge_workload
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.task_errors import template_message
 from perdure.expressions.jinja import Template, TemplateError, TemplateReads, all_reads
-from perdure.kernel import jsontext
-from perdure.kernel.sealed_arguments import (
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, Payload
+from perdure.kernel.secrets.sealed_arguments import (
     CredentialLookup,
     EntryFields,
     EnvelopeError,
@@ -26,7 +27,6 @@ from perdure.kernel.sealed_arguments import (
     SecretRequests,
 )
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Instant, Payload
 
 AUTH_UNKNOWN = "AUTH_UNKNOWN"
 NAMED_BY_DATA = "SECRET_NAMED_BY_DATA"

@@ -11,11 +11,11 @@ from perdure.dialects.playbook.run.keychain import envelope_keychain
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import error
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
-from perdure.kernel.sealed_arguments import Envelope
+from perdure.kernel.secrets.sealed_arguments import Envelope
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload
 
 CODE = "KEYCHAIN_RESOLUTION"
 PATH = "keychain"

@@ -10,12 +10,12 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.input_recording import describe_end
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.outcomes import Status
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload
 
 
 def why_not_reopened(execution: Execution, message: i.Reopen) -> str | None:

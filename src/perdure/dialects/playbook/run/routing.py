@@ -10,10 +10,10 @@ from perdure.dialects.playbook.state.task_errors import Error, error, template_m
 from perdure.dialects.playbook.state.values import Patch
 from perdure.dialects.playbook.values.template_scopes import control_makers, gather, gather_all, gather_plain
 from perdure.expressions.jinja import TemplateError
-from perdure.kernel import jsontext
-from perdure.kernel.large_values import INLINE_BYTES
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.large_values import INLINE_BYTES
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload
 
 NO_ARGS = b"{}"
 Looked = tuple[str, bool, str]

@@ -15,10 +15,10 @@ from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.tools.kind import ToolCall
 from perdure.dialects.playbook.values.template_scopes import Makers, gather, task_key, task_path
 from perdure.expressions.jinja import TemplateReads, all_reads
-from perdure.kernel import jsontext
-from perdure.kernel.sealed_arguments import Envelope
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
+from perdure.kernel.secrets.sealed_arguments import Envelope
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import SECOND
 
 KEYCHAIN = "keychain"
 LANGUAGE = "playbook"

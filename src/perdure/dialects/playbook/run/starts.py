@@ -11,9 +11,9 @@ from perdure.dialects.playbook.state.task_errors import Error, error, template_m
 from perdure.dialects.playbook.state.values import Patch
 from perdure.dialects.playbook.values import lent_references
 from perdure.expressions.jinja import TemplateError
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, Payload
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Instant, Payload
 
 
 def begin(turn: Turn) -> None:

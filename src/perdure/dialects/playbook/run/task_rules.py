@@ -15,11 +15,11 @@ from perdure.dialects.playbook.state.values import Patch, Reader
 from perdure.dialects.playbook.values import io_names
 from perdure.dialects.playbook.values.template_scopes import Makers, gather, gather_all, outcome_view
 from perdure.expressions.jinja import Template, TemplateError
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Code
-from perdure.kernel.retry import Backoff, delay
+from perdure.kernel.tasks.retry import Backoff, delay
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import SECOND, Instant
 
 LONGEST_WAIT: Instant = 300 * SECOND  # PBK-087
 _BACKOFF = {"none": Backoff.CONSTANT, "linear": Backoff.LINEAR, "exponential": Backoff.EXPONENTIAL}

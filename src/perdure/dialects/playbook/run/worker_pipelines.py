@@ -17,11 +17,11 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.values import Value
 from perdure.dialects.playbook.values.template_scopes import Makers, gather, gather_all
 from perdure.expressions.jinja import TemplateReads, all_reads
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import OfferedPipeline, short_name
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, Payload
 from perdure.kernel.outcomes import Outcome, Succeeded
+from perdure.kernel.tasks.assignments import OfferedPipeline, short_name
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Instant, Payload
 
 LARGEST = 64 * 1024
 """Bytes that go with a task, and come back with its outcome. A pipeline that needs more leaves task by task."""

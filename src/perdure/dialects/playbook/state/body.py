@@ -16,7 +16,7 @@ import msgspec
 
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import NO_VARIABLES, NOTHING, Value, Variables, decode_hook, encode_hook
-from perdure.kernel.values import Instant, Payload
+from perdure.kernel.json_values.values import Instant, Payload
 
 WHOLE = 0  # instead of a fork: the execution itself
 CHARGES = 3  # lost workers that one pass through a pipeline may cause before it fails

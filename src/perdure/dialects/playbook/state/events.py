@@ -7,7 +7,7 @@ in the common case are one composite event, which the history expands.
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import Patch
 from perdure.kernel.events import Event
-from perdure.kernel.values import Instant, Payload
+from perdure.kernel.json_values.values import Instant, Payload
 
 
 class NewToken(Event, frozen=True):

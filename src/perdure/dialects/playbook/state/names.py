@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 
 def run_id(number: int) -> str:

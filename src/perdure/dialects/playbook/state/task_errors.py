@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from perdure.expressions.jinja.errors import TemplateError
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 RETRYABLE = frozenset(
     {

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import NULL, Payload, Ref
 from perdure.kernel.turn import MissingValues
-from perdure.kernel.values import NULL, Payload, Ref
 
 Reader = Callable[[Payload], bytes]
 """Fetches the text of a value, or raises `MissingValues`."""

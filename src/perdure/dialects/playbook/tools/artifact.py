@@ -13,7 +13,7 @@ from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import ToolCall, ToolKind, ToolResult
 from perdure.dialects.playbook.values import references, results
 from perdure.dialects.playbook.values.reference_reads import UnresolvedReference, resolve
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Outcome
 
 ACTIONS = ("get", "put")

@@ -7,9 +7,9 @@ import msgspec
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import ToolCall, ToolKind, ToolResult, details_of, failure
-from perdure.kernel import jsontext
-from perdure.kernel.credentials import for_http
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded
+from perdure.kernel.secrets.credentials import for_http
 
 PREFIX = "Provider.Call.Http."
 

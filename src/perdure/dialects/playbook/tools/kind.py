@@ -16,11 +16,11 @@ from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.values import results
 from perdure.dialects.playbook.values.template_scopes import Makers, task_key, task_path
 from perdure.expressions.jinja import TemplateReads
-from perdure.kernel import jsontext
-from perdure.kernel.graph import Role
+from perdure.kernel.graphs.graph import Role
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Payload
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import SECOND, Payload
 
 NO_READS = TemplateReads()
 

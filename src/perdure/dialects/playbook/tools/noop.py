@@ -4,7 +4,7 @@ from perdure.dialects.playbook.plan.program import Task
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import UNCHANGED, ToolCall, ToolKind, ToolResult, failure
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Outcome, Succeeded
 
 

@@ -12,11 +12,12 @@ from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import UNCHANGED, ToolCall, ToolKind, ToolResult, shorten_details
 from perdure.dialects.playbook.values import lent_references
-from perdure.kernel import jsontext, subruns
-from perdure.kernel.graph import Role
-from perdure.kernel.lookups import Callee
+from perdure.kernel.documents import subruns
+from perdure.kernel.documents.lookups import Callee
+from perdure.kernel.graphs.graph import Role
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
-from perdure.kernel.values import SECOND
 
 OURS = "playbook"
 FIELDS = frozenset({"path", "version", "args", "return_step", "arguments"})

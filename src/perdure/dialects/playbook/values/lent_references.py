@@ -11,7 +11,7 @@ from perdure.dialects.playbook.state.events import Stored
 from perdure.dialects.playbook.state.values import Value
 from perdure.dialects.playbook.values import references
 from perdure.dialects.playbook.values.references import CROSSING
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 
 Lent = dict[str, Any]

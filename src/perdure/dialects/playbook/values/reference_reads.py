@@ -7,9 +7,9 @@ from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.values import references
 from perdure.dialects.playbook.values.jsonpath import BadPath, JsonPath
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload, Ref, digest
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload, Ref, digest
 
 KINDS = ("result_ref", "temp_ref", "manifest")
 

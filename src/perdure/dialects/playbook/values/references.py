@@ -14,9 +14,9 @@ from perdure.dialects.playbook.state.events import Stored
 from perdure.dialects.playbook.state.names import run_id, timestamp
 from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Reader, Value
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, Payload, Ref, digest
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Instant, Payload, Ref, digest
 
 LARGEST_IN_KV = 1024 * 1024  # PBK-171: above it a body belongs in a file, not in a row
 LARGEST_EXTRACT = 16 * 1024  # of one selected value

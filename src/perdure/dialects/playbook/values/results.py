@@ -9,9 +9,9 @@ from perdure.dialects.playbook.state.names import run_id
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import NOTHING, Value
 from perdure.dialects.playbook.values import references
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload
 
 
 def attempt_ended(

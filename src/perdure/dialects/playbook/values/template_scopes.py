@@ -11,7 +11,7 @@ from perdure.dialects.playbook.values import io_names
 from perdure.dialects.playbook.values.references import part_ref, reference_of, task_run_id
 from perdure.dialects.playbook.values.results import shard_names
 from perdure.expressions.jinja import Template, TemplateReads, all_reads
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 
 Members = frozenset[str] | None

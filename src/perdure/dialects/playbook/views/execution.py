@@ -12,9 +12,9 @@ from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.values.references import ctx_uri, lookup
 from perdure.kernel.errors import ReferenceNotAvailable
 from perdure.kernel.execution import Execution
+from perdure.kernel.json_values.values import Instant, Payload, Ref, digest
 from perdure.kernel.outcomes import Status
 from perdure.kernel.turn import MissingValues
-from perdure.kernel.values import Instant, Payload, Ref, digest
 
 
 def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from perdure.dialects.playbook.plan.program import Directive, Program, Step, Task, Then
 from perdure.dialects.playbook.tools import kind_of
 from perdure.expressions.jinja import Guard
-from perdure.kernel.graph import Edge, Graph, Node, Role
+from perdure.kernel.graphs.graph import Edge, Graph, Node, Role
 
 
 def step_id(name: str) -> str:

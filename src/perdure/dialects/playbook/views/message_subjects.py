@@ -1,7 +1,7 @@
 """What control messages to a Playbook set."""
 
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 ControlMessage = i.Signal | i.Steer | i.Reopen
 

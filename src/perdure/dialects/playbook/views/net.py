@@ -23,8 +23,8 @@ from perdure.dialects.playbook.run.admission import FIXED, can_be_opened
 from perdure.dialects.playbook.tools import kind_of
 from perdure.expressions.jinja import Guard
 from perdure.expressions.jinja.condition_analysis import formula_of
-from perdure.kernel.net import START, DefectKind, Formula, Net, Remark, answers
-from perdure.kernel.values import SECOND
+from perdure.kernel.graphs.net import START, DefectKind, Formula, Net, Remark, answers
+from perdure.kernel.json_values.values import SECOND
 
 MOST_WAYS = 200  # in which the branches of a join may come together
 

@@ -9,9 +9,8 @@ from perdure.dialects.playbook.state import body as b
 from perdure.documents.errors import UnreadableText
 from perdure.documents.reader import read_document
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
-from perdure.kernel.step_overview import (
+from perdure.kernel.graphs.step_overview import (
     DocumentPath,
     StepDelay,
     StepFailure,
@@ -19,7 +18,8 @@ from perdure.kernel.step_overview import (
     StepStatus,
     frames_of,
 )
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, RunId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STEP_ENDS = {

@@ -11,8 +11,8 @@ from perdure.dialects.playbook.state.folding import evolve
 from perdure.dialects.playbook.views.graph import guard_text, has_frame, step_id, task_id
 from perdure.dialects.playbook.views.history import expand
 from perdure.kernel import events as e
-from perdure.kernel.run_trace import Trace, VisitStatus
-from perdure.kernel.values import Instant
+from perdure.kernel.graphs.run_trace import Trace, VisitStatus
+from perdure.kernel.json_values.values import Instant
 
 
 def trace(program: Program, turns: Iterable[tuple[Instant, list[e.Event]]]) -> Trace:

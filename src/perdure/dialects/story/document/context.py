@@ -18,7 +18,7 @@ from perdure.dialects.story.resources.resource import (
     namespace_of,
     read_reference,
 )
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
 
 
 class CheckContext(msgspec.Struct, frozen=True):

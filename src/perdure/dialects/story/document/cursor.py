@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.documents import cursor as documents
 from perdure.documents.paths import Path, Step, spell
-from perdure.kernel.problems import Severity, guess
+from perdure.kernel.documents.problems import Severity, guess
 
 INVALID = "ValidationFailed"
 ENGRAM_REFERENCE = "EngramReferenceInvalid"

@@ -15,7 +15,7 @@ from perdure.dialects.story.document.shapes import (
 )
 from perdure.dialects.story.resources.resource import DEFAULT_NAMESPACE, read_reference
 from perdure.dialects.story.triggers.requests import LANGUAGE, DocumentReference, read_document_reference
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
 
 DOCUMENT_REFERENCE = FieldsShape(
     {

@@ -25,7 +25,7 @@ from perdure.dialects.story.plan import engram_code
 from perdure.dialects.story.resources.resource import Resource, read_reference, spec_of
 from perdure.dialects.story.values import template_roots
 from perdure.dialects.story.values.schema_fit import compiled_schema
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 TEMPLATE: dict[str, Shape] = {
     "version": TextShape(least=1),

@@ -32,10 +32,10 @@ from perdure.dialects.story.resources.resource import (
 from perdure.dialects.story.steps import branches_member
 from perdure.documents import Document, Path, UnreadableText, read_documents
 from perdure.documents.paths import spell
-from perdure.kernel import jsontext
-from perdure.kernel.problems import Problem, guess
-from perdure.kernel.resource_kinds import ResourceKind
-from perdure.kernel.validation import DeclaredResource, Validated, ValidationContext
+from perdure.kernel.documents.problems import Problem, guess
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.documents.validation import DeclaredResource, Validated, ValidationContext
+from perdure.kernel.json_values import jsontext
 
 Find = Callable[[str, str, str], Resource | None]
 Implements = Callable[[str, str], bool]

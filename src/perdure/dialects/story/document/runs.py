@@ -30,7 +30,7 @@ from perdure.dialects.story.state.step_errors import EXIT_CLASSES, TYPES
 from perdure.dialects.story.values.references import INSTEAD, is_reference, malformed, names_secret
 from perdure.dialects.story.values.schemas import BadSchema, CompiledSchema
 from perdure.expressions.gotemplate import RUNTIME, BadStructure, Environment, Structure
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 # Finds functions that no template may call, in values that need not be valid templates otherwise (STY-050, STY-100).
 

@@ -3,7 +3,7 @@
 from perdure.dialects.story.document.cursor import INVALID, Cursor
 from perdure.dialects.story.values.references import CONFIG, SECRET, places
 from perdure.expressions.gotemplate import is_template
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 HINT = (
     "They are allowed in `with` of steps with a `ref`, of Engrams and of templates, as plain strings without templates."

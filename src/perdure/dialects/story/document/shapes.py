@@ -13,8 +13,8 @@ import msgspec
 from perdure.dialects.story.document.cursor import DOUBTFUL, INVALID, Cursor, Report, listed
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
 from perdure.dialects.story.values.schemas import BadSchema, CompiledSchema
+from perdure.kernel.documents.problems import guess
 from perdure.kernel.lazy_regex import lazy_regex
-from perdure.kernel.problems import guess
 
 NAME = lazy_regex(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 NAME_RULE = "lowercase letters, digits and dashes, with a letter or digit at both ends"

@@ -26,8 +26,8 @@ from perdure.dialects.story.steps.step_kind import ENGRAM
 from perdure.dialects.story.values import template_roots
 from perdure.expressions.gotemplate import Environment, References
 from perdure.expressions.gotemplate.aliases import find_aliased
-from perdure.kernel import jsontext
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
+from perdure.kernel.json_values import jsontext
 
 REMOVED_TYPES = ("switch", "throttle", "batch")
 

@@ -24,8 +24,8 @@ from perdure.dialects.story.plan.step_graph import BLOCKS, StepGraph
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
 from perdure.dialects.story.resources.resource import Resource
 from perdure.dialects.story.values import template_roots
-from perdure.kernel import jsontext
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
+from perdure.kernel.json_values import jsontext
 
 LARGEST = 1_048_576
 

@@ -21,7 +21,7 @@ from perdure.dialects.story.document.shapes import (
 from perdure.dialects.story.resources.durations import BadDuration, read_positive
 from perdure.dialects.story.values import template_roots
 from perdure.expressions.gotemplate import BadStructure, Structure
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
 
 
 class PositiveDurationShape(msgspec.Struct, frozen=True):

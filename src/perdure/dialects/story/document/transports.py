@@ -18,7 +18,7 @@ from perdure.dialects.story.document.shapes import (
     shown,
 )
 from perdure.dialects.story.plan import stream_settings
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
 
 _MIME = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9*][\w!#$&^.+*-]*")
 _CAPABILITIES = ("supportedAudio", "supportedVideo", "supportedBinary")

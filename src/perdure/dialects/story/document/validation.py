@@ -35,7 +35,7 @@ from perdure.dialects.story.resources.resource import (
     spec_of,
 )
 from perdure.documents import Document, UnreadableText, read_documents, spell
-from perdure.kernel.problems import Problem, Severity, guess
+from perdure.kernel.documents.problems import Problem, Severity, guess
 
 # The shape of each kind and its further checks: a new kind is one line here.
 

@@ -32,7 +32,7 @@ from perdure.dialects.story.resources.resource import (
     spec_of,
 )
 from perdure.dialects.story.steps import kinds_in
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 KEPT_METADATA = ("name", "namespace", "labels", "annotations", "uid", "generation")
 

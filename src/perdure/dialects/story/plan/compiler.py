@@ -9,8 +9,8 @@ from perdure.dialects.story.plan.step_graph import BLOCKS, StepGraph, branches_o
 from perdure.dialects.story.resources.durations import BadDuration, read_positive
 from perdure.dialects.story.resources.labels import HYBRID
 from perdure.dialects.story.steps.step_kind import ENGRAM
-from perdure.kernel import jsontext
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant
 
 
 def load(text: bytes) -> Program:

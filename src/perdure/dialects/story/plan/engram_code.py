@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 from perdure.dialects.story.resources.resource import annotations_of, spec_of
 from perdure.dialects.story.values.engram_contract import provider_of
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 COMMAND, ENDPOINT, CONTAINER = "engram.command", "engram.http", "engram.container"
 """Providers that execute the member `run` of their arguments."""

@@ -9,8 +9,8 @@ import msgspec
 from perdure.dialects.story.plan.engram_code import pool_of
 from perdure.dialects.story.plan.program import Data, Program, Step, object_at
 from perdure.dialects.story.resources.durations import BadDuration, read_duration, read_positive
-from perdure.kernel.retry import Backoff, delay
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
+from perdure.kernel.tasks.retry import Backoff, delay
 
 SHORTEST_WAIT: Instant = 10_000  # STY-127
 LAST_GRACE: Instant = 30 * SECOND  # STY-187: if no valid value is set

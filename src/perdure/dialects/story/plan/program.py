@@ -17,8 +17,8 @@ from perdure.dialects.story.resources.resource import ResourceIndex
 from perdure.dialects.story.values.references import may_refer, named_secrets
 from perdure.dialects.story.values.template_roots import BATCH, OUTPUT, under
 from perdure.expressions.gotemplate import Environment, References, Structure
-from perdure.kernel import jsontext
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant
 
 Data = Mapping[str, Any]
 

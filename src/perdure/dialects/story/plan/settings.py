@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from perdure.dialects.story.resources.durations import BadDuration, read_positive
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
 
 QUEUE = "storyrun.queue."
 

@@ -13,7 +13,7 @@ from perdure.dialects.story.plan.settings import DEFAULTS
 from perdure.dialects.story.plan.settings import Settings as OperatorSettings
 from perdure.dialects.story.resources.durations import BadDuration, read_positive
 from perdure.dialects.story.resources.resource import Resource, merged, spec_of
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.streams.stream_graph import Lane, Rule, Settings
 
 LOCAL, NATS = "local", "nats"

@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure.expressions.gotemplate.durations import format_duration, parse_duration
 from perdure.expressions.gotemplate.instants import BadInstant
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 
 _NANOSECONDS = 1_000  # in a microsecond, which is what an Instant counts
 

@@ -5,8 +5,8 @@ Columns of tables, short names and categories are those of the original custom r
 
 from typing import Any
 
-from perdure.kernel import resource_kinds
-from perdure.kernel.resource_kinds import PrinterColumn
+from perdure.kernel.documents import resource_kinds
+from perdure.kernel.documents.resource_kinds import PrinterColumn
 
 CORE = "bubustack.io"
 CATALOG = "catalog.bubustack.io"

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
-from perdure.kernel.resource_kinds import ResourceKind
+from perdure.kernel.documents.resource_kinds import ResourceKind
 
 # Merges objects: members are merged by key, everything else is replaced (STY-010).
 

@@ -2,7 +2,7 @@
 
 from perdure.dialects.story.resources.names import compose
 from perdure.dialects.story.state.body import Body
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 
 
 def step_run_name(body: Body, step: str) -> str:

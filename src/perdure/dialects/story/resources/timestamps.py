@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -21,10 +21,10 @@ from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.values.engram_contract import EngramFailure, classify_failure
 from perdure.dialects.story.values.schema_fit import misfits
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant, Payload
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import SECOND, Instant, Payload
 
 COMPLETED = "StepRun completed successfully."
 _SUCCEEDED, _IS_DONE = StoryPhase.SUCCEEDED, DEFAULT_REASONS[StoryPhase.SUCCEEDED]  # every step needs them

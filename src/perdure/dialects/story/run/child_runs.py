@@ -14,8 +14,9 @@ from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.kernel import events as e
-from perdure.kernel import jsontext, subruns
-from perdure.kernel.lookups import Callee
+from perdure.kernel.documents import subruns
+from perdure.kernel.documents.lookups import Callee
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status, Succeeded
 from perdure.kernel.turn import Turn
 

@@ -11,9 +11,9 @@ from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.resources import labels
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import SECOND, Instant
 
 STORY = "story"
 

@@ -12,11 +12,11 @@ from perdure.dialects.story.state.phases import StoryPhase
 from perdure.dialects.story.steps import STEP_KINDS
 from perdure.dialects.story.steps.gate import DECISIONS
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.input_recording import describe_end
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload
 
 
 def steer(turn: Turn, verb: str, arguments: Any, by: str) -> None:

@@ -22,7 +22,7 @@ from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.values.references import may_refer, places
 from perdure.expressions.gotemplate import Structure
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 
 

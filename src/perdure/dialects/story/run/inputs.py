@@ -8,7 +8,7 @@ from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.steps import STEP_KINDS
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 
 

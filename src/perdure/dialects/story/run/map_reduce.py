@@ -29,8 +29,8 @@ from perdure.dialects.story.values import materialize
 from perdure.dialects.story.values.references import CONFIG, SECRET, STORAGE
 from perdure.expressions.gotemplate import EvaluationFault
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
-from perdure.kernel.large_values import INLINE_BYTES
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.large_values import INLINE_BYTES
 from perdure.kernel.turn import Turn
 
 _split = msgspec.json.Decoder(list[msgspec.Raw]).decode

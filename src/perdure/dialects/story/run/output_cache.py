@@ -18,9 +18,9 @@ from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.values.schema_fit import misfits
 from perdure.dialects.story.values.template_roots import CACHE_KEY, under
 from perdure.expressions.gotemplate import ExpressionError, compile_template
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import SECOND
 
 HIT = "Cache hit; reused output."
 MODES = ("read", "write", "readWrite")

@@ -9,7 +9,7 @@ from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.values import offloaded_data
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import ExpressionError
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 
 

@@ -11,7 +11,7 @@ from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body
 from perdure.dialects.story.state.phases import BOUND_RANK
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from perdure.dialects.story.resources.labels import REDRIVE, REDRIVE_FROM
 from perdure.dialects.story.state.body import METADATA, Body
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import reserved_label
+from perdure.kernel.json_values import jsontext
 
 LARGEST_METADATA = 32 * 1024  # bytes: it is folded with every event of its run
 

@@ -10,9 +10,9 @@ from perdure.dialects.story.state.body import Body
 from perdure.dialects.story.state.phases import BOUND_RANK, Reason, StoryPhase
 from perdure.dialects.story.values.references import INSTEAD
 from perdure.dialects.story.values.schema_fit import fitted
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload, RunId
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload, RunId
 
 ID_SUFFIX_LENGTH = 10
 

@@ -10,10 +10,10 @@ from perdure.dialects.story.resources.timestamps import timestamp
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, SignalsAndEffects
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
-from perdure.kernel.secret_masking import cut
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import NULL
+from perdure.kernel.secrets.secret_masking import cut
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import NULL
 
 LARGEST = 8_192  # bytes of a signal's payload, or of an effect's details (STY-165, STY-175)
 LONGEST_SAMPLE = 2_048

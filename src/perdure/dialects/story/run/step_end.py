@@ -6,8 +6,8 @@ from perdure.dialects.story.state.phases import DEFAULT_REASONS, StoryPhase
 from perdure.dialects.story.state.step_errors import StepError, safe
 from perdure.expressions.gotemplate import BadStructure, ExpressionError, Failure, SyntaxFault
 from perdure.kernel.execution import Execution
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload
 
 
 def end_step(

@@ -15,10 +15,10 @@ from perdure.dialects.story.values.references import may_refer
 from perdure.dialects.story.values.schema_fit import misfits
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import ExpressionError
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.outcomes import Cancelled, Failed, Status, Succeeded
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload
 
 LARGEST_OUTPUT = 1_048_576  # STY-217
 

@@ -20,8 +20,8 @@ from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.steps.step_kind import ENGRAM
 from perdure.dialects.story.values.schema_fit import fitted
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
 from perdure.kernel.input_recording import UnfitMessage
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Failed, Succeeded
 from perdure.kernel.turn import Turn
 from perdure.streams.stream_messages import BadMessage, read_message

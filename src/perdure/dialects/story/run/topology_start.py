@@ -30,11 +30,11 @@ from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.state.step_errors import StepError
 from perdure.dialects.story.steps.engram import InputRefused, created, worker_arguments
 from perdure.dialects.story.steps.step_kind import ENGRAM
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import short_name
 from perdure.kernel.ids import family_of
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant
+from perdure.kernel.tasks.assignments import short_name
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import SECOND, Instant
 from perdure.streams.guards import HubCapacity, guard_problem
 from perdure.streams.hub import STEP_READY, STORY_READY
 from perdure.streams.stream_graph import Settings, StreamGraph, StreamStep, Topology, fan_out_problem

@@ -13,7 +13,7 @@ import msgspec
 
 from perdure.dialects.story.plan.program import NO_PLAN, StepPlan
 from perdure.dialects.story.state.phases import StoryPhase
-from perdure.kernel.values import Instant, Payload
+from perdure.kernel.json_values.values import Instant, Payload
 
 Queue = dict[str, None]
 """Names in order of arrival, without duplicates."""

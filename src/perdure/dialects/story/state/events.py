@@ -5,7 +5,7 @@ Phases, conditions and counters of the resources are computed from these (see `v
 
 from perdure.dialects.story.state.stream_events import STREAM_EVENTS
 from perdure.kernel.events import Event
-from perdure.kernel.values import Instant, Payload
+from perdure.kernel.json_values.values import Instant, Payload
 
 
 class StoryStarted(Event, frozen=True, tag=100):

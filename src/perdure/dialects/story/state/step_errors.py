@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel import jsontext
-from perdure.kernel.secret_masking import cut, without_secrets
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.secrets.secret_masking import cut, without_secrets
 
 LONGEST_MESSAGE = 8_192  # bytes, STY-259
 LONGEST_CONDITION = 2_048

@@ -1,7 +1,7 @@
 """Events of a streaming Story's topology. Packets are none (STR-102)."""
 
 from perdure.kernel.events import Event
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 
 class TopologyStarted(Event, frozen=True, tag=154):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from perdure.dialects.story.plan.program import Step
 from perdure.dialects.story.run.post_execution import succeed
 from perdure.dialects.story.steps.step_kind import StepKind
-from perdure.kernel.graph import Role
+from perdure.kernel.graphs.graph import Role
 from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:

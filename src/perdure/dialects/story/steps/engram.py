@@ -28,11 +28,11 @@ from perdure.dialects.story.values.references import Place, malformed, may_refer
 from perdure.dialects.story.values.schema_fit import fitted
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import ExpressionError
-from perdure.kernel import jsontext
 from perdure.kernel.events import ChildEnded
 from perdure.kernel.ids import family_of
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload
 
 if TYPE_CHECKING:
     from perdure.dialects.story.views.net import StoryNet

@@ -26,9 +26,9 @@ from perdure.dialects.story.steps.step_kind import ENGRAM_MEMBERS, StepKind
 from perdure.dialects.story.values.schema_fit import fitted
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import ExpressionError
-from perdure.kernel import subruns
+from perdure.kernel.documents import subruns
 from perdure.kernel.events import ChildEnded
-from perdure.kernel.graph import Role
+from perdure.kernel.graphs.graph import Role
 from perdure.kernel.ids import RunName
 from perdure.kernel.turn import Turn
 

@@ -13,11 +13,11 @@ from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import StoryPhase
 from perdure.dialects.story.steps.step_kind import StepKind
 from perdure.dialects.story.steps.wait import add_timeout, check_timeout, time_out, timeout_of
-from perdure.kernel import jsontext
-from perdure.kernel.graph import Role
+from perdure.kernel.graphs.graph import Role
 from perdure.kernel.inputs import CONTROL_WAIT_RANK
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Instant, RunId
 
 if TYPE_CHECKING:
     from perdure.dialects.story.views.net import StoryNet

@@ -7,7 +7,7 @@ change the state is defined in `state/folding`, as for all events.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from perdure.kernel.graph import Role
+from perdure.kernel.graphs.graph import Role
 
 if TYPE_CHECKING:
     from perdure.dialects.story.document.context import StoryContext
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from perdure.dialects.story.state.body import StepState
     from perdure.dialects.story.views.net import StoryNet
     from perdure.kernel.events import ChildEnded
+    from perdure.kernel.json_values.values import Instant, RunId
     from perdure.kernel.turn import Turn
-    from perdure.kernel.values import Instant, RunId
 
 ENGRAM = "engram"
 """The kind of a step that refers to an Engram; every other kind is written in `type`."""

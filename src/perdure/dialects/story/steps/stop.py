@@ -13,8 +13,8 @@ from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.steps.step_kind import ENGRAM_MEMBERS, StepKind
 from perdure.dialects.story.values.template_scope import Scope
 from perdure.expressions.gotemplate import ExpressionError
-from perdure.kernel.graph import Role
-from perdure.kernel.problems import guess
+from perdure.kernel.documents.problems import guess
+from perdure.kernel.graphs.graph import Role
 from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:

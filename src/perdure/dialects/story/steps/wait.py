@@ -30,10 +30,10 @@ from perdure.expressions.gotemplate import (
     compile_template,
     is_template,
 )
-from perdure.kernel.graph import Role
+from perdure.kernel.graphs.graph import Role
 from perdure.kernel.inputs import CONTROL_WAIT_RANK
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import SECOND, Instant, RunId
 
 if TYPE_CHECKING:
     from perdure.dialects.story.views.net import StoryNet

@@ -27,9 +27,9 @@ from perdure.dialects.story.resources.resource import (
 )
 from perdure.dialects.story.resources.timestamps import timestamp
 from perdure.dialects.story.triggers.requests import identity_of, name_of_request
-from perdure.kernel import jsontext
-from perdure.kernel.problems import Severity
-from perdure.kernel.values import Instant
+from perdure.kernel.documents.problems import Severity
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant
 
 
 class TriggerAnswer(StrEnum):

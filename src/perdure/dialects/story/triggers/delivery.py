@@ -12,8 +12,8 @@ from perdure.dialects.story.resources.resource import Resource, name_of, namespa
 from perdure.dialects.story.triggers.requests import target_name, target_of
 from perdure.dialects.story.values import template_roots
 from perdure.expressions.gotemplate import Ambient, ExpressionError, Structure
-from perdure.kernel.retry import Backoff, delay
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant
+from perdure.kernel.tasks.retry import Backoff, delay
 
 # Limits on the number of concurrent deliveries of an Impulse and on their rate (STY-157).
 

@@ -5,7 +5,7 @@ stored.
 from typing import Any
 
 from perdure.dialects.story.resources.timestamps import timestamp
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 Status = dict[str, Any]
 

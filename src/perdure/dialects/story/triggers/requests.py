@@ -21,9 +21,9 @@ from perdure.dialects.story.resources.resource import (
     read_reference,
     spec_of,
 )
-from perdure.kernel import jsontext
+from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.ids import reserved_label
-from perdure.kernel.lookups import ResourceKey
+from perdure.kernel.json_values import jsontext
 
 LANGUAGE = "story"
 STORY_COUNTED = "story"

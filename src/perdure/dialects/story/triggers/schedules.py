@@ -19,7 +19,7 @@ from perdure.expressions.timetables import (
     Overlap,
     Timetable,
 )
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 NAME = "cron"
 VERSION = "1.0.0"

@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 from perdure.dialects.story.resources.names import canonical
 from perdure.dialects.story.resources.resource import Resource, spec_of
-from perdure.kernel import jsontext
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant
 
 OFF_AT_MOST = 300  # seconds between the time in a signature and ours
 MOST_SIGNATURES = 16  # in one header, after which the rest is not looked at

@@ -38,7 +38,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.state.step_errors import EXIT_CLASSES, StepError, exit_class_of
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Cancelled, Code, Failed
 
 TIMED_OUT = 124

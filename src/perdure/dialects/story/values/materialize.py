@@ -18,9 +18,9 @@ from perdure.dialects.story.state.body import Body
 from perdure.dialects.story.state.phases import StoryPhase
 from perdure.expressions.gotemplate import EvaluationFault, NeedsStoredValue, is_template
 from perdure.expressions.gotemplate.structure import TEMPLATE_KEY
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import digest
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import digest
 
 CONDITION, OBJECT = "condition", "object"
 REFERENCES = "references"

@@ -16,9 +16,9 @@ from perdure.dialects.story.state.body import Body
 from perdure.dialects.story.values.references import STORAGE
 from perdure.dialects.story.values.storage_addresses import StorageAddress, is_of_workers, offloaded
 from perdure.expressions.subpaths import PathNotFound, follow
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.turn import Turn
-from perdure.kernel.values import Payload
 
 PATH = "$bubuStoragePath"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.dialects.story.values.references import is_reference
 from perdure.dialects.story.values.schemas import BadSchema, CompiledSchema
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 
 
 def fitted(schema: Any, value: Any, later: dict[str, Any] | None = None) -> tuple[Any, str]:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.values.references import STORAGE
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.lazy_regex import lazy_regex
 
 CONTENT_TYPE = "$bubuStorageContentType"

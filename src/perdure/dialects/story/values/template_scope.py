@@ -21,7 +21,7 @@ from perdure.expressions.gotemplate import (
     holds,
     is_template,
 )
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from perdure.dialects.story.plan.program import Program, Step
 from perdure.dialects.story.plan.step_graph import BLOCKS, StepGraph, block_id, name_of, steps_of
 from perdure.dialects.story.steps import STEP_KINDS, kinds_in
-from perdure.kernel.graph import Edge, Graph, Node, Role
+from perdure.kernel.graphs.graph import Edge, Graph, Node, Role
 
 _NOTES = {"compensations": "after a failure, to undo what was done", "finally": "at the end, in any case"}
 

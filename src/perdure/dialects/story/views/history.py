@@ -12,9 +12,9 @@ from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state import stream_events
 from perdure.dialects.story.state.body import METADATA
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, Payload
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
-from perdure.kernel.values import Instant, Payload
 
 HistoryEntry = tuple[str, dict[str, Any]]
 """An event's name and its payload."""

@@ -4,8 +4,8 @@ from typing import Any
 
 from perdure.dialects.story.state.body import Body
 from perdure.kernel import inputs as i
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
+from perdure.kernel.json_values import jsontext
 
 ControlMessage = i.Signal | i.Steer | i.Reopen
 

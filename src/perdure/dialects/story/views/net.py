@@ -25,8 +25,8 @@ from perdure.expressions.gotemplate import (
     is_condition,
     is_template,
 )
-from perdure.kernel.net import START, DefectKind, Net, Remark
-from perdure.kernel.values import Instant
+from perdure.kernel.graphs.net import START, DefectKind, Net, Remark
+from perdure.kernel.json_values.values import Instant
 
 _KINDS = {
     "steps": DefectKind.DEAD_STEP,

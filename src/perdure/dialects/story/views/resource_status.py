@@ -16,8 +16,8 @@ from perdure.dialects.story.resources.timestamps import timestamp
 from perdure.dialects.story.state.phases import StoryPhase
 from perdure.dialects.story.state.step_errors import LONGEST_CONDITION
 from perdure.dialects.story.triggers.requests import target_of
-from perdure.kernel.secret_masking import cut
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
+from perdure.kernel.secrets.secret_masking import cut
 
 
 def admitted(story: Resource, warnings: Sequence[str]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import Any
 
 from perdure.dialects.story.state.body import Body, StepRun
 from perdure.dialects.story.values.references import STORAGE
-from perdure.kernel import jsontext
-from perdure.kernel.values import Payload
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 
 _ADDRESS = re.compile(r"(?P<run>[^/]+/[^/]+)/steps/(?P<step>[^/]+)/log/attempts\.json")
 

@@ -21,11 +21,11 @@ from perdure.dialects.story.values.storage_addresses import offloaded
 from perdure.dialects.story.views import step_logs
 from perdure.dialects.story.views.resource_status import conditions
 from perdure.dialects.story.views.stream_views import handoff_of, stream_of
-from perdure.kernel import jsontext
-from perdure.kernel.effects import Effect, effect_key
 from perdure.kernel.execution import Execution as Run
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
+from perdure.kernel.tasks.effects import Effect, effect_key
 from perdure.kernel.turn import MissingValues
-from perdure.kernel.values import Payload
 
 UNRESOLVED = frozenset(
     (

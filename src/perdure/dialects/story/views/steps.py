@@ -14,12 +14,12 @@ from perdure.dialects.story.views.history import describe_events
 from perdure.dialects.story.views.step_runs import TextReader, resources_of
 from perdure.dialects.story.views.stream_views import describe_worker
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
+from perdure.kernel.graphs.step_overview import DocumentPath, StepDelay, StepFailure, StepOverview, StepStatus
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant
 from perdure.kernel.outcomes import Failed
-from perdure.kernel.step_overview import DocumentPath, StepDelay, StepFailure, StepOverview, StepStatus
 from perdure.kernel.turn import MissingValues
-from perdure.kernel.values import Instant
 
 _ENDS = {
     StoryPhase.SUCCEEDED: StepStatus.DONE,

@@ -24,9 +24,9 @@ from perdure.dialects.story.views import step_logs
 from perdure.dialects.story.views.resource_status import conditions
 from perdure.dialects.story.views.step_runs import TextReader, effect_claims, step_runs
 from perdure.dialects.story.views.stream_views import stream_of, transport_bindings
-from perdure.kernel import jsontext
 from perdure.kernel.errors import ReferenceNotAvailable
 from perdure.kernel.execution import Execution
+from perdure.kernel.json_values import jsontext
 
 NAMED_PER_KIND = 5
 

@@ -11,9 +11,9 @@ from perdure.dialects.story.resources.step_run_names import step_run_name
 from perdure.dialects.story.resources.timestamps import timestamp
 from perdure.dialects.story.state.body import Body, Handoff, StepState
 from perdure.dialects.story.state.phases import StoryPhase
-from perdure.kernel import jsontext
 from perdure.kernel.execution import Execution
-from perdure.kernel.step_overview import StepOverview
+from perdure.kernel.graphs.step_overview import StepOverview
+from perdure.kernel.json_values import jsontext
 from perdure.streams.inlet import InletState
 from perdure.streams.stream_rows import read_states
 

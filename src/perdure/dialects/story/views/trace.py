@@ -8,8 +8,8 @@ from perdure.dialects.story.plan.step_graph import block_id
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.phases import StoryPhase
 from perdure.kernel import events as e
-from perdure.kernel.run_trace import Trace, VisitStatus
-from perdure.kernel.values import Instant
+from perdure.kernel.graphs.run_trace import Trace, VisitStatus
+from perdure.kernel.json_values.values import Instant
 
 _STATUSES = {
     StoryPhase.SUCCEEDED: VisitStatus.DONE,

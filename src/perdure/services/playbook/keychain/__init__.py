@@ -9,13 +9,13 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from perdure.kernel.credentials import ResolvedSecret, first
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
+from perdure.kernel.secrets.credentials import ResolvedSecret, first
+from perdure.kernel.secrets.sealed_arguments import EntryFields, EnvelopeError
 from perdure.services.playbook.keychain.host import HostSecrets
 
 if TYPE_CHECKING:
-    from perdure.engine.kept_credentials import KeptCredentials
+    from perdure.engine.secrets.kept_credentials import KeptCredentials
 
 __all__ = ["KINDS", "HostKeychain", "HostSecrets"]
 
@@ -63,7 +63,7 @@ class HostKeychain:
         return _resolved(self._host.credential(name) if value is None else value)
 
     async def _kept_value(self, namespace: str, name: str) -> dict[str, Any] | None:
-        from perdure.engine.secret_encryption import SecretsKeyUnusable
+        from perdure.engine.secrets.secret_encryption import SecretsKeyUnusable
 
         try:
             value = None if self._kept is None else await self._kept().value(namespace, name)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.sealed_arguments import EnvelopeError
+from perdure.kernel.secrets.sealed_arguments import EnvelopeError
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.http import Basic, Bearer, fetch
 

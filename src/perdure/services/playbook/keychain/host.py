@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from perdure.kernel import jsontext
-from perdure.kernel.credentials import is_reference
-from perdure.kernel.sealed_arguments import EnvelopeError
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.secrets.credentials import is_reference
+from perdure.kernel.secrets.sealed_arguments import EnvelopeError
 from perdure.providers.policy import Keychain, read_keychain
 
 SECRETS_FOLDER = "PERDURE_SECRETS_DIR"

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.kernel.credentials import ResolvedSecret, for_http
-from perdure.kernel.sealed_arguments import EntryFields, EnvelopeError
+from perdure.kernel.secrets.credentials import ResolvedSecret, for_http
+from perdure.kernel.secrets.sealed_arguments import EntryFields, EnvelopeError
 from perdure.services.playbook.keychain.credential_requests import request_credential
 from perdure.services.playbook.keychain.host import HostSecrets, missing
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.providers.command import Command, by_shell, environment, refuse_secrets
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure

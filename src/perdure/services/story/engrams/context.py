@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from perdure.kernel import jsontext
 from perdure.kernel.ids import family_of
+from perdure.kernel.json_values import jsontext
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.services.story.engrams import storage
 from perdure.services.story.engrams.hydration import families_of

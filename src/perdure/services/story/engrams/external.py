@@ -11,7 +11,7 @@ Output that is not JSON becomes `{"stdout": …}` or `{"body": …}`.
 
 from typing import Any
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.providers.context import TaskContext
 from perdure.services.story.engrams.context import EngramContext
 from perdure.services.story.engrams.failure import EngramError

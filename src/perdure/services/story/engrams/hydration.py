@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perdure.kernel import jsontext
 from perdure.kernel.ids import family_of
+from perdure.kernel.json_values import jsontext
 from perdure.providers.context import SecretSource
 from perdure.providers.text import is_file_name
 from perdure.services.story.engrams import storage

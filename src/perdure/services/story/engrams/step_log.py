@@ -8,9 +8,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.secret_masking import cut, without_secrets
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.secrets.secret_masking import cut, without_secrets
 from perdure.providers.context import BlockingContext, SecretSource, TaskContext
 from perdure.providers.text import MARGIN
 

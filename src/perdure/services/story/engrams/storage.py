@@ -14,8 +14,8 @@ from typing import Any
 
 from perdure.expressions import json_decoding
 from perdure.expressions.subpaths import PathNotFound, follow
-from perdure.kernel import jsontext
 from perdure.kernel.file_modes import SETTING, folder_mode, private_mode
+from perdure.kernel.json_values import jsontext
 from perdure.providers.text import is_file_name
 from perdure.services.story.engrams.failure import EngramError
 

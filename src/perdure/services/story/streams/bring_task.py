@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.kernel.errors import Conflict, UnfitInput
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.providers.context import TaskContext
 from perdure.providers.registry import Provider
 from perdure.services.story.engrams.failure import EngramError

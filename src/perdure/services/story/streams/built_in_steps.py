@@ -9,8 +9,8 @@ import msgspec
 from perdure.dialects.story.resources.durations import BadDuration, read_duration, read_positive
 from perdure.dialects.story.resources.resource import merged
 from perdure.dialects.story.steps.stop import stop_phase
-from perdure.kernel import jsontext
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
 from perdure.services.story.engrams.failure import EngramError
 from perdure.services.story.streams.expressions import render_static
 from perdure.services.story.streams.stream_session import StreamSession

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.providers.command import environment
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.state.folding.topologies import REPLACING
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.providers.context import TaskContext
 from perdure.services.story.engrams.hydration import families_of
 from perdure.services.story.streams.expressions import TopologyTemplates

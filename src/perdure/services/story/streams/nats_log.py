@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from perdure.kernel.errors import Conflict
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.providers.context import TaskContext
 from perdure.services.story.streams.nats_connection import NatsConnector, NatsFailure, NatsSettings
 from perdure.services.story.streams.nats_stream import (

@@ -6,7 +6,7 @@ open ─▶ what an earlier hub has left ─▶ write … write ─▶ clear (th
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from perdure.kernel.assignments import StreamRows
+from perdure.kernel.tasks.assignments import StreamRows
 from perdure.providers.context import TaskContext
 from perdure.streams.hub import Hub
 from perdure.streams.inlet import InletState

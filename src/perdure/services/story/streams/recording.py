@@ -16,8 +16,8 @@ from pathlib import Path
 from random import random
 from typing import Any
 
-from perdure.kernel import jsontext
 from perdure.kernel.file_modes import SETTING, folder_mode, private_mode
+from perdure.kernel.json_values import jsontext
 from perdure.services.story import RECORDED_RUNS, recordings_of
 from perdure.services.story.engrams.storage import FOLDER, make_folders
 from perdure.streams.hub_metadata import own_metadata

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
-from perdure.kernel import jsontext
-from perdure.kernel.assignments import Assignment, EffectClaimResult
 from perdure.kernel.errors import Conflict
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
+from perdure.kernel.tasks.assignments import Assignment, EffectClaimResult
 from perdure.providers.context import Cancellation, SecretSource, TaskContext
 from perdure.providers.effects import EffectQueue
 from perdure.providers.remote_steps import Frame, StreamConnectionLost, WorkerConnection

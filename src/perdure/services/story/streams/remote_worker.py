@@ -13,8 +13,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from perdure.dialects.story.state.folding.topologies import CUTTING_OVER, HANDING_OVER, REPLACING
-from perdure.kernel import jsontext
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.json_values import jsontext
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.remote_steps import (

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND
 from perdure.services.story.engrams.hydration import fill_stored_values
 from perdure.services.story.streams.worker_context import DONE, InboundMessage

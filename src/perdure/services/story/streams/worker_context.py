@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.providers.context import TaskContext
 from perdure.services.story.engrams.context import EngramContext
 from perdure.streams.inlet import Packet

@@ -15,8 +15,8 @@ from perdure.dialects.story.plan.execution_policy import Retry
 from perdure.dialects.story.run.attempts import RETRIED
 from perdure.dialects.story.values.engram_contract import classify_failure
 from perdure.dialects.story.views.stream_views import shown_stream
-from perdure.kernel import jsontext
-from perdure.kernel.values import SECOND
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND
 from perdure.providers.context import TaskContext
 from perdure.providers.policy import refusal_in_force
 from perdure.providers.remote_steps import StreamConnectionLost
@@ -255,7 +255,7 @@ class WorkerTask:
 
 
 def _backoff(retry: dict[str, Any]) -> Any:
-    from perdure.kernel.retry import Backoff
+    from perdure.kernel.tasks.retry import Backoff
 
     return Backoff(retry["backoff"])
 

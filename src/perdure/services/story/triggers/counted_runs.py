@@ -11,13 +11,13 @@ from contextlib import suppress
 from perdure.dialects.story.resources.resource import Resource, name_of, namespace_of
 from perdure.dialects.story.triggers import impulse_counts
 from perdure.dialects.story.triggers.requests import impulse_of
-from perdure.engine.catalog_changes import pending_mark, retry_on_conflict
 from perdure.engine.client import Client
 from perdure.engine.random_ids import new_uid, run_id_for_name
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog_changes import pending_mark, retry_on_conflict
+from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.errors import Conflict
-from perdure.kernel.lookups import ResourceKey
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.services.entry_status import rewritten, status_in
 from perdure.stores.protocol import CatalogConflict, ResourceRemoval, ResourceWrite
 

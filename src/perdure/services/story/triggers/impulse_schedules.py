@@ -13,10 +13,10 @@ from perdure.dialects.story.triggers.delivery import DeliveryPolicy
 from perdure.dialects.story.triggers.requests import target_name, target_of
 from perdure.dialects.story.triggers.schedules import event_of, is_cron, read_schedules, token_of
 from perdure.engine.client import Client
-from perdure.engine.lookup_answers import document
+from perdure.engine.resources.lookup_answers import document
+from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.errors import Conflict, InvalidDocument
-from perdure.kernel.lookups import ResourceKey
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.services.entry_status import change_status
 from perdure.services.schedules.firings import NamedSchedule, StartedRun, utc
 from perdure.services.story.triggers.impulses import Impulses

@@ -14,10 +14,10 @@ from perdure.dialects.story.triggers import impulse_counts
 from perdure.dialects.story.triggers.delivery import ImpulseThrottle, release
 from perdure.dialects.story.triggers.requests import impulse_of
 from perdure.engine.client import Client
-from perdure.engine.lookup_answers import document
+from perdure.engine.resources.lookup_answers import document
+from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.errors import Conflict
-from perdure.kernel.lookups import ResourceKey
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 from perdure.services.entry_status import change_status
 from perdure.stores.errors import StoreLocked
 

@@ -41,14 +41,14 @@ from perdure.dialects.story.triggers.webhooks import (
     read_events,
     verify,
 )
-from perdure.engine.catalog import ResourceNotFound
 from perdure.engine.client import Client
 from perdure.engine.decision_threads import done_aside
+from perdure.engine.resources.catalog import ResourceNotFound
 from perdure.expressions.gotemplate import Ambient
-from perdure.kernel import jsontext
+from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.errors import Conflict, InvalidDocument
-from perdure.kernel.lookups import ResourceKey
-from perdure.kernel.values import SECOND, Instant
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.services.entry_status import change_status
 from perdure.services.story.triggers.impulse_throttle import TRANSIENT, ThrottledDelivery, leave, with_throttle
 from perdure.services.story.triggers.requests import Requests

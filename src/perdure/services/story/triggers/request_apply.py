@@ -13,14 +13,14 @@ from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.labels import REDRIVE, REDRIVE_FROM
 from perdure.dialects.story.resources.resource import Resource, annotations_of, spec_of
 from perdure.dialects.story.triggers.requests import LANGUAGE, read_start
-from perdure.engine.catalog_changes import Change, Entry, Finding, Outcome
 from perdure.engine.client import Client
-from perdure.engine.message_sending import need_engine
 from perdure.engine.random_ids import run_id_for_name
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog_changes import Change, Entry, Finding, Outcome
+from perdure.engine.runs.message_sending import need_engine
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.lookups import ResourceKey
-from perdure.kernel.validation import AppliedDocument
+from perdure.kernel.json_values import jsontext
 from perdure.services.story.triggers import counted_runs
 from perdure.services.story.triggers.requests import Requests
 

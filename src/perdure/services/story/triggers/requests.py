@@ -55,19 +55,19 @@ from perdure.dialects.story.triggers.requests import (
     read_start,
     target_of,
 )
-from perdure.engine.catalog import ResourceNotFound
-from perdure.engine.catalog_changes import Rejected, pending_mark, retry_on_conflict
 from perdure.engine.client import STARTED_ON_STORE, Client
 from perdure.engine.handle import Handle
-from perdure.engine.lookup_answers import document
-from perdure.engine.message_sending import need_engine
 from perdure.engine.random_ids import run_id_for_name
-from perdure.engine.retention import REQUEST_ENTRY
-from perdure.kernel import jsontext
+from perdure.engine.resources.catalog import ResourceNotFound
+from perdure.engine.resources.catalog_changes import Rejected, pending_mark, retry_on_conflict
+from perdure.engine.resources.lookup_answers import document
+from perdure.engine.runs.message_sending import need_engine
+from perdure.engine.runs.retention import REQUEST_ENTRY
+from perdure.kernel.documents.lookups import Lookup, ResourceKey, ResourcesInNamespace
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import Conflict, InvalidDocument, StartRefused, UnfitInput
-from perdure.kernel.lookups import Lookup, ResourceKey, ResourcesInNamespace
-from perdure.kernel.validation import AppliedDocument
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.services.entry_status import rewritten, status_in
 from perdure.services.failure_alerts import RunWatch, watch_write
 from perdure.services.story.triggers import counted_runs, impulse_throttle

@@ -8,7 +8,7 @@ from perdure.engine.client import Client
 from perdure.engine.random_ids import run_id_for_name
 from perdure.kernel.errors import Conflict
 from perdure.kernel.ids import DEFAULT_NAMESPACE
-from perdure.kernel.values import RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.services.story.triggers.requests import Requests
 
 

@@ -10,7 +10,7 @@ from perdure.dialects.flow.state.folding.steps import leave_scope, step_left, to
 from perdure.dialects.flow.state.folding.variables import bind, cells_of, optional_cell
 from perdure.dialects.flow.state.values import ARRIVAL, NOTHING, Cell, Result
 from perdure.kernel import events as e
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 _MOCK, _FRAME = Kind.MOCK, Kind.FRAME  # access to members of an enumeration is slow, and every step needs these
 

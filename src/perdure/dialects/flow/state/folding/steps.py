@@ -9,7 +9,7 @@ from perdure.dialects.flow.state.folding.checkpoints import keep, leave_top
 from perdure.dialects.flow.state.folding.variables import bind, cells_of
 from perdure.dialects.flow.state.values import Result
 from perdure.kernel import events as e
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 
 def _enter(body: Body, frame: Frame, name: str, at: Instant, number: int) -> None:

@@ -3,7 +3,7 @@
 from perdure.dialects.flow.state.body import Body, Frame, MiddlewareScope
 from perdure.dialects.flow.state.events import Bindings
 from perdure.dialects.flow.state.values import Cell
-from perdure.kernel.values import Payload
+from perdure.kernel.json_values.values import Payload
 
 
 def cells_of(body: Body, frame: Frame, bound: Bindings) -> dict[str, Cell]:

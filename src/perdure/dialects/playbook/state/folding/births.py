@@ -3,7 +3,7 @@
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.body import Body
 from perdure.dialects.playbook.state.values import Value
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 
 def open_run(body: Body, number: int, token: int, step: str, args: Value, at: Instant, fork: int) -> b.StepRun:

@@ -13,7 +13,7 @@ from perdure.dialects.playbook.state.folding.tokens import add_tokens, end_branc
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import NOTHING, Value
 from perdure.kernel.events import Event
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 
 def _step_started(body: Body, event: p.StepStarted) -> None:

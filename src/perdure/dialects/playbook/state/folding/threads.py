@@ -11,7 +11,7 @@ from perdure.dialects.playbook.state.folding.tokens import patch_ctx
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import NOTHING, Value
 from perdure.kernel.events import Event
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 _WORKING = ThreadPhase.WORKING  # access to members of an enumeration is slow, and every step needs these
 

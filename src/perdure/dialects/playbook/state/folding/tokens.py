@@ -10,7 +10,7 @@ from perdure.dialects.playbook.state.folding.births import open_run, open_thread
 from perdure.dialects.playbook.state.folding.forks import add_branch, close_if_over, lineage_of, release, remove_branch
 from perdure.dialects.playbook.state.values import Patch, Value
 from perdure.kernel.events import Event
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 
 def add_tokens(

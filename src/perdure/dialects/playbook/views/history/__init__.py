@@ -18,7 +18,7 @@ from perdure.dialects.playbook.state.names import timestamp
 from perdure.dialects.playbook.views.history import executions, runs, tasks, tokens
 from perdure.dialects.playbook.views.history.entries import HistoryEntry, HistoryState
 from perdure.kernel.events import Event
-from perdure.kernel.values import Instant, RunId
+from perdure.kernel.json_values.values import Instant, RunId
 
 # Composite events are expanded: the same history and the same state, one fact per event.
 

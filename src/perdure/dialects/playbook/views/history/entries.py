@@ -10,8 +10,8 @@ from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import Patch, Value
 from perdure.dialects.playbook.values.references import meta, task_run_id
 from perdure.dialects.playbook.values.results import shard_names
-from perdure.kernel import jsontext
-from perdure.kernel.values import Payload, RunId
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload, RunId
 
 WORKER = "engine"  # who performs tasks: the process that drives the run
 LARGEST_INPUTS = 8 * 1024

@@ -17,7 +17,7 @@ from perdure.dialects.playbook.views.history.entries import (
 )
 from perdure.dialects.playbook.views.history.tokens import token_created
 from perdure.kernel import events as e
-from perdure.kernel.values import Payload, Ref, digest
+from perdure.kernel.json_values.values import Payload, Ref, digest
 
 
 def _requested(view: HistoryState, event: e.RunStarted) -> Iterator[HistoryEntry]:

@@ -23,8 +23,8 @@ from perdure.dialects.playbook.views.history.entries import (
     whole_patch,
 )
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
 from perdure.kernel.ids import child_run
+from perdure.kernel.json_values import jsontext
 
 SEALED = jsontext.encode({"sealed": True})  # arguments that are completed at the worker, with secrets
 

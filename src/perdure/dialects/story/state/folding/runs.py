@@ -7,8 +7,8 @@ from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import METADATA, Body, Interruption
 from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.kernel import events as e
-from perdure.kernel import jsontext
 from perdure.kernel.events import Event
+from perdure.kernel.json_values import jsontext
 
 STARTING = "Starting StoryRun execution"  # STY-111
 

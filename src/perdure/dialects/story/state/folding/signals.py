@@ -6,7 +6,7 @@ from typing import Any
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import EVENTS_KEPT, Body, EffectRecord, Gate, SignalEvent, SignalsAndEffects
 from perdure.kernel.events import Event
-from perdure.kernel.values import NULL
+from perdure.kernel.json_values.values import NULL
 
 
 def _signal(body: Body, event: s.SignalRecorded) -> None:

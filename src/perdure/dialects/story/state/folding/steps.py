@@ -8,7 +8,7 @@ from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import DEFAULT_REASONS, PHASES, Reason, StoryPhase
 from perdure.kernel.events import Event
-from perdure.kernel.values import Instant
+from perdure.kernel.json_values.values import Instant
 
 _SUCCEEDED = StoryPhase.SUCCEEDED  # enum lookups are slow, and every step needs it
 

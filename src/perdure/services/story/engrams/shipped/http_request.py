@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from perdure.expressions.gotemplate.durations import parse_duration
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Code
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.http import HttpTimeouts, http

@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.expressions import json_decoding
-from perdure.kernel import jsontext
+from perdure.kernel.json_values import jsontext
 from perdure.services.story.engrams.engram_resources import template
 from perdure.services.story.engrams.failure import EngramError
 from perdure.services.story.engrams.paths import MISSING, follow

@@ -1,0 +1,1 @@
+"""How runs are started, kept in memory, shown, sent messages and removed."""

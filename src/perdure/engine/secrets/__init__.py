@@ -1,0 +1,1 @@
+"""Secrets and credentials that a store keeps encrypted."""

@@ -1,0 +1,399 @@
+"""What workers elsewhere ask for, for whichever process owns the run.
+
+    lease ─▶ heartbeat … claim, signal, report, log … ─▶ end | release | report its outcome, and go on
+                                                     └─▶ the lease ends: next delivery (`Runtime.expire_leases`)
+
+If this process owns the run, an answer is committed with what follows from it. Otherwise it is a message in the same
+transaction as the end of its lease; where the answer of the owner is the point, it is waited for.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure.engine.decision_threads import done_aside
+from perdure.engine.runs import run_views
+from perdure.engine.slot import ELSEWHERE
+from perdure.kernel import events as e
+from perdure.kernel import inputs as i
+from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
+from perdure.kernel.execution import Execution
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.large_values import extract_large_values
+from perdure.kernel.json_values.values import SECOND, Instant, Payload, RunId
+from perdure.kernel.outcomes import Outcome, Succeeded
+from perdure.kernel.tasks.assignments import AssignmentMessage, EffectClaimResult, decode_assignment, decode_pipeline
+from perdure.kernel.tasks.crash_attribution import LossKind, StartPlace
+from perdure.kernel.tasks.effects import effect_key
+from perdure.stores.commit_types import Message, TaskAnswer
+from perdure.stores.pool_tasks import ANSWERS_KEPT, LeaseRenewal, LeaseRequest, TaskLease, report_name
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
+
+LEASE: Instant = 60 * SECOND
+WORKER = i.Sender("worker")
+PATIENCE = 5.0  # seconds that an owner elsewhere gets to decide
+LOOK_EVERY = 0.01, 0.1  # seconds between looks at its run: at first, and at most
+OFFERS_LOOKED_FOR = 0.1  # seconds between looks for what other processes have offered, while somebody waits
+
+
+LineLogger = Callable[[str, str, dict[str, Any], int | None], None]
+
+
+class LeaseGone(PerdureError):
+    """The lease is not this worker's any more: it ended, the task was handed on, or its run needs it no longer."""
+
+    code = "LEASE-GONE"
+    hint = "Stop the task; what was sent changed nothing."
+
+
+class LeaseAnswered(PerdureError):
+    """The task of this lease was answered before, with something else; the first answer counts."""
+
+    code = "LEASE-ANSWERED"
+    hint = "Send the same answer again, or none."
+
+
+class OwnerSilent(PerdureError):
+    """The process that owns the run has not decided in time."""
+
+    code = "OWNER-SILENT"
+    hint = "Send the same request again: it finds the decision, or is decided then."
+
+
+def answer_digest(outcome: Outcome) -> bytes:
+    """By which the same answer is recognized."""
+    return sha256(msgspec.msgpack.encode(outcome)).digest()
+
+
+class LeasedTasks:
+    def __init__(self, client: "Client", lease: Instant = LEASE) -> None:
+        self._client = client
+        self._store = client.store
+        self._clock = client.clock
+        self.lease_for = lease
+        self._waiting: set[asyncio.Event] = set()  # each is set when something may have been offered
+        self._unwatch: Callable[[], None] = lambda: None
+        self._is_stopping = False
+        self._lines: dict[str, int] = {}  # by lease: lines logged so far
+
+    # Getting work.
+
+    async def lease(
+        self, request: LeaseRequest, wait: float = 0.0, is_gone: Callable[[], Awaitable[bool]] | None = None
+    ) -> list[TaskLease]:
+        """What is ready, oldest first, runs in turns; waits so many seconds for something to be.
+
+        Whoever `is_gone` meanwhile gets nothing.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait
+        offered = asyncio.Event()
+        try:
+            while True:
+                offered.clear()
+                if is_gone is not None and await is_gone():
+                    return []
+                asked = msgspec.structs.replace(request, until=self._clock.now() + self.lease_for)
+                granted = await self._store.lease(asked)
+                left = end - loop.time()
+                if granted or left <= 0 or self._is_stopping:
+                    return granted
+                if offered not in self._waiting:
+                    self._watch_for(offered)
+                    continue  # it may have come in between
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, OFFERS_LOOKED_FOR)):
+                        await offered.wait()
+        finally:
+            self._waiting.discard(offered)
+            if not self._waiting:
+                self._unwatch()
+                self._unwatch = lambda: None
+
+    def _watch_for(self, offered: asyncio.Event) -> None:
+        if not self._waiting and self._client.runtime is not None:
+            self._unwatch = self._client.runtime.watch(self._look_at_commit)
+        self._waiting.add(offered)
+
+    def stop_waiting(self) -> None:
+        """Whoever waits is answered now, with nothing."""
+        self._is_stopping = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for offered in self._waiting:
+            offered.set()
+
+    def _look_at_commit(self, run: RunId, turns: list[tuple[Instant, list[e.Event]]]) -> None:
+        for _, events in turns:
+            for event in events:
+                if isinstance(event, e.TaskRedelivered | e.TasksTakenUp) or (
+                    isinstance(event, e.TaskScheduled) and event.pool
+                ):
+                    self._wake()
+                    return
+
+    async def find_many(self, leases: Sequence[str]) -> dict[str, TaskLease]:
+        return await self._store.find_leases(leases)
+
+    async def find(self, lease: str) -> TaskLease:
+        row = (await self._store.find_leases([lease])).get(lease)
+        if row is None:
+            raise LeaseGone("this lease is not known, or not yours any more")
+        return row
+
+    async def find_open(self, lease: str) -> TaskLease:
+        """One that was not answered."""
+        row = await self.find(lease)
+        if row.answer is not None:
+            raise LeaseGone("the task of this lease was answered")
+        return row
+
+    async def renew(self, leases: Sequence[str]) -> tuple[Instant, LeaseRenewal]:
+        """Until when they last now."""
+        until = self._clock.now() + self.lease_for
+        empty: frozenset[str] = frozenset()
+        return until, await self._store.renew(leases, until) if leases else LeaseRenewal(empty, empty)
+
+    async def text(self, run: RunId, payload: Payload) -> bytes:
+        if isinstance(payload, bytes):
+            return payload
+        return (await self._store.values(run, [payload.digest]))[payload.digest]
+
+    # Ending it.
+
+    async def end(self, lease: TaskLease, outcome: Outcome, *, was_alone: bool = False) -> None:
+        """The first answer counts: the same again is the same, another one is refused."""
+        size = len(outcome.value) if isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes) else 0
+        answer = await done_aside(size, partial(answer_digest, outcome))
+        if lease.answer is not None:
+            self._check_same(lease, answer)
+            return
+        task, delivery, now = lease.task, lease.delivery, self._clock.now()
+        result: i.Input = i.TaskResult(task, parcel_of(lease).assignment.attempt, delivery, outcome)
+        if was_alone:  # the process that it had to itself is gone
+            result = i.TaskLost(task, delivery, getattr(outcome, "message", ""), LossKind.ALONE)
+        until = now + ANSWERS_KEPT
+        if await self._is_ours(lease.run):
+            assert self._client.runtime is not None
+            decided = await self._client.runtime.ask(lease.run, result, TaskAnswer(task, lease.lease, answer, until))
+            if decided is not ELSEWHERE:
+                if isinstance(decided, i.Refused):
+                    self._check_same(await self.find(lease.lease), answer)
+                return
+        result, values = extract_large_values(result, "outcome")
+        for name, text in values:
+            await self._store.put_value(lease.run, name, text)
+        if not await self._store.report(lease.lease, Message(lease.run, now, i.encode(result)), answer, until):
+            self._check_same(await self.find(lease.lease), answer)
+
+    # Pipelines: the outcome of one task, and the next one under the same lease.
+
+    async def report_outcome(
+        self, lease: TaskLease, number: int, outcome: Outcome, judged: bytes | None
+    ) -> TaskLease | None:
+        """The next task of the pipeline, once the outcome is recorded; None: it does not go on under this lease.
+
+        The same outcome again is answered the same; another one under its number, or under a later one, is refused.
+        """
+        pipeline = decode_pipeline(lease.pipeline)
+        if pipeline is None:
+            raise Conflict("the task of this lease does not belong to a pipeline", hint="Complete it, or fail it.")
+        size = len(outcome.value) if isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes) else 0
+        content = await done_aside(size, lambda: sha256(answer_digest(outcome) + (judged or b"")).digest())
+        name = report_name(number, content)
+        if lease.answer is not None or number + 1 == lease.number:
+            return _next(lease, name)
+        if number != lease.number:
+            raise Conflict(f"outcome {lease.number} of this lease is next, not {number}")
+        if lease.reported[:4] == name[:4]:  # it is on its way to the owner of the run
+            if lease.reported != name:
+                raise LeaseAnswered(f"outcome {number} of this lease was reported before, as something else")
+            return await self._decided(lease, name)
+        about = (lease.task, parcel_of(lease).assignment.attempt, lease.delivery, outcome)
+        result = i.PipelineResult(*about, pipeline.number, lease.lease, number, content, judged)
+        if await self._is_ours(lease.run):
+            assert self._client.runtime is not None
+            if await self._client.runtime.ask(lease.run, result) is not ELSEWHERE:
+                return _next(await self.find(lease.lease), name)
+        result, values = extract_large_values(result, "outcome")
+        for digest, text in values:
+            await self._store.put_value(lease.run, digest, text)
+        message = Message(lease.run, self._clock.now(), i.encode(result))
+        if not await self._store.report_outcome(lease.lease, number, name, message):
+            raise LeaseGone("this lease is not yours any more", run=lease.run)
+        return await self._decided(lease, name)
+
+    async def _decided(self, lease: TaskLease, name: bytes) -> TaskLease | None:
+        """What the owner of the run has made of it, which is told by the row of the lease."""
+        async for _ in _looks(lease.run):
+            current = await self.find(lease.lease)
+            if current.answer is not None or current.number != lease.number:
+                return _next(current, name)
+        raise AssertionError("looking ends with an error")
+
+    def _check_same(self, lease: TaskLease, answer: bytes) -> None:
+        if lease.answer is None:
+            raise LeaseGone("the run needs the task of this lease no longer")
+        if lease.answer != answer:
+            raise LeaseAnswered("the task of this lease was answered before, with something else")
+
+    async def release(self, lease: TaskLease, *, has_begun: bool = False) -> None:
+        """Un-begun it costs no delivery; one that has begun is for the next delivery, and charged to nobody."""
+        if has_begun:
+            lost = i.TaskLost(lease.task, lease.delivery, f"worker {lease.worker} was stopped", LossKind.STOPPED)
+            if not await self._store.report(lease.lease, Message(lease.run, self._clock.now(), i.encode(lost))):
+                raise LeaseGone("this lease is not yours any more")
+        elif not await self._store.release(lease.lease):
+            await self.find_open(lease.lease)
+            raise Conflict("the task has claimed, reported or signalled something", hint="Finish it, or fail it.")
+        self._wake()
+
+    async def begin(self, lease: TaskLease, place: StartPlace, *, is_cleared: bool = False) -> None:
+        """Record where a suspect begins; `is_cleared`: it has outlived its time alone."""
+        message = None
+        if is_cleared:
+            clear = i.Clear(lease.task, lease.delivery, outlived=True)
+            message = Message(lease.run, self._clock.now(), i.encode(clear))
+        if not await self._store.begin(lease.lease, place, message):
+            raise LeaseGone("this lease is not yours any more")
+
+    async def clear_lost(self, lease: str) -> None:
+        """The worker of a lost lease lives, and was only late: that is not charged to the task."""
+        await self._store.clear_lost(lease, self._clock.now())
+
+    # Speaking to its run.
+
+    async def claim_effect(self, lease: TaskLease, key: str) -> EffectClaimResult:
+        answer = await self._ask(lease, i.EffectClaim(lease.task, lease.delivery, key))
+        assert isinstance(answer, i.EffectClaimAnswer)
+        result = None if answer.result is None else await self.text(lease.run, answer.result)
+        return EffectClaimResult(answer.completed, answer.in_doubt, result, answer.unfit)
+
+    async def complete_effect(self, lease: TaskLease, key: str, result: bytes) -> None:
+        await self._ask(lease, i.EffectDone(lease.task, lease.delivery, key, result))
+
+    async def complete_effect_unfit(self, lease: TaskLease, key: str, reason: str) -> None:
+        await self._ask(lease, i.EffectUnfit(lease.task, lease.delivery, key, reason))
+
+    async def release_effect(self, lease: TaskLease, key: str) -> None:
+        await self._ask(lease, i.EffectRelease(lease.task, lease.delivery, key))
+
+    async def signal(self, lease: TaskLease, name: str, value: bytes, key: str = "") -> None:
+        path = parcel_of(lease).assignment.path
+        await self._ask(lease, i.Signal(name, value, key, f"task {path}", WORKER))
+
+    async def report(self, lease: TaskLease, body: bytes) -> bytes | None:
+        answer = await self._ask(lease, i.TaskReport(lease.task, lease.delivery, body))
+        return answer.body if isinstance(answer, i.Accepted) else None
+
+    def log_of(self, lease: TaskLease) -> LineLogger:
+        """What takes lines of the task: level, text, fields, and the number of the line if its worker counts them."""
+        runtime = self._client.runtime
+        if runtime is None:
+            return lambda *_: None
+        recorder = runtime.scheduler.recorder
+        assignment = msgspec.structs.replace(parcel_of(lease).assignment, delivery=lease.delivery)
+        if len(self._lines) > 10_000:
+            self._lines.clear()
+
+        def log(level: str, text: str, fields: dict[str, Any], number: int | None) -> None:
+            self._lines[lease.lease] = number or self._lines.get(lease.lease, 0) + 1
+            recorder.add_line(assignment, self._lines[lease.lease], level, text, fields)
+
+        return log
+
+    async def _ask(self, lease: TaskLease, input: i.Input) -> i.InputAnswer:
+        if not lease.is_touched and not await self._store.touch(lease.lease):
+            raise LeaseGone("this lease is not yours any more")
+        answer: i.InputAnswer = ELSEWHERE
+        if await self._is_ours(lease.run):
+            assert self._client.runtime is not None
+            answer = await self._client.runtime.ask(lease.run, input)
+        if answer is ELSEWHERE:
+            answer = await self._ask_owner(lease, input)
+        if isinstance(answer, i.Refused):
+            if answer.conflict:
+                raise Conflict(answer.reason, run=lease.run)
+            raise LeaseGone(answer.reason, run=lease.run)
+        return answer
+
+    async def _ask_owner(self, lease: TaskLease, input: i.Input) -> i.InputAnswer:
+        """Through the store; its answer is in what is recorded then."""
+        stored = input
+        for field in ("result", "value", "body"):
+            payload = getattr(input, field, None)
+            if isinstance(payload, bytes) and len(payload) > jsontext.PIECE:
+                raise Conflict("the owner of the run is another server, to which this is too large", run=lease.run)
+        sent = await self._store.send(Message(lease.run, self._clock.now(), i.encode(stored)))
+        if sent is None:
+            raise LeaseGone("its run is gone", run=lease.run)
+        async for _ in _looks(lease.run):
+            if all(message.position != sent.position for message in await self._store.messages(lease.run)):
+                break
+        try:
+            row = await self._client.find(lease.run)
+        except RunNotFound:
+            raise LeaseGone("its run is gone", run=lease.run) from None
+        execution = await run_views.load(self._store, self._client.languages, row)
+        return recorded_answer(execution, input)
+
+    async def _is_ours(self, run: RunId) -> bool:
+        runtime = self._client.runtime
+        if runtime is None:
+            return False
+        if runtime.is_open_here(run):
+            return True
+        row = await self._store.find(run)
+        return row is not None and row.partition in runtime.partitions
+
+
+async def _looks(run: RunId) -> AsyncIterator[None]:
+    """When to look for what the owner of a run, another process, has decided. Raises `OwnerSilent` in the end."""
+    pause, longest = LOOK_EVERY
+    end = asyncio.get_running_loop().time() + PATIENCE
+    while True:
+        yield
+        if asyncio.get_running_loop().time() > end:
+            raise OwnerSilent("the process that owns the run has not decided yet", run=run)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+def _next(lease: TaskLease, name: bytes) -> TaskLease | None:
+    """After the outcome of this name: the lease with its next task; None if that outcome was its last."""
+    if name not in (lease.answer, lease.reported):
+        raise LeaseAnswered("this outcome was reported before, as something else")
+    return None if lease.answer is not None else lease
+
+
+def parcel_of(lease: TaskLease) -> AssignmentMessage:
+    return decode_assignment(lease.body)
+
+
+def recorded_answer(execution: Execution, input: i.Input) -> i.InputAnswer:
+    """What the run has answered to an input that it has decided, as far as its state says so."""
+    if isinstance(input, i.Signal):
+        return i.ACCEPTED
+    assert isinstance(input, i.EffectClaim | i.EffectDone | i.EffectUnfit | i.EffectRelease | i.TaskReport)
+    task = execution.state.tasks.get(input.task)
+    if task is None or task.delivery != input.delivery:
+        return i.Refused(f"delivery {input.delivery} of task {input.task} is not open (any more)")
+    if isinstance(input, i.TaskReport):
+        return i.ACCEPTED
+    effect = execution.state.effects.get(effect_key(task.path, input.key))
+    is_ours = effect is not None and (effect.task, effect.delivery) == (input.task, input.delivery)
+    if isinstance(input, i.EffectClaim):
+        if effect is not None and effect.is_completed:
+            return i.EffectClaimAnswer(completed=True, result=effect.result, unfit=effect.unfit)
+        return i.EffectClaimAnswer(False, in_doubt=not is_ours or (effect is not None and effect.takeovers > 0))
+    if not is_ours:
+        return i.Refused(f"the effect {input.key!r} is not claimed by this delivery", conflict=True)
+    return i.ACCEPTED

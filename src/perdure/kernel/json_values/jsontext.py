@@ -1,0 +1,358 @@
+"""Strict JSON: strict when reading, strict when writing.
+
+A value is encoded once, where it is created, and is passed on as bytes. Large text is read and written in pieces, each
+by one short call into C, and counts as work of the turn (`turn_budget`).
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+import msgspec
+
+from perdure.kernel.turn_budget import current, pay, rest
+
+_encoder = msgspec.json.Encoder()
+_sorted_encoder = msgspec.json.Encoder(order="sorted")
+
+encode_finite = _encoder.encode
+"""Encode data that contains no NaN or infinity, such as what `decode` returned."""
+
+PIECE = 128 * 1024
+"""Bytes that one call into C reads or writes: a few milliseconds of work at most."""
+
+_LONGEST_ESCAPE = 12  # bytes, of two halves of a character
+_TRIES = 8  # to find the end of a piece
+NODES = 4_000
+"""Values in one piece when writing."""
+
+_HOLDERS = frozenset({dict, list, tuple})
+_TEXTS = frozenset({str, msgspec.Raw})
+_PRICE_OF_READING = 2  # bytes per unit of work
+_PRICE_OF_WRITING = 8
+
+_decode = msgspec.json.Decoder().decode
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def decode(text: bytes | str) -> Any:
+    """Decode text that Perdure itself wrote or has already checked."""
+    return _decode(text) if len(text) <= PIECE else _decode_large(text)
+
+
+def _decode_large(text: bytes | str) -> Any:
+    """Elements and members are only separated at first, which is fast, and then decoded in groups."""
+    pay(len(text) // _PRICE_OF_READING)
+    kind = text[:1]
+    if kind in (b"[", "["):
+        return _decode_list(text.encode() if isinstance(text, str) else text)
+    if kind in (b"{", "{"):
+        members: dict[str, Any] = {}
+        for count, (name, element) in enumerate(_members(text).items()):
+            members[name] = decode(bytes(element)) if len(element) > PIECE else _decode(element)
+            if count % 1_000 == 0:
+                rest()
+        return members
+    return _decode_text(text.encode() if isinstance(text, str) else text)
+
+
+def _decode_text(text: bytes) -> Any:
+    """A piece ends where it can be decoded: elsewhere an escape or a character is split."""
+    parts: list[str] = []
+    at, last = 1, len(text) - 1
+    while text[:1] == b'"' and text[last:] == b'"' and last - at > 2 * PIECE:
+        for cut in range(at + PIECE, at + PIECE + _LONGEST_ESCAPE):
+            try:
+                parts.append(_decode(b'"%b"' % text[at:cut]))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue
+            at = cut
+            rest()
+            break
+        else:
+            return _decode(text)
+    return "".join([*parts, _decode(b'"%b' % text[at:])]) if parts else _decode(text)
+
+
+def _decode_list(text: bytes) -> list[Any]:
+    """A piece ends at a separator before which everything can be decoded: that is one between elements.
+
+    Elsewhere, within a text or a deeper list, quotes or brackets are left open. If no such place is found, the elements
+    of the remaining text are separated at once.
+    """
+    items: list[Any] = []
+    separator = {b"{": b"},{", b"[": b"],["}.get(text[1:2], b",")
+    width = len(separator) // 2
+    at, last = 1, len(text) - 1
+    while last - at > 2 * PIECE and text[last:] == b"]":
+        cut = at + PIECE
+        for _ in range(_TRIES):
+            cut = text.find(separator, cut + 1, at + 2 * PIECE)
+            if cut < 0:
+                break
+            try:
+                items += _decode(b"[%b]" % text[at : cut + width])
+            except msgspec.DecodeError:
+                continue
+            at = cut + width + 1
+            rest()
+            break
+        else:
+            break
+        if cut < 0:
+            break
+    for piece, is_alone in _grouped(_elements(b"[" + text[at:])):
+        if is_alone:
+            items.append(decode(piece))
+        else:
+            items += _decode(b"[%b]" % piece)
+    return items
+
+
+def _grouped(elements: list[msgspec.Raw]) -> Iterator[tuple[bytes, bool]]:
+    """The texts of several elements joined; a large one alone."""
+    group: list[msgspec.Raw] = []
+    size = 0
+    for element in elements:
+        if len(element) > PIECE:
+            if group:
+                yield b",".join(map(bytes, group)), False
+            yield bytes(element), True
+            group, size = [], 0
+            continue
+        group.append(element)
+        size += len(element)
+        if size > PIECE:
+            yield b",".join(map(bytes, group)), False
+            rest()
+            group, size = [], 0
+    if group:
+        yield b",".join(map(bytes, group)), False
+
+
+class NotJson(ValueError):
+    """The value has no JSON form; the message says which part of it."""
+
+
+def encode(value: Any) -> bytes:
+    """Encode any Python value that has a JSON form; refuse others, naming the part."""
+    effort = current.get()
+    try:
+        text = encode_finite(value) if effort is None or effort.rest is None else _in_pieces(value)
+    except RecursionError:
+        raise NotJson("the value is nested too deeply, or contains itself") from None
+    except (TypeError, ValueError, OverflowError, UnicodeEncodeError) as error:
+        raise NotJson(str(error)) from None
+    if b"null" in text:
+        _refuse_non_finite(value)  # the encoder writes NaN as null, which would silently change data
+    if len(text) > PIECE:
+        pay(len(text) // _PRICE_OF_WRITING)
+    return text
+
+
+def is_large(value: Any, most: int = NODES) -> bool:
+    """Whether a value is large enough to be written elsewhere, or in pieces."""
+    return weigh(value, most) > most
+
+
+def weigh(value: Any, most: int) -> int:
+    """How many values it contains, long texts counted for more; counting stops above the limit."""
+    if type(value) not in _HOLDERS:
+        return len(value) >> 6 if type(value) in _TEXTS else 0
+    weight = 0
+    pending = [value]
+    for holder in pending:
+        weight += len(holder)
+        if weight > most:
+            break
+        for item in holder.values() if type(holder) is dict else holder:
+            kind = type(item)
+            if kind is str:
+                weight += len(item) >> 6
+            elif kind in _HOLDERS:
+                pending.append(item)
+    return weight
+
+
+def _in_pieces(value: Any) -> bytes:
+    try:
+        return _encode_in_pieces(value)
+    except RecursionError:  # the encoder supports deeper nesting
+        return _encoder.encode(value)
+
+
+def _encode_in_pieces(value: Any) -> bytes:
+    """As the encoder writes it, in groups of elements and members."""
+    kind = type(value)
+    if kind is str and len(value) > PIECE:
+        pieces = (_encoder.encode(value[at : at + PIECE])[1:-1] for at in range(0, len(value), PIECE))
+        return b'"%b"' % b"".join(pieces)
+    if kind not in (list, dict) or not is_large(value):
+        return _encoder.encode(value)
+    return b"[%b]" % b",".join(_elements_of(value)) if kind is list else b"{%b}" % b",".join(_members_of(value))
+
+
+def _elements_of(items: list[Any]) -> Iterator[bytes]:
+    group: list[Any] = []
+    weight = 0
+    for element in items:
+        more = 1 + weigh(element, NODES)
+        weight += more
+        if weight > NODES and group:
+            yield _encoder.encode(group)[1:-1]
+            rest()
+            group, weight = [], more
+        if more > NODES:
+            yield _encode_in_pieces(element)
+            weight = 0
+        else:
+            group.append(element)
+    if group:
+        yield _encoder.encode(group)[1:-1]
+
+
+def _members_of(items: dict[Any, Any]) -> Iterator[bytes]:
+    group: dict[Any, Any] = {}
+    weight = 0
+    for name, member in items.items():
+        more = 1 + weigh(member, NODES)
+        weight += more
+        if weight > NODES and group:
+            yield _encoder.encode(group)[1:-1]
+            rest()
+            group, weight = {}, more
+        if more > NODES:
+            yield _encoder.encode({name: 0})[1:-2] + _encode_in_pieces(member)
+            weight = 0
+        else:
+            group[name] = member
+    if group:
+        yield _encoder.encode(group)[1:-1]
+
+
+def _refuse_non_finite(value: Any) -> None:
+    pending: list[Any] = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, float) and not math.isfinite(item):
+            raise NotJson(f"the number {item!r} has no JSON form")
+        if isinstance(item, dict):
+            pending.extend(item.values())
+        elif isinstance(item, list | tuple):
+            pending.extend(item)
+
+
+def canonical(value: Any) -> bytes:
+    """The canonical text of a value, for hashes: members sorted, no spaces."""
+    return _sorted_encoder.encode(value)
+
+
+def _read_large(text: str) -> Any:
+    from perdure.kernel.json_values.large_json import read_large  # most processes never read one
+
+    return read_large(text, _strict, PIECE)
+
+
+def read_strict(text: bytes | str) -> Any:
+    """Decode text from outside: UTF-8, no repeated member, no NaN or infinity, no lone surrogate, bounded nesting."""
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        value = _strict.decode(text) if len(text) <= PIECE else _read_large(text)
+        if "\\ud" in text or "\\uD" in text or not _is_utf8(text):
+            _refuse_half_characters(value)
+        return value
+    except json.JSONDecodeError as error:
+        raise NotJson(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except UnicodeDecodeError as error:
+        raise NotJson(f"byte {error.start}: not UTF-8") from None
+    except RecursionError:
+        raise NotJson("nested too deeply") from None
+    except ValueError as error:
+        raise NotJson(str(error)) from None
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether it has no raw half of a character; told from a text that is all ASCII at once."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _refuse_half_characters(value: Any) -> None:
+    """A surrogate without its other half has no UTF-8 form: it could neither be stored nor be returned."""
+    try:
+        _encoder.encode(value)
+    except UnicodeEncodeError:
+        raise NotJson("a text holds an unpaired surrogate (half a character), as in \\ud800") from None
+
+
+def _unique_members(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in members:
+            raise NotJson(f"member {name!r} is repeated in one object")
+        members[name] = value
+    return members
+
+
+def _no_constant(token: str) -> NoReturn:
+    raise NotJson(f"{token} is not JSON")
+
+
+def _finite(token: str) -> float:
+    number = float(token)
+    if math.isinf(number):
+        raise NotJson(f"the number {token} is out of range")
+    return number
+
+
+_strict = json.JSONDecoder(object_pairs_hook=_unique_members, parse_constant=_no_constant, parse_float=_finite)
+
+MOST_PARENTS = 128  # of a member that is named by its path
+
+
+def set_members(value: Any, members: Iterable[tuple[str, Any]]) -> Any:
+    """Members by their path (`a.b`) over a value, which is changed; None is an empty object. Raises `ValueError`."""
+    for path, member in members:
+        value = {} if value is None else value
+        *parents, last = path.split(".")
+        if len(parents) > MOST_PARENTS:
+            raise ValueError(f"a name has more than {MOST_PARENTS} parts")
+        place = value
+        for name in parents:
+            place = place.setdefault(name, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise ValueError(f"{path}: the value above it is not an object")
+        place[last] = member
+    return value
+
+
+MOST_VALUES = 2_000_000
+"""Values that a text from outside may hold; about 200 MB where they are lists and objects."""
+
+
+def has_too_many_values(text: bytes) -> bool:
+    """What a text takes in memory follows from its values: 60 MB of `[],[],…` take two gigabytes when they are read."""
+    return len(text) > MOST_VALUES and count_values(text, MOST_VALUES) > MOST_VALUES
+
+
+def count_values(text: bytes, most: int) -> int:
+    """Elements, members and containers, told apart from what stands in texts; no longer counted once it is more.
+
+    In pieces, none of which ends within an escape: without escapes every second part between quotes is a text.
+    """
+    values, at, is_text = 1, 0, 0
+    while at < len(text) and values <= most:
+        piece = text[at : at + PIECE]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+            piece = text[at : at + PIECE + 1]
+        at += len(piece)
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b" ".join(parts[is_text::2])
+        is_text ^= (len(parts) - 1) & 1
+        values += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+    return values

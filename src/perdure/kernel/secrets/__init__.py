@@ -1,0 +1,1 @@
+"""Arguments with secrets, credentials, and the masking of secrets in texts and data."""

@@ -1,0 +1,1 @@
+"""What operators of stores and servers ask: tokens, the audit log, metrics, worker pools, retention."""

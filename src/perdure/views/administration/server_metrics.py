@@ -1,0 +1,182 @@
+"""Figures of a server as text for Prometheus: its store, the runs and tasks that it carried, its requests, its process.
+
+No label has the id or name of a run, a namespace or anything else that documents choose.
+"""
+
+import os
+import resource
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from perdure.engine.runtime import Runtime
+from perdure.kernel import events as e
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
+from perdure.kernel.outcomes import Failed, Succeeded
+from perdure.stores.admin import StoreStatistics
+from perdure.views.administration.prometheus_text import Labels, Metric, Sample, metrics_text
+
+PROC = Path("/proc/self")
+BUCKETS = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)  # seconds
+
+Aliases = Mapping[str, Mapping[str, str]]  # language → our name → another name of the same figure
+
+HELP = {
+    "perdure_runs": "Runs in the store, by status.",
+    "perdure_runs_stuck": "Runs that cannot be decided.",
+    "perdure_runs_unowned": "Open runs without a live owner.",
+    "perdure_runs_overdue": "Parked runs that are due.",
+    "perdure_messages": "Messages on their way to runs.",
+    "perdure_message_oldest_seconds": "Age of the oldest message.",
+    "perdure_tasks_queued": "Tasks of pools that wait for a worker.",
+    "perdure_tasks_leased": "Tasks of pools that a worker has.",
+    "perdure_store_bytes": "Size of the store.",
+    "perdure_feed_followers": "Live streams of changes of runs.",
+    "perdure_feed_lag_seconds": "From the last change that followers were told to its telling.",
+    "perdure_runs_started_total": "Runs started by this process.",
+    "perdure_runs_ended_total": "Runs ended in this process, by status.",
+    "perdure_run_seconds": "From the start of a run to its end.",
+    "perdure_tasks_started_total": "Tasks scheduled by this process.",
+    "perdure_tasks_ended_total": "Tasks ended, by outcome.",
+    "perdure_tasks_redelivered_total": "Tasks handed out again after a loss.",
+    "perdure_http_requests_total": "Requests answered, by operation and status.",
+    "perdure_http_request_seconds": "From a request to the beginning of its answer.",
+    "process_cpu_seconds_total": "Processor time of this process.",
+    "process_resident_memory_bytes": "Memory of this process.",
+    "process_open_fds": "Open file descriptors.",
+    "process_start_time_seconds": "When this process started.",
+}
+
+
+class ServerMetrics:
+    """Counts what happens in this process, from when it began to listen."""
+
+    def __init__(self, runtime: Runtime, aliases: Aliases) -> None:
+        self._runtime = runtime
+        self._aliases = aliases
+        self._counts: dict[str, Counter[Labels]] = {name: Counter() for name in HELP if name.endswith("_total")}
+        self._times: dict[str, dict[Labels, _Histogram]] = {
+            "perdure_run_seconds": {},
+            "perdure_http_request_seconds": {},
+        }
+        self._began = time.time()
+        self.stop = runtime.watch(self._listen)
+
+    def count_request(self, operation: str, status: int, seconds: float) -> None:
+        self._counts["perdure_http_requests_total"][("operation", operation), ("status", str(status))] += 1
+        self._time("perdure_http_request_seconds", (("operation", operation),), seconds)
+
+    def _listen(self, run: RunId, turns: list[tuple[Instant, list[e.Event]]]) -> None:
+        name, started_at = self._runtime.origin_of(run)
+        for at, events in turns:
+            for event in events:
+                self._count(event, ("language", name), at - started_at)
+
+    def _count(self, event: e.Event, language: tuple[str, str], age: Instant) -> None:
+        match event:
+            case e.TaskScheduled():
+                self._counts["perdure_tasks_started_total"][(language,)] += 1
+            case e.TaskEnded():
+                self._counts["perdure_tasks_ended_total"][language, ("outcome", _outcome(event))] += 1
+            case e.TaskRedelivered():
+                self._counts["perdure_tasks_redelivered_total"][(language,)] += 1
+            case e.RunStarted():
+                self._counts["perdure_runs_started_total"][(language,)] += 1
+            case e.RunEnded():
+                self._counts["perdure_runs_ended_total"][language, ("status", str(event.status))] += 1
+                self._time("perdure_run_seconds", (language,), age / SECOND)
+
+    def _time(self, name: str, labels: Labels, seconds: float) -> None:
+        self._times[name].setdefault(labels, _Histogram()).add(seconds)
+
+    def text(self, statistics: StoreStatistics, now: Instant, gauges: Mapping[str, float]) -> str:
+        """`gauges` are further figures of the moment, by name."""
+        metrics: list[Metric] = []
+        for name, help_text in HELP.items():
+            samples = [*self._samples(name), *_store_samples(name, statistics, now), *self._process(name)]
+            if name in gauges:
+                samples.append(("", (), gauges[name]))
+            if samples:
+                kind = "counter" if name.endswith("_total") else "histogram" if name in self._times else "gauge"
+                metrics.append((name, kind, help_text, samples))
+        for language, names in self._aliases.items():
+            for name, alias in names.items():
+                kind = "counter" if name.endswith("_total") else "histogram"
+                samples = [
+                    (suffix, tuple(label for label in labels if label[0] != "language"), value)
+                    for suffix, labels, value in self._samples(name)
+                    if ("language", language) in labels
+                ]
+                if samples:
+                    metrics.append((alias, kind, HELP[name], samples))
+        return metrics_text(metrics)
+
+    def _samples(self, name: str) -> Iterator[Sample]:
+        for labels, count in self._counts.get(name, {}).items():
+            yield "", labels, count
+        for labels, histogram in self._times.get(name, {}).items():
+            yield from histogram.samples(labels)
+
+    def _process(self, name: str) -> Iterator[Sample]:
+        match name:
+            case "process_cpu_seconds_total":
+                usage = resource.getrusage(resource.RUSAGE_SELF)
+                yield "", (), round(usage.ru_utime + usage.ru_stime, 3)
+            case "process_resident_memory_bytes" if PROC.is_dir():
+                pages = int((PROC / "statm").read_text().split()[1])
+                yield "", (), pages * os.sysconf("SC_PAGE_SIZE")
+            case "process_open_fds" if PROC.is_dir():
+                yield "", (), sum(1 for _ in (PROC / "fd").iterdir())
+            case "process_start_time_seconds":
+                yield "", (), round(self._began, 3)
+
+
+class _Histogram:
+    __slots__ = ("_buckets", "_sum")
+
+    def __init__(self) -> None:
+        self._buckets = [0] * (len(BUCKETS) + 1)
+        self._sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        place = next((place for place, most in enumerate(BUCKETS) if seconds <= most), len(BUCKETS))
+        self._buckets[place] += 1
+        self._sum += seconds
+
+    def samples(self, labels: Labels) -> Iterator[Sample]:
+        count = 0
+        for most, within in zip((*map(str, BUCKETS), "+Inf"), self._buckets, strict=True):
+            count += within
+            yield "_bucket", (*labels, ("le", most)), count
+        yield "_sum", labels, round(self._sum, 6)
+        yield "_count", labels, count
+
+
+def _outcome(event: e.TaskEnded) -> str:
+    match event.outcome:
+        case Succeeded():
+            return "succeeded"
+        case Failed():
+            return "failed"
+        case _:
+            return "cancelled"
+
+
+def _store_samples(name: str, statistics: StoreStatistics, now: Instant) -> Iterator[Sample]:
+    runs, oldest = statistics.runs, statistics.oldest_message
+    figures = {
+        "perdure_runs_stuck": runs.stuck,
+        "perdure_runs_unowned": runs.unowned,
+        "perdure_runs_overdue": runs.overdue,
+        "perdure_messages": statistics.messages,
+        "perdure_message_oldest_seconds": 0.0 if oldest is None else max(0.0, (now - oldest) / SECOND),
+        "perdure_tasks_queued": statistics.tasks_ready,
+        "perdure_tasks_leased": statistics.tasks_leased,
+        "perdure_store_bytes": statistics.bytes,
+    }
+    if name == "perdure_runs":
+        for status, count in runs.by_status.items():
+            yield "", (("status", str(status)),), count
+    elif name in figures:
+        yield "", (), figures[name]

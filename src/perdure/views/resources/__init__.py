@@ -1,0 +1,1 @@
+"""What is asked about the catalog: resources, documents, providers, schedules and credentials."""

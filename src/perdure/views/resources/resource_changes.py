@@ -1,0 +1,107 @@
+"""Resources as the API reads and changes them: with a version that a change can be bound to."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from perdure.engine.client import Client
+from perdure.engine.resources.catalog import Catalog, ResourceNotFound, key_of
+from perdure.engine.resources.catalog_changes import Change, Entry, Finding, Rejected
+from perdure.engine.runs.retention import DeletedResources, delete_resources
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.documents.validation import AppliedDocument, Resource
+from perdure.views.errors import BadRequest
+from perdure.views.resources.document_check import NotApplied
+from perdure.views.resources.resource_list import NamedResource, ResourceQuery, list_resources
+from perdure.views.resources.resource_names import ResourceName
+
+NO_NAMESPACE = "-"
+"""Stands in a path where a kind has no namespaces."""
+
+Sees = Callable[[str], bool]
+
+
+def check_place(kind: ResourceKind, namespace: str) -> str:
+    """The namespace of a path, as the catalog has it."""
+    if kind.has_namespace or namespace in (NO_NAMESPACE, "default"):
+        return namespace if kind.has_namespace else ""
+    raise ResourceNotFound(f"a {kind.name} has no namespace; write {NO_NAMESPACE!r} in its place")
+
+
+async def read_resource(client: Client, kind: ResourceKind, namespace: str, name: str) -> tuple[Resource, int | None]:
+    """The resource, and its version if it is an entry of the catalog."""
+    resources, _ = await list_resources(client, ResourceName(kind, name), ResourceQuery(namespace, counts_usage=True))
+    if kind.of_runs:
+        return resources[0].resource, None
+    return resources[0].resource, (await client.catalog.row(kind, name, namespace)).version
+
+
+async def resource_page(
+    client: Client, kind: ResourceKind, namespace: str | None, labels: Mapping[str, str], sees: Sees
+) -> list[NamedResource]:
+    """Those of a kind that whoever asks may see, in one namespace or in all, in order of namespace and name."""
+    query = ResourceQuery(namespace or "", namespace is None, labels, limit=10_000)
+    resources, _ = await list_resources(client, ResourceName(kind, None), query)
+    return [row for row in resources if not kind.has_namespace or sees(namespace_of_resource(row.resource))]
+
+
+def namespace_of_resource(resource: Resource) -> str:
+    return str(resource.get("metadata", {}).get("namespace") or "default")
+
+
+async def declared_entries(catalog: Catalog, texts: Sequence[AppliedDocument], namespace: str) -> list[Entry]:
+    """What these texts declare; refused if the catalog cannot take it."""
+    entries, findings = await catalog.declared(texts, namespace)
+    if findings:
+        raise NotApplied(findings)
+    return entries
+
+
+async def put_resource(
+    client: Client, key: ResourceKey, text: bytes, version: int | None, *, namespace: str
+) -> tuple[list[Change], list[Finding]]:
+    """Write one entry, which the text declares under this very name."""
+    texts = [AppliedDocument(key.name, text.decode())]  # some kinds are called like their file
+    entries = await declared_entries(client.catalog, texts, namespace)
+    if [entry.key for entry in entries] != [key]:
+        raise BadRequest(f"the document must declare {key.kind} {key.name!r} in its namespace, and nothing else")
+    try:
+        done = await client.catalog.apply(texts, namespace, versions={} if version is None else {key: version})
+    except Rejected as rejected:
+        raise NotApplied(rejected.findings) from None
+    if client.runtime is not None:
+        await client.runtime.read_inbox()
+    return done
+
+
+async def apply_documents(
+    client: Client, texts: Sequence[AppliedDocument], namespace: str, *, dry_run: bool = False
+) -> tuple[list[Change], list[Finding]]:
+    """All of them or nothing."""
+    try:
+        if dry_run:
+            return await client.catalog.apply(texts, namespace, dry_run=True)
+        return await client.apply(texts, namespace)
+    except Rejected as rejected:
+        raise NotApplied(rejected.findings) from None
+
+
+async def delete_resource(
+    client: Client, kind: ResourceKind, namespace: str, name: str, version: int | None
+) -> DeletedResources:
+    key = key_of(kind, name, namespace)
+    if version is None or kind.of_runs:
+        return await delete_resources(client, {key: kind})
+    await client.catalog.row(kind, name, namespace)
+    return DeletedResources(await client.catalog.delete([key], {key: version}), [])
+
+
+def entry_tag(version: int) -> str:
+    return f'"{version}"'
+
+
+def read_entry_tags(text: str | None) -> int | None:
+    """The version of an `If-Match` header; 0 for a version that no entry has; None for none and for `*`."""
+    if text is None or text.strip() == "*":
+        return None
+    tag = text.strip().removeprefix("W/").strip('"')
+    return int(tag) if tag.isascii() and tag.isdigit() and len(tag) < 19 else -1
