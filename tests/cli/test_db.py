@@ -91,6 +91,23 @@ def test_a_copy_is_refused_with_what_to_do(perdure: CommandLine) -> None:
     assert perdure("db", "copy", "oracle://x", HERE, "--json", code=1).error["code"] == "STORE-URL"
 
 
+def test_counts_that_somebody_made_wrong_are_reported_and_made_anew(perdure: CommandLine) -> None:
+    """SRV-013."""
+    waiting(perdure)
+    perdure.here("run", perdure.drill({"return": 1}, name="short"))
+    assert perdure("db", "recount", "--json").json["repaired"] == 0
+    with sqlite3.connect(perdure.folder / "perdure.db") as store:
+        store.execute("UPDATE run_counts SET number = number + 5 WHERE status = 'succeeded'")
+        store.execute("DELETE FROM run_counts WHERE status = 'waiting'")
+
+    (first, second) = perdure("db", "validate", "--json", code=7).json["findings"]
+    assert "6 succeeded runs of namespace default" in first["message"] and "there are 1" in first["message"]
+    assert "0 waiting runs" in second["message"] and "perdure db recount" in second["message"]
+    assert "2 counts were wrong" in perdure("db", "recount").err
+    perdure("db", "validate")
+    assert perdure("db", "status", "--json").json["runs"]["by_status"] == {"succeeded": 1, "waiting": 1}
+
+
 def test_validate_reads_everything_and_tells_what_is_wrong(perdure: CommandLine) -> None:
     run = waiting(perdure)
     fine = perdure("db", "validate", "--json")

@@ -113,11 +113,17 @@ def test_every_verb_works_on_a_database(perdure: CommandLine, url: str) -> None:
     assert "ask" in on("timeline", approved).out
     assert on("evaluate", approved, "ask", "{{ inputs }}", "--json").json["step"] == "ask"
     on("providers")
+    on("diff", approved, "--at", "1", "--json")
+    on("forecast", approved, "--json")
+    on("export", approved, "--file", "run.perdure")
+    on("open", "run.perdure")
+    assert on("replay", "--with", "gated.yaml", gated, "--json").json["runs"][0]["verdict"] == "same"
     assert on("prune", "--older-than", "0", "--dry-run", "--json").json["ripe"] > 0
     on("prune", "--older-than", "0")
     on("prune")
     assert "pg_dump" in on("backup", "copy.db", code=1).err
     on("db", "validate")
+    assert on("db", "recount", "--json").json["repaired"] == 0
     on("db", "copy", url, "sqlite:///home.db")
     perdure.here("db", "validate", "--db", "sqlite:///home.db")
     serving = perdure.start("serve", "--db", url)
@@ -139,6 +145,8 @@ def test_every_verb_works_on_a_database(perdure: CommandLine, url: str) -> None:
         "kubeconfig",
         "mcp",
         "restore",
+        "sim",
+        "test",
         "worker",
     }, "which need no store"
 
@@ -157,6 +165,7 @@ VERBS_TRIED = [
     ("db", "status"),
     ("db", "migrate"),
     ("db", "validate"),
+    ("db", "recount"),
     ("db", "copy", "sqlite:///perdure.db"),
 ]
 

@@ -15,13 +15,13 @@ REPOSITORY = Path(__file__).parents[2]
 def shown_path() -> list[tuple[str, str]]:
     """File and function, in order."""
     text = (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(engine/\w+\.py)` \| (.*?) \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| `(engine/[\w/]+\.py)` \| (.*?) \|", text, re.MULTILINE)
     return [(file, name.rpartition(".")[2]) for file, names in rows for name in re.findall(r"`([\w.]+)`", names)]
 
 
 async def test_a_result_goes_the_way_that_is_shown(tmp_path: Path) -> None:
     calls: list[tuple[str, str]] = []
-    root = Path(dispatch.__file__).parents[1]
+    root = Path(dispatch.__file__).parents[2]
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(str(root)):

@@ -382,6 +382,9 @@ NOT_CARRIED = {
     "partition_numbers",
     "snapshots",  # and its own cache
     "run_labels",  # which triggers fill
+    "run_counts",
+    "run_count_sums",
+    "run_count_changes",
     "feed",  # its own feed, which begins anew
     "feed_state",
 }

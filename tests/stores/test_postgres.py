@@ -42,6 +42,8 @@ def url(database: str) -> str:
             " AND tablename NOT IN ('schema', 'partitions', 'feed_state')"
         ).fetchall()
         connection.execute("; ".join(f"DELETE FROM perdure.{table}" for (table,) in tables))
+        connection.execute("DELETE FROM perdure.run_count_changes")  # which the deletion of runs has written
+        connection.execute("DELETE FROM perdure.run_count_sums")
         connection.execute("DELETE FROM perdure.partitions WHERE NOT is_shared")
         connection.execute("UPDATE perdure.feed_state SET until = 0")
     return database

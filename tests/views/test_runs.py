@@ -11,6 +11,7 @@ from perdure.testing import World
 from perdure.views.access import StoreAccess
 from perdure.views.errors import BadRequest
 from perdure.views.runs.history_events import event_at
+from perdure.views.runs.live_overview import topology_json
 from perdure.views.runs.run_details import run_at, show_json, status_json
 from perdure.views.runs.run_list_json import ListQuery, list_all
 from perdure.views.runs.run_status import WaitReason, run_status
@@ -101,3 +102,10 @@ async def test_the_loop_of_a_playbook_is_done_when_its_items_are(tmp_path: Path)
 
         assert (step["status"], step["visits"]["open"], step["items"]["done"]) == ("done", 0, 3)
         assert step["ended_at"] is not None
+
+
+@pytest.mark.parametrize("picture", [{"status": "success"}, {"status": {"phase": "Running"}}, {}, [], "done", None])
+def test_a_run_without_streams_has_no_topology(picture: Any) -> None:
+    """Each language has a picture of its own."""
+    topology = topology_json(RunId("r1"), picture, SECOND)
+    assert (topology["run"], topology["steps"], topology["edges"]) == ("r1", [], [])

@@ -11,7 +11,6 @@ from typing import Any, Self
 import msgspec
 
 from perdure.engine.clock import Clock
-from perdure.engine.decision_threads import done_aside
 from perdure.engine.handle import Handle
 from perdure.engine.random_ids import new_key, run_id_for_name
 from perdure.engine.resources.catalog import Catalog
@@ -269,7 +268,9 @@ class Client(AbstractAsyncContextManager["Client"]):
             return payload
         return (await self.store.values(run, [payload.digest]))[payload.digest]
 
-    async def history(self, run: RunId, after: int = 0, *, raw: bool = False) -> list[dict[str, Any]]:
+    async def history(
+        self, run: RunId, after: int = 0, *, raw: bool = False, limit: int | None = None
+    ) -> list[dict[str, Any]]:
         """What happened after event `after`, in the language's own event names where it has any.
 
         `raw` asks for the kernel's events, which every language has.
@@ -279,11 +280,9 @@ class Client(AbstractAsyncContextManager["Client"]):
             dialect = run_views.dialect_of(self.languages, row.language)
             mask = await run_views.mask_of_run(self.store, self.languages, row)
             is_own = dialect.has_own_history and not raw
-            rows = await self.store.history(run, 0 if is_own else after)
-            return await done_aside(
-                run_views.bytes_of(rows),
-                lambda: list(run_views.history(dialect, run, rows, after, mask, is_own=is_own)),
-            )
+            from perdure.engine.runs.history_pages import histories_of  # most commands read none
+
+            return await histories_of(self.store).read(dialect, row, mask, after, is_own=is_own, limit=limit)
 
     async def follow(self, run: RunId, after: int = 0, *, raw: bool = False) -> AsyncIterator[dict[str, Any]]:
         """The history as it grows, until the run has ended."""

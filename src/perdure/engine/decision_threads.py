@@ -55,6 +55,10 @@ class DecisionThreads:
         """What the work gives, done in a thread: loading, compiling, checking, large JSON."""
         return await self._begin("perdure-reading" if size <= LARGE else "perdure-reading-large", self._done, work)
 
+    async def analyse(self, work: Callable[[], R]) -> R:
+        """As `do`, for what may last for seconds whatever its size: nobody waits behind it to have something read."""
+        return await self._begin("perdure-analysing", self._done, work)
+
     def _begin(self, name: str, work: Callable[..., R], *arguments: Any) -> Awaitable[R]:
         if name not in self._pools:
             self._pools[name] = ThreadPoolExecutor(THREADS, thread_name_prefix=name)

@@ -10,6 +10,7 @@ from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import encode_snapshot, encode_turns
 from perdure.kernel.execution import Execution
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Status
 from perdure.kernel.randomness import child_seed
@@ -90,6 +91,10 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
         change.inherited_log = append_to(change.inherited_log, slot.lived)
     if (summary := _summary(slot, execution)) is not None:
         change.summary = summary
+    elif change.labels is not None:
+        change.summary = slot.summary  # one statement writes both
+    if slot.summary is not None:
+        change.was = slot.summary.status
     if slot.failures:
         change.stuck = ""
     return change
@@ -340,6 +345,13 @@ def _run_disowned(change: Transition, slot: Slot, execution: Execution, event: e
         _message(change, execution.id, execution, i.Disown())
 
 
+def _steered(change: Transition, slot: Slot, execution: Execution, event: e.Steered) -> None:
+    """Labels are looked for in the rows of runs."""
+    if event.verb == execution.dialect.label_verb and isinstance(event.body, bytes):
+        labels = jsontext.decode(event.body).get("labels")
+        change.labels = {**(change.labels or {}), **labels} if labels else change.labels
+
+
 def _run_forked(change: Transition, slot: Slot, execution: Execution, event: e.RunForked) -> None:
     """What was open is issued anew, in this run's name."""
     state = execution.state
@@ -371,5 +383,6 @@ _ASKS: dict[type[e.Event], Callable[[Transition, Slot, Execution, Any], None]] =
     e.PermitReleased: _permit_released,
     e.RunEnded: _run_ended,
     e.RunDisowned: _run_disowned,
+    e.Steered: _steered,
     e.RunForked: _run_forked,
 }

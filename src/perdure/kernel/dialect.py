@@ -61,6 +61,7 @@ class Dialect(ABC):
     """Edition of the language: raised when documents may contain what an older program would misread."""
     name_label: ClassVar[str] = ""
     """The label that holds a run's own name; empty where runs have only ids."""
+    label_verb: ClassVar[str] = ""  # the control message that changes labels: `{"labels": {name: value or null}}`
     call_markers: ClassVar[tuple[bytes, ...]] = ()
     """A text that contains none of these starts no other document."""
     is_for_tests: ClassVar[bool] = False
@@ -88,7 +89,7 @@ class Dialect(ABC):
     def __init_subclass__(cls) -> None:
         cls.names_runs = cls.assign_name is not Dialect.assign_name
         cls.shows_resources = cls.resources is not Dialect.resources
-        cls.has_own_history = cls.history is not Dialect.history
+        cls.has_own_history = cls.history_teller is not Dialect.history_teller
         cls.has_references = cls.body_of is not Dialect.body_of
         cls.has_retention = cls.retention is not Dialect.retention
         cls.opens_envelopes = cls.open is not Dialect.open
@@ -159,9 +160,9 @@ class Dialect(ABC):
         """What may happen in a run of the document, whatever its data are; None: that is not known."""
         return None
 
-    def find_place(self, text: bytes, program: Any, place: "DocumentPath") -> tuple[str, int | None]:
-        """The path of a part of the net, as people write it, and its line in the text of the program."""
-        return "", None
+    def find_places(self, text: bytes, program: Any, places: Sequence[Any]) -> Iterable[tuple[str, int | None]]:
+        """Of each part of the net: its path, as people write it, and its line in the text of the program."""
+        return [("", None)] * len(places)
 
     def schemas(self, program: Any) -> dict[str, Any]:
         """What a start may say, as JSON Schema: `input` and `arguments`; one that is left out may be anything."""
@@ -217,6 +218,10 @@ class Dialect(ABC):
     @abstractmethod
     def show(self, execution: "Execution", texts: Mapping[bytes, bytes]) -> Any:
         """The run as JSON data, in the language's own terms. `texts` holds large values by digest."""
+
+    def show_itself(self, execution: "Execution", texts: Mapping[bytes, bytes]) -> Any:
+        """The same for lists of runs, which are long: without what `resources` makes parts of."""
+        return self.show(execution, texts)
 
     def has_streams(self, execution: "Execution") -> bool:
         """Whether streams of the run keep rows beside its log, which `show` wants to see (`Execution.stream_rows`)."""
@@ -274,13 +279,13 @@ class Dialect(ABC):
         """The value behind a reference, or the run's result if `ref` is empty; raises `ReferenceNotAvailable`."""
         raise NotImplementedError
 
-    def history(self, run: RunId, turns: Iterable[tuple[Instant, list["Event"]]]) -> Iterable[dict[str, Any]]:
-        """The history of a run in event names of the language; without this the kernel's events are shown.
-
-        Yields what is shown of each recorded event before it takes the next one from `turns`. Every item is JSON data
-        with `seq` (from 1, without gaps), `event_type` and `timestamp`.
-        """
+    def history_teller(self, run: RunId) -> "Callable[[Instant, Event], Iterable[dict[str, Any]]]":
+        """Tells each event in the language's names: JSON data with `seq` (no gaps), `event_type` and `timestamp`."""
         raise NotImplementedError
+
+    def history(self, run: RunId, turns: Iterable[tuple[Instant, list["Event"]]]) -> Iterable[dict[str, Any]]:
+        tell = self.history_teller(run)  # takes the next event when what is shown of this one was yielded
+        return (shown for at, events in turns for event in events for shown in tell(at, event))
 
     # Messages to runs.
 
@@ -391,9 +396,5 @@ class _Lazy:
         return value
 
 
-def lazy(target: str) -> Any:
-    """For the class of a language, which every command creates: `show = lazy("package.module:show")`.
-
-    The function takes the method's arguments without `self`.
-    """
-    return _Lazy(target)
+lazy: Any = _Lazy
+"""For the class of a language, which every command creates: `show = lazy("package.module:show")`, without `self`."""

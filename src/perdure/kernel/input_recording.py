@@ -24,6 +24,7 @@ Keyed = i.Signal | i.Steer | i.Reopen | i.EffectSettle
 
 DECLINED_LISTED = 100
 SENDERS_SINCE = 8
+CHANGED = "it has changed since its sender looked at it"
 
 REOPENS_AT_FAILURE_SINCE = 5
 """The record version in which a run can be reopened at what failed."""
@@ -214,12 +215,16 @@ def why_refused(execution: "Execution", input: i.Input) -> str | None:
     is_over = execution.state.status.is_final
     match input:
         case i.Cancel():
+            if input.seen not in (0, execution.state.seq):
+                return CHANGED
             return describe_end(execution) if is_over and not _is_cancelled(execution) else None
         case i.Signal() | i.Steer() | i.Reopen() | i.EffectSettle():
             if is_repeated(execution, input):
                 return None
             if input.key and input.key in execution.state.keys:
                 return f"the key {input.key!r} was used before for something else; use another one"
+            if isinstance(input, i.Steer | i.Reopen) and input.seen not in (0, execution.state.seq):
+                return CHANGED
             if isinstance(input, i.Signal | i.EffectSettle) and is_over:
                 return describe_end(execution)
             if isinstance(input, i.EffectSettle):

@@ -85,6 +85,7 @@ class Cancel(Input, frozen=True, tag=7):
     reason: str = ""
     by: str = ""
     sender: Sender | None = None
+    seen: int = 0  # events that the run had when its sender looked: it counts only while there are no more; 0: always
 
 
 class ChildResult(Input, frozen=True, tag=8):
@@ -143,6 +144,7 @@ class Steer(Input, frozen=True, tag=13):
     key: str = ""
     by: str = ""
     sender: Sender | None = None
+    seen: int = 0  # events that the run had when its sender looked: it counts only while there are no more; 0: always
 
 
 class Reopen(Input, frozen=True, tag=14):
@@ -150,6 +152,7 @@ class Reopen(Input, frozen=True, tag=14):
     key: str = ""
     by: str = ""
     sender: Sender | None = None
+    seen: int = 0  # events that the run had when its sender looked: it counts only while there are no more; 0: always
 
 
 class Proceed(Input, frozen=True, tag=15):

@@ -5,11 +5,13 @@ dropped (`TurnTooExpensive`) and decided again in a decision thread, so that it 
 an expression may cost in total is a separate limit, the same everywhere.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Self
 
 STEPS_PER_MILLISECOND = 20_000  # one unit of work is about 50 nanoseconds on the machine on which prices were measured
+FOR_A_CONSTANT = 2 * STEPS_PER_MILLISECOND  # to see what an expression is whatever the data are
 PORTION = STEPS_PER_MILLISECOND  # of work between two pauses, where there are any
 
 
@@ -65,6 +67,19 @@ def pay(work: int) -> None:
             raise TurnTooExpensive("the turn exceeds its budget")
         if effort.rest is not None:
             effort.rest()
+
+
+@contextmanager
+def at_most(work: int) -> Iterator[None]:
+    """Inside, no more than this much work is done: else `TurnTooExpensive`. The budget around it, if any, pays."""
+    around = current.get()
+    budget = TurnBudget(work, None if around is None else around.rest)
+    try:
+        with budget:
+            yield
+    finally:
+        if around is not None:
+            around.left -= work - budget.left
 
 
 def rest() -> None:

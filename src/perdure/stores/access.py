@@ -119,6 +119,7 @@ class Act:
         self.run: RunId | None = None
         self.namespace = ""
         self.sender: Sender | None = None  # of the control messages that it sends
+        self.starter: tuple[str, str] | None = None  # who starts runs by it: a name, and how it is known
         self.is_recorded = False
         """Whether its record is written with it, if it is made."""
 

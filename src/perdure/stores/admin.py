@@ -114,6 +114,9 @@ class StoreAdmin(Protocol):
 
     def statistics(self) -> StoreStatistics: ...
 
+    def recount(self) -> int:
+        """Count the runs again, and tell how many of the counts that are kept with them were wrong."""
+
     def snapshot(self) -> AbstractContextManager[StoreSnapshot]:
         """The store as it is now, whatever others write meanwhile."""
 

@@ -127,7 +127,9 @@ class Transition(msgspec.Struct, gc=False):
     stream_rows: Sequence[tuple[bytes, bytes | None]] = ()  # of the run's streams: key, body; None: it is removed
     base: int | None = None  # the last event in the log that it was decided after; nothing is written if there is more
     acts: Sequence[ActRecord] = ()  # of those who asked for what was decided
+    was: Status | None = None  # before the summary; None: whoever has to know looks it up
     is_shown: bool = False  # resources that show the run may have changed: the change feed tells of it
+    labels: Mapping[str, str | None] | None = None  # changes of the labels of its row; None: the label is removed
 
 
 LARGE = 1 << 20

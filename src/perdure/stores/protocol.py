@@ -19,9 +19,8 @@ from perdure.stores.feed_changes import ChangeFeedStore
 from perdure.stores.hook_deliveries import HookStore
 from perdure.stores.pool_tasks import TaskLeaseStore
 
-# What a store knows.
-
 SizedKey = tuple[ResourceKey, int]
+EntryPage = tuple[tuple[str, str], int]  # behind which namespace and name; how many
 Labels = Mapping[str, str] | None
 
 
@@ -127,9 +126,6 @@ class CatalogConflict(msgspec.Struct, gc=False, frozen=True):
     """Somebody else has written these entries in the meantime; nothing was written."""
 
     keys: Sequence[ResourceKey]
-
-
-# Who owns what.
 
 
 class AdoptedRuns(msgspec.Struct, frozen=True):
@@ -279,10 +275,7 @@ class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
         """
 
     async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
-        """Remove these runs, in this order, with all they have; which.
-
-        One that is open, has children or undecided control messages stays.
-        """
+        """Remove these runs in this order, none that is open or has children or undecided control messages; which."""
 
     # Reading.
 
@@ -297,8 +290,8 @@ class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
     async def load(self, runs: Sequence[RunId]) -> list[StoredRun]:
         """Snapshot and tail of each run that exists."""
 
-    async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
-        """All log rows that end behind event number `after`, in order."""
+    async def history(self, run: RunId, after: int = 0, limit: int | None = None) -> list[tuple[int, bytes]]:
+        """The first `limit` log rows (None: all) that end behind event number `after`, in order."""
 
     async def write_task_logs(self, rows: Sequence[TaskLogRow]) -> None:
         """Not synced: the last of them may be lost. Of an attempt and of a run the latest rows are kept, up to the
@@ -319,12 +312,18 @@ class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
     async def search(self, filter: RunFilter) -> list[RunRow]: ...
 
     async def count_runs(
-        self, namespaces: Sequence[str] | None, begin: Instant, end: Instant, every: Instant, limit: int
+        self, namespaces: Sequence[str] | None, begin: Instant, end: Instant, every: Instant, limit: int | None
     ) -> list[tuple[Instant, Status, int]]:
         """How many runs of these namespaces (None: of all) were created in each interval, by their status now.
 
-        An interval is named by its beginning, a multiple of `every`. The latest `limit` runs are counted, no others.
+        An interval is named by its beginning. The latest `limit` runs are counted; None: the counts of hours are read.
         """
+
+    async def count_programs(self, language: str, name: str | None = None) -> list[tuple[bytes, str, int]]:
+        """How many runs of a language there are of each program and name; `name` None: of all."""
+
+    async def namespaces(self) -> list[str]:
+        """Those that runs or entries are in, in order."""
 
     async def ended(self, languages: Sequence[str], after: tuple[Instant, RunId], limit: int) -> list[RunRow]:
         """Root runs in these languages that have ended, in order of end and id, behind `after`."""
@@ -367,7 +366,9 @@ class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
     async def resources(self, keys: Sequence[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
         """Those of the entries that exist."""
 
-    async def list_resources(self, kind: str, namespace: str | None = None, labels: Labels = None) -> list[ResourceRow]:
+    async def list_resources(
+        self, kind: str, namespace: str | None = None, labels: Labels = None, page: EntryPage | None = None
+    ) -> list[ResourceRow]:
         """Entries of a kind, in order of namespace and name; `namespace` None: of all."""
 
     async def list_keys(self, kind: str, namespace: str | None = None, labels: Labels = None) -> list[SizedKey]:
@@ -383,8 +384,6 @@ class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
 
     async def line(self, scope: str, run: RunId) -> PermitQueue:
         """How many permits of the scope are held, and how high the foremost of other runs stands by now."""
-
-    # Care.
 
     async def reopen(self) -> None:
         """Forget every connection and open anew, after an unknown commit."""

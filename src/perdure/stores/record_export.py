@@ -38,6 +38,16 @@ _OVER = "EXISTS (SELECT 1 FROM runs WHERE runs.id = {table}.run AND runs.ended_a
 ROWS_AT_ONCE = 100
 LARGE_AT_ONCE = 8
 
+WRONG_COUNTS = (
+    "SELECT namespace, hour, status, sum(kept), sum(number) FROM (SELECT namespace, hour, status, number AS kept,"
+    " 0 AS number FROM run_counts UNION ALL SELECT namespace, created_at - created_at % 3600000000, status, 0, count(*)"
+    " FROM runs GROUP BY 1, 2, 3) AS counted GROUP BY namespace, hour, status HAVING sum(kept) <> sum(number)"
+    " ORDER BY 1, 2, 3"
+)
+"""Counts that are kept with the runs, and do not fit them."""
+
+COUNTED = "SELECT namespace, created_at - created_at % 3600000000, status, count(*) FROM runs GROUP BY 1, 2, 3"
+
 
 class RecordExport(ABC):
     """Reads records from one snapshot of the store; `select` answers a query row by row."""
@@ -149,6 +159,13 @@ class RecordExport(ABC):
         orphans = f"SELECT uid, generation FROM editions WHERE NOT EXISTS ({is_entry})"
         for uid, generation in self.select(orphans):
             yield OrphanRow("editions", None, f"generation {generation} of an entry ({uid}) that is not there")
+
+        yield from self._wrong_counts()
+
+    def _wrong_counts(self) -> Iterator[OrphanRow]:
+        for namespace, hour, status, kept, number in self.select(WRONG_COUNTS):
+            what = f"{status} runs of namespace {namespace} that began in the hour from {hour // 1_000_000}"
+            yield OrphanRow("store", None, f"{kept} {what} are counted, there are {number}: `perdure db recount`")
 
     def _strayed_messages(self) -> Iterator[OrphanRow]:
         """Messages to nobody; a child that is about to start is somebody."""

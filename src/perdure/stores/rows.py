@@ -1,7 +1,7 @@
 """Rows as every store reads them: which columns, in which order, and what they are to the engine."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -33,6 +33,15 @@ def token_row(row: tuple[Any, ...]) -> AccessTokenRow:
     return AccessTokenRow(name, digest, role, allowed, tuple(json.loads(pools)), *rest)
 
 
+RELABEL = "UPDATE runs SET labels = json_patch(coalesce(labels, '{}'), ?) WHERE number = ?"
+NAMESPACES = (  # of runs from one to the next along an index
+    "WITH RECURSIVE used (namespace) AS (SELECT min(namespace) FROM runs UNION ALL SELECT"
+    " (SELECT min(namespace) FROM runs WHERE namespace > used.namespace) FROM used WHERE used.namespace IS NOT NULL)"
+    " SELECT namespace FROM used WHERE namespace IS NOT NULL"
+    " UNION SELECT namespace FROM resources WHERE namespace <> '' ORDER BY 1"
+)
+
+
 def run_row(row: tuple[Any, ...]) -> RunRow:
     id, partition, language, name, program, parent, labels, key, status, has_work, due, created, ended, stuck, *more = (
         row
@@ -57,19 +66,41 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
     )
 
 
+MOST_WALKS = 100  # along an index that one page is merged from
+
+RUN_NAMESPACES = (
+    "WITH RECURSIVE found (namespace) AS (SELECT min(namespace) FROM runs UNION ALL"
+    " SELECT (SELECT min(namespace) FROM runs WHERE namespace > found.namespace) FROM found"
+    " WHERE found.namespace IS NOT NULL)"
+    f" SELECT namespace FROM found WHERE namespace IS NOT NULL LIMIT {MOST_WALKS}"
+)
+"""Those that runs are in: one look into an index for each."""
+
+
+def needs_namespaces(filter: RunFilter) -> bool:
+    """Whether a page is found by walking along an index for each namespace there is, and not along one for all."""
+    return bool(filter.namespaces is None and filter.statuses and filter.behind and filter.limit) and not (
+        filter.name or filter.parent
+    )
+
+
 def split_filter(filter: RunFilter) -> list[RunFilter]:
-    """The filters whose pages, merged, are the page of this one: each is answered by walking along an index."""
-    if filter.namespaces is None or filter.behind is None or filter.limit is None:
+    """The filters whose pages, merged, are the page of this one: each is answered by walking along an index.
+
+    There are indexes by name and status, by language, by namespace, and by namespace and status.
+    """
+    if filter.behind is None or filter.limit is None:
         return [filter]
-    statuses: list[Sequence[Status]] = [[status] for status in filter.statuses] or [()]
+    statuses: list[Sequence[Status]] = [[status] for status in filter.statuses]
+    if filter.name is not None:
+        return [replace(filter, statuses=these) for these in statuses or [[status] for status in Status]]
+    if filter.namespaces is None or not 0 < len(filter.namespaces) * len(statuses or [()]) <= MOST_WALKS:
+        return [filter]
     return [
-        replace(filter, namespaces=[namespace], statuses=some) for namespace in filter.namespaces for some in statuses
+        replace(filter, namespaces=[namespace], statuses=these)
+        for namespace in filter.namespaces
+        for these in statuses or [()]
     ]
-
-
-def merge_pages(pages: Iterable[Sequence[RunRow]], limit: int | None) -> list[RunRow]:
-    rows = [row for page in pages for row in page]
-    return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True)[:limit]
 
 
 def sized_key(row: tuple[Any, ...]) -> SizedKey:
@@ -122,5 +153,5 @@ def read_labels(text: str | None) -> dict[str, str]:
     return json.loads(text) if text else {}
 
 
-def encode_labels(labels: dict[str, str]) -> str | None:
+def encode_labels(labels: Mapping[str, str | None]) -> str | None:
     return json.dumps(labels) if labels else None

@@ -128,6 +128,14 @@ class CatalogSuite(ABC):
         assert await names("Engram", None, blue) == ["apart/a", "default/b"]
         assert await names("Engram", "default", {"app.io/team": "red"}) == []
         assert await names("Impulse") == []
+
+        async def page(*behind: str) -> list[str]:
+            rows = await store.list_resources("Engram", None, None, ((behind[0], behind[1]), 2))
+            return [f"{row.key.namespace}/{row.key.name}" for row in rows]
+
+        assert await page("", "") == ["apart/a", "default/a"]
+        assert await page("default", "a") == ["default/b"] and await page("default", "b") == []
+        assert await store.namespaces() == ["apart", "default"]
         await store.close()
 
     async def test_whoever_waits_for_an_entry_is_told_when_it_is_there(self, tmp_path: Path) -> None:

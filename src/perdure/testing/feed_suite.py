@@ -7,14 +7,15 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from perdure.kernel.documents.lookups import ResourceKey
-from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.outcomes import Status
 from perdure.stores.commit_types import Committed, RunSummary, Transition
 from perdure.stores.feed_changes import FeedChange
 from perdure.stores.hook_deliveries import DeliveryRow
-from perdure.stores.protocol import ResourceRemoval, ResourceWrite, Store
+from perdure.stores.protocol import ResourceRemoval, ResourceWrite, RunFilter, Store
 from perdure.testing.transitions import created
 
+HOUR = 3_600 * SECOND
 ENDED = RunSummary(Status.SUCCEEDED, False, None, 900)
 RUNNING = RunSummary(Status.RUNNING, True, None)
 
@@ -28,6 +29,28 @@ class FeedSuite(ABC):
 
     @abstractmethod
     def open(self, folder: Path) -> Store: ...
+
+    async def test_labels_that_change_are_found(self, tmp_path: Path) -> None:
+        """SRV-074: as those of the start are; others stay."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        await store.commit([created("a", home, ENDED, labels={"kept": "1", "old": "1", "lost": "1"}, at=10)])
+        await store.commit([created("b", home, ENDED, at=20)])
+        changes: dict[str, dict[str, str | None]] = {"a": {"old": "2", "lost": None}, "b": {"new": "é"}}
+        for run, labels in changes.items():
+            change = Transition(RunId(run), home, 2, row=b"again", summary=ENDED, labels=labels)
+            assert isinstance(await store.commit([change]), Committed)
+
+        async def found(**labels: str) -> list[str]:
+            return [row.id for row in await store.search(RunFilter(labels=labels))]
+
+        assert await found(kept="1") == await found(old="2") == ["a"] and await found(new="é") == ["b"]
+        assert await found(old="1") == await found(lost="1") == []
+        row = await store.find(RunId("a"))
+        assert row is not None and row.labels == {"kept": "1", "old": "2"}
+        await store.remove([RunId("a")])
+        assert await found(kept="1") == []
+        await store.close()
 
     async def test_runs_are_counted_by_interval_and_status(self, tmp_path: Path) -> None:
         """SRV-013: of some namespaces or of all, the latest ones if they are too many."""
@@ -48,6 +71,35 @@ class FeedSuite(ABC):
         assert await store.count_runs(["red", "green"], 0, 100, 100, 100) == [(0, Status.SUCCEEDED, 2)]
         assert await store.count_runs(None, 0, 100, 10, 1) == [(30, Status.SUCCEEDED, 1)]
         assert await store.count_runs([], 0, 100, 10, 100) == []
+        ((program, name, count),) = await store.count_programs("drill")
+        assert count == 5 and await store.count_programs("drill", name) == [(program, name, 5)]
+        assert await store.count_programs("drill", "other") == await store.count_programs("other") == []
+        assert await store.namespaces() == ["blue", "red"]
+        await store.close()
+
+    async def test_counts_of_whole_hours_are_kept_with_the_runs(self, tmp_path: Path) -> None:
+        """SRV-013: whatever is created, changed and removed, the counts that are kept are those that can be counted."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        for first in range(0, 1_200, 100):
+            batch = [
+                created(f"r{number}", home, RUNNING, namespace="red" if number % 3 else "blue", at=number * HOUR // 400)
+                for number in range(first, first + 100)
+            ]
+            assert isinstance(await store.commit(batch), Committed)
+            ended = [Transition(change.run, home, 2, row=b"end", summary=ENDED) for change in batch[:40]]
+            assert isinstance(await store.commit(ended), Committed)
+            await store.remove([change.run for change in batch[:30]])
+            refused = await store.commit([created(f"r{first + 50}", home, ENDED)])
+            assert isinstance(refused, Committed) and refused.refused
+
+            for namespaces in (None, ["red"], ["blue", "green"], []):
+                kept = await store.count_runs(namespaces, 0, 3 * HOUR, HOUR, None)
+                assert sorted(kept) == sorted(await store.count_runs(namespaces, 0, 3 * HOUR, HOUR, 10_000))
+        assert sorted(await store.count_runs(None, HOUR, 3 * HOUR, 4 * HOUR, None)) == [
+            (0, Status.RUNNING, 480),
+            (0, Status.SUCCEEDED, 80),
+        ]
         await store.close()
 
     async def test_each_change_of_a_status_is_one_row_and_a_step_is_none(self, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ class Question(Generic[Q, A]):
     read: Callable[["Client", Scope, Q], Awaitable[A]]
     needs_all_namespaces: bool = False  # it tells of the whole store
     role: str = "viewer"
+    is_expensive: bool = False  # it looks at many events, without being about one run
 
 
 class Access(Protocol):
@@ -104,8 +105,10 @@ class StoreAccess:
 
     is_remote = False
 
-    def __init__(self, client: "Client") -> None:
+    def __init__(self, client: "Client", *, is_recorded: bool = True) -> None:
+        """`is_recorded`: what it changes is in the audit log; otherwise somebody else writes that."""
         self.client = client
+        self._is_recorded = is_recorded
 
     async def __aenter__(self) -> "StoreAccess":
         await self.client.__aenter__()
@@ -118,6 +121,8 @@ class StoreAccess:
         """For a command that is recorded, under the name that it has in the API."""
         from perdure.views.administration.audit_log import audited
 
+        if not self._is_recorded:
+            return self.client
         return await audited(self.client, verb, f"run/{run}", run=run)
 
     async def resolve(self, name: str, namespaces: Sequence[str] | None = None) -> RunId:

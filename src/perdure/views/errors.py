@@ -62,6 +62,7 @@ def family_of(error: Exception) -> ErrorFamily:
     """Anything that is not expected is an engine error."""
     # Imported here: start-up does not pay for the engine before something has gone wrong.
     from perdure.engine.resources.catalog import ResourceNotFound, UnknownKind
+    from perdure.engine.runs.capsules import CapsuleDamaged
     from perdure.engine.runs.effects import EffectNotFound
     from perdure.kernel.errors import (
         Conflict,
@@ -79,7 +80,7 @@ def family_of(error: Exception) -> ErrorFamily:
     match error:
         case BadRequest() | UnfitInput():
             return ErrorFamily.USAGE
-        case InvalidDocument() | ExpressionFailed():
+        case InvalidDocument() | ExpressionFailed() | CapsuleDamaged():
             return ErrorFamily.INVALID_DOCUMENT
         case ResourceNotFound() | UnknownKind() | ReferenceNotAvailable() | EffectNotFound():
             return ErrorFamily.NOT_FOUND

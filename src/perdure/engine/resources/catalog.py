@@ -300,7 +300,7 @@ class Catalog:
                 findings.append(Finding(applied.file, problem))
                 continue
             for declared in language.declares(text, applied.file):
-                entry = read_entry(language, declared, applied.file, namespace)
+                entry = read_entry(language, declared, applied, namespace)
                 refused = refusal(entry, namespace, entry_by_key.get(entry.key))
                 entry_by_key[entry.key] = entry
                 if refused is None:

@@ -12,7 +12,7 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.documents.problems import Problem
 from perdure.kernel.documents.resource_kinds import ResourceKind
-from perdure.kernel.documents.validation import DeclaredResource
+from perdure.kernel.documents.validation import AppliedDocument, DeclaredResource
 from perdure.kernel.errors import Conflict, InvalidDocument
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values import jsontext
@@ -111,23 +111,27 @@ class Step(msgspec.Struct, frozen=True):
         return Change(self.entry.kind, self.entry.key, self.outcome, self.generation, self.entry.file)
 
 
-def read_entry(language: Dialect, declared: DeclaredResource, file: str, namespace: str) -> Entry:
+def read_entry(language: Dialect, declared: DeclaredResource, applied: AppliedDocument, namespace: str) -> Entry:
     kind = next(kind for kind in language.kinds if kind.name == declared.kind)
     declared = declared.placed(kind, namespace or DEFAULT_NAMESPACE)
     declared_metadata: dict[str, Any] = declared.body.get("metadata", {})
     metadata = {name: value for name, value in declared_metadata.items() if name not in GIVEN_BY_CATALOG}
     body = {name: value for name, value in declared.body.items() if name != "status"}
-    labels = declared_metadata.get("labels")
+    own_labels = declared_metadata.get("labels")
+    labels = {name: str(value) for name, value in own_labels.items()} if isinstance(own_labels, dict) else {}
+    if applied.labels:
+        labels |= dict(applied.labels)
+        metadata["labels"] = labels
     version = str(declared_metadata.get("resourceVersion", ""))
     return Entry(
         kind,
         declared.key,
         jsontext.encode({**body, "metadata": metadata}),
         declared.source,
-        {name: str(value) for name, value in labels.items()} if isinstance(labels, dict) else {},
+        labels,
         language.admitted(body),
         int(version) if version.isdecimal() else None,
-        file,
+        applied.file,
         declared.line,
     )
 

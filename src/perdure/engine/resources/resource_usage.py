@@ -2,20 +2,21 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.engine.resources.lookup_answers import entries, read_document
-from perdure.engine.resources.resource_views import all_runs
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.documents.validation import Resource
-from perdure.stores.protocol import RunFilter
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
 
 Place = tuple[str | None, str]
+
+PLACES_KEPT = 10_000
+_namespaces: dict[bytes, str | None] = {}  # of documents, by their hash: they never change
 
 
 async def with_usage(client: "Client", kind: ResourceKind, resources: Sequence[Resource]) -> list[Resource]:
@@ -32,20 +33,22 @@ async def with_usage(client: "Client", kind: ResourceKind, resources: Sequence[R
 async def _runs(client: "Client", language: str, name: str | None) -> Counter[Place]:
     """How many runs there are of each document, by its namespace and name."""
     counts: Counter[Place] = Counter()
-    places: dict[bytes, str | None] = {}
-    async for row in all_runs(client, RunFilter(language=language)):  # by name each page would sort all of that name
-        if name not in (None, row.name):
-            continue
-        if row.program not in places:
-            pinned = await client.store.program(row.program)
-            loaded = None if pinned is None else await _load(client.languages[language], pinned[1])
-            places[row.program] = getattr(loaded, "namespace", None)
-        counts[places[row.program], row.name] += 1
+    for program, called, count in await client.store.count_programs(language, name):
+        counts[await _namespace_of(client, client.languages[language], program), called] += count
     return counts
 
 
-async def _load(language: Dialect, text: bytes) -> Any:
-    return await done_aside(WORK_OF_TEXT * len(text), lambda: language.load(text))
+async def _namespace_of(client: "Client", language: Dialect, program: bytes) -> str | None:
+    if program not in _namespaces:
+        pinned = await client.store.program(program)
+        if pinned is None:
+            return None
+        text = pinned[1]
+        loaded = await done_aside(WORK_OF_TEXT * len(text), lambda: language.load(text))
+        if len(_namespaces) == PLACES_KEPT:
+            _namespaces.clear()
+        _namespaces[program] = getattr(loaded, "namespace", None)
+    return _namespaces[program]
 
 
 def _place(resource: Resource) -> Place:

@@ -31,14 +31,32 @@ async def list_views(
 ) -> tuple[list[View], bool]:
     """Resources of the kind, those of the latest run first, and whether there may be more than `limit`."""
     views: list[View] = []
-    language = client.catalog.language_of(kind).name
-    async for row in all_runs(client, RunFilter(language=language, namespaces=_only(namespace))):
-        for view in await _views(client, kind, row):
-            if _is_in(view[1], namespace) and _has(view[1], labels or {}):
-                if len(views) == limit:
-                    return views, True
-                views.append(view)
+    async for view in views_behind(client, kind, namespace, labels):
+        if len(views) == limit:
+            return views, True
+        views.append(view)
     return views, False
+
+
+async def views_behind(
+    client: "Client",
+    kind: ResourceKind,
+    namespace: str | None,
+    labels: Mapping[str, str] | None,
+    behind: tuple[Instant, RunId, str] | None = None,
+) -> AsyncIterator[View]:
+    """Resources of the kind, those of the latest run first. `behind` is a run, and the name of what it shows."""
+    language = client.catalog.language_of(kind).name
+    place, name = FIRST, ""
+    if behind is not None:
+        place, name = (behind[0], RunId(behind[1] + " ")), behind[2]  # that run again, and no run below it
+    async for row in all_runs(client, RunFilter(language=language, namespaces=_only(namespace)), behind=place):
+        is_first = behind is not None and row.id == behind[1]
+        for view in await _views(client, kind, row):
+            if is_first and name:
+                name = "" if _name(view[1]) == name else name
+            elif _is_in(view[1], namespace) and _has(view[1], labels or {}):
+                yield view
 
 
 async def find_views(client: "Client", kind: ResourceKind, name: str, namespace: str | None = None) -> list[View]:
@@ -83,10 +101,11 @@ def _only(namespace: str | None) -> list[str] | None:
     return None if namespace is None else [namespace]
 
 
-async def all_runs(client: "Client", filter: RunFilter, most: int | None = None) -> AsyncIterator[RunRow]:
+async def all_runs(
+    client: "Client", filter: RunFilter, most: int | None = None, behind: tuple[Instant, RunId] | None = FIRST
+) -> AsyncIterator[RunRow]:
     """Runs that match, the latest first, read page by page; others have their turn in between."""
     turns, count = ShortTurns(), 0
-    behind: tuple[Instant, RunId] | None = FIRST
     while behind is not None:
         rows = await client.search(replace(filter, limit=PAGE, behind=behind))
         for row in rows:

@@ -115,6 +115,8 @@ async def start_run(
         run = new_run_id(client.clock.now())
     if (token is not None or found_name is not None or request is not None) and await has_started(client, run, key):
         return run
+    if started_by is not None and not started_by[0] and client.act is not None:
+        started_by = client.act.starter or started_by
     start = i.Start(
         language.name,
         pinned,

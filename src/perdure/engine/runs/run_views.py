@@ -29,7 +29,6 @@ WORK_OF_EVENT = 64  # to tell, trace or show it, in bytes of records that are fo
 R = TypeVar("R")
 
 NUMBERED = frozenset({"seq", "at", "event"})
-NOBODY: dict[str, Any] = {}
 
 
 async def resolve(store: Store, dialects: Iterable[Dialect], name: str, namespaces: Sequence[str] | None) -> RunId:
@@ -57,6 +56,11 @@ async def named(store: Store, label: str, name: str, namespaces: Sequence[str] |
     for row in await store.search(RunFilter(labels={label: name}, namespaces=namespaces)):  # the latest comes first
         meant.setdefault(row.parent or row.id, row)
     return list(meant.values())
+
+
+def names_of(row: RunRow, dialect: Dialect) -> list[str]:
+    """Texts that stand for the run itself in its events: its id, and its name if runs of the language have one."""
+    return [name for name in (row.id, row.labels.get(dialect.name_label, "")) if name]
 
 
 async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: int | None = None) -> Execution:
@@ -174,28 +178,6 @@ def tell(dialect: Dialect, run: RunId, all_turns: Turns) -> Iterator[tuple[int, 
         yield recorded, shown
 
 
-def history(
-    dialect: Dialect, run: RunId, rows: Sequence[tuple[int, bytes]], after: int, mask: Mask, *, is_own: bool
-) -> Iterator[dict[str, Any]]:
-    """What happened after event `after`: in the language's own event names (`is_own`), or in the kernel's events."""
-    if is_own:
-        whole = [turn for _, row in rows for turn in decode_turns(dialect, row)]
-        senders = senders_of(whole)
-        for recorded, shown in tell(dialect, run, whole):
-            if shown["seq"] > after:
-                yield mask.data(shown | senders[recorded] if recorded in senders else shown)
-        return
-    for last, row in rows:
-        turns_of_row = decode_turns(dialect, row)
-        seq = last - sum(len(events) for _, events in turns_of_row)
-        senders = senders_of(turns_of_row, seq)
-        for instant, events in turns_of_row:
-            for event in events:
-                seq += 1
-                if seq > after:
-                    yield mask.data(numbered(seq, instant, event) | senders.get(seq, NOBODY))
-
-
 def senders_of(all_turns: Turns, before: int = 0) -> dict[int, dict[str, Any]]:
     """By number of the recorded event: who has sent the control message from which it follows, if a server knew."""
     senders: dict[int, dict[str, Any]] = {}
@@ -281,16 +263,15 @@ async def read_stream_numbers(store: Store, execution: Execution) -> None:
         execution.stream_rows = await store.stream_rows(execution.id, STREAM_NUMBERS)
 
 
-async def show(store: Store, execution: Execution) -> Any:
+async def show(store: Store, execution: Execution, *, with_parts: bool = True) -> Any:
     """The dialect's own picture of the run; large values are fetched as it asks for them."""
     texts: dict[bytes, bytes] = {}
     mask = await mask_of(store, execution)
     await read_stream_numbers(store, execution)
+    show_run = execution.dialect.show if with_parts else execution.dialect.show_itself
     while True:
         try:
-            return await told_aside(
-                execution.state.seq, partial(_shown, mask, execution.dialect.show, execution, texts)
-            )
+            return await told_aside(execution.state.seq, partial(_shown, mask, show_run, execution, texts))
         except MissingValues as needs:
             values = await store.values(execution.id, needs.digests)
             if not values:

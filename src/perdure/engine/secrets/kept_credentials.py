@@ -14,6 +14,7 @@ from perdure.engine.random_ids import new_uid
 from perdure.engine.resources.catalog import ResourceNotFound
 from perdure.engine.resources.catalog_changes import retry_on_conflict
 from perdure.engine.resources.lookup_answers import entries
+from perdure.engine.secrets.kept_secrets import KeptSecrets
 from perdure.engine.secrets.secret_encryption import SecretKeys
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.errors import Conflict
@@ -57,6 +58,7 @@ class KeptCredentials:
         self._store = store
         self.keys = keys
         self._rows: dict[tuple[str, str], ResourceRow] = {}
+        self.secrets = KeptSecrets(store, keys)
 
     def on(self, store: Store) -> "KeptCredentials":
         """The same, through this access to the store."""
@@ -130,7 +132,8 @@ class KeptCredentials:
         return None if row is None else self._value(row)
 
     async def look(self) -> None:
-        """See all of them: runs that are taken over may have used any."""
+        """See all of them, because runs that are taken over may have used any; and Secrets that tasks asked for."""
+        await self.secrets.look()
         self._rows = {(row.key.namespace, row.key.name): row async for row in entries(self._store, KIND)}
 
     def _value(self, row: ResourceRow) -> dict[str, Any]:

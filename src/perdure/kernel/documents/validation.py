@@ -18,10 +18,14 @@ Resource = dict[str, Any]
 
 
 class AppliedDocument(msgspec.Struct, frozen=True):
-    """A text applied together with a document, and the file it is in."""
+    """A text applied together with a document, and the file it is in.
+
+    `labels` are given to what the text declares, besides its own: not every language has a place for them.
+    """
 
     file: str
     text: str
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class DeclaredResource(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from perdure.kernel.graphs.step_overview import DocumentPath
+from perdure.kernel.turn_budget import pay
 
 
 class Certainty(StrEnum):
@@ -92,6 +93,7 @@ class Defect(msgspec.Struct, frozen=True):
     trace: tuple[tuple[str, str], ...] = ()
 
 
+_PRICE = 20  # of one arc, or one operand of a formula
 NOBODY = -1
 START = 0
 
@@ -103,6 +105,7 @@ class Net(msgspec.Struct):
     transitions: list[NetTransition] = msgspec.field(default_factory=list)
     remarks: dict[int, Remark] = msgspec.field(default_factory=dict)
     findings: list[Defect] = msgspec.field(default_factory=list)  # what can be seen without the net
+    known: set[Defect] = msgspec.field(default_factory=set)  # the same
     owners: list[int] = msgspec.field(default_factory=lambda: [NOBODY])  # by place: the part that alone can fill it
     void: set[int] = msgspec.field(default_factory=set)  # a token that cannot leave contradicts what was assumed
     open_question: str = ""  # what the net does not contain, because the document is too large
@@ -138,10 +141,12 @@ class Net(msgspec.Struct):
         is_last: bool = False,
     ) -> None:
         arcs = tuple(takes), tuple(puts), tuple(reads), tuple(unless)
+        pay(_PRICE * (1 + sum(map(len, arcs))))
         self.transitions.append(NetTransition(part, choice, *arcs, waits, is_failure, is_bounded, is_start, is_last))
 
     def bound_from(self, first: int) -> None:
         """All transitions from this one on are inside a time limit: none of their cycles goes on for ever."""
+        pay(_PRICE * (len(self.transitions) - first))
         for index in range(first, len(self.transitions)):
             self.transitions[index] = msgspec.structs.replace(self.transitions[index], is_bounded=True)
 
@@ -169,7 +174,8 @@ class Net(msgspec.Struct):
         certainty = Certainty.WILL if is_certain else Certainty.MAY
         known = self.parts[part]
         finding = Defect(kind, certainty, known.step, known.place, message, hint)
-        if finding not in self.findings:
+        if finding not in self.known:
+            self.known.add(finding)
             self.findings.append(finding)
 
 
@@ -192,6 +198,7 @@ def value_of(formula: Formula, known: dict[str, bool]) -> bool | None:
     if isinstance(formula, str):
         return known.get(formula)
     operator, operands = formula
+    pay(_PRICE * len(operands))
     values = [value_of(operand, known) for operand in operands]
     if operator == "not":
         return None if values[0] is None else not values[0]

@@ -15,7 +15,7 @@ from perdure.stores.errors import StoreInUse, StoreNewer, StoreNotEmpty
 from perdure.stores.postgres.database import Database, PostgresSettings, migration_names
 from perdure.stores.postgres.record_import import RecordImport, storable_record
 from perdure.stores.postgres.session import ConnectionLost
-from perdure.stores.record_export import RecordExport
+from perdure.stores.record_export import COUNTED, WRONG_COUNTS, RecordExport
 from perdure.stores.records import Record
 
 # Whole tables are read here, by plans that the settings of our other sessions rule out.
@@ -95,6 +95,18 @@ class PostgresAdmin:
             " current_setting('max_connections')::int",
         )
         return figures
+
+    def recount(self) -> int:
+        with self._opened() as connection:
+            connection.execute("BEGIN")
+            connection.execute("LOCK TABLE runs IN SHARE ROW EXCLUSIVE MODE")
+            wrong = len(connection.execute(WRONG_COUNTS).fetchall())
+            if wrong:
+                connection.execute("DELETE FROM run_count_changes")
+                connection.execute("DELETE FROM run_count_sums")
+                connection.execute(f"INSERT INTO run_count_sums {COUNTED}")
+            connection.execute("COMMIT")
+        return wrong
 
     # All of it.
 
@@ -224,15 +236,17 @@ def _owners(connection: Connection, now: Instant) -> list[Owner]:
 
 def _runs(connection: Connection, now: Instant) -> RunCounts:
     counts = RunCounts()
-    rows = connection.execute("SELECT status, count(*) FROM runs GROUP BY status ORDER BY status")
-    counts.by_status = dict(rows.fetchall())
-    counts.total, counts.ended, counts.at_work, counts.parked, counts.overdue, counts.stuck = _one(
+    kept = "SELECT status, sum(number)::bigint FROM run_counts GROUP BY status HAVING sum(number) <> 0 ORDER BY status"
+    counts.by_status = dict(connection.execute(kept).fetchall())
+    counts.open, counts.at_work, counts.parked, counts.overdue = _one(
         connection,
-        "SELECT count(*), count(ended_at), count(*) FILTER (WHERE has_work),"
+        "SELECT count(*), count(*) FILTER (WHERE has_work),"
         " count(*) FILTER (WHERE NOT has_work AND coalesce(due, on_wall) IS NOT NULL),"
-        f" count(*) FILTER (WHERE NOT has_work AND due <= {now:d}), count(stuck) FROM runs",
+        f" count(*) FILTER (WHERE NOT has_work AND due <= {now:d}) FROM runs WHERE ended_at IS NULL",
     )
-    counts.open = counts.total - counts.ended
+    (counts.stuck,) = _one(connection, "SELECT count(*) FROM runs WHERE stuck IS NOT NULL")
+    counts.total = sum(counts.by_status.values())
+    counts.ended = counts.total - counts.open
     (counts.unowned,) = _one(
         connection,
         "SELECT count(*) FROM runs WHERE ended_at IS NULL AND partition NOT IN (SELECT p.id FROM partitions p"

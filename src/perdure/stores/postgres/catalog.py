@@ -18,6 +18,7 @@ from perdure.stores.protocol import (
     CatalogConflict,
     Edition,
     EditionRow,
+    EntryPage,
     Labels,
     ResourceRemoval,
     ResourceRow,
@@ -27,6 +28,7 @@ from perdure.stores.protocol import (
 from perdure.stores.rows import (
     EDITION_COLUMNS,
     EDITION_ORDER,
+    NAMESPACES,
     RESOURCE_COLUMNS,
     SIZED_KEY_COLUMNS,
     edition_row,
@@ -48,6 +50,7 @@ _SOME = Statement(
     TEXTS,
     TEXTS,
 )
+_NAMESPACES = Statement(NAMESPACES)
 _PUT = Statement(
     "INSERT INTO resources (kind, namespace, name, uid, generation, version, body, source, labels, status, created_at,"
     " updated_at, from_api) VALUES ({0}, {1}, {2}, {3}, {4}, nextval('resource_versions'), {5}, {6}, {7}::jsonb, {8},"
@@ -160,14 +163,18 @@ class StoredCatalog(StoredChangeFeed):
         rows = await self._look(_SOME, *zip(*map(_bound, keys), strict=True))
         return {row.key: row for row in map(resource_row, rows)}
 
-    async def list_resources(self, kind: str, namespace: str | None = None, labels: Labels = None) -> list[ResourceRow]:
-        return [resource_row(row) for row in await self._list(_COLUMNS, kind, namespace, labels)]
+    async def list_resources(
+        self, kind: str, namespace: str | None = None, labels: Labels = None, page: EntryPage | None = None
+    ) -> list[ResourceRow]:
+        return [resource_row(row) for row in await self._list(_COLUMNS, kind, namespace, labels, page)]
 
     async def list_keys(self, kind: str, namespace: str | None = None, labels: Labels = None) -> list[SizedKey]:
         return [sized_key(row) for row in await self._list(SIZED_KEY_COLUMNS, kind, namespace, labels)]
 
-    async def _list(self, columns: str, kind: str, namespace: str | None, labels: Labels) -> list[tuple[Any, ...]]:
-        conditions, kinds, values = ["kind = {}"], list[Kind]([TEXT]), [kind]
+    async def _list(
+        self, columns: str, kind: str, namespace: str | None, labels: Labels, page: EntryPage | None = None
+    ) -> list[tuple[Any, ...]]:
+        conditions, kinds, values = ["kind = {}"], list[Kind]([TEXT]), list[Any]([kind])
         if namespace is not None:
             conditions.append("namespace = {}")
             kinds.append(TEXT)
@@ -176,8 +183,17 @@ class StoredCatalog(StoredChangeFeed):
             conditions.append("labels @> {}::jsonb")
             kinds.append(TEXT)
             values.append(jsonb(labels))
-        query = f"SELECT {columns} FROM resources WHERE {' AND '.join(conditions)} ORDER BY namespace, name"
+        ending = ""
+        if page is not None:
+            conditions.append("(namespace, name) > ({}, {})")
+            ending = " LIMIT {}"
+            kinds += [TEXT, TEXT, INT]
+            values += [*page[0], page[1]]
+        query = f"SELECT {columns} FROM resources WHERE {' AND '.join(conditions)} ORDER BY namespace, name{ending}"
         return await self._read(Statement(query, *kinds), *values)
+
+    async def namespaces(self) -> list[str]:
+        return [name for (name,) in await self._read(_NAMESPACES)]
 
     async def list_editions(self, kind: str, namespace: str, name: str | None = None) -> list[EditionRow]:
         if name is None:

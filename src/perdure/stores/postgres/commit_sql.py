@@ -78,10 +78,11 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
     ),
     "summed": (
         "UPDATE runs SET status = n.status, has_work = n.has_work = 1, due = n.due, ended_at = n.ended_at,"
-        " on_wall = n.on_wall"
-        " FROM go, unnest({}, {}, {}, {}, {}, {}) AS n (id, status, has_work, due, ended_at, on_wall)"
+        " on_wall = n.on_wall, labels = CASE WHEN n.labels IS NULL THEN runs.labels"
+        " ELSE jsonb_strip_nulls(coalesce(runs.labels, jsonb_build_object()) || n.labels::jsonb) END"
+        " FROM go, unnest({}, {}, {}, {}, {}, {}, {}) AS n (id, status, has_work, due, ended_at, on_wall, labels)"
         " WHERE runs.id = n.id RETURNING 1",
-        (TEXTS, TEXTS, INTS, INTS, INTS, INTS),
+        (TEXTS, TEXTS, INTS, INTS, INTS, INTS, TEXTS),
     ),
     "valued": (
         "INSERT INTO large_values (run, digest, text) SELECT n.number, n.digest, n.text"

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.kernel.documents.lookups import PermitQueue
 from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Status
@@ -11,7 +13,7 @@ from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.batched_lookup import BatchedLookup
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement, jsonb
 from perdure.stores.protocol import RunFilter, RunRow, StoredRun
-from perdure.stores.rows import RUN_COLUMNS, merge_pages, run_row, split_filter
+from perdure.stores.rows import MOST_WALKS, RUN_COLUMNS, RUN_NAMESPACES, needs_namespaces, run_row, split_filter
 
 _COLUMNS = RUN_COLUMNS.replace("labels", "labels::text")
 _LAST = chr(0x10FFFF)  # sorts behind everything a prefix can go on with
@@ -56,8 +58,9 @@ _TAILS = Statement(
     INTS,
 )
 _HISTORY = Statement(
-    "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = {}) AND seq > {} ORDER BY seq",
+    "SELECT seq, body FROM log WHERE run = (SELECT number FROM runs WHERE id = {}) AND seq > {} ORDER BY seq LIMIT {}",
     TEXT,
+    INT,
     INT,
 )
 _PROGRAMS = Statement("SELECT digest, language, text FROM programs WHERE digest = ANY({})", BLOBS)
@@ -141,6 +144,18 @@ _COUNTED = (
 )
 _COUNT = Statement(_COUNTED % "", INT, INT, INT, INT)
 _COUNT_AMONG = Statement(_COUNTED % " AND namespace = ANY({4})", INT, INT, INT, INT, TEXTS)
+_PROGRAM_COUNTS = "SELECT program, name, count(*) FROM runs WHERE language = {} %sGROUP BY 1, 2"
+_COUNT_PROGRAMS = Statement(_PROGRAM_COUNTS % "", TEXT)
+_COUNT_PROGRAMS_CALLED = Statement(_PROGRAM_COUNTS % 'AND name COLLATE "C" = {} ', TEXT, TEXT)
+
+
+_KEPT_COUNTS = (
+    "SELECT hour / {0} * {0}, status, sum(number)::bigint FROM run_counts"
+    " WHERE hour >= {1} AND hour < {2}%s GROUP BY 1, 2 HAVING sum(number) <> 0"
+)
+_KEPT = Statement(_KEPT_COUNTS % "", INT, INT, INT)
+_KEPT_AMONG = Statement(_KEPT_COUNTS % " AND namespace = ANY({3})", INT, INT, INT, TEXTS)
+_ALL_NAMESPACES = Statement(RUN_NAMESPACES)
 
 
 class StoreReads(ABC):
@@ -194,8 +209,8 @@ class StoreReads(ABC):
             tails[run].append((seq, body))
         return {row.id: StoredRun(row, snapshots.get(number), tails[number]) for number, row in rows.items()}
 
-    async def history(self, run: RunId, after: int = 0) -> list[tuple[int, bytes]]:
-        return [(seq, body) for seq, body in await self._read(_HISTORY, run, after)]
+    async def history(self, run: RunId, after: int = 0, limit: int | None = None) -> list[tuple[int, bytes]]:
+        return [(seq, body) for seq, body in await self._read(_HISTORY, run, after, limit)]
 
     async def program(self, digest: bytes) -> tuple[str, bytes] | None:
         return (await self._programs.ask([digest])).get(digest)
@@ -210,65 +225,29 @@ class StoreReads(ABC):
         return await self._read(_STREAM_ROWS, run, prefix, len(prefix), prefix)
 
     async def search(self, filter: RunFilter) -> list[RunRow]:
-        parts = split_filter(filter)
-        if len(parts) != 1:
-            return merge_pages([await self._search(part) for part in parts], filter.limit)
-        return await self._search(filter)
-
-    async def _search(self, filter: RunFilter) -> list[RunRow]:
-        conditions, kinds, values = ["TRUE"], list[Kind](), list[Any]()
-
-        def demand(condition: str, kind: Kind, value: Any) -> None:
-            conditions.append(condition)
-            kinds.append(kind)
-            values.append(value)
-
-        if filter.statuses:
-            demand("status = ANY({})", TEXTS, [status.value for status in filter.statuses])
-        if filter.name is not None:
-            demand("name = {}", TEXT, filter.name)
-        if filter.language is not None:
-            demand("language = {}", TEXT, filter.language)
-        if filter.created_after is not None:
-            demand("created_at >= {}", INT, filter.created_after)
-        if filter.created_before is not None:
-            demand("created_at < {}", INT, filter.created_before)
-        if filter.parent is not None:
-            demand("parent = {}", TEXT, filter.parent)
-        if filter.namespaces is not None:
-            demand("namespace = ANY({})", TEXTS, list(filter.namespaces))
-        if filter.text is not None:
-            conditions.append(
-                '(id >= {} AND id < {} OR name COLLATE "C" >= {} AND name COLLATE "C" < {}'
-                " OR labels IS NOT NULL AND jsonb_path_query_array(labels, '$.*') @> jsonb_build_array({}::text))"
-            )
-            kinds.extend((TEXT,) * 5)
-            values.extend((filter.text, filter.text + _LAST) * 2 + (filter.text,))
-        if filter.roots_only:
-            conditions.append("parent IS NULL")
-        if filter.labels:
-            demand("labels @> {}::jsonb", TEXT, jsonb(filter.labels))
-        tie = "number"
-        if filter.behind is not None:
-            tie = "id"
-            conditions.append("(created_at, id) < ({}, {})")
-            kinds.extend((INT, TEXT))
-            values.extend(filter.behind)
-        ending = f" ORDER BY created_at DESC, {tie} DESC"
-        if filter.limit is not None:
-            ending += " LIMIT {}"
-            kinds.append(INT)
-            values.append(filter.limit)
-        query = f"SELECT {_COLUMNS} FROM runs WHERE {' AND '.join(conditions)}{ending}"
-        return [run_row(row) for row in await self._read(Statement(query, *kinds), *values)]
+        if needs_namespaces(filter):
+            namespaces = [namespace for (namespace,) in await self._read(_ALL_NAMESPACES)]
+            if len(namespaces) < MOST_WALKS:
+                filter = replace(filter, namespaces=namespaces)
+        statement, values = build_search(filter)
+        return [run_row(row) for row in await self._read(statement, *values)]
 
     async def count_runs(
-        self, namespaces: Sequence[str] | None, begin: Instant, end: Instant, every: Instant, limit: int
+        self, namespaces: Sequence[str] | None, begin: Instant, end: Instant, every: Instant, limit: int | None
     ) -> list[tuple[Instant, Status, int]]:
-        statement = _COUNT if namespaces is None else _COUNT_AMONG
-        among = () if namespaces is None else (list(namespaces),)
-        rows = await self._read(statement, every, begin, end, limit, *among)
-        return [(start, Status(status), count) for start, status, count in rows]
+        statement, values = (
+            _KEPT if limit is None else _COUNT,
+            list[Any]([every, begin, end, *([] if limit is None else [limit])]),
+        )
+        if namespaces is not None:
+            statement = _KEPT_AMONG if limit is None else _COUNT_AMONG
+            values.append(list(namespaces))
+        return [(start, Status(status), count) for start, status, count in await self._read(statement, *values)]
+
+    async def count_programs(self, language: str, name: str | None = None) -> list[tuple[bytes, str, int]]:
+        if name is None:
+            return [tuple(row) for row in await self._read(_COUNT_PROGRAMS, language)]
+        return [tuple(row) for row in await self._read(_COUNT_PROGRAMS_CALLED, language, name)]
 
     async def ended(self, languages: Sequence[str], after: tuple[Instant, RunId], limit: int) -> list[RunRow]:
         return [run_row(row) for row in await self._read(_ENDED, *after, languages, limit)]
@@ -309,3 +288,65 @@ class StoreReads(ABC):
     async def messages(self, run: RunId) -> list[DeliveredMessage]:
         rows = await self._read(_MESSAGES, run)
         return [DeliveredMessage(position, partition, Message(run, at, body)) for position, partition, at, body in rows]
+
+
+def build_search(filter: RunFilter) -> tuple[Statement, list[Any]]:
+    """One statement that walks along several indexes at once, if need be: PostgreSQL merges what they have in order."""
+    kinds, values = list[Kind](), list[Any]()
+    order = f"ORDER BY created_at DESC, {'number' if filter.behind is None else 'id'} DESC"
+    if filter.limit is not None:
+        order += f" LIMIT {filter.limit:d}"
+    parts = [
+        f"SELECT {_COLUMNS} FROM runs WHERE {_build_conditions(part, kinds, values)} {order}"
+        for part in split_filter(filter)
+    ]
+    query = parts[0]
+    if len(parts) > 1:
+        query = f"{' UNION ALL '.join(f'({part})' for part in parts)} {order}"
+    return Statement(query, *kinds), values
+
+
+def _build_conditions(filter: RunFilter, kinds: list[Kind], values: list[Any]) -> str:
+    conditions = ["TRUE"]
+
+    def demand(condition: str, kind: Kind, value: Any) -> None:
+        conditions.append(condition)
+        kinds.append(kind)
+        values.append(value)
+
+    def demand_one_of(column: str, among: Sequence[str]) -> None:
+        if len(among) == 1:  # along an index only a single value has an order
+            demand(f"{column} = {{}}", TEXT, among[0])
+        else:
+            demand(f"{column} = ANY({{}})", TEXTS, list(among))
+
+    if filter.statuses:
+        demand_one_of("status", [status.value for status in filter.statuses])
+    if filter.name is not None:
+        demand('name COLLATE "C" = {}', TEXT, filter.name)
+    if filter.language is not None:
+        demand("language = {}", TEXT, filter.language)
+    if filter.created_after is not None:
+        demand("created_at >= {}", INT, filter.created_after)
+    if filter.created_before is not None:
+        demand("created_at < {}", INT, filter.created_before)
+    if filter.parent is not None:
+        demand("parent = {}", TEXT, filter.parent)
+    if filter.namespaces is not None:
+        demand_one_of("namespace", filter.namespaces)
+    if filter.text is not None:
+        conditions.append(
+            '(id >= {} AND id < {} OR name COLLATE "C" >= {} AND name COLLATE "C" < {}'
+            " OR labels IS NOT NULL AND jsonb_path_query_array(labels, '$.*') @> jsonb_build_array({}::text))"
+        )
+        kinds.extend((TEXT,) * 5)
+        values.extend((filter.text, filter.text + _LAST) * 2 + (filter.text,))
+    if filter.roots_only:
+        conditions.append("parent IS NULL")
+    if filter.labels:
+        demand("labels @> {}::jsonb", TEXT, jsonb(filter.labels))
+    if filter.behind is not None:
+        conditions.append("(created_at, id) < ({}, {})")
+        kinds.extend((INT, TEXT))
+        values.extend(filter.behind)
+    return " AND ".join(conditions)

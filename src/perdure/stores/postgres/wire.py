@@ -149,5 +149,5 @@ _READERS: dict[int, Callable[[bytes], Any]] = {
 # Labels as `jsonb`, so that they can be searched by what they contain.
 
 
-def jsonb(labels: Mapping[str, str]) -> str:
-    return json.dumps({storable(name): storable(value) for name, value in labels.items()})
+def jsonb(labels: Mapping[str, str | None]) -> str:
+    return json.dumps({storable(name): value and storable(value) for name, value in labels.items()})

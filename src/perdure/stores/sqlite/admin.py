@@ -19,7 +19,7 @@ from perdure.stores.admin import (
     TableSize,
 )
 from perdure.stores.errors import StoreInUse, StoreNotEmpty
-from perdure.stores.record_export import RecordExport
+from perdure.stores.record_export import COUNTED, WRONG_COUNTS, RecordExport
 from perdure.stores.records import Record
 from perdure.stores.sqlite.database import (
     explained,
@@ -89,16 +89,19 @@ class SqliteAdmin:
 
     def _runs(self, connection: apsw.Connection, now: Instant, owned: set[int]) -> RunCounts:
         counts = RunCounts()
-        counts.by_status = dict(connection.execute("SELECT status, count(*) FROM runs GROUP BY status ORDER BY status"))
-        counts.total, counts.ended, counts.at_work, counts.parked, counts.overdue, counts.stuck = next(
+        kept = connection.execute("SELECT status, sum(number) FROM run_counts GROUP BY status ORDER BY status")
+        counts.by_status = {status: number for status, number in kept if number}
+        counts.open, counts.at_work, counts.parked, counts.overdue = next(
             connection.execute(
-                "SELECT count(*), count(ended_at), count(*) FILTER (WHERE has_work = 1),"
+                "SELECT count(*), count(*) FILTER (WHERE has_work = 1),"
                 " count(*) FILTER (WHERE has_work = 0 AND coalesce(due, on_wall) IS NOT NULL),"
-                " count(*) FILTER (WHERE has_work = 0 AND due <= ?), count(stuck) FROM runs",
+                " count(*) FILTER (WHERE has_work = 0 AND due <= ?) FROM runs WHERE ended_at IS NULL",
                 (now,),
             )
         )
-        counts.open = counts.total - counts.ended
+        counts.stuck = connection.execute("SELECT count(*) FROM runs WHERE stuck IS NOT NULL").get
+        counts.total = sum(counts.by_status.values())
+        counts.ended = counts.total - counts.open
         counts.unowned = sum(
             count
             for partition, count in connection.execute(
@@ -107,6 +110,17 @@ class SqliteAdmin:
             if partition not in owned
         )
         return counts
+
+    def recount(self) -> int:
+        self._open().close()  # which makes no file
+        with explained(self.path), _closing(open_for_writing(self.path)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            wrong = len(list(connection.execute(WRONG_COUNTS)))
+            if wrong:
+                connection.execute("DELETE FROM run_counts")
+                connection.execute(f"INSERT INTO run_counts {COUNTED}")
+            connection.execute("COMMIT")
+        return wrong
 
     @contextmanager
     def snapshot(self) -> Iterator[StoreSnapshot]:

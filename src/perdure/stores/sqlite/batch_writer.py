@@ -10,9 +10,9 @@ from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.tasks.permits import PermitRequest, grant
 from perdure.stores.access import ActRecord
 from perdure.stores.commit_types import Committed, DeliveredMessage, Message, RequestedPermit, Transition
-from perdure.stores.rows import HAS_NO_NAME, elders, encode_labels, may_take
+from perdure.stores.rows import HAS_NO_NAME, RELABEL, elders, encode_labels, may_take
 from perdure.stores.sqlite.access import keep_acts
-from perdure.stores.sqlite.change_feed import RUN_CHANGED, RUN_CREATED, RUN_MOVED, RUN_SHOWN
+from perdure.stores.sqlite.change_feed import RUN_CHANGED, RUN_CREATED, RUN_MOVED, RUN_SHOWN, RunCountChanges
 
 MOST_NUMBERS_KEPT = 100_000
 FORGOTTEN_AT_ONCE = 100
@@ -71,6 +71,7 @@ class BatchWriter:
         self._executemany = connection.executemany
         self._connection = connection
         self._numbers: dict[RunId, int] = {}
+        self._counts = RunCountChanges(connection)
         self._feed_until: Instant | None = None  # changes are written until then; None: not read in this transaction
 
     def forget(self) -> None:
@@ -79,6 +80,7 @@ class BatchWriter:
 
     def write(self, batch: Sequence[Transition], owned: Collection[int], now: Instant) -> Committed:
         self._feed_until = None
+        self._counts.clear()
         refused: set[RunId] = set()
         delivered: list[DeliveredMessage] = []
         scopes: set[str] = set()
@@ -150,6 +152,7 @@ class BatchWriter:
             delivered.extend(self.allocate(scope, now))
         if acts:
             keep_acts(self._connection, acts)
+        self._counts.write()
         return Committed(frozenset(refused), [message for message in delivered if message.partition in owned], rivals)
 
     def _create(self, change: Transition, now: Instant) -> bool:
@@ -259,10 +262,14 @@ class BatchWriter:
         if self._is_feed_open(now):
             statement = RUN_SHOWN if change.is_shown else RUN_CHANGED
             self._execute(statement, (number, now, change.seq, summary.status.value, summary.ended_at))
+        if change.was is not summary.status:
+            self._counts.add(number, summary.status)
         self._execute(
             "UPDATE runs SET status = ?, has_work = ?, due = ?, ended_at = ?, on_wall = ? WHERE number = ?",
             (summary.status.value, summary.has_work, summary.due, summary.ended_at, summary.on_wall, number),
         )
+        if change.labels is not None:
+            self._execute(RELABEL, (encode_labels(change.labels), number))
 
     def send(self, message: Message, sender: int) -> DeliveredMessage:
         """A run that does not exist yet (a child about to start) lives where its sender does."""
@@ -369,8 +376,7 @@ class BatchWriter:
             about = (change.run, offer.task, offer.delivery, offer.pool, offer.provider)
             self._execute(_OFFER, (*about, offer.body, offer.at, offer.namespace, offer.opener, offer.pipeline))
             if offer.follows:
-                follows = (change.run, offer.task, offer.number, offer.reported, offer.follows)
-                self._execute(_FOLLOW, follows)
+                self._execute(_FOLLOW, (change.run, offer.task, offer.number, offer.reported, offer.follows))
         answered = set()
         for answer in change.answers:
             self._execute(_ANSWER, (answer.digest, answer.until, change.run, answer.task, answer.lease))

@@ -13,6 +13,7 @@ from perdure.stores.protocol import (
     CatalogConflict,
     Edition,
     EditionRow,
+    EntryPage,
     Labels,
     ResourceRemoval,
     ResourceRow,
@@ -22,6 +23,7 @@ from perdure.stores.protocol import (
 from perdure.stores.rows import (
     EDITION_COLUMNS,
     EDITION_ORDER,
+    NAMESPACES,
     RESOURCE_COLUMNS,
     SIZED_KEY_COLUMNS,
     edition_row,
@@ -140,22 +142,35 @@ class StoredCatalog(StoredChangeFeed):
             rows += map(resource_row, self._read(f"{_ROW} WHERE {' OR '.join([_IS_ONE] * len(some))}", bindings))
         return {row.key: row for row in rows}
 
-    async def list_resources(self, kind: str, namespace: str | None = None, labels: Labels = None) -> list[ResourceRow]:
-        return [resource_row(row) for row in self._list(RESOURCE_COLUMNS, kind, namespace, labels)]
+    async def list_resources(
+        self, kind: str, namespace: str | None = None, labels: Labels = None, page: EntryPage | None = None
+    ) -> list[ResourceRow]:
+        return [resource_row(row) for row in self._list(RESOURCE_COLUMNS, kind, namespace, labels, page)]
 
     async def list_keys(self, kind: str, namespace: str | None = None, labels: Labels = None) -> list[SizedKey]:
         return [sized_key(row) for row in self._list(SIZED_KEY_COLUMNS, kind, namespace, labels)]
 
-    def _list(self, columns: str, kind: str, namespace: str | None, labels: Labels) -> list[tuple[Any, ...]]:
-        conditions, bindings = ["kind = ?"], [kind]
+    def _list(
+        self, columns: str, kind: str, namespace: str | None, labels: Labels, page: EntryPage | None = None
+    ) -> list[tuple[Any, ...]]:
+        conditions, bindings = ["kind = ?"], list[Any]([kind])
         if namespace is not None:
             conditions.append("namespace = ?")
             bindings.append(namespace)
         for name, value in (labels or {}).items():
             conditions.append("json_extract(labels, '$.' || json_quote(?)) = ?")
             bindings.extend((name, value))
+        if page is not None:
+            conditions.append("(namespace, name) > (?, ?)")
+            bindings.extend(page[0])
         query = f"SELECT {columns} FROM resources WHERE {' AND '.join(conditions)} ORDER BY namespace, name"
+        if page is not None:
+            query += " LIMIT ?"
+            bindings.append(page[1])
         return self._read(query, tuple(bindings))
+
+    async def namespaces(self) -> list[str]:
+        return [name for (name,) in self._read(NAMESPACES, ())]
 
     async def list_editions(self, kind: str, namespace: str, name: str | None = None) -> list[EditionRow]:
         called, bindings = ("", (kind, namespace)) if name is None else (" AND r.name = ?", (kind, namespace, name))

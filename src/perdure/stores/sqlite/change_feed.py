@@ -1,12 +1,17 @@
-"""The change feed on SQLite: one transaction writes at a time, so positions are given in order of commit."""
+"""The change feed on SQLite: one transaction writes at a time, so positions are given in order of commit.
+
+And the counts of runs by namespace, hour and status, which change with them.
+"""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import apsw
 
 from perdure.kernel.json_values.values import Instant
+from perdure.kernel.outcomes import Status
 from perdure.stores.feed_changes import FEED_COLUMNS, FOREVER, FeedPage, feed_change
 
 T = TypeVar("T")
@@ -39,6 +44,35 @@ ENTRY_CHANGED = (
 """Kind, namespace and name of an entry, now, whether it is about to be removed."""
 
 _STATE = "SELECT floor, max(floor, coalesce((SELECT max(position) FROM feed), 0)) FROM feed_state"
+
+
+class RunCountChanges:
+    """How the statuses change that one transaction writes, added up.
+
+    Births and removals are counted by triggers. One for changes would make every change of a row three times as
+    expensive: SQLite then writes each index of the row again.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._changes: Counter[tuple[str, Instant, str]] = Counter()
+
+    def clear(self) -> None:
+        self._changes.clear()
+
+    def add(self, number: int, status: Status) -> None:
+        """A run that is about to get this status."""
+        query = "SELECT namespace, created_at - created_at % 3600000000, status FROM runs WHERE number = ?"
+        namespace, hour, was = self._connection.execute(query, (number,)).get
+        self._changes[namespace, hour, was] -= 1
+        self._changes[namespace, hour, status.value] += 1
+
+    def write(self) -> None:
+        if self._changes:
+            self._connection.executemany(
+                "INSERT INTO run_counts VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET number = number + ?4",
+                [(*which, by) for which, by in self._changes.items() if by],
+            )
 
 
 class StoredChangeFeed(ABC):

@@ -264,8 +264,6 @@ CREATE INDEX runs_of_namespace ON runs (namespace, created_at, id);
 
 CREATE INDEX runs_in_status ON runs (namespace, status, created_at, id);
 
-CREATE INDEX runs_called ON runs (name);
-
 CREATE INDEX run_label_values ON run_labels (value);
 
 CREATE INDEX tasks_ready ON tasks (pool, turn, offered_at, run, task) WHERE state = 'ready';
@@ -353,10 +351,41 @@ CREATE TABLE sessions (
     is_code    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+CREATE TRIGGER run_relabelled AFTER UPDATE OF labels ON runs BEGIN
+    DELETE FROM run_labels WHERE (name, value) IN (SELECT key, value FROM json_each(old.labels)) AND run = old.number;
+    INSERT OR IGNORE INTO run_labels SELECT key, value, new.number FROM json_each(new.labels);
+END;
+
+CREATE TABLE run_counts (
+    namespace TEXT NOT NULL,
+    hour      INTEGER NOT NULL,
+    status    TEXT NOT NULL,
+    number    INTEGER NOT NULL,
+    PRIMARY KEY (namespace, hour, status)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER run_counted AFTER INSERT ON runs BEGIN
+    INSERT INTO run_counts VALUES (new.namespace, new.created_at - new.created_at % 3600000000, new.status, 1)
+    ON CONFLICT DO UPDATE SET number = number + 1;
+END;
+
+CREATE TRIGGER run_uncounted AFTER DELETE ON runs BEGIN
+    UPDATE run_counts SET number = number - 1
+    WHERE namespace = old.namespace AND hour = old.created_at - old.created_at % 3600000000 AND status = old.status;
+    DELETE FROM run_counts
+    WHERE namespace = old.namespace AND hour = old.created_at - old.created_at % 3600000000 AND number = 0;
+END;
+
+CREATE INDEX runs_called ON runs (name, status, created_at, id);
+
+CREATE INDEX runs_in_language ON runs (language, created_at, id);
+
+CREATE INDEX runs_stuck ON runs (id) WHERE stuck IS NOT NULL;
+
 INSERT INTO catalog_version VALUES (0);
 
 INSERT INTO partition_numbers VALUES (0);
 
 INSERT INTO feed_state VALUES (0, 0);
 
-PRAGMA user_version = 21;
+PRAGMA user_version = 23;

@@ -20,6 +20,7 @@ REFUSALS_TOGETHER = 60 * SECOND  # equal refusals of this span are one row
 KEPT = 90 * 86_400 * SECOND
 KEYS_KEPT = 86_400 * SECOND
 SEALS_AT_ONCE = 200
+TOOL_HEADER = "perdure-tool"  # of a request: which tool of a language model has sent it
 NO_SEAL = "0:"  # the head of a log without records
 
 

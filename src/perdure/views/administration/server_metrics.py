@@ -7,8 +7,9 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from perdure.engine.runtime import Runtime
 from perdure.kernel import events as e
@@ -19,6 +20,15 @@ from perdure.views.administration.prometheus_text import Labels, Metric, Sample,
 
 PROC = Path("/proc/self")
 BUCKETS = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)  # seconds
+
+
+class EventMetrics(Protocol):
+    """Counts events of the runs of one language."""
+
+    def listen(self, run: RunId, turns: list[tuple[Instant, list[e.Event]]]) -> None: ...
+
+    def metrics(self) -> list[Metric]: ...
+
 
 Aliases = Mapping[str, Mapping[str, str]]  # language → our name → another name of the same figure
 
@@ -52,8 +62,17 @@ HELP = {
 class ServerMetrics:
     """Counts what happens in this process, from when it began to listen."""
 
-    def __init__(self, runtime: Runtime, aliases: Aliases) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        aliases: Aliases,
+        event_metrics: Mapping[str, EventMetrics],
+        totals: Sequence[Callable[[], list[Metric]]],
+    ) -> None:
+        """`event_metrics` count by language what only that one has; `totals` are figures of the moment."""
         self._runtime = runtime
+        self._event_metrics = event_metrics
+        self._totals = totals
         self._aliases = aliases
         self._counts: dict[str, Counter[Labels]] = {name: Counter() for name in HELP if name.endswith("_total")}
         self._times: dict[str, dict[Labels, _Histogram]] = {
@@ -69,6 +88,8 @@ class ServerMetrics:
 
     def _listen(self, run: RunId, turns: list[tuple[Instant, list[e.Event]]]) -> None:
         name, started_at = self._runtime.origin_of(run)
+        if name in self._event_metrics:
+            self._event_metrics[name].listen(run, turns)
         for at, events in turns:
             for event in events:
                 self._count(event, ("language", name), at - started_at)
@@ -90,7 +111,12 @@ class ServerMetrics:
     def _time(self, name: str, labels: Labels, seconds: float) -> None:
         self._times[name].setdefault(labels, _Histogram()).add(seconds)
 
-    def text(self, statistics: StoreStatistics, now: Instant, gauges: Mapping[str, float]) -> str:
+    def text(
+        self,
+        statistics: StoreStatistics,
+        now: Instant,
+        gauges: Mapping[str, float],
+    ) -> str:
         """`gauges` are further figures of the moment, by name."""
         metrics: list[Metric] = []
         for name, help_text in HELP.items():
@@ -110,7 +136,9 @@ class ServerMetrics:
                 ]
                 if samples:
                     metrics.append((alias, kind, HELP[name], samples))
-        return metrics_text(metrics)
+        for counted in self._event_metrics.values():
+            metrics += [metric for metric in counted.metrics() if metric[3]]
+        return metrics_text([*metrics, *(metric for total in self._totals for metric in total())])
 
     def _samples(self, name: str) -> Iterator[Sample]:
         for labels, count in self._counts.get(name, {}).items():

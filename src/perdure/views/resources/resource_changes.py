@@ -1,23 +1,30 @@
 """Resources as the API reads and changes them: with a version that a change can be bound to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
 
 from perdure.engine.client import Client
 from perdure.engine.resources.catalog import Catalog, ResourceNotFound, key_of
 from perdure.engine.resources.catalog_changes import Change, Entry, Finding, Rejected
+from perdure.engine.resources.lookup_answers import read_document
+from perdure.engine.resources.resource_views import views_behind
 from perdure.engine.runs.retention import DeletedResources, delete_resources
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.documents.validation import AppliedDocument, Resource
+from perdure.kernel.json_values.values import RunId
 from perdure.views.errors import BadRequest
 from perdure.views.resources.document_check import NotApplied
-from perdure.views.resources.resource_list import NamedResource, ResourceQuery, list_resources
+from perdure.views.resources.resource_list import ResourceQuery, list_resources
 from perdure.views.resources.resource_names import ResourceName
+from perdure.views.runs.run_pages import page_mark, read_page_cursor, write_page_cursor
 
 NO_NAMESPACE = "-"
 """Stands in a path where a kind has no namespaces."""
 
 Sees = Callable[[str], bool]
+Place = tuple[Any, ...]
 
 
 def check_place(kind: ResourceKind, namespace: str) -> str:
@@ -36,12 +43,68 @@ async def read_resource(client: Client, kind: ResourceKind, namespace: str, name
 
 
 async def resource_page(
-    client: Client, kind: ResourceKind, namespace: str | None, labels: Mapping[str, str], sees: Sees
-) -> list[NamedResource]:
-    """Those of a kind that whoever asks may see, in one namespace or in all, in order of namespace and name."""
-    query = ResourceQuery(namespace or "", namespace is None, labels, limit=10_000)
-    resources, _ = await list_resources(client, ResourceName(kind, None), query)
-    return [row for row in resources if not kind.has_namespace or sees(namespace_of_resource(row.resource))]
+    client: Client,
+    kind: ResourceKind,
+    namespace: str | None,
+    labels: Mapping[str, str],
+    sees: Sees,
+    *,
+    limit: int,
+    cursor: str | None,
+) -> tuple[list[Resource], str]:
+    """Those of a kind that whoever asks may see, in one namespace or in all, and where the next page begins.
+
+    Entries come in order of namespace and name, what runs show in order of the runs, the latest first.
+    """
+    mark = page_mark([kind.name, namespace, sorted(labels.items())])
+    pages = _views_behind if kind.of_runs else _entries_behind
+    parts = (int, str, str) if kind.of_runs else (str, str)
+    places = () if cursor is None else read_page_cursor(cursor, mark, parts)
+    resources: list[Resource] = []
+    last: Place = ()
+    async with aclosing(pages(client, kind, namespace, labels, places, limit + 1)) as visible_places:
+        async for place, resource in visible_places:
+            if kind.has_namespace and not sees(namespace_of_resource(resource)):
+                continue
+            if len(resources) == limit:
+                return resources, write_page_cursor(last, mark)
+            resources.append(resource)
+            last = place
+    return resources, ""
+
+
+async def _entries_behind(
+    client: Client,
+    kind: ResourceKind,
+    namespace: str | None,
+    labels: Mapping[str, str],
+    place: Place,
+    at_once: int,
+) -> AsyncGenerator[tuple[Place, Resource], None]:
+    behind = (place[0], place[1]) if place else ("", "")
+    within = namespace if kind.has_namespace else None
+    while True:
+        rows = await client.store.list_resources(kind.name, within, labels, (behind, at_once))
+        for row in rows:
+            yield (row.key.namespace, row.key.name), await read_document(row)
+        if len(rows) < at_once:
+            return
+        behind = (rows[-1].key.namespace, rows[-1].key.name)
+
+
+async def _views_behind(
+    client: Client,
+    kind: ResourceKind,
+    namespace: str | None,
+    labels: Mapping[str, str],
+    place: Place,
+    at_once: int,
+) -> AsyncGenerator[tuple[Place, Resource], None]:
+    """A place is the time and id of a run, and the name of what it shows."""
+    behind = (place[0], RunId(place[1]), place[2]) if place else None
+    async for row, resource in views_behind(client, kind, namespace, labels, behind):
+        name = str(resource.get("metadata", {}).get("name", ""))
+        yield (row.created_at, row.id, name), resource
 
 
 def namespace_of_resource(resource: Resource) -> str:

@@ -1,18 +1,30 @@
 """What goes wrong in runs of a valid document, as people and machines read it."""
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 from typing import Any
 
 from perdure.analysis.soundness import judge
-from perdure.engine.decision_threads import done_aside
+from perdure.engine.decision_threads import threads
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.problems import Severity
-from perdure.kernel.graphs.net import Certainty, Defect
-from perdure.views.resources.document_check import CheckedDocument
+from perdure.kernel.graphs.net import Certainty, Defect, DefectKind
+from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive, current
+from perdure.views.resources.document_check import CheckedDocument, checked_elsewhere
 
-WORK_OF_NET = 64  # per byte of a document, beside that of folding a byte of records
+MOST_FINDINGS = 200  # of one document
+LONGEST = 5.0  # seconds
+_TOO_LARGE = Defect(
+    DefectKind.UNDECIDED,
+    Certainty.MAY,
+    None,
+    (),
+    f"it could not be decided within {LONGEST:g} seconds what may happen in runs",
+    "Nothing is known to be wrong. Parts of the document can be checked on their own.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +63,67 @@ class SoundnessFinding:
         }
 
 
+def found_elsewhere(origin: str, text: bytes, checked: Mapping[str, Any]) -> CheckedDocument:
+    """A document that a server has checked, with all that it has found."""
+    problems = sorted(
+        [*checked["problems"], *checked["warnings"]], key=lambda problem: (problem["line"], problem["column"])
+    )
+    findings = [
+        SoundnessFinding(
+            Defect(
+                DefectKind(finding["kind"]),
+                Certainty(finding["certainty"]),
+                finding["step"],
+                (),
+                finding["message"],
+                finding["hint"],
+                tuple((part["step"], part["choice"]) for part in finding["trace"]),
+            ),
+            finding["path"],
+            finding["line"],
+        )
+        for finding in checked["findings"]
+    ]
+    return replace(checked_elsewhere(origin, text, problems), findings=tuple(findings))
+
+
 async def with_findings(document: CheckedDocument) -> CheckedDocument:
     """The document with what its net shows, if it has no errors: deadlocks, endless loops, steps that never run."""
     language, program = document.language, document.program
     if language is None or program is None or document.errors:
         return document
-    work = partial(_find, language, program, document.text)
-    return replace(document, findings=await done_aside(WORK_OF_NET * len(document.text), work))
+    return replace(document, findings=await threads.analyse(partial(_find, language, program, document.text)))
 
 
 def _find(language: Dialect, program: Any, text: bytes) -> tuple[SoundnessFinding, ...]:
-    net = language.net(program)
-    if net is None:
-        return ()
-    findings = []
-    for defect in judge(net, monotonic):
-        path, line = language.find_place(text, program, defect.place) if defect.place else ("", None)
-        findings.append(SoundnessFinding(defect, path, line))
-    return tuple(sorted(findings, key=lambda finding: finding.line or 0))
+    defects = _judge(language, program)
+    listed = sorted(defects, key=lambda defect: defect.certainty is not Certainty.WILL)[:MOST_FINDINGS]
+    placed = [defect for defect in listed if defect.place]
+    places = language.find_places(text, program, [defect.place for defect in placed]) if placed else ()
+    findings = [SoundnessFinding(defect, *place) for defect, place in zip(placed, places, strict=True)]
+    findings.sort(key=lambda finding: finding.line or 0)
+    findings[:0] = [SoundnessFinding(defect, "", None) for defect in listed if not defect.place]
+    if more := len(defects) - len(listed):
+        message = f"there are {more} more findings, which are not listed"
+        last = Defect(DefectKind.UNDECIDED, Certainty.MAY, None, (), message, "Correct these first.")
+        findings.append(SoundnessFinding(last, "", None))
+    return tuple(findings)
+
+
+def _judge(language: Dialect, program: Any) -> list[Defect]:
+    """All findings; one that says so, if they take too long to find."""
+    until = monotonic() + LONGEST
+    around = current.get()
+
+    def rest() -> None:
+        if around is not None and around.rest is not None:
+            around.rest()
+        if monotonic() > until:
+            raise TurnTooExpensive("the analysis took too long")
+
+    try:
+        with TurnBudget(sys.maxsize, rest):  # what is counted brings rests; time is what ends it
+            net = language.net(program)
+            return [] if net is None else judge(net, monotonic)
+    except (TurnTooExpensive, RecursionError):
+        return [_TOO_LARGE]

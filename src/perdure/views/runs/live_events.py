@@ -172,4 +172,4 @@ class LiveEvents:
     async def has_more(self, run: RunId, after: int, *, raw: bool = False) -> bool:
         """Whether anything is to be expected behind this event: the run is open, or has recorded more."""
         row = await self._client.find(run)
-        return not row.status.is_final or bool(await self._client.history(run, after, raw=raw))
+        return not row.status.is_final or bool(await self._client.history(run, after, raw=raw, limit=1))

@@ -5,9 +5,10 @@ a glance: what flows through each of its steps, what waits, what was dropped; nu
 """
 
 import asyncio
+import pkgutil
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -17,7 +18,9 @@ from perdure.engine.runs import run_views
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.outcomes import OPEN_STATUSES, Status
+from perdure.services import LATEST_PACKETS
 from perdure.stores.admin import StoreStatistics
+from perdure.stores.protocol import Store
 from perdure.views.access import Query, Question, Scope
 from perdure.views.errors import BadRequest
 from perdure.views.runs.run_list import Ownership, RunFilter, RunRow, short_ids, with_pending_messages
@@ -27,6 +30,7 @@ from perdure.views.times import iso, read_instant, read_span, read_time
 
 MOST_LISTED = 50
 RECENTLY_FAILED = 5
+MOST_PACKETS = 200
 
 
 class StatisticsSource(Protocol):
@@ -160,40 +164,76 @@ class TopologyOverview:
     async def read(self) -> dict[str, Any]:
         shown = await self._client.show(self._run)
         now = self._clock.now()
-        states = shown.get("status", {}).get("stepStates", {}) if isinstance(shown, dict) else {}
-        streams = {name: state["stream"] for name, state in states.items() if isinstance(state.get("stream"), dict)}
-        if not streams:
+        frame = topology_json(self._run, shown, now)
+        if not frame["steps"]:
             raise BadRequest(
                 f"run {self._run} has no topology that could be shown",
                 hint="Only streaming Stories have one; `perdure show` shows every run.",
             )
-        before, self._before = self._before, (now, {name: _counts(stream) for name, stream in streams.items()})
-        return {
-            "at": iso(now),
-            "run": self._run,
-            "name": shown["metadata"]["name"],
-            "phase": shown["status"]["phase"],
-            "steps": [
-                {"step": name, "phase": states[name]["phase"], **_numbers(stream, now), "rates": None}
-                | ({} if before is None else {"rates": _rates(before, now, name, stream)})
-                for name, stream in streams.items()
-            ],
-        }
+        before, self._before = self._before, (now, {step["step"]: _counts(step) for step in frame["steps"]})
+        for step in frame["steps"]:
+            step["rates"] = None if before is None else _rates(before, now, step)
+        return frame
 
 
-def _counts(stream: dict[str, Any]) -> tuple[int, int]:
-    return stream.get("delivered", 0), stream.get("published", 0)
+class TopologyQuery(Query):
+    """`packets`: how many of the latest recorded packets are wanted."""
+
+    packets: Annotated[int, msgspec.Meta(ge=0, le=MOST_PACKETS)] = 0
+
+
+async def read_topology(client: Client, scope: Scope, query: TopologyQuery) -> dict[str, Any]:
+    """The streams of a run as they are now; a run without streams has no steps here."""
+    shown = await client.show(scope.run)
+    latest = pkgutil.resolve_name(LATEST_PACKETS)
+    packets = await asyncio.to_thread(latest, shown, query.packets) if query.packets else []
+    return {**topology_json(scope.run, shown, client.clock.now()), "packets": packets}
+
+
+TOPOLOGY = Question(
+    "get_topology",
+    "/runs/{id}/topology",
+    "the streams of a run: their steps, edges and latest recorded packets",
+    TopologyQuery,
+    Any,
+    read_topology,
+)
+
+
+def topology_json(run: RunId, shown: Any, now: Instant) -> dict[str, Any]:
+    """Steps with their counts, and edges with what has passed them. Pictures of most runs have no such thing."""
+    status = shown.get("status") if isinstance(shown, dict) else None
+    states = status.get("stepStates", {}) if isinstance(status, dict) else {}
+    streams = {name: state["stream"] for name, state in states.items() if isinstance(state.get("stream"), dict)}
+    return {
+        "at": iso(now),
+        "run": run,
+        "name": shown["metadata"]["name"] if streams else "",
+        "phase": shown["status"]["phase"] if streams else "",
+        "steps": [
+            {"step": name, "phase": states[name]["phase"], **_numbers(stream, now)} for name, stream in streams.items()
+        ],
+        "edges": [
+            {"from": upstream, "to": name, "passed": count}
+            for name, stream in streams.items()
+            for upstream, count in stream.get("from", {}).items()
+        ],
+    }
+
+
+def _counts(step: dict[str, Any]) -> tuple[int, int]:
+    return step["delivered"], step["published"]
 
 
 def _rates(
-    before: tuple[Instant, dict[str, tuple[int, int]]], now: Instant, name: str, stream: dict[str, Any]
+    before: tuple[Instant, dict[str, tuple[int, int]]], now: Instant, step: dict[str, Any]
 ) -> dict[str, float] | None:
     """Messages per second since the last look."""
     seconds = (now - before[0]) / SECOND
-    earlier = before[1].get(name)
+    earlier = before[1].get(step["step"])
     if earlier is None or seconds <= 0:
         return None
-    delivered, published = _counts(stream)
+    delivered, published = _counts(step)
     return {"in": max(0, delivered - earlier[0]) / seconds, "out": max(0, published - earlier[1]) / seconds}
 
 
@@ -209,6 +249,9 @@ def _numbers(stream: dict[str, Any], now: Instant) -> dict[str, Any]:
         "fill": stream.get("fill", 0),
         "unacked": stream.get("unacked", 0),
         "lag_seconds": lag,
+        "last_packet_at": stream.get("lastPacketAt"),
+        "worker": stream.get("worker", {}).get("name"),
+        "awaits": stream.get("awaits", {}).get("message"),
         "errors": stream.get("errors", 0),
         "dropped": stream.get("dropped", {}),
         "paused": stream.get("paused", False),
@@ -218,8 +261,9 @@ def _numbers(stream: dict[str, Any], now: Instant) -> dict[str, Any]:
 # Counts over time.
 
 MOST_INTERVALS = 1_000
-MOST_RUNS = 1_000_000  # that one answer counts, the latest ones
-DAY = 86_400 * SECOND
+MOST_RUNS = 1_000_000  # that one answer counts run by run, the latest ones
+HOUR = 3_600 * SECOND
+DAY = 24 * HOUR
 SHORTEST = SECOND
 
 
@@ -248,11 +292,12 @@ async def read_counts(client: Client, scope: Scope, query: CountQuery) -> dict[s
         raise BadRequest(
             f"that would be more than {MOST_INTERVALS:,} intervals", hint="Ask for longer intervals, or a shorter time."
         )
-    rows = await client.store.count_runs(scope.namespaces, begin, end, every, MOST_RUNS)
+    rows, is_complete = await _count(client.store, scope, (begin, end), every, is_until_now=query.end is None)
     intervals: dict[Instant, dict[str, int]] = {}
     totals: dict[str, int] = {}
     for start, status, count in rows:
-        intervals.setdefault(start, {})[status.value] = count
+        counts = intervals.setdefault(start, {})
+        counts[status.value] = counts.get(status.value, 0) + count
         totals[status.value] = totals.get(status.value, 0) + count
     return {
         "by": query.by,
@@ -261,8 +306,29 @@ async def read_counts(client: Client, scope: Scope, query: CountQuery) -> dict[s
         "to": iso(end),
         "items": [{"at": iso(start), "counts": counts} for start, counts in sorted(intervals.items())],
         "totals": totals,
-        "is_complete": sum(totals.values()) < MOST_RUNS,
+        "is_complete": is_complete,
     }
+
+
+async def _count(
+    store: Store, scope: Scope, span: tuple[Instant, Instant], every: Instant, *, is_until_now: bool
+) -> tuple[list[tuple[Instant, Status, int]], bool]:
+    """Whole hours are kept as counts; of other hours, and in shorter intervals, the runs are counted."""
+    begin, end = span
+    first = -(-begin // HOUR) * HOUR
+    last = -(-end // HOUR) * HOUR if is_until_now else end // HOUR * HOUR
+    parts = [span]
+    rows = []
+    if every % HOUR == 0 and first < last:
+        rows = await store.count_runs(scope.namespaces, first, last, every, None)
+        parts = [(begin, first), (last, end)]
+    is_complete = True
+    for part_begin, part_end in parts:
+        if part_begin < part_end:
+            counted = await store.count_runs(scope.namespaces, part_begin, part_end, every, MOST_RUNS)
+            is_complete = is_complete and sum(count for _, _, count in counted) < MOST_RUNS
+            rows += counted
+    return rows, is_complete
 
 
 def _read_interval(text: str) -> Instant:

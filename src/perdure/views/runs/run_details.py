@@ -129,6 +129,7 @@ def _run_facts(
         "pending": [message.plain() for message in pending],
         "error": error_json(state.outcome),
         "stuck": row.stuck or None,
+        "has_streams": execution.dialect.has_streams(execution),
     }
     shown: dict[str, Any] = mask.data(facts)
     return shown

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.analysis.coverage import taken_edges
 from perdure.engine.client import Client
 from perdure.engine.runs import run_views
 from perdure.kernel.errors import PerdureError
@@ -80,7 +81,7 @@ class RunDrawing(msgspec.Struct):
 
 async def read_drawing(client: Client, scope: Scope, query: MomentQuery) -> RunDrawing:
     run = await read_traced(client, scope, query)
-    drawing = RunDrawing(run.graph, node_statuses(run), sorted(taken_edges(run)), {})
+    drawing = RunDrawing(run.graph, node_statuses(run), sorted(taken_edges(run.graph, run.trace)), {})
     return msgspec.structs.replace(masked(drawing, RunDrawing, run.mask.text), facts=run_graph_json(run))
 
 
@@ -141,23 +142,10 @@ def short_span(length: Instant) -> str:
     return f"{max(0, length) // 1_000} ms" if length < SECOND else span(length)
 
 
-def taken_edges(run: TracedRun) -> set[int]:
-    taken = run.trace.taken
-    visits = visits_by_node(run.trace)
-    repeated = {node for node, own in visits.items() if sum(visit.attempts for visit in own) > len(own)}
-    return {
-        at
-        for at, edge in enumerate(run.graph.edges)
-        if (edge.source, edge.target, None, edge.is_exceptional) in taken
-        or (edge.source, edge.target, edge.label, edge.is_exceptional) in taken
-        or (edge.source == edge.target and edge.source in repeated and edge.label.startswith("retry"))
-    }
-
-
 def run_graph_json(run: TracedRun) -> dict[str, Any]:
     """The graph as of a document; nodes with status, runs, counts and times, edges with `taken`."""
     facts, statuses = graph_json(run.graph), node_statuses(run)
-    visits, taken = visits_by_node(run.trace), taken_edges(run)
+    visits, taken = visits_by_node(run.trace), taken_edges(run.graph, run.trace)
     for node in facts["nodes"]:
         own = visits.get(node["id"], [])
         passed = run.trace.passed.get(node["id"])

@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from perdure.engine.client import Client
 
 FIRST = (2**62, RunId(""))
+Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+NO_CURSOR = "the cursor is not one (expected `next` of the answer before)"
 MOST_LOOKS = 20  # pages of the store that one page looks through
 
 
@@ -52,24 +54,43 @@ async def run_page(client: "Client", query: RunFilter, limit: int, cursor: str |
 
 
 def write_cursor(behind: tuple[Instant, RunId], query: RunFilter) -> str:
-    text = msgspec.json.encode([behind[0], behind[1], _mark(query)])
-    return base64.urlsafe_b64encode(text).decode().rstrip("=")
+    return write_page_cursor([behind[0], behind[1]], _mark(query))
 
 
 def read_cursor(cursor: str, query: RunFilter) -> tuple[Instant, RunId]:
-    try:
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        at, run, mark = msgspec.json.decode(text, type=tuple[int, str, str])
-    except (ValueError, msgspec.DecodeError):
-        raise BadRequest("the cursor is not one (expected `next` of the answer before)") from None
-    if mark != _mark(query):
-        raise BadRequest("the cursor belongs to a list with another filter")
+    at, run = read_page_cursor(cursor, _mark(query), (int, str))
     return at, RunId(run)
 
 
 def _mark(query: RunFilter) -> str:
-    plain = replace(query, limit=None, behind=None, statuses=sorted(query.statuses))
-    return sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()[:16]
+    return page_mark(replace(query, limit=None, behind=None, statuses=sorted(query.statuses)))
+
+
+# Cursors of any list: a place in it, and a mark of its filter.
+
+
+def page_mark(filter: Any) -> str:
+    return sha256(msgspec.json.encode(filter, order="sorted")).hexdigest()[:16]
+
+
+def write_page_cursor(place: Sequence[Any], mark: str) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode([*place, mark])).decode().rstrip("=")
+
+
+def read_page_cursor(cursor: str, mark: str, parts: Sequence[type]) -> tuple[Any, ...]:
+    """The place, whose parts are of these types."""
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        *place, its_mark = msgspec.json.decode(
+            text, type=list[Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | str]
+        )
+    except (ValueError, msgspec.DecodeError):
+        raise BadRequest(NO_CURSOR) from None
+    if [type(part) for part in place] != list(parts):
+        raise BadRequest(NO_CURSOR)
+    if its_mark != mark:
+        raise BadRequest("the cursor belongs to a list with another filter")
+    return tuple(place)
 
 
 def run_item_json(row: RunRow, owners: Ownership) -> dict[str, Any]:

@@ -275,3 +275,4 @@ REFERENCE = Question(
     "get_reference", "/references", "the value behind a reference", ReferenceQuery, Any, read_reference
 )
 NAME = Question("resolve_run", "/runs:resolve", "the run of a name", NameQuery, ResolvedName, read_name)
+SCREENS = (SCREEN, PICTURE, LIVE_STATUS, ENDING, LEFT_BEHIND, CONDITION, STATUS, REFERENCE, NAME)

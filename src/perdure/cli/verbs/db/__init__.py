@@ -6,11 +6,13 @@ from importlib import import_module
 from perdure.cli.arguments import add_shared_again
 from perdure.cli.console import Console
 from perdure.cli.main import EXIT_CODES, Formatter
+from perdure.cli.server_choice import refuse_server
 
 ACTIONS: dict[str, str] = {
     "status": "print figures: schema, owners, runs, backlog, sizes",
     "migrate": "bring the schema up to date",
     "validate": "read everything and report inconsistencies",
+    "recount": "count the runs again, for figures that were wrong",
     "copy": "copy everything into another store, open runs included",
 }
 """Name of the module → what it does in one line."""
@@ -44,4 +46,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
+    refuse_server(asked)
     return int(import_module(f"{__name__}.{asked.action}").perform(asked, talk))

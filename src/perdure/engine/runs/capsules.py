@@ -1,0 +1,308 @@
+"""A run in one file: its document, its history and values, and the runs below it, to be looked at anywhere.
+
+Each line is a digest and a JSON object. The digest is that of the digest before it and of the object's bytes, and the
+last line says how many there are: a byte that was changed, a line that is missing and one too many are found. Whoever
+keeps the last digest can tell whether a file is the one that was written.
+
+Secrets of the host are in no history. What a run's language hides of its input is replaced before it is written, and
+the file says where.
+"""
+
+import binascii
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure.engine.decision_threads import done_aside
+from perdure.engine.runs import run_views
+from perdure.kernel.codec import decode_turns, encode_turns, fold
+from perdure.kernel.dialect import Dialect
+from perdure.kernel.errors import PerdureError
+from perdure.kernel.events import Event
+from perdure.kernel.execution import Execution
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant, Ref, RunId
+from perdure.kernel.secrets.secret_masking import Mask
+from perdure.kernel.versions import RECORDS, read_pinned
+from perdure.stores.protocol import RunFilter, RunRow
+from perdure.stores.records import LogRecord, ProgramRecord, Record, RunRecord, ValueRecord
+
+if TYPE_CHECKING:
+    from perdure.engine.client import Client
+
+FORMAT = 1
+FIRST = b"perdure capsule"  # what the first digest continues
+VALUES_AT_ONCE = 16
+KINDS: dict[str, type[Record]] = {
+    "document": ProgramRecord,
+    "run": RunRecord,
+    "value": ValueRecord,
+    "events": LogRecord,
+}
+
+
+class CapsuleDamaged(PerdureError):
+    """The file is not a capsule, or it was changed since it was written."""
+
+    code = "CAPSULE-DAMAGED"
+    hint = "Export the run again with `perdure export RUN`."
+
+
+class CapsuleHead(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The first line."""
+
+    perdure: str = "capsule"
+    format: int = FORMAT
+    engine: str  # the version that wrote it
+    records: int = RECORDS
+    run: RunId
+    name: str
+    language: str
+    namespace: str
+    exported_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Capsule:
+    head: CapsuleHead
+    records: Sequence[Record]
+    checksums: dict[RunId, str]  # of the state that each run is folded to
+    redacted: Sequence[str]  # places where something was replaced
+    digest: str  # the last one
+
+
+# Writing.
+
+
+async def write_capsule(client: "Client", run: RunId, version: str) -> AsyncIterator[bytes]:
+    """The lines of the file, each with its end."""
+    chain = _Chain()
+    row = await client.find(run)
+    yield chain.add(
+        msgspec.to_builtins(
+            CapsuleHead(
+                engine=version,
+                run=row.id,
+                name=row.name,
+                language=row.language,
+                namespace=row.namespace,
+                exported_at=client.clock.wall(),
+            )
+        )
+    )
+    programs: set[bytes] = set()
+    redacted: list[str] = []
+    pending = [row]
+    while pending:
+        row = pending.pop()
+        pending += await client.search(RunFilter(parent=row.id))
+        pinned = await client.store.program(row.program)
+        assert pinned is not None, "a run keeps its document"
+        if row.program not in programs:
+            programs.add(row.program)
+            yield chain.record("document", ProgramRecord(row.program, *pinned))
+        yield chain.record("run", _run_record(row))
+        async for line in _write_history(client, row, pinned, chain, redacted):
+            yield line
+    yield chain.add({"redacted": redacted})
+    yield chain.add({"end": chain.count})
+
+
+async def _write_history(
+    client: "Client", row: RunRow, pinned: tuple[str, bytes], chain: "_Chain", redacted: list[str]
+) -> AsyncIterator[bytes]:
+    with run_views.naming(row.id):
+        dialect = run_views.dialect_of(client.languages, row.language)
+        mask = await run_views.mask_of_run(client.store, client.languages, row)
+        rows = await client.store.history(row.id)
+        large: dict[bytes, None] = {}
+
+        def prepare() -> tuple[list[tuple[int, bytes]], str]:
+            kept = [(last, _redacted(row.id, dialect, last, body, mask, large, redacted)) for last, body in rows]
+            execution = Execution(row.id, dialect, read_pinned(dialect, *pinned))
+            return kept, run_views.checksum(fold(execution, kept))
+
+        kept, checksum = await done_aside(run_views.bytes_of(rows), prepare)
+    for last, body in kept:
+        yield chain.record("events", LogRecord(row.id, last, body))
+    digests = list(large)
+    for begin in range(0, len(digests), VALUES_AT_ONCE):
+        values = await client.store.values(row.id, digests[begin : begin + VALUES_AT_ONCE])
+        for digest, value in values.items():
+            hidden = mask.json(value)
+            if hidden != value:
+                redacted.append(f"{row.id} value {digest.hex()}")
+            yield chain.record("value", ValueRecord(row.id, digest, hidden))
+    yield chain.add({"checksum": checksum, "run": row.id})
+
+
+def _run_record(row: RunRow) -> RunRecord:
+    return RunRecord(
+        row.id,
+        row.language,
+        row.name,
+        row.program,
+        row.parent,
+        row.labels,
+        row.key,
+        row.status.value,
+        row.has_work,
+        row.due,
+        row.created_at,
+        row.ended_at,
+        row.stuck,
+        row.on_wall,
+        row.namespace,
+    )
+
+
+def _redacted(
+    run: RunId, dialect: Dialect, last: int, body: bytes, mask: Mask, large: dict[bytes, None], redacted: list[str]
+) -> bytes:
+    """A row of the log without secrets; noted are the large values it refers to, and where something was hidden."""
+    turns = decode_turns(dialect, body)
+    for _, events in turns:
+        for event in events:
+            for name in event.__struct_fields__:
+                large.update(dict.fromkeys(_references(getattr(event, name))))
+    if not mask.hides:
+        return body
+    number = last - sum(len(events) for _, events in turns)
+    hidden_turns: list[tuple[Instant, list[Event]]] = []
+    for instant, events in turns:
+        hidden: list[Event] = []
+        for event in events:
+            number += 1
+            hidden.append(_hide(event, mask))
+            if hidden[-1] != event:
+                redacted.append(f"{run} event {number} {type(event).__name__}")
+        hidden_turns.append((instant, hidden))
+    return encode_turns(hidden_turns)
+
+
+def _references(value: Any) -> Iterator[bytes]:
+    if isinstance(value, Ref):
+        yield value.digest
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from _references(getattr(value, name))
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from _references(member)
+    elif isinstance(value, list | tuple):
+        for member in value:
+            yield from _references(member)
+
+
+def _hide(value: Any, mask: Mask) -> Any:
+    if isinstance(value, Ref):
+        return value
+    if isinstance(value, msgspec.Struct):
+        return type(value)(*(_hide(getattr(value, name), mask) for name in value.__struct_fields__))
+    if isinstance(value, str):
+        return mask.text(value)
+    if isinstance(value, bytes):
+        try:
+            jsontext.decode(value)
+        except (msgspec.DecodeError, ValueError):
+            return mask.raw(value) if value.isascii() else value
+        return mask.json(value)
+    if isinstance(value, dict):
+        return {_hide(name, mask): _hide(member, mask) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_hide(member, mask) for member in value)
+    return value
+
+
+class _Chain:
+    """Lines, each with a digest that continues the one before."""
+
+    def __init__(self) -> None:
+        self._digest = sha256(FIRST).digest()
+        self.count = 0
+
+    def record(self, kind: str, record: Record) -> bytes:
+        return self.add({kind: msgspec.to_builtins(record)})  # bytes become Base64
+
+    def add(self, content: dict[str, Any]) -> bytes:
+        text = msgspec.json.encode(content)
+        self._digest = sha256(self._digest + text).digest()
+        self.count += 1
+        return self._digest.hex().encode() + b" " + text + b"\n"
+
+    def check(self, line: bytes) -> Any:
+        digest, _, text = line[:-1].partition(b" ")
+        self._digest = sha256(self._digest + text).digest()
+        self.count += 1
+        if digest != self._digest.hex().encode() or not line.endswith(b"\n"):
+            raise CapsuleDamaged(f"line {self.count} was changed, or is not one of a capsule")
+        return msgspec.json.decode(text)
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hex()
+
+
+# Reading.
+
+
+def read_capsule(lines: Iterable[bytes]) -> Capsule:
+    """The capsule, checked line by line."""
+    chain = _Chain()
+    head: CapsuleHead | None = None
+    records: list[Record] = []
+    checksums: dict[RunId, str] = {}
+    redacted: list[str] = []
+    is_complete = False
+    for line in lines:
+        if is_complete:
+            raise CapsuleDamaged(f"there is something behind the last line, which is line {chain.count}")
+        content = chain.check(line)
+        try:
+            if head is None:
+                head = _read_head(content)
+                continue
+            kind = next(iter(content))
+            match kind:
+                case "end":
+                    is_complete = content["end"] == chain.count - 1
+                case "redacted":
+                    redacted = msgspec.convert(content["redacted"], list[str])
+                case "checksum":
+                    checksums[RunId(content["run"])] = content["checksum"]
+                case _:
+                    records.append(msgspec.convert(content[kind], KINDS[kind]))
+        except (msgspec.ValidationError, KeyError, TypeError, StopIteration, binascii.Error) as error:
+            raise CapsuleDamaged(f"line {chain.count} cannot be read: {error}") from None
+    if head is None or not is_complete:
+        raise CapsuleDamaged("the end of the capsule is missing" if head is not None else "the file is empty")
+    return Capsule(head, records, checksums, redacted, chain.digest)
+
+
+def _read_head(content: Any) -> CapsuleHead:
+    if isinstance(content, dict) and (content.get("format") != FORMAT or content.get("records", 0) > RECORDS):
+        engine = content.get("engine")
+        raise CapsuleDamaged(
+            f"the capsule was written by a newer Perdure ({engine})", hint="Open it with that version, or a later one."
+        )
+    return msgspec.convert(content, CapsuleHead)
+
+
+def check_states(capsule: Capsule, dialects: Mapping[str, Dialect]) -> None:
+    """Replay each run from its first event: it comes to the state that it had where the capsule was written."""
+    programs = {record.digest: record for record in capsule.records if isinstance(record, ProgramRecord)}
+    logs: dict[RunId, list[tuple[int, bytes]]] = {}
+    for record in capsule.records:
+        if isinstance(record, LogRecord):
+            logs.setdefault(record.run, []).append((record.seq, record.body))
+    for record in capsule.records:
+        if isinstance(record, RunRecord):
+            dialect = run_views.dialect_of(dialects, record.language)
+            pinned = programs[record.program]
+            program = read_pinned(dialect, pinned.language, pinned.text)
+            execution = fold(Execution(record.id, dialect, program), logs.get(record.id, ()))
+            if run_views.checksum(execution) != capsule.checksums.get(record.id):
+                raise CapsuleDamaged(f"run {record.id} is not what it was: this version replays it to another state")
