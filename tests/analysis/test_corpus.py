@@ -95,8 +95,8 @@ def test_what_is_wrong_is_found_and_nothing_else(language: str, case: Case) -> N
 
     told = [f"{defect.kind} {defect.certainty} {'null' if defect.step is None else defect.step}" for defect in found]
     assert sorted(told) == sorted(case["found"])
-    for defect in found:
-        path, line = LANGUAGES[language].find_place(text.encode(), program, defect.place)
+    places = LANGUAGES[language].find_places(text.encode(), program, [defect.place for defect in found])
+    for defect, (path, line) in zip(found, places, strict=True):
         assert path and line is not None and 1 <= line <= text.count("\n") + 1
         assert defect.message and defect.hint
 

@@ -41,6 +41,7 @@ def perdure(tmp_path: Path) -> CommandLine:
         ("events 06g --after-seq=3", "history 06g --after=3"),
         ("ctx set 06g a=1 b.c=x --by Ada", "patch 06g --set a=1 --set b.c=x --by Ada"),
         ("replay 06g --as-of 4", "show 06g --at 4"),
+        ("replay 06g --with new.yaml", "replay 06g --with new.yaml"),
         ("cleanup", "prune --older-than 5m"),
         ("cleanup --older-than-minutes 30 --dry-run", "prune --older-than 30m --dry-run"),
         ("cleanup --older-than-minutes=1", "prune --older-than 1m"),

@@ -48,7 +48,7 @@ class Outside(ScriptedHands):
     def __init__(self, work: Mapping[str, Work], languages: Mapping[str, Dialect], variables: dict[str, str]) -> None:
         super().__init__()
         self._work = work
-        self._languages = languages
+        self.languages = languages
         self._variables = variables
         self._mask = Mask()
         self._answers: dict[Attempt, tuple[Instant, Answer]] = {}
@@ -59,6 +59,9 @@ class Outside(ScriptedHands):
 
     def can_perform(self, provider: str) -> bool:
         return provider in self._work
+
+    def work(self, one: Assignment) -> Work:
+        return self._work[one.provider]
 
     def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
         self.performed.append(assignment)
@@ -95,7 +98,7 @@ class Outside(ScriptedHands):
     async def _answer(self, one: Assignment) -> Answer:
         try:
             arguments = jsontext.decode(one.arguments) if not one.sealed else await self._opened(one)
-            answer = await asyncio.to_thread(self._work[one.provider], arguments)  # it may drive a loop of its own
+            answer = await asyncio.to_thread(self.work(one), arguments)  # it may drive a loop of its own
         except ProviderFailure as failure:
             answer = Failed(failure.code, failure.message, failure.retryable, jsontext.encode(failure.details))
         except Exception as error:
@@ -106,7 +109,7 @@ class Outside(ScriptedHands):
 
     async def _opened(self, one: Assignment) -> dict[str, Any]:
         assert self.store is not None
-        openers = {name: language for name, language in self._languages.items() if language.opens_envelopes}
+        openers = {name: language for name, language in self.languages.items() if language.opens_envelopes}
         unsealer = Unsealer(
             openers,
             self.store.program,

@@ -1,11 +1,14 @@
 """What is wrong with a document that is valid: judged on all states of its net."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from perdure.analysis.state_space import MOST_SECONDS, MOST_STATES, StateSpace
 from perdure.kernel.graphs.net import NOBODY, Certainty, Defect, DefectKind, Net
+from perdure.kernel.turn_budget import pay
 
 LONGEST_TRACE = 200
+_PRICE = 20  # of one look at a state, a token or a part
 
 NEVER = frozenset(
     {
@@ -76,25 +79,23 @@ class _Judgement:
     # States in which nothing can happen.
 
     def _remarks(self) -> Iterator[Defect]:
-        first: dict[int, int] = {}
-        counts: dict[int, int] = {}
+        first: dict[tuple[DefectKind, int], tuple[int, int]] = {}  # by what is remarked: the place, and the first state
+        counts: Counter[tuple[DefectKind, int]] = Counter()  # of states
         for state in self.space.last:
-            for place in set(self.space.markings[state]):
-                if place in self.net.remarks:
-                    first.setdefault(place, state)
-                    counts[place] = counts.get(place, 0) + 1
-        reported: set[tuple[DefectKind, int]] = set()
-        for place, state in first.items():
+            marking = set(self.space.markings[state])
+            pay(_PRICE * len(marking))
+            noted = {}
+            for place in marking:
+                if (remark := self.net.remarks.get(place)) is not None:
+                    noted[remark.kind, remark.part] = place
+            for same, place in noted.items():
+                first.setdefault(same, (place, state))
+            counts.update(noted.keys())
+        for same, (place, state) in first.items():
             remark = self.net.remarks[place]
-            if (remark.kind, remark.part) in reported or remark.part in self.unfired:
+            if remark.part in self.unfired:
                 continue
-            reported.add((remark.kind, remark.part))
-            same = [
-                other
-                for other, known in self.net.remarks.items()
-                if (known.kind, known.part) == (remark.kind, remark.part)
-            ]
-            everywhere = all(any(other in self.space.markings[last] for other in same) for last in self.space.last)
+            everywhere = counts[same] == len(self.space.last)
             is_certain = everywhere and not remark.is_person and self.is_exact and not self.cycles
             yield self._finding(
                 remark.kind, is_certain, remark.part, remark.message, remark.hint, self.space.way_to(state)
@@ -152,6 +153,7 @@ class _Judgement:
         self, kind: DefectKind, step: str | None, members: list[set[int]], edges: Sequence[Sequence[tuple[int, int]]]
     ) -> Defect:
         states = set().union(*members)
+        pay(_PRICE * len(states))
         entry = min(members[0])
         around = _around(entry, members[0], edges)
         part = next(index for index, part in enumerate(self.net.parts) if part.step == step)
@@ -171,6 +173,7 @@ class _Judgement:
         """Whether every endless run reaches these states."""
         if 0 in states:
             return True
+        pay(_PRICE * len(self.edges))
         rest = [
             [] if state in states else [target for _, target in following if target not in states]
             for state, following in enumerate(self.edges)
@@ -181,6 +184,7 @@ class _Judgement:
         reported: set[str | None] = set()
         for state in self.space.growing:
             way = self.space.way_to(state)
+            pay(_PRICE * len(way))
             index = next((item for item in reversed(way) if len(self.net.transitions[item].puts) > 1), way[-1])
             part = self.net.transitions[index].part
             step = self.net.parts[part].step
@@ -201,35 +205,39 @@ class _Judgement:
         explained = {
             index for index, part in enumerate(self.net.parts) if part.step in certain and part.step is not None
         }
-        blamed = {index: self._blamed(index, places) & (explained | set(never)) for index in never}
+        reasons = explained | set(never)
+        blamed = {index: makers & reasons for index, makers in self._blamed(never, places).items()}
+        followers: dict[int, list[int]] = {}
+        for index, makers in blamed.items():
+            for maker in makers:
+                followers.setdefault(maker, []).append(index)
         roots = [index for index in never if not blamed[index]]
-        followed = self._following(set(roots) | explained, blamed)
+        followed: set[int] = set()
+        _follow({*roots, *explained}, followers, followed)
         for index in never:  # parts that only lead to each other
-            if index not in followed and index not in roots:
+            if index not in followed:
                 roots.append(index)
-                followed |= self._following({index}, blamed) | {index}
+                _follow({index}, followers, followed)
         for index in sorted(roots):
             part = self.net.parts[index]
             assert part.never is not None
             yield Defect(part.never, Certainty.WILL, part.step, part.place, part.message, part.hint)
 
-    def _blamed(self, index: int, places: set[int]) -> set[int]:
-        """The parts without which this one would be possible; empty if the reason is here."""
-        blamed: set[int] = set()
+    def _blamed(self, never: Sequence[int], places: set[int]) -> dict[int, set[int]]:
+        """By part: those without which it would be possible; empty if the reason is here."""
+        makers: dict[int, set[int]] = {}
         for transition in self.net.transitions:
-            if transition.part != index or not transition.is_start:
+            for place in transition.puts:
+                makers.setdefault(place, set()).add(transition.part)
+        blamed: dict[int, set[int]] = {index: set() for index in never}
+        for transition in self.net.transitions:
+            if transition.part not in blamed or not transition.is_start:
                 continue
             for place in (*transition.takes, *transition.reads):
                 if place not in places:
-                    blamed |= {other.part for other in self.net.transitions if place in other.puts}
-                    blamed.add(self.net.owners[place])
-        return blamed - {index, NOBODY}
-
-    def _following(self, causes: set[int], blamed: dict[int, set[int]]) -> set[int]:
-        followed = set(causes)
-        while more := {index for index, makers in blamed.items() if index not in followed and makers & followed}:
-            followed |= more
-        return followed
+                    pay(_PRICE * len(makers.get(place, ())))
+                    blamed[transition.part] |= {*makers.get(place, ()), self.net.owners[place]}
+        return {index: parts - {index, NOBODY} for index, parts in blamed.items()}
 
     def _finding(
         self, kind: DefectKind, is_certain: bool, part: int, message: str, hint: str, way: Sequence[int]
@@ -242,6 +250,16 @@ class _Judgement:
         )
         certainty = Certainty.WILL if is_certain else Certainty.MAY
         return Defect(kind, certainty, known.step, known.place, message, hint, trace[:LONGEST_TRACE])
+
+
+def _follow(causes: set[int], followers: Mapping[int, Sequence[int]], followed: set[int]) -> None:
+    """Add to `followed` the causes, and everything that follows from them."""
+    pending = [index for index in causes if index not in followed]
+    followed.update(pending)
+    while pending:
+        more = {index for index in followers.get(pending.pop(), ()) if index not in followed}
+        followed |= more
+        pending += more
 
 
 def _around(entry: int, states: set[int], edges: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
@@ -269,6 +287,7 @@ def cycles(edges: Sequence[Sequence[int]]) -> Iterator[list[int]]:
     path: list[int] = []
     on_path: set[int] = set()
     for root in range(len(edges)):
+        pay(_PRICE)
         if root in number:
             continue
         number[root] = lowest[root] = len(number)

@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from perdure.kernel.graphs.net import START, Net, NetTransition
+from perdure.kernel.turn_budget import pay
 
 MOST_STATES = 200_000
+MOST_TOKENS = 4_000_000  # in all of them together
 MOST_SECONDS = 2.0
 _SEEDS = 6  # of stubborn sets that are compared
-_CLOCK_EVERY = 256  # states
+_PRICE = 20  # of one look at a token
 
 Marking = tuple[int, ...]
 """The places that hold a token, in order; a place with two tokens occurs twice."""
@@ -58,12 +60,13 @@ class StateSpace:
     def _explore(self, clock: Callable[[], float], most_states: int, most_seconds: float) -> None:
         known: dict[Marking, int] = {self.markings[0]: 0}
         stop = clock() + most_seconds
-        state = 0
+        state = tokens = 0
         while state < len(self.markings):
-            if state % _CLOCK_EVERY == 0 and clock() > stop:
+            if clock() > stop:
                 self.limit = f"{most_seconds:g} seconds"
                 return
             marking = self.markings[state]
+            pay(_PRICE * (1 + len(marking)))
             following: list[tuple[int, int]] = []
             self.edges.append(following)
             if self._grows(state, marking):
@@ -79,8 +82,10 @@ class StateSpace:
                 after = _fire(self.net.transitions[index], marking)
                 target = known.get(after)
                 if target is None:
-                    if len(self.markings) >= most_states:
-                        self.limit = f"{most_states:,} states"
+                    tokens += len(after)
+                    if len(self.markings) >= most_states or tokens > MOST_TOKENS:
+                        is_wide = len(self.markings) < most_states
+                        self.limit = f"{MOST_TOKENS:,} tokens" if is_wide else f"{most_states:,} states"
                         return
                     target = known[after] = len(self.markings)
                     self.markings.append(after)
@@ -98,6 +103,7 @@ class StateSpace:
         while state > 0:
             state = self.before[state][0]
             earlier = self.markings[state]
+            pay(_PRICE * len(earlier))
             if len(earlier) < len(marking):
                 held = Counter(earlier)
                 if held <= own and any(own[place] > count for place, count in held.items()):
@@ -187,6 +193,7 @@ class _Relations:
         pending = [seed]
         while pending:
             index = pending.pop()
+            pay(_PRICE)
             for other in self._conflicting(index) if index in enabled else self._causes(index, present):
                 if other not in closed:
                     closed.add(other)

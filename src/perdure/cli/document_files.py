@@ -6,6 +6,7 @@ from pathlib import Path
 
 from perdure.cli.errors import BadUsage
 from perdure.kernel.documents.validation import AppliedDocument
+from perdure.services import SCENARIO_SUFFIXES
 
 APPLIED_SUFFIXES = (".yaml", ".yml", ".json")
 LARGEST_FILE = 64 * 1024 * 1024  # bytes; a link in a folder of strangers may lead to anything
@@ -33,7 +34,8 @@ def files_of(name: str) -> list[str]:
     folder = Path(name)
     if name == "-" or not folder.is_dir():
         return [name]
-    return [str(path) for path in sorted(folder.rglob("*")) if path.suffix in APPLIED_SUFFIXES and path.is_file()]
+    paths = (path for path in sorted(folder.rglob("*")) if path.suffix in APPLIED_SUFFIXES and path.is_file())
+    return [str(path) for path in paths if not path.name.endswith(SCENARIO_SUFFIXES)]
 
 
 def read_applied(places: Iterable[str]) -> list[AppliedDocument]:

@@ -8,7 +8,8 @@ every hour counts.
 """
 
 import re
-from collections.abc import Iterator
+from calendar import monthrange
+from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
 import msgspec
@@ -27,6 +28,7 @@ MACROS = {
 MINUTE: Instant = 60 * SECOND
 _DAYS_AHEAD = 366 * 9  # February 29 comes at least every eight years
 _STEPPED: Instant = 120 * MINUTE  # minute by minute, before whole days are enumerated: most schedules fire within it
+_ONE_DAY = timedelta(days=1)
 _DAY: Instant = 24 * 60 * MINUTE
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -119,30 +121,45 @@ class Cron(msgspec.Struct, frozen=True):
     def between(self, after: Instant, until: Instant | None, zone: tzinfo) -> Iterator[Instant]:
         """The times within (after, until] when the schedule fires, in order; without `until` as far as can be seen."""
         nearby = after - after % MINUTE + _STEPPED
-        for instant in range(after - after % MINUTE + MINUTE, min(nearby, until or nearby) + 1, MINUTE):
-            if self.matches(instant, zone):
-                yield instant
+        if self._on(_day_of(after, zone)) or self._on(_day_of(nearby, zone)):
+            for instant in range(after - after % MINUTE + MINUTE, min(nearby, until or nearby) + 1, MINUTE):
+                if self.matches(instant, zone):
+                    yield instant
         if until is not None and until <= nearby:
             return
-        start = (_EPOCH + timedelta(microseconds=nearby)).astimezone(zone).date() - timedelta(days=1)
-        for day in (start + timedelta(days=offset) for offset in range(_DAYS_AHEAD)):
+        for day in self._days_from(_day_of(nearby, zone) - _ONE_DAY):
             if until is not None and _midnight(day, zone) - _DAY > until:
                 return
-            if self._on(day):
-                yield from (
-                    instant
-                    for instant in sorted(set(self._times_on(day, zone)))
-                    if instant > nearby and (until is None or instant <= until)
-                )
+            yield from (
+                instant
+                for instant in self._times_on(day, zone)
+                if instant > nearby and (until is None or instant <= until)
+            )
 
     def latest(self, after: Instant, until: Instant, zone: tzinfo) -> Instant | None:
         """The last time within (after, until] when the schedule fires."""
-        instant = until - until % MINUTE
-        while instant > after:
-            if self.matches(instant, zone):
-                return instant
-            instant -= MINUTE
-        return None
+        day, first = _day_of(until, zone) + _ONE_DAY, _day_of(after, zone) - _ONE_DAY
+        latest: Instant | None = None
+        while day >= first and (latest is None or _midnight(day, zone) + 2 * _DAY > latest):
+            if self._on(day):
+                within = [instant for instant in self._times_on(day, zone) if after < instant <= until]
+                latest = max([*within, *([] if latest is None else [latest])], default=None)
+            day -= _ONE_DAY
+        return latest
+
+    def _days_from(self, start: date) -> Iterator[date]:
+        """The days on which the schedule fires; months and days that it never names are passed over."""
+        last = start + _DAYS_AHEAD * _ONE_DAY
+        any_weekday = self.any_weekday or self.any_day  # then both have to fit, and the day of the month is enough
+        numbers = sorted(self.days) if any_weekday else range(1, 32)
+        for month in range(start.year * 12 + start.month - 1, last.year * 12 + last.month):
+            if month % 12 + 1 not in self.months:
+                continue
+            length = monthrange(month // 12, month % 12 + 1)[1]
+            for number in numbers:
+                day = date(month // 12, month % 12 + 1, min(number, length))
+                if number <= length and start <= day < last and self._on(day):
+                    yield day
 
     def _on(self, day: date) -> bool:
         if day.month not in self.months:
@@ -152,7 +169,15 @@ class Cron(msgspec.Struct, frozen=True):
             return on_day and on_weekday
         return on_day or on_weekday
 
-    def _times_on(self, day: date, zone: tzinfo) -> Iterator[Instant]:
+    def _times_on(self, day: date, zone: tzinfo) -> Iterable[Instant]:
+        """In order."""
+        midnight = _midnight(day, zone)
+        if _is_plain(day, zone):
+            hours, minutes = sorted(self.hours), sorted(self.minutes)
+            return (midnight + (60 * hour + minute) * MINUTE for hour in hours for minute in minutes)
+        return sorted(set(self._times_around_a_change(day, zone)))
+
+    def _times_around_a_change(self, day: date, zone: tzinfo) -> Iterator[Instant]:
         for hour in self.hours:
             for minute in self.minutes:
                 civil = datetime(day.year, day.month, day.day, hour, minute)
@@ -161,6 +186,20 @@ class Cron(msgspec.Struct, frozen=True):
                     instant = (utc - _EPOCH) // timedelta(microseconds=1)
                     if utc.astimezone(zone).replace(tzinfo=None) == civil and self.matches(instant, zone):
                         yield instant
+
+
+def _day_of(instant: Instant, zone: tzinfo) -> date:
+    return (_EPOCH + timedelta(microseconds=instant)).astimezone(zone).date()
+
+
+def _is_plain(day: date, zone: tzinfo) -> bool:
+    """Whether the clocks of the zone are not changed on this day."""
+    if zone is UTC:
+        return True
+    begin, end = (datetime(at.year, at.month, at.day, tzinfo=zone) for at in (day, day + _ONE_DAY))
+    offsets = {moment.replace(fold=fold).utcoffset() for moment in (begin, end) for fold in (0, 1)}
+    offset = offsets.pop()
+    return not offsets and offset is not None and offset % timedelta(minutes=1) == timedelta()
 
 
 def _midnight(day: date, zone: tzinfo) -> Instant:

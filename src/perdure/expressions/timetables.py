@@ -23,6 +23,7 @@ LONGEST_DEADLINE: Instant = 7 * 24 * 3600 * SECOND
 LONGEST_CATCH_UP: Instant = 31 * 24 * 3600 * SECOND
 MOST_QUEUED = 1_000
 MOST_SCHEDULES = 1_000  # of one entry
+MOST_WAITING = 2_000  # times of one entry
 _SCALE = 1 << 64
 
 

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from perdure.testing.crashing import CrashingStore
     from perdure.testing.hands import ScriptedHands, WorldHands
     from perdure.testing.inspection import IdleExecutor, decode_log, load_source
+    from perdure.testing.simulated_runs import SimulationFailed, simulate
     from perdure.testing.streamed import stream
     from perdure.testing.world import RunInWorld, World
 
@@ -17,10 +18,12 @@ __all__ = [
     "IdleExecutor",
     "RunInWorld",
     "ScriptedHands",
+    "SimulationFailed",
     "World",
     "WorldHands",
     "decode_log",
     "load_source",
+    "simulate",
     "stream",
 ]
 
@@ -30,10 +33,12 @@ _HOMES = {
     "IdleExecutor": "inspection",
     "RunInWorld": "world",
     "ScriptedHands": "hands",
+    "SimulationFailed": "simulated_runs",
     "World": "world",
     "WorldHands": "hands",
     "decode_log": "inspection",
     "load_source": "inspection",
+    "simulate": "simulated_runs",
     "stream": "streamed",
 }
 

@@ -69,7 +69,7 @@ RULES = """
 ABSENT = {
     "006": "`get story -o json` and `describe story`: tests/cli, test_story_resources",
     "249": "an observation about the original",
-    "260": "not yet: Perdure keeps no counters; `ps`, `show` and `history` have what they would count",
+    "260": "tests/server/test_metrics; `bobravoz_hub_replay_last_ack` is on the page of `serve --health` alone",
     "021": "the rules at run time: STY-111, 212, 252",
     "113": "none waits: a run without its Story is refused (STY-047), and is pinned to it as it is created",
     "146": "values are offloaded by the store, below what is hashed",

@@ -28,6 +28,7 @@ examples:
   perdure apply story.yaml                           the same as -f story.yaml
   perdure apply -f engrams/ -f stories/ -n shop      every .yaml, .yml and .json file of the folders
   perdure apply -f playbooks/sums.yaml               a Playbook, kept by its path; changed content is its next version
+  perdure apply --label perdure.dev/tool=true add.json   a Flow has no labels of its own: this one is a tool of models
   perdure apply -f storyrun.yaml                     a StoryRun or StoryTrigger is a request: its run is recorded
   generate | perdure apply -f -
 
@@ -42,6 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="the same as -f PATH")
     a.add_files(parser)
     a.add_namespace(parser, "namespace of resources that do not name one")
+    a.add_labels(parser, "label what is applied, besides the labels in the documents; a Flow has no others")
     a.add_load(parser)
 
 
@@ -50,7 +52,9 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     if not files:
         raise BadUsage("name files or folders to apply: `perdure apply PATH…` or `-f PATH`")
     load_sources(asked.load)
-    return complete(_apply(asked, talk, read_applied(files)))
+    labels = tuple(asked.label)
+    texts = [AppliedDocument(document.file, document.text, labels) for document in read_applied(files)]
+    return complete(_apply(asked, talk, texts))
 
 
 async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[AppliedDocument]) -> int:
@@ -75,7 +79,7 @@ async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[Appli
 async def _apply_on_server(asked: argparse.Namespace, talk: Console, texts: Sequence[AppliedDocument]) -> int:
     async with server_access(asked, talk.say) as server:
         try:
-            done = await server.apply(texts, asked.namespace or "")
+            done = await server.apply(texts, asked.namespace or "", labels=dict(asked.label))
         except InvalidDocument as error:
             findings = _findings(error.facts.get("problems", ()))
             _tell(findings, talk)

@@ -10,11 +10,12 @@ from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import store_if_any
+from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.ids import DEFAULT_NAMESPACE
-from perdure.views.resources.document_check import validate, validator_for
-from perdure.views.resources.soundness_findings import with_findings
+from perdure.views.resources.document_check import CheckedDocument, validate, validator_for
+from perdure.views.resources.soundness_findings import found_elsewhere, with_findings
 from perdure.wiring import languages, load_sources
 
 EXAMPLES = """\
@@ -24,6 +25,7 @@ examples:
   perdure check flow.json --load ./tasks.py      with your own providers
   perdure check story.yaml engrams.yaml          documents that are checked together may refer to each other
 
+  perdure check story.yaml --server URL          beside the catalog of a server; needs the role author
   perdure check flow.json --strict               warnings count as errors, for a CI job
 
 Besides problems it looks for what goes wrong in runs of a valid document: deadlocks, endless loops, steps that never
@@ -45,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
-    load_sources(asked.load)
+    load_sources(() if asked.choice is not None else asked.load)
     return complete(_check(asked, talk))
 
 
@@ -53,11 +55,14 @@ async def _check(asked: argparse.Namespace, talk: Console) -> int:
     applied = read_applied(asked.apply)
     texts = [read(name) for name in _files(asked.files)]
     together = [*applied, *(AppliedDocument(origin, text.decode(errors="replace")) for origin, text in texts)]
-    async with store_if_any(asked, talk) as store:
-        validator = validator_for(languages(), store)
-        namespace = asked.namespace or DEFAULT_NAMESPACE
-        checked = [await validate(origin, text, validator, together, namespace=namespace) for origin, text in texts]
-        documents = [await with_findings(document) for document in checked]
+    if asked.choice is not None:
+        documents = await _checked_by_server(asked, talk, texts, together)
+    else:
+        async with store_if_any(asked, talk) as store:
+            validator = validator_for(languages(), store)
+            namespace = asked.namespace or DEFAULT_NAMESPACE
+            checked = [await validate(origin, text, validator, together, namespace=namespace) for origin, text in texts]
+            documents = [await with_findings(document) for document in checked]
     named = set(asked.files)
     for document in [document for document in documents if document.is_foreign and document.origin not in named]:
         talk.say(f"{document.origin}: in no language known here; passed over")
@@ -77,6 +82,19 @@ async def _check(asked: argparse.Namespace, talk: Console) -> int:
     warnings = sum(len(document.problems) + len(document.findings) for document in documents) - errors
     talk.say(f"{_count(len(documents), 'document')} checked: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
     return Exit.FINDINGS if errors or (warnings and asked.strict) else Exit.OK
+
+
+async def _checked_by_server(
+    asked: argparse.Namespace, talk: Console, texts: Sequence[tuple[str, bytes]], together: Sequence[AppliedDocument]
+) -> list[CheckedDocument]:
+    """Beside the catalog, the providers and the policy of the server; code that is loaded here does not count."""
+    if asked.load:
+        raise BadUsage("--load is for a check without a server", hint="A server checks with the code that it has.")
+    async with server_access(asked, talk.say) as server:
+        return [
+            found_elsewhere(origin, text, await server.check_whole(text, applied=together, namespace=asked.namespace))
+            for origin, text in texts
+        ]
 
 
 def _files(names: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
+from perdure.cli.server_choice import refuse_server
 from perdure.cli.stdout import give_json
 from perdure.wiring import restore_store
 
@@ -25,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
+    refuse_server(asked)
     size = restore_store(asked.file, asked.db)
     if asked.json:
         give_json({"store": asked.db, "restored_from": str(asked.file), "bytes": size})

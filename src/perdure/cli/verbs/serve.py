@@ -248,6 +248,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         feed_keep=settings.feed.keep,
         hooks=[*read_hooks(settings.hooks), *trace_hooks(settings.traces, os.environ)],
         has_console=not asked.no_console,
+        write_tools=settings.mcp.write,
     )
     try:
         return Address(options)

@@ -92,7 +92,7 @@ class Flow(Dialect):
     graph = lazy(f"{_FLOW}.views.graph:draw")
     trace = lazy(f"{_FLOW}.views.trace:trace")
     net = lazy(f"{_FLOW}.views.net:net_of")
-    find_place = lazy(f"{_FLOW}.document.reader:find_place")
+    find_places = lazy(f"{_FLOW}.document.reader:find_places")
 
     # Runs.
 

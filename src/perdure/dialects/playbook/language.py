@@ -94,7 +94,7 @@ class Playbook(Dialect):
     graph = lazy(f"{_PLAYBOOK}.views.graph:draw")
     trace = lazy(f"{_PLAYBOOK}.views.trace:trace")
     net = lazy(f"{_PLAYBOOK}.views.net:net_of")
-    find_place = lazy(f"{_PLAYBOOK}.document.reader:find_place")
+    find_places = lazy(f"{_PLAYBOOK}.document.reader:find_places")
     open = lazy(f"{_PLAYBOOK}.run.envelope_opening:open_envelope")
 
     def judge(self, document: bytes, pipeline: Any, outcome: Outcome, began: Instant, ended: Instant) -> Any:
@@ -125,7 +125,7 @@ class Playbook(Dialect):
     phrase = lazy(f"{_PLAYBOOK}.views.message_subjects:phrase")
     evolve = lazy(f"{_PLAYBOOK}.state.folding:evolve")
     freeze = lazy(f"{_PLAYBOOK}.state.body:freeze")
-    history = lazy(f"{_PLAYBOOK}.views.history:history")
+    history_teller = lazy(f"{_PLAYBOOK}.views.history:history_teller")
     awaits = lazy(f"{_PLAYBOOK}.views.execution:awaited_gates")
     brief = lazy(f"{_PLAYBOOK}.views.execution:brief")
     has_secret_inputs = lazy(f"{_PLAYBOOK}.plan.keychain_declarations:has_secret_inputs")

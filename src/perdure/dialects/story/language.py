@@ -28,6 +28,7 @@ class Story(Dialect):
     call_markers = (b"documentRef",)
     edition = 1
     name_label = "bubustack.io/storyrun"
+    label_verb = "metadata"
 
     def __init__(
         self,
@@ -193,7 +194,7 @@ class Story(Dialect):
     graph = lazy(f"{_STORY}.views.graph:draw")
     trace = lazy(f"{_STORY}.views.trace:trace")
     net = lazy(f"{_STORY}.views.net:net_of")
-    find_place = lazy(f"{_STORY}.document.parser:find_place")
+    find_places = lazy(f"{_STORY}.document.parser:find_places")
 
     # Runs.
 
@@ -217,9 +218,10 @@ class Story(Dialect):
     unreached = lazy(f"{_STORY}.views.message_subjects:unreached")
     evolve = lazy(f"{_STORY}.state.folding:evolve")
     freeze = lazy(f"{_STORY}.state.body:freeze")
-    history = lazy(f"{_STORY}.views.history:history")
+    history_teller = lazy(f"{_STORY}.views.history:history_teller")
     awaits = lazy(f"{_STORY}.views.story_run:awaited_gates")
     show = lazy(f"{_STORY}.views.story_run:show")
+    show_itself = lazy(f"{_STORY}.views.story_run:show_itself")
     steps = lazy(f"{_STORY}.views.steps:steps")
     has_scope = lazy(f"{_STORY}.views.evaluation:has_scope")
     evaluate = lazy(f"{_STORY}.views.evaluation:evaluate")

@@ -10,9 +10,11 @@ from perdure.expressions.errors import SyntaxFault
 from perdure.expressions.mwl.expression import ExpressionFault, compile_expression
 from perdure.expressions.source import Source
 from perdure.kernel.graphs.net import Formula, negation
+from perdure.kernel.turn_budget import FOR_A_CONSTANT, TurnTooExpensive, at_most
 
 _OPPOSITES = {"!=": "==", ">=": "<", ">": "<="}
 _ROUNDS = 1_000  # that are tried to see whether a counter ends a loop
+_WORK_OF_ROUNDS = 10 * FOR_A_CONSTANT  # all together
 
 
 def formula_of(body: str, roots: frozenset[str]) -> Formula:
@@ -34,8 +36,9 @@ def _formula(node: syntax.Node, body: str, roots: frozenset[str]) -> Formula:
     text = body[node.start : node.end]
     if not _reads(node):
         try:
-            return compile_expression(text, roots).holds({})
-        except ExpressionFault:
+            with at_most(FOR_A_CONSTANT):
+                return compile_expression(text, roots).holds({})
+        except (ExpressionFault, TurnTooExpensive):
             return text
     if isinstance(node, syntax.Binary) and node.operator in _OPPOSITES:
         left, right = body[node.left.start : node.left.end], body[node.right.start : node.right.end]
@@ -74,13 +77,14 @@ def rounds_of(body: str, roots: frozenset[str], counter: tuple[str, ...]) -> int
 
 def _limit(text: str, roots: frozenset[str], counter: tuple[str, ...]) -> int | None:
     expression = compile_expression(text, roots)
-    for number in range(1, _ROUNDS):
-        data: Any = float(number)
-        for name in reversed(counter):
-            data = {name: data}
-        try:
-            if not expression.holds(data):
-                return number - 1
-        except ExpressionFault:
-            return None
+    try:
+        with at_most(_WORK_OF_ROUNDS):
+            for number in range(1, _ROUNDS):
+                data: Any = float(number)
+                for name in reversed(counter):
+                    data = {name: data}
+                if not expression.holds(data):
+                    return number - 1
+    except (ExpressionFault, TurnTooExpensive):
+        return None
     return None

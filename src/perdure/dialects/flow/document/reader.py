@@ -1,6 +1,7 @@
 """From text to a program, or to every problem the document has, each with its place."""
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -61,11 +62,13 @@ def _problems_of(text: str, findings: list[DocumentFinding]) -> list[Problem]:
     return sorted(problems, key=lambda problem: last if problem.line is None else (problem.line, problem.column or 0))
 
 
-def find_place(text: bytes, program: Program, place: Path) -> tuple[str, int | None]:
-    """The path of a part as people write it, and its line."""
-    path = path_in(jsontext.decode(text), place)
-    position = place_of(text.decode("utf-8", "replace"), path)
-    return spell_path(path), None if position is None else position[0]
+def find_places(text: bytes, program: Program, places: Sequence[Path]) -> Iterator[tuple[str, int | None]]:
+    """The path of each part as people write it, and its line."""
+    document, readable = jsontext.decode(text), text.decode("utf-8", "replace")
+    for place in places:
+        path = path_in(document, place)
+        position = place_of(readable, path)
+        yield spell_path(path), None if position is None else position[0]
 
 
 def _syntax(text: bytes, message: str) -> Problem:

@@ -1,6 +1,6 @@
 """From text to a program, or to every problem the document has, each with its place."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -136,6 +136,7 @@ def _step(data: Any, path: Path) -> str:
     return ""
 
 
-def find_place(text: bytes, program: Program, place: Path) -> tuple[str, int | None]:
-    """The path of a part as people write it, and its line."""
-    return spell(place), read_document(text).place_of(place)[0]
+def find_places(text: bytes, program: Program, places: Sequence[Path]) -> Iterator[tuple[str, int | None]]:
+    """The path of each part as people write it, and its line."""
+    document = read_document(text)
+    return ((spell(place), document.place_of(place)[0]) for place in places)

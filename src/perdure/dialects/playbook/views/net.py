@@ -5,7 +5,7 @@ arrives ──▶ join ──▶ gate ──▶ pipeline ──▶ done | failed
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 from perdure.dialects.playbook.plan.program import (
@@ -284,7 +284,7 @@ class PlaybookNet:
         part = self._part(step, "spec", "join", never=DefectKind.JOIN_NEVER, message=message, hint=hint)
         held = {branch: self.held[(step.name, branch)] for branch in join.branches}
         late = {branch: self.net.place() for branch in join.branches} if join.need < len(join.branches) else {}
-        ways = list(combinations(join.branches, join.need))[:MOST_WAYS]
+        ways = list(islice(combinations(join.branches, join.need), MOST_WAYS))
         for way in ways:
             rest = [late[branch] for branch in join.branches if branch not in way]
             self.net.add(part, "joins", [held[branch] for branch in way], (self.entered[step.name], *rest))

@@ -36,6 +36,9 @@ from perdure.dialects.story.triggers.schedules import TEMPLATE as CRON
 from perdure.dialects.story.triggers.schedules import read_schedules
 from perdure.dialects.story.values import template_roots
 from perdure.expressions.cron import BadSchedule
+from perdure.kernel.json_values import jsontext
+
+LARGEST = 256 * 1024  # bytes of an Impulse
 
 IMPULSE_TEMPLATE = FieldsShape(
     {**TEMPLATE, "contextSchema": JsonSchemaShape("context"), "deliveryPolicy": DELIVERY}, REQUIRED
@@ -77,6 +80,8 @@ def validate_impulse_template(case: ResourceCase) -> None:
 def validate_impulse(case: ResourceCase) -> None:
     """Validate an Impulse against its template (STY-045)."""
     cursor, context = case.spec, case.context
+    if len(jsontext.encode(case.resource)) > LARGEST:
+        cursor.problem(INVALID, f"an Impulse has at most {LARGEST // 1024} KiB: it is read again for each event")
     template = find_template(cursor, "ImpulseTemplate", context)
     check_target(cursor, case.namespace, context)
     check_failure_hook(cursor.at("onFailure"), case.namespace, context)

@@ -4,7 +4,7 @@ References are looked up in the text itself, then in the validation context (fil
 in the resources that loaded code provides.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perdure.dialects.story.document.cursor import INVALID
@@ -246,11 +246,13 @@ def _identity(story: Resource) -> bytes:
     return f"{_full_name(story)}@{version_of(story)}".encode()
 
 
-def find_place(text: bytes, program: Program, place: Path) -> tuple[str, int | None]:
-    """The path of a part as people write it, and its line in the Story of the program."""
-    for document in read_documents(text):
-        if isinstance(document.data, dict) and document.data.get("kind") == "Story":
-            metadata = document.data.get("metadata")
-            if isinstance(metadata, dict) and metadata.get("name") == program.name:
-                return spell(place), document.place_of(place)[0]
-    return spell(place), None
+def find_places(text: bytes, program: Program, places: Sequence[Path]) -> Iterator[tuple[str, int | None]]:
+    """The path of each part as people write it, and its line in the Story of the program."""
+    stories = (document for document in read_documents(text) if _is_story(document.data, program.name))
+    story = next(stories, None)
+    return ((spell(place), None if story is None else story.place_of(place)[0]) for place in places)
+
+
+def _is_story(data: Any, name: str) -> bool:
+    metadata = data.get("metadata") if isinstance(data, dict) and data.get("kind") == "Story" else None
+    return isinstance(metadata, dict) and metadata.get("name") == name

@@ -58,8 +58,8 @@ def bundle(story: Resource, known: KnownResources, settings: Settings, lines: St
         namespace = namespace_of(current)
         all_lines |= _applied_lines(current)
         helper = settings.materialize_engram if injects(current, settings) or _has_map(current) else ""
-        if helper and (template := known.find("EngramTemplate", "", helper)) is not None:
-            contents["templates"][helper] = _snapshot(template)
+        if helper:
+            _add_helper(contents, helper, namespace, known)
         for name in transports_of(current):
             if (transport := known.find("Transport", "", name)) is not None:
                 transports[name] = _snapshot(transport)
@@ -70,10 +70,7 @@ def bundle(story: Resource, known: KnownResources, settings: Settings, lines: St
             if resource is None:
                 continue
             if kind == "Engram":
-                if target.key not in contents["engrams"]:
-                    contents["engrams"][target.key] = _snapshot(resource)
-                    if (used := template_of(resource, known)) is not None:
-                        contents["templates"][used[0]] = _snapshot(used[1])
+                _add_engram(contents, target.key, resource, known)
             elif key_of(resource) not in seen:
                 seen.add(key_of(resource))
                 contents["stories"][target.key] = _snapshot(resource)
@@ -84,6 +81,21 @@ def bundle(story: Resource, known: KnownResources, settings: Settings, lines: St
         contents["lines"] = all_lines
     contents["grants"] = [grants[key] for key in sorted(grants)]
     return jsontext.canonical(contents)
+
+
+def _add_helper(contents: dict[str, Any], name: str, namespace: str, known: KnownResources) -> None:
+    """The Engram that evaluates templates; without one, the template of its name stands for it."""
+    if (engram := known.find("Engram", namespace, name)) is not None:
+        _add_engram(contents, f"{namespace}/{name}", engram, known)
+    elif (template := known.find("EngramTemplate", "", name)) is not None:
+        contents["templates"][name] = _snapshot(template)
+
+
+def _add_engram(contents: dict[str, Any], key: str, engram: Resource, known: KnownResources) -> None:
+    if key not in contents["engrams"]:
+        contents["engrams"][key] = _snapshot(engram)
+        if (used := template_of(engram, known)) is not None:
+            contents["templates"][used[0]] = _snapshot(used[1])
 
 
 def in_namespace(lines: StepLines, namespace: str) -> StepLines:

@@ -1,8 +1,9 @@
 """Timestamps in resources."""
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
-from perdure.kernel.json_values.values import Instant
+from perdure.kernel.json_values.values import SECOND, Instant
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -13,4 +14,9 @@ def moment(instant: Instant) -> datetime:
 
 def timestamp(instant: Instant) -> str:
     """RFC 3339 in UTC, with milliseconds."""
-    return moment(instant).strftime("%Y-%m-%dT%H:%M:%S.") + f"{instant // 1000 % 1000:03d}Z"
+    return f"{_second(instant // SECOND)}.{instant // 1000 % 1000:03d}Z"
+
+
+@lru_cache(1_024)  # runs that are listed together have many instants in few seconds
+def _second(seconds: int) -> str:
+    return moment(seconds * SECOND).strftime("%Y-%m-%dT%H:%M:%S")

@@ -8,7 +8,7 @@ import msgspec
 
 from perdure.dialects.story.resources.durations import BadDuration, read_duration, write_duration
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
-from perdure.dialects.story.resources.resource import Resource, name_of, read_reference, spec_of
+from perdure.dialects.story.resources.resource import Resource, read_reference, spec_of
 from perdure.dialects.story.resources.timestamps import moment
 from perdure.expressions.cron import BadSchedule, find_zone, read_cron
 from perdure.expressions.timetables import (
@@ -30,6 +30,7 @@ OVERLAPS = {
 }
 """By the words of `concurrencyPolicy`; `forbid` and `replace` are those of Kubernetes (STY-160)."""
 
+LONGEST_NAME = 253
 CONFIG: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
@@ -94,8 +95,8 @@ def is_cron(impulse: Resource) -> bool:
     return target is not None and target.name == NAME
 
 
-def read_schedules(impulse: Resource) -> Schedules:
-    """Read the schedules of an Impulse. Raises `BadSchedule` if it cannot be initialized."""
+def read_schedules(impulse: Resource, only: str = "") -> Schedules:
+    """Read the schedules of an Impulse, or one of them. Raises `BadSchedule` if it cannot be initialized."""
     config = spec_of(impulse).get("with")
     config = config if isinstance(config, dict) else {}
     schedules = config.get("schedules")
@@ -117,6 +118,7 @@ def read_schedules(impulse: Resource) -> Schedules:
     entries = tuple(
         _read(entry, f"with.schedules[{index}]", zone, OVERLAPS[policy], deadline, catch_up)
         for index, entry in enumerate(schedules)
+        if not only or (isinstance(entry, dict) and entry.get("name") == only)
     )
     names = [entry.name for entry in entries]
     if len(set(names)) < len(names):
@@ -124,9 +126,9 @@ def read_schedules(impulse: Resource) -> Schedules:
     return Schedules(config.get("runOnStartup") is True, entries)
 
 
-def token_of(impulse: Resource, schedule: str, instant: Instant) -> str:
-    """The token of a firing: the same in every process (STY-162)."""
-    return f"cron:{name_of(impulse)}:{schedule}:{moment(instant).strftime('%Y-%m-%dT%H:%M:%SZ')}"
+def token_of(impulse: str, schedule: str, instant: Instant) -> str:
+    """The token of a firing of an Impulse, by its name: the same in every process (STY-162)."""
+    return f"cron:{impulse}:{schedule}:{moment(instant).strftime('%Y-%m-%dT%H:%M:%SZ')}"
 
 
 def event_of(schedule: Schedule, instant: Instant) -> dict[str, Any]:
@@ -139,6 +141,8 @@ def event_of(schedule: Schedule, instant: Instant) -> dict[str, Any]:
 def _read(entry: Any, path: str, zone: tzinfo, overlap: Overlap, deadline: Instant, catch_up: Instant) -> Schedule:
     if not isinstance(entry, dict) or not entry.get("name") or not isinstance(entry.get("cron"), str):
         raise BadSchedule(f"{path}: name and cron are required")
+    if len(str(entry["name"])) > LONGEST_NAME:
+        raise BadSchedule(f"{path}.name: at most {LONGEST_NAME} characters")
     try:
         cron = read_cron(entry["cron"])
     except BadSchedule as refusal:

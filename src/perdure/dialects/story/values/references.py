@@ -64,15 +64,18 @@ def places(document: Any, *, is_written: bool = True) -> Iterator[Place]:
 
 
 def named_secrets(document: Any) -> Iterator[str]:
-    """The secrets that a document names: `name/key` in references, `name/*` in `secrets` of Engrams."""
-    if isinstance(document, dict) and SECRET in document:
-        target = document[SECRET]
-        if isinstance(target, str):
-            location, _, key = target.rpartition(":")
-            yield f"{location.rpartition('/')[2]}/{key}"
-        elif isinstance(target, dict):
-            yield f"{target.get('name')}/{target.get('key')}"
-        return
+    """The secrets that a document names: `name/key` in references, `name/*` in `secrets` of Engrams; config maps as
+    `config:name/key`.
+    """
+    for kind, prefix in ((SECRET, ""), (CONFIG, "config:")):
+        if isinstance(document, dict) and kind in document:
+            target = document[kind]
+            if isinstance(target, str):
+                location, _, key = target.rpartition(":")
+                yield f"{prefix}{location.rpartition('/')[2]}/{key}"
+            elif isinstance(target, dict):
+                yield f"{prefix}{target.get('name')}/{target.get('key')}"
+            return
     if isinstance(document, dict):
         secrets = document.get("secrets")
         yield from (f"{name}/*" for name in (secrets.values() if isinstance(secrets, dict) else ()) if _is_text(name))
@@ -81,7 +84,7 @@ def named_secrets(document: Any) -> Iterator[str]:
     elif isinstance(document, list):
         for part in document:
             yield from named_secrets(part)
-    elif _is_text(document) and SECRET in document:  # an annotation that contains JSON
+    elif _is_text(document) and (SECRET in document or CONFIG in document):  # an annotation that contains JSON
         with suppress(ValueError):
             yield from named_secrets(jsontext.decode(document.encode()))
 

@@ -23,7 +23,17 @@ ENGINE = "engine"
 
 
 def history(run: str, turns: Iterable[tuple[Instant, list[e.Event]]]) -> Iterator[dict[str, Any]]:
-    for at, _, first, entries in describe_events(turns):
+    tell = history_teller(run)
+    for at, recorded in turns:
+        for event in recorded:
+            yield from tell(at, event)
+
+
+def history_teller(run: str) -> Callable[[Instant, e.Event], Iterator[dict[str, Any]]]:
+    describe = _describer()
+
+    def tell(at: Instant, event: e.Event) -> Iterator[dict[str, Any]]:
+        first, entries = describe(event)
         for seq, (name, payload) in enumerate(entries, first):
             step = payload.pop("step", None)
             actor = payload.pop("actor", None) or ENGINE
@@ -32,20 +42,33 @@ def history(run: str, turns: Iterable[tuple[Instant, list[e.Event]]]) -> Iterato
                 item["step"] = step
             yield {**item, "payload": payload}
 
+    return tell
+
 
 def describe_events(
     turns: Iterable[tuple[Instant, list[e.Event]]],
 ) -> Iterator[tuple[Instant, e.Event, int, list[HistoryEntry]]]:
     """Each recorded event with its entries in the history and the number of the first one."""
-    first = 1
-    paths: dict[int, str] = {}  # the step of each task
+    describe = _describer()
     for at, recorded in turns:
         for event in recorded:
-            if isinstance(event, e.TaskScheduled):
-                paths[event.task] = event.path
-            entries = list(_describe(event, paths))
-            yield at, event, first, entries
-            first += len(entries)
+            yield at, event, *describe(event)
+
+
+def _describer() -> Callable[[e.Event], tuple[int, list[HistoryEntry]]]:
+    """For one event after the other: the number of its first entry, and its entries."""
+    first = 1
+    paths: dict[int, str] = {}  # the step of each task
+
+    def describe(event: e.Event) -> tuple[int, list[HistoryEntry]]:
+        nonlocal first
+        if isinstance(event, e.TaskScheduled):
+            paths[event.task] = event.path
+        entries = list(_describe(event, paths))
+        first += len(entries)
+        return first - len(entries), entries
+
+    return describe
 
 
 def _describe(event: e.Event, paths: dict[int, str]) -> Iterator[HistoryEntry]:

@@ -27,6 +27,7 @@ from perdure.expressions.gotemplate import (
 )
 from perdure.kernel.graphs.net import START, DefectKind, Net, Remark
 from perdure.kernel.json_values.values import Instant
+from perdure.kernel.turn_budget import FOR_A_CONSTANT, TurnTooExpensive, at_most
 
 _KINDS = {
     "steps": DefectKind.DEAD_STEP,
@@ -278,9 +279,12 @@ def truth(condition: str, data: Mapping[str, Any] | None = None) -> bool | str |
         template = compile_template(condition)
         if (data is None and template.references.roots) or is_changing(template.references):
             return None
-        return holds(template.render(data or {}))
+        with at_most(FOR_A_CONSTANT):
+            return holds(template.render(data or {}))
     except ExpressionError:
         return WRONG
+    except TurnTooExpensive:
+        return None
 
 
 _CHANGING = RUNTIME.functions.keys() - DETERMINISTIC.functions.keys()

@@ -32,6 +32,23 @@ NAMED_PER_KIND = 5
 
 
 def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
+    """The StoryRun with everything that belongs to it."""
+    resource = show_itself(execution, texts)
+    if execution.body.cleaned_at is not None:
+        return resource
+    text = TextReader(texts)
+    resource["stepRuns"] = step_runs(execution, text)
+    claims = effect_claims(execution, text)
+    if claims:
+        resource["effectClaims"] = claims
+    if bindings := transport_bindings(execution):
+        resource["transportBindings"] = bindings
+    if not execution.state.status.is_final:
+        resource["waiting"] = waiting(execution)
+    return resource
+
+
+def show_itself(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
     text = TextReader(texts)
     resource: dict[str, Any] = {
         "apiVersion": RESOURCE_KINDS["StoryRun"].api_version,
@@ -43,15 +60,6 @@ def show(execution: Execution, texts: Mapping[bytes, bytes]) -> dict[str, Any]:
     }
     if execution.body.cleaned_at is not None:
         _keep_results(resource, step_runs(execution, text))
-        return resource
-    resource["stepRuns"] = step_runs(execution, text)
-    claims = effect_claims(execution, text)
-    if claims:
-        resource["effectClaims"] = claims
-    if bindings := transport_bindings(execution):
-        resource["transportBindings"] = bindings
-    if not execution.state.status.is_final:
-        resource["waiting"] = waiting(execution)
     return resource
 
 

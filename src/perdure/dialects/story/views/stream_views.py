@@ -131,6 +131,7 @@ def shown_stream(numbers: InletState, state: str) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "state": state,
         "received": counters.received,
+        "from": dict(counters.arrived),
         "published": counters.published,
         "delivered": counters.delivered,
         "acked": counters.acked,

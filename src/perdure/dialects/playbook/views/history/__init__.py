@@ -5,7 +5,6 @@ table of PBK-163, and nothing is stored twice.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -80,7 +79,7 @@ _UNFOLD: dict[type[Event], Callable[[Any], tuple[Event, ...]]] = {
 }
 
 
-__all__ = ["history"]
+__all__ = ["history", "history_teller"]
 
 SCHEMA = 1
 
@@ -99,18 +98,30 @@ _STATUS = {
 }
 
 
-def history(run: str, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterator[dict[str, Any]]:
-    """Every canonical event of a run, folded from its recorded turns."""
+def history_teller(run: str) -> Callable[[Instant, Event], Iterator[dict[str, Any]]]:
+    """Tells the canonical events of a run, one recorded event after the other."""
     view = HistoryState(run=RunId(run))
     seq = 0
-    for at, recorded in turns:
-        for event in chain.from_iterable(map(expand, recorded)):
+
+    def tell(at: Instant, recorded: Event) -> Iterator[dict[str, Any]]:
+        nonlocal seq
+        for event in expand(recorded):
             make_entries = _TELLERS.get(type(event))
             entries = list(make_entries(view, event)) if make_entries is not None else []
             evolve(view.body, event)
             for entry in entries:
                 seq += 1
                 yield _envelope(run, seq, at, entry)
+
+    return tell
+
+
+def history(run: str, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterator[dict[str, Any]]:
+    """Every canonical event of a run, folded from its recorded turns."""
+    tell = history_teller(run)
+    for at, recorded in turns:
+        for event in recorded:
+            yield from tell(at, event)
 
 
 def _envelope(run: str, seq: int, at: Instant, entry: HistoryEntry) -> dict[str, Any]:

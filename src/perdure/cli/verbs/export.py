@@ -1,0 +1,93 @@
+"""`export`: a run in one file, to be opened anywhere: its document, its history and values, and the runs below it."""
+
+import argparse
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import perdure
+from perdure.cli import arguments as a
+from perdure.cli.console import Console
+from perdure.cli.errors import BadUsage
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_access
+from perdure.cli.stdout import give_json
+from perdure.engine.runs.capsules import write_capsule
+from perdure.views.access import NoParameters, StoreAccess
+from perdure.views.runs.run_capsule import CAPSULE, CapsuleText
+
+EXAMPLES = """\
+examples:
+  perdure export 06g2k > run.perdure
+  perdure export 06g2k --file run.perdure   the same; a file that only you can read
+  perdure open run.perdure                  looks at it, without the store
+
+Secrets of the host are in no history; what a Playbook declares secret of its payload is replaced.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    a.add_run(parser)
+    parser.add_argument("--file", metavar="FILE", type=Path, help="the file to write (default: standard output)")
+
+
+def perform(asked: argparse.Namespace, talk: Console) -> int:
+    if asked.json and asked.file is None:
+        raise BadUsage("--json needs --file: the capsule itself is what is printed without it")
+    return complete(_export(asked, talk))
+
+
+async def _export(asked: argparse.Namespace, talk: Console) -> int:
+    async with open_access(asked, talk) as access:
+        run = await access.resolve(asked.run)
+        if isinstance(access, StoreAccess):
+            lines = write_capsule(access.client, run, perdure.__version__)
+        else:
+            lines = _answered(await access.ask(CAPSULE, NoParameters(), run))
+        if asked.file is None:
+            digest = await _print(lines)
+        else:
+            digest = await _write(lines, asked.file)
+    if asked.json:
+        give_json({"run": run, "file": str(asked.file), "digest": digest})
+    talk.say(f"exported run {run}; the digest of the capsule is {digest}")
+    return Exit.OK
+
+
+async def _answered(capsule: CapsuleText) -> AsyncIterator[bytes]:
+    for line in capsule.lines:
+        yield line.encode()
+
+
+async def _print(lines: AsyncIterator[bytes]) -> str:
+    last = b""
+    async for line in lines:
+        sys.stdout.write(line.decode())
+        last = line
+    sys.stdout.flush()
+    return _digest_of(last)
+
+
+async def _write(lines: AsyncIterator[bytes], path: Path) -> str:
+    """All of the file or nothing; others cannot read it."""
+    partial = path.with_name(f"{path.name}.partial")
+    last = b""
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            async for line in lines:
+                file.write(line)
+                last = line
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return _digest_of(last)
+
+
+def _digest_of(line: bytes) -> str:
+    return line.partition(b" ")[0].decode()

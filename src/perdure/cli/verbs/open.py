@@ -1,0 +1,62 @@
+"""`open`: a run from a capsule, looked at with the verbs that look at runs; nothing of it is executed."""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from perdure.cli.console import Console
+from perdure.cli.errors import BadUsage
+from perdure.cli.main import main
+from perdure.engine.clock import SystemClock
+from perdure.engine.runs.capsules import Capsule, check_states, read_capsule
+from perdure.views.runs.run_capsule import fill_store
+from perdure.views.times import iso
+from perdure.wiring import languages, open_admin
+
+VERBS = ("show", "history", "why", "timeline", "graph", "diff", "evaluate", "effects", "result", "ps")
+OF_ALL = ("ps",)  # these are about no run in particular
+
+EXAMPLES = """\
+examples:
+  perdure open run.perdure                          the run on one screen
+  perdure open run.perdure history --full           any verb that looks at runs
+  perdure open run.perdure show --at 12             as it was after its twelfth event
+  perdure open run.perdure ps                       the run and those below it
+
+A file that was changed is refused. Each run in it is replayed from its first event, and must come to the state that
+it had where it was exported.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("file", metavar="FILE", type=Path, help="a capsule that `perdure export` wrote")
+    parser.add_argument("view", metavar="VERB", nargs="?", default="show", help=f"one of {', '.join(VERBS)}")
+    parser.add_argument("words", metavar="…", nargs=argparse.REMAINDER, help="what the verb takes besides the run")
+
+
+def perform(asked: argparse.Namespace, talk: Console) -> int:
+    if asked.view not in VERBS:
+        raise BadUsage(f"{asked.view!r} does not look at runs", hint=f"Use one of {', '.join(VERBS)}.")
+    with asked.file.open("rb") as lines:
+        capsule = read_capsule(lines)
+    check_states(capsule, languages())
+    runs = len(capsule.checksums)
+    head = capsule.head
+    others = f" and {runs - 1} below it" if runs > 1 else ""
+    talk.say(f"run {head.run}{others}, exported {iso(head.exported_at)} by Perdure {head.engine}")
+    talk.say(f"digest {capsule.digest}; {_redactions(capsule)}")
+    with tempfile.TemporaryDirectory(prefix="perdure-") as folder:
+        url = f"sqlite:///{folder}/capsule.db"
+        admin = open_admin(url, SystemClock())
+        admin.migrate()
+        fill_store(capsule, admin)
+        run = [] if asked.view in OF_ALL else [head.run]
+        words = [asked.view, *run, *asked.words, *(["--json"] if asked.json else []), "--db", url]
+        return main(words)
+
+
+def _redactions(capsule: Capsule) -> str:
+    if not capsule.redacted:
+        return "nothing was redacted"
+    return f"redacted at {len(capsule.redacted)} places, such as {capsule.redacted[0]}"

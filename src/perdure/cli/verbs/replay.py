@@ -1,0 +1,115 @@
+"""`replay`: what recorded runs would have done with another document; nothing is called."""
+
+import argparse
+import sys
+from importlib import import_module
+from typing import Any
+
+from perdure.cli import arguments as a
+from perdure.cli.console import Console, Paint, cut, width_of
+from perdure.cli.document_files import read, read_applied
+from perdure.cli.errors import BadUsage
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.open_engine import open_observer
+from perdure.cli.stdout import give_json, give_text
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.outcomes import Status
+from perdure.services import REPLAYER
+from perdure.views.runs.history_events import event_name
+from perdure.views.runs.run_differences import parting_json
+
+EXAMPLES = """\
+examples:
+  perdure replay --with new.json 06g2k              one run: same, or where it parts and how
+  perdure replay --with new.json --name orders      the latest 20 runs with this name
+  perdure replay --with new.json --name orders --status failed --limit 100 --json
+
+Results that were recorded answer the tasks of the new document, by step and path, in virtual time. Nothing is called
+and nothing is changed. The exit code is 7 if a run diverges, or needs a result that nobody recorded.
+"""
+
+SAME = "same"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("runs", metavar="RUN", nargs="*", help="ids or names of runs")
+    parser.add_argument("--with", metavar="FILE", dest="document", required=True, help="the other document")
+    parser.add_argument(
+        "--apply", metavar="PATH", action="append", default=[], help="resources it refers to; may be repeated"
+    )
+    group = parser.add_argument_group("instead of RUN: the latest runs that match")
+    group.add_argument("--name", metavar="N", dest="by_name", help="runs of documents with this name")
+    group.add_argument(
+        "--status", metavar="S", dest="by_status", action="append", default=[], choices=[s.value for s in Status]
+    )
+    group.add_argument("--limit", metavar="N", type=int, default=20, help="at most so many (default: 20)")
+    a.add_load(parser)
+
+
+def perform(asked: argparse.Namespace, talk: Console) -> int:
+    if bool(asked.runs) == bool(asked.by_name or asked.by_status):
+        raise BadUsage("which runs? Name them, or choose them by --name or --status: one or the other")
+    return complete(_replay(asked, talk))
+
+
+async def _replay(asked: argparse.Namespace, talk: Console) -> int:
+    origin, text = read(asked.document)
+    async with open_observer(asked, talk) as observer:
+        replayer = import_module(REPLAYER).Replayer(observer, origin, text, read_applied(asked.apply))
+        rows = [await observer.find(await observer.resolve(name)) for name in asked.runs]
+        if not rows:
+            statuses = [Status(status) for status in asked.by_status]
+            rows = await replayer.latest(asked.by_name, statuses, max(1, asked.limit))
+        verdicts: list[Any] = []
+        for row in rows:
+            verdicts.append(await replayer.replay(row))
+            if not asked.json:
+                give_text("\n".join(_lines(verdicts[-1])))
+    if asked.json:
+        give_json({"runs": [_replay_json(verdict) for verdict in verdicts]})
+    else:
+        same = sum(verdict.verdict == SAME for verdict in verdicts)
+        give_text(f"{len(verdicts)} replayed, {same} the same")
+    return Exit.OK if all(verdict.verdict == SAME for verdict in verdicts) else Exit.FINDINGS
+
+
+def _replay_json(replay: Any) -> dict[str, Any]:
+    comparison = replay.comparison
+    return {
+        "run": replay.run,
+        "name": replay.name,
+        "verdict": replay.verdict,
+        "status": replay.status or None,
+        "needs": replay.needs,
+        "reason": replay.reason or None,
+        "first_difference": None if comparison is None else parting_json(comparison.values),
+        "first_decision": None if comparison is None else parting_json(comparison.decision),
+    }
+
+
+def _lines(replay: Any) -> list[str]:
+    paint, width = Paint(sys.stdout), width_of(sys.stdout)
+    word = paint(replay.verdict, "green" if replay.verdict == SAME else "yellow")
+    lines = [f"{replay.run}  {replay.name}: {word}"]
+    lines += [f"  {replay.reason}"] if replay.reason else []
+    lines += [f"  nobody recorded a result of {path}" for path in replay.needs[:5]]
+    parting = replay.comparison and (replay.comparison.decision or replay.comparison.values)
+    if parting:
+        where = f" at {parting.step}" if parting.step else ""
+        lines.append(f"  old{where}: {_event(parting.left)}")
+        lines.append(f"  new{where}: {_event(parting.right)}")
+        lines += [
+            cut(f"    {item.path}: {_text(item.left)}  |  {_text(item.right)}", width)
+            for item in parting.differences[:10]
+        ]
+    return lines
+
+
+def _event(event: dict[str, Any] | None) -> str:
+    return "nothing more" if event is None else f"event {event['seq']}, {event_name(event)}"
+
+
+def _text(value: Any) -> str:
+    return jsontext.encode(value).decode()

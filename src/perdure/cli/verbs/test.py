@@ -1,0 +1,156 @@
+"""`test`: play the scenarios beside documents, again with crashes if asked, and show what they cover."""
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from perdure.analysis.coverage import Coverage
+from perdure.analysis.verdicts import DocumentCoverage, ScenarioVerdict
+from perdure.cli import arguments as a
+from perdure.cli.console import Console, Paint, harmless, indented
+from perdure.cli.errors import BadUsage
+from perdure.cli.exit_codes import Exit
+from perdure.cli.interrupts import complete
+from perdure.cli.stdout import give_json, give_text
+from perdure.services import SCENARIO_SUITE
+from perdure.views.drawing import markup
+from perdure.views.drawing.boxes import NodeStatus
+from perdure.wiring import load_sources
+
+EXAMPLES = """\
+examples:
+  perdure test flows/                          every *.test.yaml of a folder
+  perdure test order.json                      the scenarios in order.test.yaml beside it
+  perdure test order.json --crash=all          again with a crash before and after every commit
+  perdure test flows/ --junit report.xml       a report for a CI job
+  perdure test order.json --coverage mermaid   what the scenarios cover, drawn on the graph
+
+Tasks are answered by mocks, and time passes only as the scenario says: nothing is called, nothing waits. What a
+scenario may say: docs/guide/trust.md. The exit code is 3 if a scenario fails, and 7 if a file of scenarios is wrong.
+"""
+
+FORMS = ("text", "mermaid", "dot", "svg")
+MOST_LISTED = 12
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "places", metavar="DIR|FILE", nargs="+", help="folders of scenarios, files of scenarios, or documents"
+    )
+    parser.add_argument(
+        "--crash", choices=("all", "none"), default="none", help="`all`: repeat each with a crash at every commit"
+    )
+    parser.add_argument("--only", metavar="TEXT", default="", help="only scenarios whose name contains this text")
+    parser.add_argument("--coverage", choices=FORMS, help="draw what the scenarios cover of each document")
+    parser.add_argument("--junit", metavar="FILE", type=Path, help="write a report in the form of JUnit")
+    a.add_load(parser)
+
+
+def perform(asked: argparse.Namespace, talk: Console) -> int:
+    load_sources(asked.load)
+    return complete(_test(asked, talk))
+
+
+async def _test(asked: argparse.Namespace, talk: Console) -> int:
+    suite = import_module(SCENARIO_SUITE)
+    paths = list(dict.fromkeys(path for place in asked.places for path in suite.find_files(place)))
+    files = suite.read_files(paths)
+
+    def say(verdict: ScenarioVerdict) -> None:
+        if not asked.json:
+            give_text("\n".join(_lines(verdict)))
+
+    verdicts, coverages = await suite.play_files(files, crashes=asked.crash == "all", only=asked.only, say=say)
+    if not verdicts:
+        raise BadUsage(f"no scenario has {asked.only!r} in its name")
+    failed = [verdict for verdict in verdicts if not verdict.has_passed]
+    if asked.junit is not None:
+        asked.junit.write_bytes(to_junit(verdicts))
+    if asked.json:
+        give_json(
+            {
+                "passed": len(verdicts) - len(failed),
+                "failed": len(failed),
+                "scenarios": [verdict.facts() for verdict in verdicts],
+                "coverage": [
+                    {**covered.facts(), **({"text": draw(asked.coverage, covered.coverage)} if asked.coverage else {})}
+                    for covered in coverages
+                ],
+            }
+        )
+    else:
+        for covered in coverages:
+            give_text("\n".join(_coverage_lines(covered, asked.coverage)))
+        give_text(f"{len(verdicts) - len(failed)} passed, {len(failed)} failed")
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _lines(verdict: ScenarioVerdict) -> list[str]:
+    import sys
+
+    paint = Paint(sys.stdout)
+    word = paint("passed", "green") if verdict.has_passed else paint("failed", "red")
+    crashes = f", {verdict.crashes} crashes" if verdict.crashes else ""
+    head = f"{verdict.file}:{verdict.line}: {verdict.name}: {word} ({verdict.seconds:.1f} s{crashes})"
+    return [head, *(f"    {indented(difference, 6)}" for difference in verdict.differences)]
+
+
+def _coverage_lines(covered: DocumentCoverage, form: str | None) -> list[str]:
+    coverage = covered.coverage
+    head = (
+        f"{covered.document}: covered are {coverage.steps} steps, {coverage.edges} arcs, {coverage.branches} branches"
+    )
+    if form is not None:
+        return [head, draw(form, coverage)]
+    missing = coverage.missing()
+    more = (
+        [f"    and {len(missing) - MOST_LISTED} more (--coverage text shows all)"] if len(missing) > MOST_LISTED else []
+    )
+    return [head, *(f"    not covered: {phrase}" for phrase in missing[:MOST_LISTED]), *more]
+
+
+def draw(form: str, coverage: Coverage) -> str:
+    """The graph of a document with what runs have used of it."""
+    statuses: dict[str, NodeStatus] = {}
+    for node in coverage.graph.nodes:
+        count = coverage.runs.get(node.id, 0)
+        if count:
+            statuses[node.id] = NodeStatus("done", f"{count} run{'' if count == 1 else 's'}")
+        elif node in coverage.counted:
+            statuses[node.id] = NodeStatus("failed", "not covered")
+    taken = set(coverage.arcs)
+    if form == "svg":
+        from perdure.views.drawing.boxes import compose
+        from perdure.views.drawing.svg import to_svg
+
+        return to_svg(compose(coverage.graph, statuses), statuses, taken)
+    write = {"mermaid": markup.to_mermaid, "dot": markup.to_dot, "text": markup.to_outline}[form]
+    return write(coverage.graph, statuses, taken)
+
+
+def to_junit(verdicts: Sequence[ScenarioVerdict]) -> bytes:
+    """As CI systems read it: one suite for each file, one case for each scenario."""
+    root = ElementTree.Element("testsuites", name="perdure")
+    for file in dict.fromkeys(verdict.file for verdict in verdicts):
+        own = [verdict for verdict in verdicts if verdict.file == file]
+        suite = ElementTree.SubElement(root, "testsuite", _figures(own), name=file)
+        for verdict in own:
+            facts = {"name": harmless(verdict.name), "classname": file, "file": file, "line": str(verdict.line)}
+            case = ElementTree.SubElement(suite, "testcase", facts, time=f"{verdict.seconds:.3f}")
+            if not verdict.has_passed:
+                failure = ElementTree.SubElement(case, "failure", message=harmless(verdict.differences[0]))
+                failure.text = harmless("\n".join(verdict.differences))
+    root.attrib.update(_figures(verdicts))
+    ElementTree.indent(root)
+    text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _figures(verdicts: Sequence[ScenarioVerdict]) -> dict[str, Any]:
+    failed = sum(not verdict.has_passed for verdict in verdicts)
+    seconds = sum(verdict.seconds for verdict in verdicts)
+    return {"tests": str(len(verdicts)), "failures": str(failed), "errors": "0", "time": f"{seconds:.3f}"}

@@ -1,0 +1,85 @@
+"""What two values and two histories do not have in common (ANA-030)."""
+
+from typing import Any
+
+import pytest
+
+from perdure.analysis.differences import compare_histories, differences
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": 1}, {"a": 2}, [("a", 1, 2, (True, True))]),
+        (
+            {"a": {"b": [1, 2]}},
+            {"a": {"b": [1, 3, 4]}},
+            [("a.b[1]", 2, 3, (True, True)), ("a.b[2]", None, 4, (False, True))],
+        ),
+        ({"a": 1}, {"b": 1}, [("a", 1, None, (True, False)), ("b", None, 1, (False, True))]),
+        ({"a": None}, {}, [("a", None, None, (True, False))]),
+        (True, 1, [("", True, 1, (True, True))]),
+        ([1], {"a": 1}, [("", [1], {"a": 1}, (True, True))]),
+    ],
+)
+def test_places_at_which_values_differ(left: Any, right: Any, expected: list[tuple[Any, ...]]) -> None:
+    shown = [(item.path, item.left, item.right, item.has) for item in differences(left, right)]
+    assert shown == expected
+
+
+def test_there_are_at_most_so_many() -> None:
+    assert len(differences(list(range(1_000)), [])) == 200
+
+
+def _history(run: str, *events: tuple[str, str, dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"seq": seq, "timestamp": f"{run} {seq}", "event_type": kind, "step": step, "payload": payload}
+        for seq, (kind, step, payload) in enumerate(events, 1)
+    ]
+
+
+def test_steps_beside_each_other_may_end_in_any_order() -> None:
+    left = _history("x", ("done", "a", {"value": 1}), ("done", "b", {"value": 2, "task": 1}))
+    right = _history("y", ("done", "b", {"value": 2, "task": 7}), ("done", "a", {"value": 1}))
+    comparison = compare_histories(left, right, (["x"], ["y"]))
+    assert (comparison.values, comparison.decision) == (None, None)
+
+
+def test_the_first_other_value_and_the_first_other_decision() -> None:
+    left = _history("x", ("done", "a", {"value": {"key": 1}}), ("phase", "b", {"phase": "Running", "about": "x/b"}))
+    right = _history("y", ("done", "a", {"value": {"key": 2}}), ("phase", "b", {"phase": "Skipped", "about": "y/b"}))
+    comparison = compare_histories(left, right, (["x"], ["y"]))
+    assert comparison.values is not None and comparison.decision is not None
+    assert [(item.path, item.left, item.right) for item in comparison.values.differences] == [
+        ("payload.value.key", 1, 2)
+    ]
+    assert comparison.decision.step == "b"
+    assert [item.path for item in comparison.decision.differences] == ["payload.phase"]
+
+
+def test_a_history_that_ends_earlier_parts_there() -> None:
+    left = _history("x", ("began", "a", {}), ("done", "a", {}))
+    comparison = compare_histories(left, left[:1], (["x"], ["x"]))
+    assert comparison.decision is not None
+    assert (comparison.decision.left, comparison.decision.right) == (left[1], None)
+
+
+def test_frames_are_told_apart_by_their_place() -> None:
+    """Their numbers follow the order in which they were opened, which may differ."""
+
+    def opened(seq: int, frame: int, index: int) -> dict[str, Any]:
+        return {"seq": seq, "at": seq, "event": "Opened", "frame": frame, "path": "/each", "index": index}
+
+    def left_for(seq: int, frame: int, place: str) -> dict[str, Any]:
+        return {"seq": seq, "at": seq, "event": "Left", "frame": frame, "next": place}
+
+    first = [opened(1, 1, 0), opened(2, 2, 1), left_for(3, 1, "good"), left_for(4, 2, "good")]
+    second = [opened(1, 5, 1), opened(2, 6, 0), left_for(3, 6, "good"), left_for(4, 5, "bad")]
+    comparison = compare_histories(first, second, ((), ()))
+    assert comparison.decision is not None
+    assert (comparison.decision.thread, comparison.decision.left, comparison.decision.right) == (
+        "/each[1]",
+        first[3],
+        second[3],
+    )

@@ -1,0 +1,95 @@
+"""A run in one file: exported, opened without its store, and refused when a byte of it was changed (ANA-033)."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.commandline import CommandLine
+from tests.cli.test_diff import DOCUMENTS
+
+import perdure
+from perdure.engine.runs.capsules import CapsuleDamaged, read_capsule
+
+SECRET = "pa55-w0rd-of-the-payload"
+WITH_SECRET = """
+apiVersion: noetl.io/v10
+kind: Playbook
+metadata: {name: shop, path: shop}
+workload: {password: "", text: ""}
+keychain:
+  - {name: user, kind: basic, username: ada, password: "{{ workload.password }}"}
+workflow:
+  - {step: begin, tool: {kind: noop, result: "{{ workload.text }}"}}
+"""
+LARGE = """
+{"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "ask", "steps": {
+  "ask": {"action": "Call", "next": "done",
+          "call": {"provider": "mwl:provider.call/perdure/echo/v1", "with": {"value": "{{ step.input }}"}}},
+  "done": {"action": "Return", "value": "{{ step.input }}"}}}
+"""
+
+
+def _run(document: str, input: Any, folder: Path) -> tuple[str, str]:
+    """The run, which has ended, and the address of its store."""
+    (folder / "doc").write_text(document)
+    url = f"sqlite:///{folder}/runs.db"
+
+    async def perform() -> str:
+        async with perdure.Engine(url) as engine:
+            handle = await engine.start(folder / "doc", input)
+            await handle.result()
+            return handle.id
+
+    return asyncio.run(perform()), url
+
+
+@pytest.mark.parametrize("language", [*DOCUMENTS, "large"])
+def test_a_run_is_opened_as_it_was(language: str, tmp_path: Path) -> None:
+    run, url = _run(DOCUMENTS.get(language, LARGE), {"n": 3, "text": "x" * 200_000}, tmp_path)
+    line, file = CommandLine(tmp_path), tmp_path / "run.perdure"
+    written = line.here("export", run, "--file", str(file), "--db", url, "--json").json
+    assert file.stat().st_mode & 0o777 == 0o600
+    printed, kept = line.here("export", run, "--db", url).out.splitlines(), file.read_text().splitlines()
+    assert [text[65:] for text in printed[1:]] == [text[65:] for text in kept[1:]]  # the first has the time
+    verbs = ("show", "history", "graph", "timeline")
+    expected = {verb: line.here(verb, run, "--db", url, "--json").json for verb in verbs}
+    for path in tmp_path.glob("runs.db*"):
+        path.unlink()
+    for verb, facts in expected.items():
+        shown = line.here("open", str(file), verb, "--json")
+        assert shown.json == facts
+        assert written["digest"] in shown.err
+    line.here("open", str(file), "show", "--at", "2")
+    line.here("open", str(file), "cancel", code=2)
+
+
+def test_a_changed_byte_is_found(tmp_path: Path) -> None:
+    run, url = _run(DOCUMENTS["story"], {"n": 3}, tmp_path)
+    line = CommandLine(tmp_path)
+    whole = line.here("export", run, "--db", url).out.encode()
+    assert read_capsule(whole.splitlines(keepends=True)).head.run == run
+    chance = random.Random(33)
+    for place in [0, len(whole) - 1, *(chance.randrange(len(whole)) for _ in range(300))]:
+        changed = bytearray(whole)
+        changed[place] ^= 1 << chance.randrange(7)
+        with pytest.raises(CapsuleDamaged):
+            read_capsule(bytes(changed).splitlines(keepends=True))
+    lines = whole.splitlines(keepends=True)
+    for damaged in ([], lines[:-1], lines[:1], [*lines, lines[-1]], lines[1:], [lines[0], *lines[2:]]):
+        with pytest.raises(CapsuleDamaged):
+            read_capsule(damaged)
+    (tmp_path / "bad").write_bytes(whole.replace(b"default", b"defalut"))
+    assert "was changed" in line.here("open", "bad", code=7).err
+
+
+def test_secrets_of_a_payload_are_not_in_it(tmp_path: Path) -> None:
+    run, url = _run(WITH_SECRET, {"password": SECRET, "text": f"it is {SECRET}!"}, tmp_path)
+    assert SECRET.encode() in (tmp_path / "runs.db").read_bytes()
+    line, file = CommandLine(tmp_path), tmp_path / "run.perdure"
+    line.here("export", run, "--file", str(file), "--db", url)
+    capsule = read_capsule(file.read_bytes().splitlines(keepends=True))
+    assert capsule.redacted and SECRET not in repr(capsule.records)
+    shown = line.here("open", str(file), "history", "--raw", "--json")
+    assert "it is [redacted]!" in shown.out and "redacted at" in shown.err
