@@ -38,6 +38,51 @@ workflow:
 - step: pay
   tool: {kind: noop, result: {by: "{{ ctx.by }}"}}
 """
+CLICKS = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: clicks}
+spec:
+  pattern: streaming
+  steps:
+  - {name: source, ref: {name: clicks}, transport: quick}
+  - {name: enrich, ref: {name: enrich}, needs: [source], transport: quick}
+  - {name: store, ref: {name: store}, needs: [enrich], transport: slow}
+  - {name: count, ref: {name: enrich}, needs: [enrich], transport: quick}
+  transports:
+  - name: quick
+    transportRef: local
+    streaming:
+      recording: {mode: payload}
+      observability: {watermark: {enabled: true}}
+  - name: slow
+    transportRef: local
+    streaming:
+      backpressure: {buffer: {maxMessages: 5, dropPolicy: drop_newest}}
+      flowControl: {mode: window, initialCredits: {messages: 1}}
+"""
+ENGRAMS = """
+import asyncio
+import perdure
+
+@perdure.streaming_engram("clicks")
+async def clicks(config, messages, context):
+    number = 0
+    while True:
+        number += 1
+        await context.publish({"n": number, "page": "<img src=x onerror=hacked=5>"})
+        await asyncio.sleep(0.03)
+
+@perdure.streaming_engram("enrich")
+def enrich(config, message, context):
+    return {**message.payload, "enriched": True}
+
+@perdure.streaming_engram("store")
+async def store(config, messages, context):
+    async for message in messages:
+        await asyncio.sleep(0.5)
+        message.done()
+"""
 HOSTILE = "<img src=x onerror=hacked=1>"
 
 
@@ -69,7 +114,8 @@ def make_runs(api: Api) -> dict[str, str]:
     noop = {"step": "start", "tool": {"kind": "noop"}}
     text = "<script>hacked = 2</script>\u202e\u0000\u0007</textarea><svg onload=hacked=3>"
     runs["hostile"] = api.start(
-        playbook(HOSTILE, noop, text=text, long="x" * 2_000_000, __proto__={"hacked": 4}),
+        playbook(HOSTILE, noop, text=text, long="", __proto__={"hacked": 4}),
+        input={"long": "x" * 10_000_000},
         labels={"x": "<b>bold</b>"},
     )
     for number in range(MANY):

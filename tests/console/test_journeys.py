@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tools import build_console
 
-from tests.console.sample_runs import make_runs
+from tests.console.sample_runs import CLICKS, ENGRAMS, make_runs
 from tests.server.serving import Server
 
 HERE = Path(__file__).parent
@@ -46,15 +46,23 @@ class Stage:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.server = Server.start(folder)
+        (folder / "engrams.py").write_text(ENGRAMS, "utf-8")
+        self.server = self._serve("127.0.0.1:0")
         self.port = self.server.url.rpartition(":")[2]
+
+    def _serve(self, address: str) -> Server:
+        settings = {
+            "PERDURE_STORAGE_DIR": str(self.folder / "storage"),
+            "PERDURE_RETENTION": '[{"status": "succeeded", "keep": "400d"}]',
+        }
+        return Server.start(self.folder, "--listen", address, "--load", "./engrams.py", **settings)
 
     def kill(self) -> None:
         self.server.process.kill()
         self.server.commands.end_all()  # closes its pipes
 
     def start(self) -> None:
-        self.server = Server.start(self.folder, "--listen", f"127.0.0.1:{self.port}")
+        self.server = self._serve(f"127.0.0.1:{self.port}")
 
     def facts(self) -> dict[str, Any]:
         address = (self.folder / "perdure.db-server" / "console-address").read_text("utf-8").strip()
@@ -62,7 +70,8 @@ class Stage:
         tokens = {role: self.server.role(role).token for role in roles} | {"admin": self.server.admin.token}
         body = {"name": "empty", "role": "viewer", "namespaces": ["nowhere"]}
         tokens["empty"] = self.server.admin("POST", "/api/v1/tokens", body).json["token"]
-        return {"url": self.server.url, "address": address, "tokens": tokens, "runs": make_runs(self.server.admin)}
+        documents, runs = {"clicks": CLICKS}, make_runs(self.server.admin)
+        return {"url": self.server.url, "address": address, "tokens": tokens, "runs": runs, "documents": documents}
 
 
 def play(folder: Path, browser: str, words: str = "") -> Iterator[dict[str, Any]]:
@@ -109,7 +118,7 @@ def test_the_journeys_of_the_console(tmp_path: Path) -> None:
 
     failed = [f"{each['journey']}\n{each['error']}" for each in played if each["error"]]
     assert not failed, "\n\n".join(failed)
-    assert len(played) >= 22
+    assert len(played) >= 27
 
 
 if __name__ == "__main__":

@@ -155,6 +155,28 @@ def test_an_expression_of_a_story_reads_inputs_and_steps(server: Server) -> None
     assert _evaluate(server.admin, run, "ask", "{{ inputs.name | nothing }}").problem == (422, "EXPRESSION-FAILED")
 
 
+def test_an_entry_is_shown_as_it_was_written_with_what_is_wrong_with_it(server: Server) -> None:
+    """CON-005: comments and lines are those of its author; findings have the lines of this text."""
+    text = """# around and around
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: circle, path: circle}
+workflow:
+- step: start
+  tool: {kind: noop}
+  next: {arcs: [{step: start}]}
+"""
+    assert server.admin("POST", "/api/v1/resources:apply", {"documents": [text]}).status == 200
+    viewer = server.role("viewer")
+    source = viewer("GET", "/api/v1/resources/playbooks/default/circle/source").json
+    assert source["text"] == text and source["valid"] and source["language"] == "playbook"
+    (finding,) = source["findings"]
+    assert (finding["kind"], finding["certainty"], finding["line"]) == ("endless-loop", "will", 6)
+    assert finding["trace"][0]["step"] == "start" and source["graph"]["nodes"]
+    assert viewer("GET", "/api/v1/resources/playbooks/default/nowhere/source").status == 404
+    assert viewer("GET", "/api/v1/resources/engrams/default/greeter/source").status == 404
+
+
 def test_entries_tell_their_graph_their_schema_and_their_schedule(server: Server) -> None:
     """SRV-083: CON-005."""
     admin, viewer = server.admin, server.role("viewer")
@@ -291,3 +313,9 @@ def test_a_wide_run_is_folded(server: Server, width: int) -> None:
     assert {node["parent"] for node in under["nodes"]} == {work["id"]}
     assert server.admin("GET", f"/api/v1/runs/{run}/graph?under=nobody").problem == (404, "STEP-NOT-FOUND")
     assert json.dumps(graph)
+
+
+def test_an_admin_reads_the_rules_of_retention_and_nobody_else(server: Server) -> None:
+    """CON-007; this server has none."""
+    assert server.admin("GET", "/api/v1/retention").json == {"items": []}
+    assert server.role("author")("GET", "/api/v1/retention").status == 403

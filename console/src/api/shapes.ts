@@ -78,6 +78,7 @@ export interface GraphNode {
   count?: Counts;
   inside?: number;
   folded?: boolean;
+  visited?: number[]; // its places in an example
 }
 
 export interface GraphEdge {

@@ -12,6 +12,7 @@ export interface ApplyBody {
   documents: (string | Record<string, Json>)[];
   files?: string[];
   namespace?: string;
+  labels?: Record<string, string>;
   dry_run?: boolean;
 }
 
@@ -166,6 +167,7 @@ export interface RunAnswer {
   pending: Record<string, Json>[];
   error?: Record<string, Json> | null;
   stuck?: string | null;
+  has_streams?: boolean;
 }
 
 export interface RunPage {
@@ -309,6 +311,7 @@ export interface Routes {
   "POST /api/v1/runs/{id}/evaluate": { query: NoQuery; body: EvaluateBody; answer: Record<string, Json> };
   "POST /api/v1/tools:called": { query: NoQuery; body: NotedToolCall; answer: Record<string, Json> };
   "GET /api/v1/tools": { query: { namespace?: string | null }; body: undefined; answer: Json };
+  "GET /api/v1/resources/{kind}/{namespace}/{name}/source": { query: NoQuery; body: undefined; answer: Record<string, Json> };
   "GET /api/v1/resources/{kind}/{namespace}/{name}/graph": { query: NoQuery; body: undefined; answer: Record<string, Json> };
   "GET /api/v1/resources/{kind}/{namespace}/{name}/schema": { query: NoQuery; body: undefined; answer: Record<string, Json> };
   "GET /api/v1/resources/{kind}/{namespace}/{name}/schedule": { query: { next?: number }; body: undefined; answer: Record<string, Json> };
@@ -332,23 +335,29 @@ export interface Routes {
   "GET /api/v1/audit:head": { query: NoQuery; body: undefined; answer: Json };
   "GET /api/v1/audit:verify": { query: { head?: string }; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/why": { query: { step?: string | null }; body: undefined; answer: Json };
-  "GET /api/v1/runs/{id}/condition": { query: { kind?: "ended" | "phase" | "step"; name?: string; behind?: number }; body: undefined; answer: Json };
   "GET /api/v1/stats": { query: { by?: string; every?: string; from?: string | null; to?: string | null; namespace?: string | null }; body: undefined; answer: Json };
   "GET /api/v1/resources:description": { query: { what?: string[]; namespace?: string | null }; body: undefined; answer: Json };
+  "GET /api/v1/runs/{id}/capsule": { query: NoQuery; body: undefined; answer: Json };
+  "GET /api/v1/runs/{id}/diff": { query: { other?: string | null; before?: string | null; after?: string | null }; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/drawing": { query: { at?: string | null }; body: undefined; answer: Json };
+  "GET /api/v1/forecast": { query: { name?: string; language?: string | null; namespace?: string | null }; body: undefined; answer: Json };
+  "GET /api/v1/runs/{id}/forecast": { query: NoQuery; body: undefined; answer: Json };
+  "GET /api/v1/runs/{id}/screen": { query: { at?: string | null; checksum?: boolean }; body: undefined; answer: Json };
+  "GET /api/v1/runs/{id}/picture-at": { query: { at?: string | null; checksum?: boolean }; body: undefined; answer: Json };
+  "GET /api/v1/runs/{id}/live-status": { query: NoQuery; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/ending": { query: { value?: boolean }; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/left-behind": { query: NoQuery; body: undefined; answer: Json };
-  "GET /api/v1/runs:listing": { query: { status?: string[]; name?: string | null; label?: string[]; namespace?: string | null; started_after?: string | null; started_before?: string | null; roots?: boolean; explain?: boolean; limit?: number | null; cursor?: string | null }; body: undefined; answer: Json };
-  "GET /api/v1/runs:resolve": { query: { name?: string; namespace?: string | null }; body: undefined; answer: Json };
-  "GET /api/v1/runs/{id}/picture-at": { query: { at?: string | null; checksum?: boolean }; body: undefined; answer: Json };
-  "GET /api/v1/references": { query: { ref?: string }; body: undefined; answer: Json };
-  "GET /api/v1/resources:listing": { query: { what?: string[]; namespace?: string | null; all_namespaces?: boolean; label?: string[]; limit?: number; usage?: boolean }; body: undefined; answer: Json };
-  "GET /api/v1/schedules": { query: { name?: string | null; namespace?: string | null; all_namespaces?: boolean; next?: number }; body: undefined; answer: Json };
-  "GET /api/v1/runs/{id}/screen": { query: { at?: string | null; checksum?: boolean }; body: undefined; answer: Json };
-  "GET /api/v1/runs/{id}/live-status": { query: NoQuery; body: undefined; answer: Json };
+  "GET /api/v1/runs/{id}/condition": { query: { kind?: "ended" | "phase" | "step"; name?: string; behind?: number }; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/status": { query: NoQuery; body: undefined; answer: Json };
+  "GET /api/v1/references": { query: { ref?: string }; body: undefined; answer: Json };
+  "GET /api/v1/runs:resolve": { query: { name?: string; namespace?: string | null }; body: undefined; answer: Json };
+  "GET /api/v1/runs:listing": { query: { status?: string[]; name?: string | null; label?: string[]; namespace?: string | null; started_after?: string | null; started_before?: string | null; roots?: boolean; explain?: boolean; limit?: number | null; cursor?: string | null }; body: undefined; answer: Json };
+  "GET /api/v1/resources:listing": { query: { what?: string[]; namespace?: string | null; all_namespaces?: boolean; label?: string[]; limit?: number; usage?: boolean }; body: undefined; answer: Json };
+  "GET /api/v1/retention": { query: NoQuery; body: undefined; answer: Json };
+  "GET /api/v1/schedules": { query: { name?: string | null; namespace?: string | null; all_namespaces?: boolean; next?: number }; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/timeline-rows": { query: { at?: string | null; everything?: boolean }; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/timeline": { query: { at?: string | null }; body: undefined; answer: Json };
+  "GET /api/v1/runs/{id}/topology": { query: { packets?: number }; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/logs": { query: { limit?: number; cursor?: string | null; step?: string | null }; body: undefined; answer: ItemPage };
   "GET /api/v1/runs/{id}/operations": { query: { limit?: number; cursor?: string | null }; body: undefined; answer: ItemPage };
   "GET /api/v1/runs/{id}/values/{digest}": { query: NoQuery; body: undefined; answer: Json };
@@ -402,6 +411,7 @@ export const ROLES: Record<keyof Routes, Role> = {
   "POST /api/v1/runs/{id}/evaluate": "operator",
   "POST /api/v1/tools:called": "viewer",
   "GET /api/v1/tools": "viewer",
+  "GET /api/v1/resources/{kind}/{namespace}/{name}/source": "viewer",
   "GET /api/v1/resources/{kind}/{namespace}/{name}/graph": "viewer",
   "GET /api/v1/resources/{kind}/{namespace}/{name}/schema": "viewer",
   "GET /api/v1/resources/{kind}/{namespace}/{name}/schedule": "viewer",
@@ -425,23 +435,29 @@ export const ROLES: Record<keyof Routes, Role> = {
   "GET /api/v1/audit:head": "admin",
   "GET /api/v1/audit:verify": "admin",
   "GET /api/v1/runs/{id}/why": "viewer",
-  "GET /api/v1/runs/{id}/condition": "viewer",
   "GET /api/v1/stats": "viewer",
   "GET /api/v1/resources:description": "viewer",
+  "GET /api/v1/runs/{id}/capsule": "viewer",
+  "GET /api/v1/runs/{id}/diff": "viewer",
   "GET /api/v1/runs/{id}/drawing": "viewer",
+  "GET /api/v1/forecast": "viewer",
+  "GET /api/v1/runs/{id}/forecast": "viewer",
+  "GET /api/v1/runs/{id}/screen": "viewer",
+  "GET /api/v1/runs/{id}/picture-at": "viewer",
+  "GET /api/v1/runs/{id}/live-status": "viewer",
   "GET /api/v1/runs/{id}/ending": "viewer",
   "GET /api/v1/runs/{id}/left-behind": "viewer",
-  "GET /api/v1/runs:listing": "viewer",
-  "GET /api/v1/runs:resolve": "viewer",
-  "GET /api/v1/runs/{id}/picture-at": "viewer",
-  "GET /api/v1/references": "viewer",
-  "GET /api/v1/resources:listing": "viewer",
-  "GET /api/v1/schedules": "viewer",
-  "GET /api/v1/runs/{id}/screen": "viewer",
-  "GET /api/v1/runs/{id}/live-status": "viewer",
+  "GET /api/v1/runs/{id}/condition": "viewer",
   "GET /api/v1/runs/{id}/status": "viewer",
+  "GET /api/v1/references": "viewer",
+  "GET /api/v1/runs:resolve": "viewer",
+  "GET /api/v1/runs:listing": "viewer",
+  "GET /api/v1/resources:listing": "viewer",
+  "GET /api/v1/retention": "admin",
+  "GET /api/v1/schedules": "viewer",
   "GET /api/v1/runs/{id}/timeline-rows": "viewer",
   "GET /api/v1/runs/{id}/timeline": "viewer",
+  "GET /api/v1/runs/{id}/topology": "viewer",
   "GET /api/v1/runs/{id}/logs": "viewer",
   "GET /api/v1/runs/{id}/operations": "viewer",
   "GET /api/v1/runs/{id}/values/{digest}": "viewer",

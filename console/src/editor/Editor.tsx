@@ -8,10 +8,11 @@ import { bracketMatching, HighlightStyle, indentOnInput, syntaxHighlighting } fr
 import { lintGutter, setDiagnostics, type Diagnostic } from "@codemirror/lint";
 import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
 import { EditorState } from "@codemirror/state";
-import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
+import { drawSelection, EditorView, highlightActiveLine, highlightActiveLineGutter, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { useEffect, useRef } from "react";
 import type { Problem } from "../api/shapes";
+import type { Offer } from "./completion";
 
 const COLORS = HighlightStyle.define([
   { tag: [tags.propertyName, tags.definition(tags.propertyName)], color: "var(--accent)" },
@@ -36,11 +37,12 @@ interface Props {
   text: string;
   label: string;
   problems?: Problem[];
-  words?: string[]; // offered while typing
+  words?: Offer[]; // offered while typing
+  line?: { number: number }; // to be shown; another object shows it again
   onChange?(text: string): void;
 }
 
-export default function Editor({ text, label, problems = [], words = [], onChange }: Props) {
+export default function Editor({ text, label, problems = [], words = [], line, onChange }: Props) {
   const host = useRef<HTMLDivElement>(null);
   const view = useRef<EditorView>(null);
   const told = useRef(onChange);
@@ -55,7 +57,7 @@ export default function Editor({ text, label, problems = [], words = [], onChang
     const complete = (context: CompletionContext): CompletionResult | null => {
       const word = context.matchBefore(/[\w./:-]+/);
       if (!word && !context.explicit) return null;
-      return { from: word?.from ?? context.pos, options: offered.current.map((each) => ({ label: each })) };
+      return { from: word?.from ?? context.pos, options: offered.current };
     };
     const isReadOnly = told.current === undefined;
     const editor = new EditorView({
@@ -72,6 +74,7 @@ export default function Editor({ text, label, problems = [], words = [], onChang
           bracketMatching(),
           closeBrackets(),
           highlightActiveLine(),
+          highlightActiveLineGutter(),
           highlightSelectionMatches(),
           syntaxHighlighting(COLORS),
           text.trimStart().startsWith("{") ? json() : yaml(),
@@ -100,6 +103,14 @@ export default function Editor({ text, label, problems = [], words = [], onChang
     }
     editor.dispatch(setDiagnostics(editor.state, problems.map((problem) => marked(editor.state, problem))));
   }, [problems, text]);
+
+  useEffect(() => {
+    const editor = view.current;
+    if (!editor || !line) return;
+    const { from } = editor.state.doc.line(Math.min(Math.max(1, line.number), editor.state.doc.lines));
+    editor.dispatch({ selection: { anchor: from }, effects: EditorView.scrollIntoView(from, { y: "center" }) });
+    editor.focus();
+  }, [line]);
 
   return <div ref={host} className="editor-host" data-testid="editor" />;
 }

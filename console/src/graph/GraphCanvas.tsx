@@ -11,7 +11,8 @@ import {
 import "@xyflow/react/dist/base.css";
 import "../styles/graph.css";
 import { useEffect, useMemo, useRef, useState } from "react";
-import type { Graph, GraphNode } from "../api/shapes";
+import type { Graph, GraphEdge, GraphNode } from "../api/shapes";
+import type { Box } from "./layout";
 import { foldedAtFirst, framesOf, shownOf } from "./folding";
 import { StepNode, type NodeData } from "./StepNode";
 import { useLayout } from "./useLayout";
@@ -24,6 +25,7 @@ interface Props {
   selected?: string; // a node
   onSelect?(node: GraphNode): void;
   label: string;
+  apart?: number; // pixels between neighbours
 }
 
 export default function GraphCanvas(props: Props) {
@@ -34,13 +36,13 @@ export default function GraphCanvas(props: Props) {
   );
 }
 
-function Canvas({ graph, selected, onSelect, label }: Props) {
+function Canvas({ graph, selected, onSelect, label, apart = 22 }: Props) {
   const names = useMemo(() => graph.nodes.map((node) => node.id).join("\n"), [graph]);
   const [folds, setFolds] = useState<{ names: string; folded: Set<string> }>();
   const folded = useMemo(() => (folds?.names === names ? folds.folded : foldedAtFirst(graph)), [folds, names, graph]);
   const [isFollowing, setFollowing] = useState(false);
   const { nodes: shown, edges: links } = useMemo(() => shownOf(graph, folded), [graph, folded]);
-  const boxes = useLayout(shown, links);
+  const boxes = useLayout(shown, links, apart);
   const flow = useReactFlow();
   const frames = useMemo(() => framesOf(shown), [shown]);
 
@@ -87,18 +89,28 @@ function Canvas({ graph, selected, onSelect, label }: Props) {
         id: `${index}`,
         source: edge.from,
         target: edge.to,
+        ...(isUpwards(edge, boxes) ? { sourceHandle: "side-out", targetHandle: "side-in" } : {}),
         label: edge.label?.slice(0, 60),
         type: "smoothstep",
         focusable: false,
         className: `${edge.taken ? "is-taken" : "is-open"}${edge.exceptional ? " is-exceptional" : ""}`,
         markerEnd: { type: MarkerType.ArrowClosed, width: 14, height: 14, color: edge.taken ? "var(--ink-soft)" : "var(--edge)" },
       })),
-    [links],
+    [links, boxes],
   );
 
   const laidOut = boxes !== undefined;
+  const host = useRef<HTMLDivElement>(null);
+  const isMoved = useRef(false); // by who looks at it: then it stays
   useEffect(() => {
-    if (laidOut) requestAnimationFrame(() => void flow.fitView({ padding: 0.08, maxZoom: 1, minZoom: NARROW }));
+    const fit = (): void => {
+      if (laidOut && !isMoved.current) void flow.fitView({ padding: 0.08, maxZoom: 1, minZoom: NARROW });
+    };
+    isMoved.current = false;
+    requestAnimationFrame(fit);
+    const watch = new ResizeObserver(fit);
+    if (host.current) watch.observe(host.current);
+    return () => watch.disconnect();
   }, [laidOut, names, flow]);
 
   const open = shown.find((node) => node.status === "running" || node.status === "waiting")?.id;
@@ -107,11 +119,12 @@ function Canvas({ graph, selected, onSelect, label }: Props) {
   }, [isFollowing, open, laidOut, flow]);
 
   return (
-    <div className="graph" role="group" aria-label={label} data-testid="graph">
+    <div ref={host} className="graph" role="group" aria-label={label} data-testid="graph">
       <ReactFlow
         nodes={nodes}
         edges={edges}
         nodeTypes={TYPES}
+        onMoveStart={(event) => event && (isMoved.current = true)}
         minZoom={0.05}
         maxZoom={2}
         nodesFocusable={false}
@@ -138,6 +151,12 @@ function Canvas({ graph, selected, onSelect, label }: Props) {
       </div>
     </div>
   );
+}
+
+/** Whether an edge leads back to a node that is drawn further up: it goes around on the right. */
+function isUpwards(edge: GraphEdge, boxes: Map<string, Box> | undefined): boolean {
+  const [from, to] = [boxes?.get(edge.from), boxes?.get(edge.to)];
+  return !!from && !!to && from.parent === to.parent && to.y < from.y + from.height;
 }
 
 function outermostFirst(nodes: GraphNode[]): GraphNode[] {

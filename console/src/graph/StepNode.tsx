@@ -14,7 +14,7 @@ export interface NodeData extends Record<string, unknown> {
 export function StepNode({ data, selected }: NodeProps & { data: NodeData }) {
   const { node, isFrame, canUnfold } = data;
   const family = familyOf(node.status);
-  const classes = ["node", `is-${family}`, isFrame ? "is-frame" : "", selected ? "is-selected" : "", `role-${node.role}`];
+  const classes = ["node", `is-${family}`, isFrame ? "is-frame" : "", node.visited ? "is-visited" : "", selected ? "is-selected" : "", `role-${node.role}`];
   const total = node.count ? node.count.done + node.count.failed + node.count.open : 0;
   return (
     <div className={classes.join(" ")} data-testid="node" data-node={node.id}>
@@ -32,6 +32,12 @@ export function StepNode({ data, selected }: NodeProps & { data: NodeData }) {
         <span className="node-note">{oneLine(noteOf(node), 60)}</span>
         <span className="unseen">{statusWord(node.status)}</span>
       </button>
+      {node.visited && (
+        <span className="node-visits" data-testid="visit" aria-label={`number ${node.visited.join(", ")} of the example`} role="img">
+          {node.visited.slice(0, 3).join(", ")}
+          {node.visited.length > 3 ? "…" : ""}
+        </span>
+      )}
       {(isFrame || canUnfold) && (
         <button
           type="button"
@@ -46,6 +52,9 @@ export function StepNode({ data, selected }: NodeProps & { data: NodeData }) {
       )}
       {node.count && total > 1 && <Progress counts={node.count} />}
       <Handle type="source" position={Position.Bottom} isConnectable={false} />
+      {/* The first of each type is where edges without a handle end. */}
+      <Handle type="target" id="side-in" position={Position.Right} isConnectable={false} />
+      <Handle type="source" id="side-out" position={Position.Right} isConnectable={false} />
     </div>
   );
 }

@@ -15,7 +15,8 @@ export const NODE = { width: 196, height: 54 };
 const HEAD = 42; // of a frame, above what is in it
 const PAD = 14;
 
-export function place(nodes: GraphNode[], edges: GraphEdge[]): Box[] {
+/** `apart`: pixels between neighbours; labels of edges need some. */
+export function place(nodes: GraphNode[], edges: GraphEdge[], apart: number): Box[] {
   const parents = new Map(nodes.map((node) => [node.id, node.parent ?? ""]));
   const inside = new Map<string, GraphNode[]>();
   for (const node of nodes) {
@@ -27,7 +28,7 @@ export function place(nodes: GraphNode[], edges: GraphEdge[]): Box[] {
   const lay = (frame: string): { width: number; height: number } => {
     const members = inside.get(frame) ?? [];
     const graph = new Graph({ multigraph: false, compound: false });
-    graph.setGraph({ rankdir: "TB", nodesep: 22, ranksep: 40, marginx: 0, marginy: 0 });
+    graph.setGraph({ rankdir: "TB", nodesep: apart, ranksep: 40, marginx: 0, marginy: 0 });
     graph.setDefaultEdgeLabel(() => ({}));
     for (const node of members) {
       const size = inside.has(node.id) ? framed(lay(node.id)) : NODE;

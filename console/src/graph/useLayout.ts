@@ -13,7 +13,7 @@ let worker: Worker | undefined;
 let asked = 0;
 const waiting = new Map<number, (answer: Answered) => void>();
 
-function request(nodes: GraphNode[], edges: GraphEdge[]): Promise<Answered> {
+function request(nodes: GraphNode[], edges: GraphEdge[], apart: number): Promise<Answered> {
   if (!worker) {
     worker = new Worker(new URL("./layout.worker.ts", import.meta.url), { type: "module" });
     worker.onmessage = (message: MessageEvent<Answered>) => {
@@ -23,11 +23,11 @@ function request(nodes: GraphNode[], edges: GraphEdge[]): Promise<Answered> {
   }
   const number = ++asked;
   const plain = nodes.map(({ id, parent }) => ({ id, parent }));
-  worker.postMessage({ number, nodes: plain, edges: edges.map(({ from, to }) => ({ from, to })) });
+  worker.postMessage({ number, nodes: plain, edges: edges.map(({ from, to }) => ({ from, to })), apart });
   return new Promise((resolve) => waiting.set(number, resolve));
 }
 
-export function useLayout(nodes: GraphNode[], edges: GraphEdge[]): Map<string, Box> | undefined {
+export function useLayout(nodes: GraphNode[], edges: GraphEdge[], apart: number): Map<string, Box> | undefined {
   const shape = useMemo(
     () => JSON.stringify([nodes.map((node) => [node.id, node.parent]), edges.map((edge) => [edge.from, edge.to])]),
     [nodes, edges],
@@ -35,7 +35,7 @@ export function useLayout(nodes: GraphNode[], edges: GraphEdge[]): Map<string, B
   const [laid, setLaid] = useState<{ shape: string; boxes: Map<string, Box> }>();
   useEffect(() => {
     let isWanted = true;
-    void request(nodes, edges).then((answer) => {
+    void request(nodes, edges, apart).then((answer) => {
       if (isWanted && answer.boxes) setLaid({ shape, boxes: new Map(answer.boxes.map((box) => [box.id, box])) });
     });
     return () => {

@@ -3,16 +3,13 @@ import { useMemo } from "react";
 import { addressTo, change, usePlace } from "../address";
 import { eventName, eventStep, type RunEvent, type Step, type StepDetails } from "../api/shapes";
 import type { Json, RunAnswer } from "../api/types";
-import { ask } from "../api/client";
-import { useAnswer, useRead } from "../api/use";
+import { useAnswer } from "../api/use";
 import { Difference } from "../parts/Difference";
 import { JsonView } from "../parts/JsonView";
 import { Problem } from "../parts/Problem";
 import { Status } from "../parts/Status";
 import { oneLine } from "../words";
 
-const PAGE = 500;
-const MOST = 20_000; // events that are compared
 
 export default function Compare() {
   const { query } = usePlace();
@@ -48,16 +45,14 @@ function Pair({ one, other }: { one: string; other: string }) {
   const { query } = usePlace();
   const step = query.get("step") ?? "";
   const [left, right] = [useRun(one), useRun(other)];
-  const parting = useRead(`parting ${one} ${other}`, (signal) => firstDifference(one, other, signal));
+  const compared = useAnswer<"GET /api/v1/runs/{id}/diff", Compared>("GET /api/v1/runs/{id}/diff", { path: { id: one }, query: { other } });
   const rows = useMemo(() => sideBySide(left.steps, right.steps), [left.steps, right.steps]);
   if (left.error || right.error) return <Problem error={left.error ?? right.error} />;
   return (
     <>
-      <p className="parting" data-testid="parting" role="status">
-        {parting.answer === undefined ? "…" : partingWords(parting.answer)}
-      </p>
-      <Problem error={parting.error} />
-      <table className="table" data-testid="compared">
+      {compared.answer ? <PartingOf compared={compared.answer} /> : !compared.error && <p className="loading">…</p>}
+      <Problem error={compared.error} />
+      <table className="table compared" data-testid="compared">
         <thead>
           <tr>
             <th scope="col">Step</th>
@@ -110,39 +105,56 @@ function sideBySide(left: Step[], right: Step[]): Row[] {
 }
 
 interface Parting {
-  seq: number;
-  one?: RunEvent;
-  other?: RunEvent;
+  step: string | null;
+  left: RunEvent | null;
+  right: RunEvent | null;
+  differences: { path: string; left?: Json; right?: Json }[];
 }
 
-/** The first event that is not the same fact in both, whatever its times and ids; null if there is none. */
-async function firstDifference(one: string, other: string, signal: AbortSignal): Promise<Parting | null> {
-  for (let after = 0; after < MOST; after += PAGE) {
-    const [a, b] = (await Promise.all(
-      [one, other].map((id) => ask("GET /api/v1/runs/{id}/events", { path: { id }, query: { after, limit: PAGE }, signal })),
-    )) as unknown as [{ items: RunEvent[] }, { items: RunEvent[] }];
-    for (let at = 0; at < Math.max(a.items.length, b.items.length); at += 1) {
-      const [x, y] = [a.items[at], b.items[at]];
-      if (!x || !y || factOf(x, one) !== factOf(y, other)) return { seq: after + at + 1, one: x, other: y };
-    }
-    if (a.items.length < PAGE) return null;
-  }
-  return null;
+interface Compared {
+  same_document: boolean;
+  is_same: boolean;
+  first_difference: Parting | null;
+  first_decision: Parting | null;
 }
 
-const PARTICULAR = new Set(["at", "own_at", "timestamp", "seed", "key", "event_id", "execution_id", "started_by", "entity_id", "due", "uid"]);
-
-function factOf(event: RunEvent, run: string): string {
-  const text = JSON.stringify(event, (name, value: unknown) => (PARTICULAR.has(name) ? undefined : value));
-  const short = run.slice(-10);
-  return text.replaceAll(run, "RUN").replaceAll(short, "RUN");
+/** The first event that differs, whatever its times and ids, and the first at which something else was decided. */
+function PartingOf({ compared }: { compared: Compared }) {
+  const { first_difference: first, first_decision: decision } = compared;
+  const isLater = decision && first && (decision.left?.seq !== first.left?.seq || decision.right?.seq !== first.right?.seq);
+  return (
+    <>
+      <p className="parting" data-testid="parting" role="status">
+        {first ? partingWords(first) : "Their histories are the same, but for times and ids."}{" "}
+        {isLater && `Something else is decided ${placeOf(decision)}. `}
+        {!compared.same_document && <span className="faint">Their documents differ.</span>}
+      </p>
+      {first && first.differences.length > 0 && (
+        <table className="table compared" data-testid="parting-values">
+          <tbody>
+            {first.differences.slice(0, 20).map((each) => (
+              <tr key={each.path}>
+                <td className="faint">{oneLine(each.path, 100)}</td>
+                <td className="mono">{each.left === undefined ? "" : oneLine(JSON.stringify(each.left), 300)}</td>
+                <td className="mono">{each.right === undefined ? "" : oneLine(JSON.stringify(each.right), 300)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+    </>
+  );
 }
 
-function partingWords(parting: Parting | null): string {
-  if (parting === null) return "Their histories are the same, but for times and ids.";
-  const say = (event: RunEvent | undefined): string =>
+function placeOf(parting: Parting): string {
+  const numbers = [...new Set([parting.left?.seq, parting.right?.seq].filter((seq) => seq !== undefined))];
+  return `at event ${numbers.join(" and ")}${parting.step ? `, step ${oneLine(parting.step, 80)}` : ""}`;
+}
+
+function partingWords(parting: Parting): string {
+  const say = (event: RunEvent | null): string =>
     event ? `${eventName(event)}${eventStep(event) ? ` of ${eventStep(event)}` : ""}` : "nothing more";
-  return `They part at event ${parting.seq}: ${say(parting.one)} on one side, ${say(parting.other)} on the other.`;
+  return `They part ${placeOf(parting)}: ${say(parting.left)} on one side, ${say(parting.right)} on the other.`;
 }
 
 function Values({ one, other, step }: { one: string; other: string; step: string }) {

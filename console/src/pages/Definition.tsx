@@ -2,10 +2,11 @@
 import { lazy, Suspense, useMemo, useState } from "react";
 import { addressTo, change, usePlace } from "../address";
 import { mayAsk } from "../api/client";
-import type { Graph, Problem as DocumentProblem } from "../api/shapes";
+import type { Problem as DocumentProblem } from "../api/shapes";
 import type { Json } from "../api/types";
 import { useAnswer } from "../api/use";
 import { KINDS, type Resource } from "../definitions/kinds";
+import { lineOfStep, listedOf, withExample, type Checked, type Finding, type Listed } from "../definitions/checked";
 import { Problems } from "../definitions/Problems";
 import { RunDialog } from "../definitions/RunDialog";
 import { Versions } from "../definitions/Versions";
@@ -31,10 +32,27 @@ export default function Definition({ kind, namespace, name }: { kind: string; na
     "GET /api/v1/resources/{kind}/{namespace}/{name}",
     { path },
   );
-  const text = useMemo(() => (answer ? textOf(answer as unknown as Json) : ""), [answer]);
-  const problems = useMemo(() => problemsOf(answer), [answer]);
+  const source = useAnswer<"GET /api/v1/resources/{kind}/{namespace}/{name}/source", Checked & { text: string }>(
+    about?.canRun ? "GET /api/v1/resources/{kind}/{namespace}/{name}/source" : null,
+    { path },
+  );
+  const text = useMemo(() => source.answer?.text ?? (answer ? textOf(answer as unknown as Json) : ""), [answer, source.answer]);
+  const problems = useMemo<Listed[]>(() => (source.answer ? listedOf(source.answer) : problemsOf(answer)), [answer, source.answer]);
+  const [example, setExample] = useState<Finding>();
+  const [line, setLine] = useState<{ number: number }>();
   if (error) return <Problem error={error} />;
-  if (!answer) return <p className="loading">…</p>;
+  if (!answer || (about?.canRun && !source.answer && !source.error)) return <p className="loading">…</p>;
+  const drawn = source.answer?.graph ?? undefined;
+  const graph = drawn && example ? withExample(drawn, example) : drawn;
+  const showLine = (number: number | undefined): void => {
+    if (!number) return;
+    setLine({ number });
+    change({ view: null });
+  };
+  const showExample = (finding: Finding | undefined): void => {
+    setExample(finding);
+    change({ view: "graph" });
+  };
   const views = VIEWS.filter((each) => about?.canRun || each === "document" || each === "versions" || each === "schedule");
   return (
     <div className="page tall">
@@ -46,7 +64,7 @@ export default function Definition({ kind, namespace, name }: { kind: string; na
           {answer.kind} in {namespace}, version {answer.metadata.generation ?? 1}
         </span>
         <span className="right">
-          <a href={addressTo(["write"], { kind, namespace, name })}>Edit</a>
+          {mayAsk("POST /api/v1/check") && <a href={addressTo(["write"], { kind, namespace, name })}>Edit</a>}
         </span>
         {about?.canRun && mayAsk("POST /api/v1/runs") && (
           <button type="button" className="primary" data-testid="start" onClick={() => setStarting(true)}>
@@ -64,17 +82,27 @@ export default function Definition({ kind, namespace, name }: { kind: string; na
         <Suspense fallback={<p className="loading">…</p>}>
           {view === "document" && (
             <>
-              {problems.length > 0 && <Problems problems={problems} />}
-              <Editor key={text.length} text={text} label={`Document of ${name}`} />
+              <Problems problems={problems} onLine={(number) => setLine({ number })} onExample={showExample} />
+              <Editor key={text.length} text={text} label={`Document of ${name}`} problems={problems} line={line} />
             </>
           )}
-          {view === "graph" && <DocumentGraph path={path} />}
+          {view === "graph" && (
+            <div className="document-side">
+              <Problems problems={problems.filter((each) => each.finding)} shown={example} onLine={showLine} onExample={setExample} />
+              <Problem error={source.error} />
+              {graph ? (
+                <GraphCanvas graph={graph} label={`Graph of ${name}`} onSelect={(node) => showLine(lineOfStep(text, node.label))} />
+              ) : (
+                <p className="empty">A document with problems has no graph.</p>
+              )}
+            </div>
+          )}
           {view === "versions" && <Versions path={path} />}
           {view === "runs" && <RunsOf name={name} namespace={namespace} language={about?.language ?? ""} />}
           {view === "schedule" && <Schedule path={path} />}
         </Suspense>
       </section>
-      {isStarting && <RunDialog {...path} onClose={() => setStarting(false)} />}
+      {isStarting && <RunDialog {...path} language={about?.language ?? ""} onClose={() => setStarting(false)} />}
     </div>
   );
 }
@@ -87,15 +115,6 @@ function problemsOf(resource: Resource | undefined): DocumentProblem[] {
 
 interface PathProps {
   path: { kind: string; namespace: string; name: string };
-}
-
-function DocumentGraph({ path }: PathProps) {
-  const { answer, error } = useAnswer<"GET /api/v1/resources/{kind}/{namespace}/{name}/graph", Graph>(
-    "GET /api/v1/resources/{kind}/{namespace}/{name}/graph",
-    { path },
-  );
-  if (error) return <Problem error={error} />;
-  return answer ? <GraphCanvas graph={answer} label={`Graph of ${path.name}`} /> : <p className="loading">…</p>;
 }
 
 function RunsOf({ name, namespace, language }: { name: string; namespace: string; language: string }) {

@@ -39,32 +39,34 @@ export default function Definitions() {
         onChoose={(plural) => change({ kind: plural })}
       />
       <Problem error={error} />
-      <table className="table" data-testid="definitions">
-        <thead>
-          <tr>
-            <th scope="col">Name</th>
-            <th scope="col">Namespace</th>
-            <th scope="col">Version</th>
-            <th scope="col">Created</th>
-            <th scope="col">State</th>
-          </tr>
-        </thead>
-        <tbody>
-          {items.map((item) => (
-            <tr key={`${item.metadata.namespace}/${item.metadata.name}`}>
-              <td>
-                <a href={addressTo(["definitions", kind.plural, item.metadata.namespace ?? "-", item.metadata.name])}>
-                  <bdi>{oneLine(item.metadata.name, 120)}</bdi>
-                </a>
-              </td>
-              <td>{item.metadata.namespace ?? ""}</td>
-              <td className="number">{item.metadata.generation ?? ""}</td>
-              <td>{item.metadata.creationTimestamp && <Time at={item.metadata.creationTimestamp} />}</td>
-              <td>{item.status?.validationStatus ?? ""}</td>
+      <div className="wide" tabIndex={0} role="region" aria-label="Definitions">
+        <table className="table" data-testid="definitions">
+          <thead>
+            <tr>
+              <th scope="col">Name</th>
+              <th scope="col">Namespace</th>
+              <th scope="col">Version</th>
+              <th scope="col">Created</th>
+              <th scope="col">State</th>
             </tr>
-          ))}
-        </tbody>
-      </table>
+          </thead>
+          <tbody>
+            {items.map((item) => (
+              <tr key={`${item.metadata.namespace}/${item.metadata.name}`}>
+                <td>
+                  <a href={addressTo(["definitions", kind.plural, item.metadata.namespace ?? "-", item.metadata.name])}>
+                    <bdi>{oneLine(item.metadata.name, 120)}</bdi>
+                  </a>
+                </td>
+                <td>{item.metadata.namespace ?? ""}</td>
+                <td className="number">{item.metadata.generation ?? ""}</td>
+                <td>{item.metadata.creationTimestamp && <Time at={item.metadata.creationTimestamp} />}</td>
+                <td>{item.status?.validationStatus ?? ""}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
       {answer && items.length === 0 && (
         <p className="empty">
           None yet. <code>perdure apply -f FILE</code> stores one, or <a href="#/write">write it here</a>.

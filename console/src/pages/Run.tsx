@@ -19,8 +19,9 @@ import { useRunEvents } from "../run/live";
 import { stepOf } from "../run/selection";
 
 const GraphView = lazy(() => import("../run/GraphView"));
+const StreamsView = lazy(() => import("../streams/StreamsView"));
 
-const VIEWS = ["graph", "timeline", "events", "data", "operations"] as const;
+const VIEWS = ["graph", "timeline", "events", "data", "streams", "operations"] as const;
 type View = (typeof VIEWS)[number];
 
 export default function Run({ id }: { id: string }) {
@@ -55,6 +56,7 @@ export default function Run({ id }: { id: string }) {
     { keys: "2", does: "timeline", act: () => change({ view: "timeline" }) },
     { keys: "3", does: "events", act: () => change({ view: "events" }) },
     { keys: "4", does: "data", act: () => change({ view: "data" }) },
+    ...(run.answer?.has_streams ? [{ keys: "5", does: "streams", act: () => change({ view: "streams" }) }] : []),
     { keys: "[", does: "one event back", act: () => change({ at: Math.max(1, (at ?? live.last) - 1) }, { replace: true }) },
     {
       keys: "]",
@@ -73,7 +75,7 @@ export default function Run({ id }: { id: string }) {
   const facts = run.answer;
   const onActed = (): void => setActs((count) => count + 1);
   const shared = { run: facts, steps: list, at, version, selected, onSelect: select };
-  const tabs = VIEWS.map((each) => ({
+  const tabs = VIEWS.filter((each) => each !== "streams" || facts.has_streams || view === each).map((each) => ({
     id: each,
     title: each[0]?.toUpperCase() + each.slice(1),
   }));
@@ -92,6 +94,7 @@ export default function Run({ id }: { id: string }) {
             {view === "timeline" && <TimelineView {...shared} />}
             {view === "events" && <EventsView {...shared} last={live.last} />}
             {view === "data" && <DataView {...shared} />}
+            {view === "streams" && <StreamsView {...shared} />}
             {view === "operations" && <Operations id={id} version={version} />}
           </Suspense>
         </section>

@@ -1,11 +1,12 @@
 // The system: who executes runs, what waits for whom, how fast it goes, who may do what, who did what.
-import { lazy, Suspense, useEffect, useMemo, useState, type ReactNode } from "react";
+import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { askText, mayAsk } from "../api/client";
 import type { Json, Routes } from "../api/types";
 import { useAnswer, useRead, useTicks } from "../api/use";
+import { Section, Table } from "../system/Table";
+import { Tokens } from "../system/Tokens";
 import { Problem } from "../parts/Problem";
-import { Time } from "../parts/Time";
-import { count, lasting, oneLine, size } from "../words";
+import { count, lasting, size } from "../words";
 
 const Chart = lazy(() => import("../parts/Chart"));
 const EVERY = 3_000; // milliseconds
@@ -25,20 +26,14 @@ export default function System() {
         <Card title="Pools" route="GET /api/v1/pools" ticks={ticks} empty="No task goes to a worker elsewhere." />
         <Card title="Workers elsewhere" route="GET /api/v1/workers" ticks={ticks} empty="No worker is connected." />
         <Schedules />
-        {mayAsk("GET /api/v1/tokens") && <Card title="Tokens" route="GET /api/v1/tokens" ticks={0} empty="" />}
+        {mayAsk("GET /api/v1/retention") && (
+          <Card title="Retention" route="GET /api/v1/retention" ticks={0} empty="Ended runs are kept until somebody removes them, or their document says how long." />
+        )}
+        {mayAsk("GET /api/v1/tokens") && <Tokens />}
         {mayAsk("GET /api/v1/tokens") && <Audit />}
         <Card title="Providers" route="GET /api/v1/providers" ticks={0} empty="" />
       </div>
     </div>
-  );
-}
-
-function Section({ title, children }: { title: string; children: ReactNode }) {
-  return (
-    <section className="card" aria-label={title}>
-      <h2>{title}</h2>
-      {children}
-    </section>
   );
 }
 
@@ -50,47 +45,6 @@ function Card({ title, route, ticks, empty }: { title: string; route: keyof Rout
       {answer && <Table rows={answer.items} empty={empty} label={title} />}
     </Section>
   );
-}
-
-/** Rows of whatever the server says of them: a column for each member. */
-function Table({ rows, empty, label }: { rows: Record<string, Json>[]; empty: string; label: string }) {
-  if (rows.length === 0) return <p className="faint">{empty}</p>;
-  const columns = [...new Set(rows.slice(0, 50).flatMap((row) => Object.keys(row)))].slice(0, 8);
-  return (
-    <div className="wide" tabIndex={0} role="region" aria-label={label}>
-      <table className="table">
-        <thead>
-          <tr>
-            {columns.map((column) => (
-              <th scope="col" key={column}>
-                {column.replaceAll("_", " ")}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.slice(0, 100).map((row, index) => (
-            <tr key={index}>
-              {columns.map((column) => (
-                <td key={column}>
-                  <Cell value={row[column]} />
-                </td>
-              ))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
-
-function Cell({ value }: { value: Json | undefined }) {
-  if (value === null || value === undefined) return null;
-  if (typeof value === "boolean") return <>{value ? "yes" : "no"}</>;
-  if (typeof value === "string" && /^\d{4}-\d\d-\d\dT/.test(value)) return value.startsWith("1970") ? null : <Time at={value} />;
-  if (typeof value !== "object") return <>{oneLine(String(value), 80)}</>;
-  if (Array.isArray(value)) return <>{oneLine(value.map((each) => (typeof each === "object" ? JSON.stringify(each) : String(each))).join(", "), 120)}</>;
-  return <>{oneLine(typeof value["name"] === "string" ? value["name"] : JSON.stringify(value), 80)}</>;
 }
 
 function Schedules() {
@@ -169,8 +123,9 @@ function Figures({ ticks }: { ticks: number }) {
           </div>
         ))}
       </dl>
+      {times.length < 2 && <p className="faint">Charts begin when two looks can be compared.</p>}
       <Suspense fallback={<div className="chart-space" />}>
-        <div className="charts">
+        <div className="charts" hidden={times.length < 2}>
           <figure>
             <figcaption className="faint">runs and tasks ended per second, since you look ({count(samples.length, "sample")})</figcaption>
             <Chart times={times} series={rates} height={120} label="Throughput over time" />

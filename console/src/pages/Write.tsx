@@ -1,31 +1,24 @@
 // A document left; right its graph and its problems while one types, and a trial of it with mocks in virtual time.
 import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { addressTo, usePlace } from "../address";
-import { ask, mayAsk, Refused } from "../api/client";
-import type { Graph, Problem as DocumentProblem } from "../api/shapes";
+import { ask, askText, mayAsk, readJson, Refused } from "../api/client";
 import type { Json } from "../api/types";
-import { useAnswer } from "../api/use";
+import { useAnswer, useRead } from "../api/use";
+import { lineOfStep, listedOf, withExample, type Checked, type Finding } from "../definitions/checked";
 import { Problems } from "../definitions/Problems";
 import { Sandbox } from "../definitions/Sandbox";
 import { EXAMPLES } from "../definitions/examples";
-import type { Resource } from "../definitions/kinds";
+import { KINDS, type Resource } from "../definitions/kinds";
 import { textOf } from "../definitions/text";
+import { merged, offersOf, type Offer } from "../editor/completion";
 import { Problem } from "../parts/Problem";
 import { Tabs } from "../parts/Tabs";
+import { count } from "../words";
 
 const Editor = lazy(() => import("../editor/Editor"));
 const GraphCanvas = lazy(() => import("../graph/GraphCanvas"));
 const KEPT = "perdure.draft";
 const PAUSE = 350; // milliseconds without a key
-
-interface Checked {
-  language: string | null;
-  valid: boolean;
-  problems: DocumentProblem[];
-  warnings: DocumentProblem[];
-  findings: { kind: string; certainty: string; message: string; line?: number; hint?: string }[];
-  graph: Graph | null;
-}
 
 export default function Write() {
   const { query } = usePlace();
@@ -34,22 +27,34 @@ export default function Write() {
     kind && name ? "GET /api/v1/resources/{kind}/{namespace}/{name}" : null,
     { path: { kind, namespace, name } },
   );
+  const canRun = KINDS.find((each) => each.plural === kind)?.canRun;
+  const source = useAnswer<"GET /api/v1/resources/{kind}/{namespace}/{name}/source", { text: string }>(
+    canRun && name ? "GET /api/v1/resources/{kind}/{namespace}/{name}/source" : null,
+    { path: { kind, namespace, name } },
+  );
   if (!mayAsk("POST /api/v1/check")) return <p className="empty">Writing documents needs a token with the role author.</p>;
   if (kind && stored.error) return <Problem error={stored.error} />;
-  if (kind && !stored.answer) return <p className="loading">…</p>;
-  const begin = stored.answer ? textOf(stored.answer as unknown as Json) : (sessionStorage.getItem(KEPT) ?? EXAMPLES.story);
-  return <Workbench key={`${kind}/${namespace}/${name}`} begin={begin} isStored={!!stored.answer} />;
+  if (kind && (!stored.answer || (canRun && !source.answer && !source.error))) return <p className="loading">…</p>;
+  const begin = source.answer?.text ?? (stored.answer ? textOf(stored.answer as unknown as Json) : undefined) ?? sessionStorage.getItem(KEPT) ?? EXAMPLES.story;
+  return <Workbench key={`${kind}/${namespace}/${name}`} begin={begin} isStored={!!stored.answer} name={name} namespace={namespace} />;
 }
 
-function Workbench({ begin, isStored }: { begin: string; isStored: boolean }) {
+interface Begun {
+  begin: string;
+  isStored: boolean;
+  name: string;
+  namespace: string;
+}
+
+function Workbench({ begin, isStored, name, namespace }: Begun) {
   const [source, setSource] = useState({ text: begin, number: 0 });
   const [text, setText] = useState(begin);
   const [checked, setChecked] = useState<Checked>();
   const [error, setError] = useState<Error>();
   const [said, setSaid] = useState("");
   const [view, setView] = useState<"graph" | "try">("graph");
-  const providers = useAnswer<"GET /api/v1/providers", { items: { name?: string }[] }>("GET /api/v1/providers");
-  const words = useMemo(() => wordsFor(text, providers.answer?.items ?? []), [text, providers.answer]);
+  const schemas = useSchemas(checked?.language);
+  const words = useMemo(() => merged(schemas, text), [schemas, text]);
 
   useEffect(() => {
     if (!isStored) sessionStorage.setItem(KEPT, text.slice(0, 1_000_000));
@@ -68,11 +73,18 @@ function Workbench({ begin, isStored }: { begin: string; isStored: boolean }) {
     };
   }, [text, isStored]);
 
-  const problems = useMemo(() => [...(checked?.problems ?? []), ...(checked?.warnings ?? []), ...findingsOf(checked)], [checked]);
+  const problems = useMemo(() => listedOf(checked), [checked]);
+  const [line, setLine] = useState<{ number: number }>();
+  const [example, setExample] = useState<Finding>();
+  const isKnown = example !== undefined && checked?.findings.includes(example) === true;
+  const graph = checked?.graph && isKnown ? withExample(checked.graph, example) : checked?.graph;
+  const isFlow = checked?.language === "flow"; // which has no name of its own
+  const [flowName, setFlowName] = useState(name);
   const save = async (): Promise<void> => {
     setSaid("");
     try {
-      const answer = await ask("POST /api/v1/resources:apply", { body: { documents: [text] } });
+      const files = isFlow ? { files: [`${flowName}.json`] } : {};
+      const answer = await ask("POST /api/v1/resources:apply", { body: { documents: [text], namespace, ...files } });
       setSaid(answer.changes.map((change) => `${String(change["kind"])} ${String(change["name"])} ${String(change["result"])}`).join(", "));
       setError(undefined);
     } catch (problem) {
@@ -88,7 +100,7 @@ function Workbench({ begin, isStored }: { begin: string; isStored: boolean }) {
       <div className="page-head">
         <h1>Write</h1>
         <span className="faint" data-testid="verdict" role="status">
-          {checked ? `${checked.language ?? "no language"} · ${checked.valid ? "no problem" : `${checked.problems.length} to correct`}` : "…"}
+          {checked ? `${checked.language ?? "no language"} · ${checked.valid ? (checked.findings.length ? count(checked.findings.length, "finding") : "no problem") : `${checked.problems.length} to correct`}` : "…"}
         </span>
         <span className="right">
           Begin with{" "}
@@ -98,7 +110,16 @@ function Workbench({ begin, isStored }: { begin: string; isStored: boolean }) {
             </button>
           ))}
         </span>
-        <button type="button" className="primary" data-testid="save" disabled={!checked?.valid} onClick={() => void save()}>
+        {isFlow && (
+          <input
+            aria-label="Name of the Flow"
+            placeholder="name of the Flow"
+            data-testid="flow-name"
+            value={flowName}
+            onChange={(event) => setFlowName(event.target.value)}
+          />
+        )}
+        <button type="button" className="primary" data-testid="save" disabled={!checked?.valid || (isFlow && !flowName)} onClick={() => void save()}>
           Save to the catalog
         </button>
       </div>
@@ -111,10 +132,18 @@ function Workbench({ begin, isStored }: { begin: string; isStored: boolean }) {
       <div className="bench">
         <Suspense fallback={<p className="loading">…</p>}>
           <section className="bench-text" aria-label="Document">
-            <Editor key={source.number} text={source.text} label="Document" problems={problems} words={words} onChange={setText} />
+            <Editor key={source.number} text={source.text} label="Document" problems={problems} words={words} line={line} onChange={setText} />
           </section>
           <section className="bench-side" aria-label="Findings">
-            <Problems problems={problems} />
+            <Problems
+              problems={problems}
+              onLine={(number) => setLine({ number })}
+              shown={isKnown ? example : undefined}
+              onExample={(finding) => {
+                setExample(finding);
+                setView("graph");
+              }}
+            />
             <Tabs<"graph" | "try">
               label="Beside the document"
               tabs={[
@@ -125,8 +154,17 @@ function Workbench({ begin, isStored }: { begin: string; isStored: boolean }) {
               onChoose={setView}
             />
             {view === "graph" &&
-              (checked?.graph ? (
-                <GraphCanvas graph={checked.graph} label="Graph of the document" />
+              (graph ? (
+                <Suspense fallback={<p className="loading">…</p>}>
+                  <GraphCanvas
+                    graph={graph}
+                    label="Graph of the document"
+                    onSelect={(node) => {
+                      const number = lineOfStep(text, node.label);
+                      if (number) setLine({ number });
+                    }}
+                  />
+                </Suspense>
               ) : (
                 <p className="empty">The graph appears when the document has no problem.</p>
               ))}
@@ -138,19 +176,21 @@ function Workbench({ begin, isStored }: { begin: string; isStored: boolean }) {
   );
 }
 
-/** What may go wrong in a run of a document that is in order. */
-function findingsOf(checked: Checked | undefined): DocumentProblem[] {
-  return (checked?.findings ?? []).map((finding) => ({
-    code: `${finding.kind}, ${finding.certainty}`,
-    message: finding.message,
-    line: finding.line,
-    hint: finding.hint,
-    severity: "warning",
-  }));
+/** What is offered while typing: providers with their parameters, members of the kinds of a Story. */
+function useSchemas(language: string | null | undefined): Offer[][] {
+  const providers = useAnswer<"GET /api/v1/providers", { items: { name?: string; description?: string; parameters?: Json }[] }>("GET /api/v1/providers");
+  const kinds = useRead(language === "story" ? "kinds" : null, async () => readJson(await askText("/openapi/v3/apis/bubustack.io/v1alpha1")));
+  return useMemo(() => {
+    const listed = (providers.answer?.items ?? []).filter((each) => each.name);
+    const names = listed.map((each) => ({ label: each.name ?? "", type: "function", detail: "provider", info: each.description ?? "" }));
+    return [storyMembers(kinds.answer), names, ...listed.map((each) => offersOf(each.parameters, each.name ?? ""))];
+  }, [providers.answer, kinds.answer]);
 }
 
-/** What is offered while typing: providers, and every name that the document already has. */
-function wordsFor(text: string, providers: { name?: string }[]): string[] {
-  const own = text.slice(0, 200_000).match(/[A-Za-z_][\w-]{2,40}/g) ?? [];
-  return [...new Set([...providers.map((each) => each.name ?? ""), ...own])].filter(Boolean).slice(0, 2_000);
+function storyMembers(page: Json | undefined): Offer[] {
+  const schemas = (page as { components?: { schemas?: Record<string, Json> } } | undefined)?.components?.schemas ?? {};
+  return ["Story", "Engram", "Impulse"].flatMap((kind) => {
+    const name = Object.keys(schemas).find((each) => each.endsWith(`.${kind}`));
+    return name ? offersOf(schemas[name], kind) : [];
+  });
 }

@@ -7,6 +7,7 @@ let now = Date.now();
 let timer: ReturnType<typeof setInterval> | undefined;
 
 function subscribe(listener: () => void): () => void {
+  if (listeners.size === 0) now = Date.now(); // nobody has asked for a while
   listeners.add(listener);
   timer ??= setInterval(() => {
     now = Date.now();

@@ -2,7 +2,6 @@
 expressions, a document tried out. Nothing here changes anything.
 """
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -15,11 +14,13 @@ from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
 from perdure.server.console_files import get_console_file, get_front_page
-from perdure.server.handlers.resource_handlers import check_path
+from perdure.server.handlers.resource_handlers import check_path, checked_json
 from perdure.server.handlers.session_handlers import SessionBody, begin_session, end_session
+from perdure.server.model_tools import exchange_mcp_message
 from perdure.server.route_table import Route
 from perdure.views.access import Scope, to_wire
 from perdure.views.administration.access_tokens import AccessRole, check_namespace
+from perdure.views.administration.audit_log import TOOL_HEADER
 from perdure.views.drawing.markup import graph_json
 from perdure.views.resources.document_check import CheckedDocument, NothingToRun, ProblemsFound, validate
 from perdure.views.resources.resource_changes import check_place
@@ -57,19 +58,28 @@ def _named(call: ApiCall) -> tuple[ResourceKind, str, str]:
     return kind, namespace, call.path["name"]
 
 
-async def _program(call: ApiCall) -> CheckedDocument:
-    """The document of an entry that can be run."""
+async def _document(call: ApiCall) -> CheckedDocument:
+    """The document of an entry that can be run, as it was written."""
     kind, namespace, name = _named(call)
     if not kind.can_run:
         raise ResourceNotFound(f"a {kind.name} is not run by itself: it has no graph and no schema of an input")
     text = await call.engine.catalog.text(kind, name, namespace)
     place = namespace or DEFAULT_NAMESPACE
-    checked = await validate(kind.title(name), text, call.engine.validator, chosen=name, namespace=place)
+    return await validate(kind.title(name), text, call.engine.validator, chosen=name, namespace=place)
+
+
+async def _program(call: ApiCall) -> CheckedDocument:
+    checked = await _document(call)
     if checked.errors:
         raise ProblemsFound(checked)
     if checked.program is None:
         raise NothingToRun(f"{checked.origin} holds nothing that can be run")
     return checked
+
+
+async def get_source_of_resource(call: ApiCall) -> Result:
+    checked = await _document(call)
+    return Answer({"text": checked.text.decode("utf-8", "replace"), **await checked_json(checked)})
 
 
 async def get_graph_of_resource(call: ApiCall) -> Result:
@@ -148,7 +158,8 @@ class NotedToolCall(m.Body):
 async def note_tool_call(call: ApiCall) -> Result:
     """Somebody's language model has called a tool: the audit log says so, whatever the tool then asks for."""
     body: NotedToolCall = call.body
-    call.caller = replace(call.caller, via="mcp")
+    call.server.authentication.count_tool_call(call.caller.identity)
+    call.caller = call.caller.as_recorded({TOOL_HEADER: body.tool})
     row = None if body.run is None else await visible_run(call.engine, call.caller, body.run)
     call.audit(f"tool/{body.tool}", run=None if row is None else row.id, namespace="" if row is None else row.namespace)
     return Answer({"noted": True})
@@ -222,6 +233,17 @@ CONSOLE_ROUTES = (
         changes=True,
     ),
     Route(
+        "POST",
+        "/mcp",
+        AccessRole.VIEWER,
+        exchange_mcp_message,
+        "a message of the Model Context Protocol (streamable HTTP, without sessions)",
+        answer=dict[str, Any],
+        statuses=(202,),
+        is_raw=True,
+        refusals=(404, 409),
+    ),
+    Route(
         "GET",
         f"{API}{TOOLS.path}",
         AccessRole.VIEWER,
@@ -231,6 +253,7 @@ CONSOLE_ROUTES = (
         is_expensive=True,
         refusals=(404, 409),
     ),
+    _of_resource("source", get_source_of_resource, "a document as it was written, with what is wrong with it"),
     _of_resource("graph", get_graph_of_resource, "a document as a graph"),
     _of_resource("schema", get_schema_of_resource, "what a start of the document may say, as JSON Schema"),
     _of_resource("schedule", get_schedule_of_resource, "its schedules, with their next times", query=NextTimesQuery),

@@ -12,27 +12,130 @@ spec:
   output: {text: "{{ steps.shout.output.text }}"}
 `;
 
+const flow = {
+  $schema: "https://mwl.dev/v0.1/flow/schema.json",
+  parameters: {
+    type: "object",
+    required: ["who"],
+    properties: { who: { type: "string" }, times: { type: "integer", default: 1 }, loud: { type: "boolean" } },
+  },
+  entrypoint: "greet",
+  steps: {
+    greet: {
+      action: "Call",
+      call: { provider: "mwl:provider.call/perdure/echo/v1", with: { value: "{{ 'Hello, ' + vars.who }}" } },
+      next: "done",
+    },
+    done: { action: "Return" },
+  },
+};
+const circle = `apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: circle, path: circle}
+workflow:
+- step: start
+  next: {arcs: [{step: ask}]}
+- step: ask
+  tool: {kind: noop}
+  next: {arcs: [{step: again}]}
+- step: again
+  tool: {kind: noop}
+  next: {arcs: [{step: ask}]}
+`;
+
+/** Replace the text of the editor. Over a selection the browser would keep its style, which the policy forbids. */
+async function type(page, words) {
+  await page.getByTestId("editor").locator(".cm-content").click();
+  await page.keyboard.press("ControlOrMeta+a");
+  await page.keyboard.press("Delete");
+  await page.keyboard.insertText(words);
+}
+
 export default [
   {
-    name: "write a Story with a mistake, read it at its line, fix it, try it, save it, run it (CON-005, CON-006)",
+    name: "a Flow is written, named, saved and run with arguments that a form asks for (CON-005, CON-006)",
+    async play(world) {
+      const page = await world.page("#/write");
+      await page.getByTestId("example-flow").click();
+      await page.getByTestId("verdict").filter({ hasText: "flow" }).waitFor();
+      await type(page, JSON.stringify(flow, null, 2));
+      await page.locator("[data-testid=node]").filter({ hasText: "greet" }).waitFor();
+      await page.getByTestId("flow-name").fill("greeting");
+      await page.getByTestId("save").click();
+      await page.getByTestId("saved").filter({ hasText: "greeting created" }).waitFor();
+      await page.goto(`${world.url}/#/definitions/flows/default/greeting`);
+      await page.getByTestId("editor").getByText("entrypoint").waitFor();
+      await page.getByTestId("start").click();
+      const dialog = page.getByTestId("run-dialog");
+      await dialog.getByText("who: needed").waitFor();
+      await dialog.getByTestId("argument-who").fill("Ada");
+      await dialog.getByTestId("argument-times").fill("many");
+      await dialog.getByText("times: not of type integer").waitFor();
+      await dialog.getByTestId("argument-times").fill("2");
+      await dialog.getByTestId("argument-loud").selectOption("true");
+      await dialog.getByTestId("start-token").fill("once");
+      await dialog.getByText('--args \'{"who":"Ada","times":2,"loud":true}\'').waitFor();
+      await world.checkAccess(page);
+      await world.picture(page, "run-dialog");
+      await dialog.getByTestId("confirm").click();
+      await page.getByTestId("status").filter({ hasText: "succeeded" }).waitFor();
+      await page.locator("[data-testid=node]").filter({ hasText: "greet" }).waitFor();
+      await page.getByTestId("tab-data").click();
+      await page.getByTestId("data").getByText("Hello, Ada").first().waitFor();
+      await world.checkAccess(page);
+      await world.picture(page, "flow-data");
+    },
+  },
+  {
+    name: "a finding leads to its line, and its example is drawn, in Write and in the catalog (CON-005, CON-006, ANA-003)",
+    async play(world) {
+      const page = await world.page("#/write");
+      await page.getByTestId("verdict").waitFor();
+      await type(page, circle);
+      await page.getByTestId("verdict").filter({ hasText: "1 finding" }).waitFor();
+      const finding = page.getByTestId("problems").locator("li").filter({ hasText: "endless-loop" });
+      await finding.getByTestId("example").click();
+      await page.getByTestId("example-steps").locator("li").first().waitFor();
+      await page.locator("[data-testid=node][data-node=ask] [data-testid=visit]").waitFor();
+      await page.locator(".react-flow__edge.is-taken").first().waitFor({ state: "attached" });
+      await world.checkAccess(page);
+      await world.picture(page, "write-finding");
+      const line = Number((await finding.getByTestId("to-line").textContent()).replace(/\D/g, ""));
+      need(line >= 5 && line <= 13, `line ${line}`);
+      await finding.getByTestId("to-line").click();
+      await page.getByTestId("editor").locator(".cm-activeLineGutter").filter({ hasText: String(line) }).first().waitFor();
+      await page.locator("[data-testid=node][data-node=again] .node-main").click();
+      await page.getByTestId("editor").locator(".cm-activeLineGutter").filter({ hasText: "10" }).first().waitFor();
+      await world.api("POST", "/api/v1/resources:apply", { documents: [circle] });
+      const viewer = await world.page("#/definitions/playbooks/default/circle", { role: "viewer" });
+      await viewer.getByTestId("editor").getByText("step: again").first().waitFor(); // as it was written
+      await viewer.getByTestId("example").click();
+      await viewer.locator("[data-testid=node][data-node=ask] [data-testid=visit]").waitFor();
+      await world.checkAccess(viewer);
+      await world.picture(viewer, "definition-finding");
+      await viewer.locator("[data-testid=node][data-node=again] .node-main").click();
+      await viewer.getByTestId("editor").locator(".cm-activeLineGutter").filter({ hasText: "10" }).first().waitFor();
+    },
+  },
+  {
+    name: "write a Story with a mistake, read it at its line, fix it, try it, save it, run it; members are offered (CON-005, CON-006)",
     async play(world) {
       const page = await world.page("#/write");
       await page.getByTestId("verdict").filter({ hasText: "no problem" }).waitFor();
-      const text = page.getByTestId("editor").locator(".cm-content");
-      const type = async (words) => {
-        await text.click();
-        await page.keyboard.press("ControlOrMeta+a");
-        await page.keyboard.press("Delete"); // over a selection the browser would keep its style, which the policy forbids
-        await page.keyboard.insertText(words);
-      };
-      await type(story("grett"));
+      await page.getByTestId("editor").locator(".cm-content").click();
+      await page.keyboard.press("ControlOrMeta+End");
+      await page.keyboard.type("  inputsS");
+      const offered = page.getByTestId("editor").locator(".cm-tooltip-autocomplete li").filter({ hasText: "inputsSchema" });
+      await offered.filter({ hasText: "Story" }).waitFor();
+      await page.keyboard.press("Escape");
+      await type(page, story("grett"));
       await page.getByTestId("problems").filter({ hasText: "line 8" }).waitFor();
       await page.getByTestId("problems").filter({ hasText: "unknown dependency 'grett'" }).waitFor();
       await page.getByTestId("editor").locator(".cm-lint-marker-error").waitFor();
       need(await page.getByTestId("save").isDisabled(), "a document with a problem can be saved");
       await world.checkAccess(page);
       await world.picture(page, "write-problem");
-      await type(story("greet"));
+      await type(page, story("greet"));
       await page.getByTestId("verdict").filter({ hasText: "story · no problem" }).waitFor();
       await page.locator("[data-testid=node][data-node=shout]").waitFor();
       await page.getByTestId("tab-try").click();
@@ -95,17 +198,62 @@ export default [
     },
   },
   {
-    name: "the system: servers, figures, tokens, audit; a viewer sees no tokens (CON-007)",
+    name: "the system: servers, figures, retention, tokens made and revoked, audit; a viewer sees no tokens (CON-007)",
     async play(world) {
       const page = await world.page("#/system", { dark: true });
       await page.getByTestId("figures").getByText("store").waitFor();
       await page.getByText("the-viewer").first().waitFor();
       await page.getByText("start_run").first().waitFor();
+      await page.getByLabel("Retention", { exact: true }).first().getByText("400d").waitFor();
+      await page.getByTestId("make-token").click();
+      const dialog = page.getByTestId("token-dialog");
+      await dialog.getByTestId("token-name").fill("watcher");
+      await dialog.getByTestId("token-places").fill("default");
+      await dialog.getByText("perdure token create --name watcher --role viewer --namespace default --expires 90d").waitFor();
+      await world.checkAccess(page);
+      await dialog.getByTestId("confirm").click();
+      const token = await dialog.getByTestId("new-token").textContent();
+      const asks = async () => (await fetch(`${world.url}/api/v1/whoami`, { headers: { Authorization: `Bearer ${token}` } })).status;
+      need((await asks()) === 200, "the new token is refused");
+      await page.keyboard.press("Escape");
+      await page.getByRole("button", { name: "Revoke watcher" }).click();
+      await page.getByTestId("revoke-dialog").getByTestId("confirm").click();
+      await page.getByTestId("revoke-dialog").waitFor({ state: "detached" });
+      need((await asks()) === 401, "a revoked token is taken");
       await world.checkAccess(page);
       await world.picture(page, "system-1440-dark");
       const other = await world.page("#/system", { role: "viewer" });
       await other.getByText("Servers and partitions").waitFor();
       need((await other.getByText("Audit log").count()) === 0, "a viewer is shown the audit log");
+      need((await other.getByTestId("make-token").count()) === 0, "a viewer may make tokens");
+    },
+  },
+  {
+    name: "every page fits 360 px, and 2,560 px in the dark (CON-022, CON-023)",
+    async play(world) {
+      const pages = {
+        definitions: ["#/definitions", "definitions"],
+        definition: ["#/definitions/stories/default/release", "editor"],
+        write: ["#/write", "node"],
+        system: ["#/system", "figures"],
+        compare: [`#/compare?a=${world.runs.done}&b=${world.runs.labelled}`, "compared"],
+        timeline: [`#/runs/${world.runs.done}?view=timeline&step=build`, "timeline"],
+        data: [`#/runs/${world.runs.done}?view=data`, "data"],
+      };
+      const page = await world.page("#/runs", { width: 360, height: 740 });
+      for (const [name, [address, shown]] of Object.entries(pages)) {
+        await page.emulateMedia({ colorScheme: "light" });
+        await page.setViewportSize({ width: 360, height: 740 });
+        await page.goto(`${world.url}/${address}`);
+        await page.getByTestId(shown).first().waitFor();
+        const width = await page.evaluate(() => document.documentElement.scrollWidth);
+        need(width <= 360, `${name} is ${width} px wide`);
+        await world.picture(page, `${name}-360-light`);
+        await page.emulateMedia({ colorScheme: "dark" });
+        await page.setViewportSize({ width: 2560, height: 1440 });
+        await world.checkAccess(page);
+        await world.picture(page, `${name}-2560-dark`);
+      }
     },
   },
   {

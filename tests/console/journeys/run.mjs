@@ -92,6 +92,41 @@ export default [
     },
   },
   {
+    name: "pause, resume, reject and delete a run; its operations say who did it (CON-004)",
+    async play(world) {
+      const { id } = await world.api("POST", "/api/v1/runs", { name: "release", input: { env: "spare" } });
+      const page = await world.page(`#/runs/${id}`);
+      const act = async (button, words) => {
+        await page.getByTestId(button).first().click();
+        const dialog = page.getByTestId("action-dialog");
+        await dialog.getByTestId("preview").filter({ hasText: words }).waitFor();
+        return dialog;
+      };
+      const confirm = async (dialog) => {
+        await dialog.getByTestId("confirm").click();
+        await dialog.waitFor({ state: "detached" });
+      };
+      await confirm(await act("act-pause", "makes no move"));
+      await page.getByTestId("status").filter({ hasText: "paused" }).waitFor();
+      await confirm(await act("why-resume", "goes on"));
+      await page.getByTestId("status").filter({ hasText: "waiting" }).waitFor();
+      const signal = await act("act-signal", "is sent the signal");
+      await signal.getByTestId("field-name").fill("hint");
+      await signal.getByTestId("field-value").fill('{"seen": true}');
+      need((await signal.getByTestId("command").textContent()) === `perdure signal ${id} hint '{"seen": true}'`, "command");
+      await page.keyboard.press("Escape"); // nothing in this document waits for one: the server would refuse it
+      await page.getByTestId("tab-operations").click();
+      for (const words of ["pause run", "resume run"]) await page.getByTestId("operations").getByText(words).first().waitFor();
+      await confirm(await act("why-reject", "its step fails"));
+      await page.getByTestId("status").filter({ hasText: "failed" }).waitFor();
+      const removal = await act("act-delete", "removed, for ever");
+      await removal.getByTestId("confirm").click();
+      await page.waitForFunction((run) => !location.hash.includes(run), id);
+      const gone = await fetch(`${world.url}/api/v1/runs/${id}`, { headers: { Authorization: `Bearer ${world.given.tokens.admin}` } });
+      need(gone.status === 404, `it is still there: ${gone.status}`);
+    },
+  },
+  {
     name: "one selection for all views, kept by links and the back button (CON-002)",
     async play(world) {
       const page = await world.page(`#/runs/${world.runs.done}`);
@@ -157,7 +192,7 @@ export default [
       await page.locator("a.run-name").first().click();
       await page.getByTestId("why-text").waitFor();
       await page.getByTestId("tab-data").click();
-      await page.getByTestId("data").getByRole("button", { name: "Fetch 2.0 MB" }).first().click();
+      await page.getByTestId("data").getByRole("button", { name: "Fetch 10.0 MB" }).first().click();
       await page.getByTestId("data").getByRole("button", { name: "unfold {3 members}" }).first().click();
       await page.getByTestId("data").getByText("<script>").first().waitFor();
       await page.getByTestId("tab-events").click();

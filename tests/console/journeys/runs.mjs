@@ -41,8 +41,8 @@ export default [
     async play(world) {
       const page = await world.page(null);
       let bytes = 0;
-      page.on("response", async (response) => {
-        const headers = await response.allHeaders();
+      page.on("response", (response) => {
+        const headers = response.headers();
         if (response.url().includes("/assets/") || response.url() === `${world.url}/`) {
           bytes += Number(headers["content-length"] ?? 0);
         }
@@ -162,6 +162,7 @@ export default [
       await page.getByTestId("key-help").getByText("search").waitFor();
       await world.checkAccess(page);
       await page.keyboard.press("Escape");
+      await page.getByTestId("key-help").waitFor({ state: "detached" });
       await page.keyboard.press("j");
       await page.keyboard.press("j");
       await page.waitForFunction(() => document.activeElement?.classList.contains("run-name"));
