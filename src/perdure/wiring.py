@@ -51,10 +51,10 @@ def languages(
     has_code: Callable[[str], bool] | None = None,
     refusal: Callable[..., str | None] | None = None,
     providers: "Registry | None" = None,
+    provided: Callable[[str, str, str], dict[str, Any] | None] | None = None,
 ) -> dict[str, Dialect]:
-    """Every language that Perdure knows. `has_code` says which Engrams there are, if not those loaded here.
-
-    `refusal` says why documents may not use a provider, if not the policy in force; `providers` are others than ours.
+    """Every language that Perdure knows. `has_code` says which Engrams there are, `provided` which resources nobody has
+    to apply, if not those of loaded code; `refusal` why documents may not use a provider, if not the policy in force.
     """
     from perdure.dialects.flow import Flow
     from perdure.dialects.playbook import Playbook
@@ -72,7 +72,7 @@ def languages(
         Flow(known.find_open, known.open_names, refusal),
         Playbook(known.knows_open, known.open_names, known.lacks, refusal),
         Story(
-            _engram_resource,
+            provided or _engram_resource,
             lambda template, version: (has_code or shared.knows)(f"engram:{template}@{version}"),
             read_settings(os.environ.get("PERDURE_STORY_SETTINGS", "")),
             refusal,
@@ -225,11 +225,11 @@ def load_sources(sources: Iterable[str]) -> None:
             raise LoadFailed(str(error)) from error
 
 
-def metric_aliases() -> Mapping[str, Mapping[str, str]]:
-    """Names under which users of a language know figures of its runs."""
-    from perdure.services import METRIC_ALIASES
+def language_metrics(clock: Clock) -> "tuple[Any, Any, Any]":
+    """What `ServerMetrics` counts for each language, besides what it counts for all."""
+    from perdure.services import language_metrics
 
-    return METRIC_ALIASES
+    return language_metrics(clock.now)
 
 
 def schedules(client: Client) -> "ScheduleAdministration":
@@ -383,7 +383,7 @@ class Engine(Client):
         from perdure.services.story.triggers.impulses import ImpulseEvents
         from perdure.workers.secrets import from_environment
 
-        return ImpulseEvents(self, from_environment)
+        return ImpulseEvents(self, from_environment, lambda: self.credentials.secrets)
 
     async def publish(self, run: RunId, step: str, payload: Any = None, **members: Any) -> None:
         """Give a message to a step of a streaming Story; `members` are the keywords of `context.publish`."""

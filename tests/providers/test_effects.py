@@ -16,7 +16,8 @@ import perdure
 from perdure.kernel.outcomes import Failed, Outcome
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.registry import Registry
-from perdure.workers.worker import Limits, system_clock
+from perdure.workers.concurrency_limits import Limits
+from perdure.workers.worker import system_clock
 
 IN_DOUBT = "Platform.EffectInDoubt"
 UNFIT = "Platform.EffectUnfit"

@@ -26,7 +26,8 @@ from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Failed
 from perdure.providers.registry import shared
 from perdure.providers.source_loading import load
-from perdure.workers.worker import Limits, system_clock
+from perdure.workers.concurrency_limits import Limits
+from perdure.workers.worker import system_clock
 
 load("tests.providers.samples")
 

@@ -21,7 +21,7 @@ from tests.workers.scene import (
 )
 
 from perdure.kernel.outcomes import Failed, Outcome
-from perdure.workers.worker import Limits
+from perdure.workers.concurrency_limits import Limits
 
 HERE = "tests.providers.samples"
 

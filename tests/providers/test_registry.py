@@ -65,8 +65,11 @@ def test_the_mode_follows_from_the_function_unless_said() -> None:
     registry.provider("c", isolated=True)(nothing)
     registry.provider("d", inline=True)(nothing)
     assert [provider.mode for provider in registry] == [Mode.ISOLATED, Mode.INLINE]
-    with pytest.raises(ValueError, match="both inline and isolated"):
+    with pytest.raises(ValueError, match="one of inline, isolated and quick"):
         registry.provider("e", inline=True, isolated=True)
+    with pytest.raises(ValueError, match="a plain one, without a context"):
+        registry.provider("f", quick=True)(wait)
+    assert registry.find("f") is None
 
 
 def test_an_unknown_name_is_no_error() -> None:

@@ -20,7 +20,7 @@ from tests.workers.scene import (
 )
 
 from perdure.kernel.outcomes import Outcome
-from perdure.workers.worker import Limits
+from perdure.workers.concurrency_limits import Limits
 
 
 async def shell(input: Any = None, **arguments: Any) -> Outcome:

@@ -14,6 +14,9 @@ from perdure.engine.resources.resource_views import all_runs
 from perdure.engine.runs.retention import Sweeper
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.providers.remote_steps import StreamConnectionLost
+from perdure.server.authentication import TOOL_CALLS, Authentication
+from perdure.server.calls import ApiCall, Caller
+from perdure.server.console_routes import NotedToolCall, note_tool_call
 from perdure.server.limits import CallerPlaces
 from perdure.server.noetl.noetl_answers import entry_json
 from perdure.server.noetl.noetl_catalog import MOST_LISTED, list_versions, with_documents
@@ -21,6 +24,7 @@ from perdure.server.responses import PIECE, PiecewiseResponse
 from perdure.server.routes import ROUTES
 from perdure.server.worker_protocol.stream_connections import SocketConnection
 from perdure.stores.protocol import Edition, EditionRow, ResourceRow, RunFilter
+from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.administration.worker_pools import MOST_NAMES, WorkerPresence
 from perdure.views.api_errors import TooManyRequests
 
@@ -207,11 +211,14 @@ async def test_others_have_their_turn_while_very_many_runs_or_entries_are_read(
     async def program(digest: bytes) -> None:
         return None
 
+    async def count_programs(language: str, name: str | None = None) -> list[tuple[bytes, str, int]]:
+        return [(b"", "s", count)]
+
     language = SimpleNamespace(
         name="story", users=lambda kind: ("Impulse",), with_usage=lambda item, users, runs: runs, has_retention=True
     )
     catalog = FakeCatalog(count, 100)
-    catalog.ended, catalog.program = ended, program  # type: ignore[attr-defined]
+    catalog.ended, catalog.program, catalog.count_programs = ended, program, count_programs  # type: ignore[attr-defined]
     client: Any = SimpleNamespace(
         languages={"story": language},
         catalog=SimpleNamespace(language_of=lambda kind: language),
@@ -237,3 +244,15 @@ async def test_others_have_their_turn_while_very_many_runs_or_entries_are_read(
         "lookups": lambda: answer(client.store, catalog.keys),
     }
     assert await _turns_of_others(work[what]()) >= count - 10
+
+
+async def test_a_viewer_does_not_fill_the_audit_log_with_calls_of_tools() -> None:
+    engine: Any = SimpleNamespace(store=None, clock=None)
+    server = SimpleNamespace(authentication=Authentication(engine, None))
+    for name in ("ada", "bob"):
+        call = ApiCall(engine, engine, Caller(name, AccessRole.VIEWER), {}, {}, body=NotedToolCall(tool="list_runs"))
+        call.server = server
+        for _ in range(TOOL_CALLS):
+            await note_tool_call(call)
+        with pytest.raises(TooManyRequests):
+            await note_tool_call(call)

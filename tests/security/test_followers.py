@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.server.kubernetes import feed_tail
+from perdure.server.kubernetes import feed_tail, run_resources
 from perdure.stores.feed_changes import RUN, EntryFacts, FeedChange, FeedPage
 from perdure.stores.protocol import RunFilter
 from perdure.views.runs.run_changes import MISSED_AT_ONCE, WOKEN_AT_ONCE, ChangeFeed
@@ -104,7 +104,7 @@ async def test_what_a_change_means_is_computed_once_for_all_watches(monkeypatch:
         return list(resources)
 
     monkeypatch.setattr(feed_tail, "with_usage", with_usage)
-    tail = feed_tail.FeedTail(SimpleNamespace())  # type: ignore[arg-type]
+    tail = feed_tail.FeedTail(SimpleNamespace(), run_resources.RunViews())  # type: ignore[arg-type]
     facts = EntryFacts("uid", 1, 0, None)
     body = b'{"kind":"Story","metadata":{"name":"s"}}'
     change = FeedChange(7, 0, "Story", "red", "s", 1, False, None, None, None, None, {}, None, None, body, facts)

@@ -7,7 +7,7 @@ import pytest
 
 from perdure.kernel.outcomes import Outcome
 from perdure.providers.isolation import connections, frames
-from perdure.workers.worker import Limits
+from perdure.workers.concurrency_limits import Limits
 from tests.workers.scene import Ledger, at_work, details_of, failure_of, on_loop, task, value_of
 
 LIMIT = 100_000

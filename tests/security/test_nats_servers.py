@@ -27,6 +27,9 @@ class Secrets:
         except KeyError:
             raise ProviderFailure("Secrets.NotFound", name) from None
 
+    def config(self, name: str, key: str) -> str | None:
+        return None
+
     def are_in(self, text: str) -> bool:
         return PASSWORD in text
 

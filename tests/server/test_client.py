@@ -1,7 +1,9 @@
 """One suite over the embedded engine and over the client of a server (SRV-051)."""
 
+import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import perdure
 from perdure.engine.runs.effects import EffectNotFound
 from perdure.kernel.errors import Conflict, InvalidDocument, RunNotFound
+from perdure.server.api_client.remote_engine import RemoteEngine
 from perdure.testing.drill import Drill
 from perdure.views.api_errors import NotAuthenticated
 from perdure.wiring import languages
@@ -142,3 +145,40 @@ def test_programs_without_an_event_loop_wait_for_each_answer(server: Server) -> 
         engine.signal(run, "go", 3)
         assert engine.result(run) == 3
         assert [event["seq"] for event in engine.events(run)] == [event["seq"] for event in engine.history(run)]
+
+
+async def test_a_lost_connection_is_told_at_once_and_the_history_goes_on() -> None:
+    """No other request comes first: each would be tried again for half a minute, in silence."""
+    asked: list[str] = []
+    told: list[tuple[str, int]] = []
+
+    class Breaks(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers.get("Last-Event-ID", "none"))
+            if len(asked) == 2:
+                return  # closes the connection, as a server that dies
+            self.send_response(204 if len(asked) == 4 else 200)
+            self.end_headers()
+            if len(asked) < 4:
+                self.wfile.write(b'data: {"seq": %d}\n\n' % len(asked))
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Breaks) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        engine = RemoteEngine(url, say=lambda text: told.append((text, len(asked))))
+        try:
+            async with engine:
+                events = [event["seq"] async for event in engine.follow("run")]
+        finally:
+            server.shutdown()
+            thread.join()
+
+    assert events == [1, 3]
+    assert asked == ["none", "1", "1", "3"]
+    (lost, after_two), (found, _) = told
+    assert "is lost" in lost and after_two == 2
+    assert "answers again" in found

@@ -42,6 +42,22 @@ spec:
 """
 
 
+CALLS = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {{name: calls}}
+spec: {{steps: [{{name: a, type: executeStory, with: {{storyRef: {{name: {name}}}}}}}{more}]}}
+"""
+ENDLESS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: endless, path: endless}
+workflow:
+  - {step: start, tool: {kind: noop}, next: {arcs: [{step: again}]}}
+  - {step: again, tool: {kind: noop}, next: {arcs: [{step: start}]}}
+"""
+
+
 class Scene:
     """A server, and commands that go to it or to its store."""
 
@@ -202,6 +218,11 @@ def test_resources_schedules_and_requests_go_through_the_server(scene: Scene) ->
     for words in looks:
         code = 8 if "nothing" in words else 2 if "2026-05-03" in words else 0
         assert scene.both(*words, code=code).code == code
+    good = scene.file("calls.yaml", CALLS.format(name="nightly-check", more=""))
+    bad = scene.file("lost.yaml", CALLS.format(name="nowhere", more=", {name: a, type: sleep}"))
+    assert scene.both("check", good).code == 0
+    for words in (("check", bad, good), ("check", bad, "--json"), ("check", scene.file("loop.yaml", ENDLESS))):
+        assert scene.both(*words, code=7).out
     assert {"echo", "http"} <= {one["name"] for one in scene.remote("providers", "--json").json}
     assert "paused" in scene.remote("schedule", "pause", "nightly", "--reason", "moving").err
     assert scene.remote("schedule", "list", "--json").json[0]["paused"]["by"] == "admin"
@@ -363,3 +384,11 @@ def test_a_followed_run_survives_a_restart_of_its_server(tmp_path: Path) -> None
         assert again.end().code == 0
     finally:
         server.commands.end_all()
+
+
+def test_verbs_of_a_store_refuse_a_server(tmp_path: Path) -> None:
+    """Nobody restores or looks at a file here who meant the store of a server."""
+    perdure = CommandLine(tmp_path)
+    for words in (("restore", "copy.db"), ("db", "status"), ("backup", "copy.db"), ("prune", "--older-than", "1d")):
+        done = perdure.here(*words, "--server", "http://127.0.0.1:9", code=2)
+        assert "works on a store, not through a server" in done.err

@@ -147,6 +147,23 @@ def test_explain_knows_the_fields_of_a_story(kubectl: Kubectl) -> None:
     assert "FIELD: steps <[]Object>" in told and "Steps of the main graph." in told
     assert "allowFailure\t<boolean>" in told and "needs\t<[]string>" in told
     assert "ENUM:\n    condition\n" in kubectl("explain", "story.spec.steps.type")
+    for kind, field in (("storyrun", "cancelRequested"), ("engram", "templateRef"), ("configmap", "binaryData")):
+        assert f"{field}\t<" in kubectl("explain", kind, "--recursive"), kind
+
+
+def test_a_dry_run_of_any_verb_changes_nothing(kubectl: Kubectl) -> None:
+    """SRV-061: asked of the server by each verb of kubectl that has it."""
+    before = kubectl("get", "stories,storyruns,configmaps", "-o", "yaml")
+    dry = "--dry-run=server"
+    assert "created (server dry run)" in kubectl("create", dry, "-f", kubectl.write("dry-run.yaml", RUN))
+    new = kubectl.write("dry.yaml", STORY.replace("deploy", "dry"))
+    assert "created (server dry run)" in kubectl("apply", dry, "-f", new)
+    assert "serverside-applied (server dry run)" in kubectl("apply", dry, "--server-side", "-f", new)
+    assert "(server dry run)" in kubectl("label", dry, "story", "deploy", "dry=yes")
+    kubectl("patch", dry, "story", "deploy", "--type=merge", "-p", '{"spec":{"version":"9"}}')
+    assert "(server dry run)" in kubectl("create", dry, "configmap", "dry", "--from-literal=a=b")
+    assert "(server dry run)" in kubectl("delete", dry, "story", "deploy")
+    assert kubectl("get", "stories,storyruns,configmaps", "-o", "yaml") == before
 
 
 def reach(kubectl: Kubectl, run: str, phase: str) -> Any:
@@ -212,6 +229,16 @@ def test_core_kinds_and_rights(secure: Server, kubectl: Kubectl) -> None:
     kubectl("create", "secret", "generic", "mail", "--from-literal=password=planted-by-kubectl", "-n", "core")
     assert kubectl.json("get", "configmap", "limits", "-n", "core")["data"] == {"most": "5"}
     assert kubectl.json("get", "secret", "mail", "-n", "core")["data"] == {"password": ""}
+    uses = STORY[: STORY.index("spec:")].replace("deploy", "uses") + (
+        "spec:\n  steps:\n  - {name: s, ref: {name: echo}, with: {said: {$bubuSecretRef: 'mail:password'},"
+        " most: {$bubuConfigMapRef: 'limits:most'}}}\n"
+    )
+    kubectl("apply", "-n", "core", "-f", kubectl.write("uses.yaml", uses))
+    kubectl("create", "-n", "core", "-f", kubectl.write("uses-run.yaml", RUN.replace("deploy", "uses")))
+    kubectl("wait", "-n", "core", "--for=condition=Ready", "stepruns", "--all", "--timeout=60s")
+    said = kubectl("get", "-n", "core", "stepruns", "-o", "jsonpath={.items[*].status.output}")
+    assert '"most":"5"' in said and "planted-by-kubectl" not in said and "said" in said
+    kubectl("delete", "-n", "core", "storyruns,stories", "--all")
     assert kubectl("auth", "can-i", "create", "stories") == "yes\n"
     assert "Username     kubectl-" in kubectl("auth", "whoami")
     operator = Kubectl.of(secure, "--role", "operator", name="operator")

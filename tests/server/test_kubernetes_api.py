@@ -201,6 +201,11 @@ def test_selectors_of_strangers_take_no_time(api: Api) -> None:
         with suppress(BadRequest):
             LabelSelector(text)
     assert time.process_time() - begun < 1
+    for selector in (
+        "labelSelector=" + ",".join(["a!=b"] * 101),
+        "fieldSelector=" + ",".join(["metadata.name!=a"] * 101),
+    ):
+        assert "at most 100" in api("GET", f"{STORIES}?{selector}").json["message"]
 
 
 def test_a_watch_tells_each_change_once_and_goes_on_from_a_version(api: Api) -> None:
@@ -272,17 +277,66 @@ def test_a_run_and_its_steps_are_watched(api: Api) -> None:
     assert api("DELETE", f"{RUNS}/{name}").status == 200 and api("GET", f"{RUNS}/{name}").status == 404
 
 
+def test_a_watch_goes_on_from_the_version_of_an_object_that_was_read(api: Api) -> None:
+    """SRV-074, SRV-075: of a run, its step or an entry; each later change once. A version is compared by the owner."""
+    created(api, STORIES, story("read"))
+    created(api, RUNS, {"metadata": {"name": "read-1"}, "spec": {"storyRef": {"name": "read"}}})
+    created(api, RUNS, {"metadata": {"name": "read-2"}, "spec": {"storyRef": {"name": "read"}}})
+    path, notes = f"{RUNS}/read-1", [{"metadata": {"labels": {"n": str(number)}}} for number in range(3)]
+    before = patch(api, path, notes[0]).json["metadata"]["resourceVersion"]
+    assert api("GET", path).json["metadata"]["resourceVersion"] == before
+    for note in notes[1:]:
+        assert patch(api, path, note).status == 200
+    for where in (RUNS, f"{RUNS}?fieldSelector=metadata.name%3Dread-1"):
+        more = "&" if "?" in where else "?"
+        with closing(watch(api, f"{where}{more}watch=true&resourceVersion={before}")) as events:
+            told = [next(events) for _ in range(2)]
+        assert [event["object"]["metadata"]["labels"]["n"] for event in told] == ["1", "2"]
+    entry = api("GET", f"{STORIES}/read").json["metadata"]["resourceVersion"]
+    patch(api, f"{STORIES}/read", {"spec": {"version": "2"}})
+    with closing(watch(api, f"{STORIES}?watch=true&resourceVersion={entry}")) as events:
+        assert next(events)["object"]["spec"]["version"] == "2"
+
+    stale = {"metadata": {"resourceVersion": before, "labels": {"n": "9"}}}
+    assert refused(patch(api, path, stale)) == (409, "Conflict")
+    current = api("GET", path).json["metadata"]["resourceVersion"]
+    ending = {"metadata": {"resourceVersion": current}, "spec": {"cancelRequested": True}}
+    assert refused(api("DELETE", path, {"preconditions": {"resourceVersion": before}})) == (409, "Conflict")
+    assert patch(api, path, ending).status == 200
+    shown = api("GET", f"/api/v1/runs/{api('GET', path).json['metadata']['uid']}").json
+    assert shown["started_by"] == {"name": api("GET", "/api/v1/whoami").json["name"], "via": "token"}
+
+
+def test_bookmarks_and_pages_that_expired(api: Api) -> None:
+    """SRV-075: a watch ends with where the next one goes on, if that is asked for; an old `continue` is 410."""
+    created(api, STORIES, story("marked"))
+    last = list(watch(api, f"{STORIES}?watch=true&timeoutSeconds=1&allowWatchBookmarks=true"))[-1]
+    assert last["type"] == "BOOKMARK" and last["object"]["kind"] == "Story"
+    version = last["object"]["metadata"]["resourceVersion"]
+    patch(api, f"{STORIES}/marked", {"spec": {"version": "2"}})
+    with closing(watch(api, f"{STORIES}?watch=true&resourceVersion={version}")) as events:
+        assert next(events)["object"]["spec"]["version"] == "2"
+    for behind in (["default", "a"], []):
+        old = base64.urlsafe_b64encode(json.dumps([7, *behind]).encode()).decode()
+        assert refused(api("GET", f"{STORIES}?continue={old}")) == (410, "Expired")
+
+
 def test_an_open_run_that_is_deleted_is_cancelled_and_goes_when_it_has_ended(api: Api) -> None:
     """SRV-074."""
     created(api, STORIES, story("open"))
     created(api, RUNS, {"metadata": {"name": "open-1"}, "spec": {"storyRef": {"name": "open"}}})
     version = api("GET", RUNS).json["metadata"]["resourceVersion"]
-    assert api("DELETE", f"{RUNS}/open-1").status in (200, 202)
+    gone = api("DELETE", f"{RUNS}/open-1")
+    assert gone.status in (200, 202)
+    if gone.status == 202:
+        metadata = gone.json["metadata"]
+        assert metadata["deletionTimestamp"] >= metadata["creationTimestamp"][:19]
     with closing(watch(api, f"{RUNS}?watch=true&resourceVersion={version}")) as events:
         types = []
         for event in events:
             if event["object"]["metadata"]["name"] == "open-1":
                 types.append(event["type"])
+                assert event["object"]["spec"]["storyRef"] == {"name": "open"} and event["object"]["status"]["phase"]
                 if types[-1] == "DELETED":
                     break
     assert set(types[:-1]) <= {"MODIFIED"}
@@ -336,6 +390,38 @@ def test_config_maps_and_namespaces(server: Server, api: Api) -> None:
     assert refused(api("POST", "/api/v1/namespaces", {"metadata": {"name": "Not_one"}})) == (422, "Invalid")
 
 
+def test_fields_of_core_kinds_have_managers(api: Api) -> None:
+    """SRV-079: also of Secrets, of which only names are told; an apply that changes nothing writes nothing."""
+
+    def applied(path: str, manager: str, body: dict[str, Any], more: str = "") -> Reply:
+        where = f"{path}?fieldManager={manager}{more}"
+        media_type = "application/apply-patch+yaml"
+        return api("PATCH", where, {"apiVersion": "v1", "metadata": {}, **body}, Content_Type=media_type)
+
+    path = f"{CONFIG_MAPS}/owned"
+    first = applied(path, "one", {"kind": "ConfigMap", "data": {"a": "1", "b": "1"}})
+    assert first.status == 201 and first.json["metadata"]["managedFields"][0]["manager"] == "one", first.text
+    again = applied(path, "one", {"kind": "ConfigMap", "data": {"a": "1", "b": "1"}}).json
+    assert again["metadata"] == first.json["metadata"]
+    conflict = applied(path, "two", {"kind": "ConfigMap", "data": {"a": "2"}})
+    assert refused(conflict) == (409, "Conflict")
+    assert conflict.json["details"]["causes"][0]["field"] == ".data.a"
+    forced = applied(path, "two", {"kind": "ConfigMap", "data": {"a": "2"}}, "&force=true").json
+    assert forced["data"] == {"a": "2", "b": "1"}
+    assert applied(path, "one", {"kind": "ConfigMap", "data": {}}).json["data"] == {"a": "2"}
+    changed = patch(api, f"{path}?fieldManager=three", {"data": {"c": "3"}}).json
+    owners = {item["manager"]: item["fieldsV1"] for item in changed["metadata"]["managedFields"]}
+    assert owners["three"] == {"f:data": {"f:c": {}}} and owners["two"] == {"f:data": {"f:a": {}}}
+
+    where, planted = f"{SECRETS}/owned", "planted-by-an-apply"
+    secret = {"kind": "Secret", "stringData": {"k": planted}}
+    made = applied(where, "one", secret)
+    assert made.status == 201 and made.json["data"] == {"k": ""}
+    assert applied(where, "one", secret).json["metadata"] == made.json["metadata"]
+    assert refused(applied(where, "two", {"kind": "Secret", "stringData": {"k": "other"}})) == (409, "Conflict")
+    assert planted not in json.dumps([made.json, api("GET", SECRETS).json])
+
+
 def test_openapi_describes_each_operation_that_apply_looks_for(api: Api) -> None:
     """SRV-061: a PATCH operation with its kind, and the parameters dryRun and fieldValidation."""
     pages = api("GET", "/openapi/v3").json["paths"]
@@ -350,3 +436,27 @@ def test_openapi_describes_each_operation_that_apply_looks_for(api: Api) -> None
     assert api("GET", "/openapi/v2").json["swagger"] == "2.0"
     protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
     assert refused(api("GET", "/openapi/v2", Accept=protobuf)) == (406, "NotAcceptable")
+
+
+def test_events_are_listed_by_page(api: Api) -> None:
+    names = [f"told-{number}" for number in range(2)]
+    created(api, STORIES, story("told"))
+    for name in names:
+        created(api, RUNS, {"metadata": {"name": name}, "spec": {"storyRef": {"name": "told"}}})
+    events = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind%3DStoryRun"
+    everything = [item["metadata"]["uid"] for item in api("GET", events).json["items"]]
+    pages: list[str] = []
+    place = ""
+    while True:
+        page = api("GET", f"{events}&limit=2{place}").json
+        pages += [item["metadata"]["uid"] for item in page["items"]]
+        assert len(page["items"]) <= 2
+        if "continue" not in page["metadata"]:
+            break
+        place = f"&continue={page['metadata']['continue']}"
+    assert len(pages) >= 4 and len(set(pages)) == len(pages) and set(everything) <= set(pages)
+
+
+def test_labels_and_annotations_are_texts(api: Api) -> None:
+    for metadata in ({"labels": ["a"]}, {"labels": {"a": {"b": "c"}}}, {"annotations": "x"}):
+        assert refused(api("POST", CONFIG_MAPS, {"metadata": {"name": "odd", **metadata}})) == (422, "Invalid")

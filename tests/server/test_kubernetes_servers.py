@@ -10,6 +10,7 @@ from tests.postgres import as_url
 from tests.server.serving import Api, Server
 
 STORIES = "/apis/bubustack.io/v1alpha1/namespaces/default/stories"
+RUNS = "/apis/runs.bubustack.io/v1alpha1/namespaces/default/storyruns"
 CHANGES = 12
 
 
@@ -43,6 +44,54 @@ def test_each_change_is_told_once_and_in_order_while_servers_are_killed(postgres
     finally:
         for server in servers:
             server.commands.end_all()
+
+
+def test_each_change_is_told_once_and_in_order_across_restarts_of_a_file(tmp_path: Path) -> None:
+    """Of entries and of runs: the feed is in the file, and versions go on counting after a server was killed."""
+    server = Server.start(tmp_path)
+    api = server.admin
+    gate = {"steps": [{"name": "a", "type": "gate"}]}
+    assert api("POST", STORIES, {"metadata": {"name": "watched"}, "spec": gate}).status == 201
+    run = {"metadata": {"name": "watched-1"}, "spec": {"storyRef": {"name": "watched"}}}
+    assert api("POST", RUNS, run).status == 201
+    places = {STORIES: "watched", RUNS: "watched-1"}
+    versions = {path: api("GET", path).json["metadata"]["resourceVersion"] for path in places}
+    told: dict[str, list[str]] = {path: [] for path in places}
+    try:
+        for number in range(6):
+            for path, name in places.items():
+                body = {"metadata": {"labels": {"n": str(number)}}}
+                changed = api("PATCH", f"{path}/{name}", body, Content_Type="application/merge-patch+json")
+                assert changed.status == 200, changed.text
+            if number % 2:
+                server.process.kill()
+                server = Server.start(tmp_path)
+                api = server.admin
+                for path in places:
+                    versions[path] = _follow_labels(api, path, versions[path], told[path], until=str(number))
+        assert list(told.values()) == [[str(number) for number in range(6)]] * 2
+    finally:
+        server.commands.end_all()
+
+
+def _follow_labels(api: Api, path: str, version: str, told: list[str], until: str) -> str:
+    connection = api.connect()
+    connection.request(
+        "GET", f"{path}?watch=true&resourceVersion={version}", headers={"Authorization": f"Bearer {api.token}"}
+    )
+    response = connection.getresponse()
+    try:
+        for line in response:
+            event: Any = json.loads(line)
+            assert event["type"] == "MODIFIED", event
+            told.append(event["object"]["metadata"]["labels"]["n"])
+            version = event["object"]["metadata"]["resourceVersion"]
+            if told[-1] == until:
+                break
+    finally:
+        response.close()
+        connection.close()
+    return version
 
 
 def _start(folder: Path, url: str, *words: str) -> Server:

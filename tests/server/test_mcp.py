@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.cli.commandline import CommandLine
-from tests.server.serving import WAITS, Server
+from tests.server.serving import WAITS, Api, Server
 
 if TYPE_CHECKING:
     from mcp import ClientSession
@@ -20,6 +20,11 @@ HELLO = {
     "metadata": {"name": "hello", "path": "hello", "labels": {"perdure.dev/tool": "true"}},
     "workload": {"who": "nobody"},
     "workflow": [{"step": "start", "tool": {"kind": "noop"}}],
+}
+FLOW = {
+    "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+    "entrypoint": "done",
+    "steps": {"done": {"action": "Return", "value": "{{ step.input * 2.0 }}"}},
 }
 READING = {"list_runs", "show_run", "explain_run", "read_history", "list_definitions", "check_document"}
 PATIENCE = 120.0  # seconds
@@ -83,15 +88,19 @@ def test_a_model_starts_workflows_through_a_server_with_its_token(tmp_path: Path
     admin = server.admin
     other = {**HELLO, "metadata": {"name": "hidden", "path": "hidden"}}
     assert admin("POST", "/api/v1/resources:apply", {"documents": [HELLO, other]}).status == 200
+    (tmp_path / "twice.json").write_text(json.dumps(FLOW))
+    given = ["--server", server.url, "--access-token", str(admin.token)]
+    server.commands("apply", "--label", "perdure.dev/tool=true", "twice.json", *given)
     waiting = admin.start(WAITS)
     words = ["--server", server.url, "--write", "--access-token"]
 
     async def as_operator(session: "ClientSession") -> str:
         tools = {tool.name: tool for tool in (await session.list_tools()).tools}
-        assert tools.keys() == READING | {"cancel_run", "signal_run", "default_hello"}
+        assert tools.keys() == READING | {"cancel_run", "signal_run", "default_hello", "default_twice"}
         assert tools["default_hello"].input_schema["properties"]["who"] == {"default": "nobody"}
         started = (await _call(session, "default_hello", who="Ada"))[1]
         assert "result" in started
+        assert (await _call(session, "default_twice", input=2))[1]["result"] == 4, "a Flow is labelled as it is applied"
         assert (await _call(session, "signal_run", run=waiting, name="go", value=7))[0] == "ok"
         return str(started["run"])
 
@@ -104,11 +113,66 @@ def test_a_model_starts_workflows_through_a_server_with_its_token(tmp_path: Path
     assert admin("GET", f"/api/v1/runs/{run}").json["started_by"]["name"] == "the-operator"
     assert admin.result(waiting)["value"] == 7
     rows = [row for row in admin("GET", "/api/v1/audit?limit=1000").json["items"] if row["who"]["via"] == "mcp"]
-    assert {(row["who"]["name"], row["object"]) for row in rows} >= {
-        ("the-operator", "tool/default_hello"),
-        ("the-operator", "tool/signal_run"),
-    }
+    changes = [(row["verb"], row["object"]) for row in rows if row["who"]["name"] == "the-operator"]
+    assert sorted(verb for verb, _ in changes) == ["signal_run", "start_run", "start_run"], "each change once"
+    assert {("signal_run", f"run/{waiting}"), ("start_run", f"run/{run}")} <= set(changes)
     rival = {**HELLO, "metadata": {"name": "HELLO", "path": "HELLO", "labels": {"perdure.dev/tool": "true"}}}
     assert admin("POST", "/api/v1/resources:apply", {"documents": [rival]}).status == 200
     assert admin("GET", "/api/v1/tools").problem == (409, "CONFLICT")
+    server.stop()
+
+
+async def _over_http(api: Api, talk: "Callable[[ClientSession], Awaitable[Any]]") -> Any:
+    from httpx2 import AsyncClient
+    from mcp import ClientSession
+    from mcp.client.streamable_http import streamable_http_client
+
+    async with (
+        asyncio.timeout(PATIENCE),
+        AsyncClient(headers={"Authorization": f"Bearer {api.token}"}, timeout=PATIENCE) as client,
+        streamable_http_client(f"{api.url}/mcp", http_client=client) as (reading, writing),
+        ClientSession(reading, writing) as session,
+    ):
+        await session.initialize()
+        return await talk(session)
+
+
+def test_a_server_offers_tools_over_http_to_the_token_of_each_request(tmp_path: Path) -> None:
+    """SRV-084: what a tool may do is what the token may do, in its namespaces; each change is recorded once."""
+    (tmp_path / "perdure.toml").write_text("[mcp]\nwrite = true\n")
+    server = Server.start(tmp_path, "--config", "perdure.toml")
+    admin = server.admin
+    assert admin("POST", "/api/v1/resources:apply", {"documents": [HELLO], "namespace": "shop"}).status == 200
+    waiting, elsewhere = admin.start(WAITS, namespace="shop"), admin.start(WAITS)
+    operator = server.role("operator", namespaces=["shop"])
+
+    async def as_operator(session: "ClientSession") -> str:
+        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+        assert tools.keys() == READING | {"cancel_run", "signal_run", "shop_hello"}
+        assert [item["id"] for item in (await _call(session, "list_runs"))[1]] == [waiting]
+        assert (await _call(session, "show_run", run=elsewhere))[1]["error"]["code"] == "RUN-NOT-FOUND"
+        assert (await _call(session, "cancel_run", run=elsewhere))[1]["error"]["code"] == "RUN-NOT-FOUND"
+        started = (await _call(session, "shop_hello", who="Ada"))[1]
+        assert "result" in started
+        assert (await _call(session, "signal_run", run=waiting, name="go", value=7))[0] == "ok"
+        return str(started["run"])
+
+    async def as_viewer(session: "ClientSession") -> None:
+        assert {tool.name for tool in (await session.list_tools()).tools} == READING
+        assert (await _call(session, "cancel_run", run=elsewhere))[0] == "error"
+
+    run = asyncio.run(_over_http(operator, as_operator))
+    asyncio.run(_over_http(server.role("viewer"), as_viewer))
+    assert admin.result(waiting)["value"] == 7
+    rows = [row for row in admin("GET", "/api/v1/audit?limit=1000").json["items"] if row["object"].startswith("run/")]
+    assert sorted((row["who"]["via"], row["verb"], row["object"]) for row in rows if row["who"]["name"] != "admin") == [
+        ("mcp", "signal_run", f"run/{waiting}"),
+        ("mcp", "start_run", f"run/{run}"),
+    ]
+    assert admin("GET", f"/api/v1/runs/{run}").json["started_by"] == {"name": "the-operator", "via": "token"}
+    assert server.nobody("POST", "/mcp", {}).problem == (401, "NOT-AUTHENTICATED")
+    assert server.role("viewer")("POST", "/mcp", raw=b"{").problem == (400, "USAGE")
+    for text in (b"[" + b"0," * 20_001 + b"0]", b'"' + b"x" * (1 << 20) + b'"'):
+        assert b"more than" in server.role("viewer")("POST", "/mcp", raw=text).text
+    assert server.role("viewer")("GET", "/mcp").problem == (405, "METHOD-NOT-ALLOWED")
     server.stop()

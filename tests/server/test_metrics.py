@@ -2,9 +2,29 @@
 
 import re
 
+from perdure.dialects.story.state import events as s
+from perdure.kernel import events as e
+from perdure.kernel.json_values.values import SECOND, RunId
+from perdure.kernel.outcomes import Status, Succeeded
+from perdure.services.story.run_metrics import StoryRunMetrics
+from perdure.views.administration.prometheus_text import metrics_text
 from tests.dialects.story.world import story
 from tests.server.serving import RETURNS, Server
 
+ORIGINAL = (
+    "storyruns_total",
+    "storyrun_duration_seconds",
+    "storyrun_steps_active",
+    "storyrun_steps_completed",
+    "storyrun_queue_depth",
+    "storyrun_queue_age_seconds",
+    "stepruns_total",
+    "steprun_duration_seconds",
+    "steprun_retries_total",
+    "child_stepruns_created_total",
+    "impulse_throttled_triggers_total",
+    "dag_iteration_steps",
+)
 LINE = re.compile(r"^([a-z_]+)(?:\{(.*)\})? (\S+)$")
 
 
@@ -48,6 +68,11 @@ def test_runs_tasks_requests_and_the_process_are_counted(server: Server) -> None
     assert after["process_resident_memory_bytes", ""] > 1e6 and after["perdure_store_bytes", ""] > 0
     assert after["bobrapet_storyruns_total", 'status="succeeded"'] >= 1
     assert after["bobrapet_stepruns_total", 'outcome="succeeded"'] >= 1
+    assert after["bobrapet_child_stepruns_created_total", ""] >= 1
+    assert after["bobrapet_steprun_duration_seconds_count", ""] >= 1
+    assert after["bobrapet_storyrun_steps_active", ""] == 0
+    names = {name.removesuffix("_bucket") for name, _ in after}
+    assert names >= {f"bobrapet_{name}" for name in ORIGINAL}, "STY-260; streams have theirs while they are at work"
     text = reply.text.decode()
     assert ended.json["id"] not in text and "returns" not in text and "default" not in text
 
@@ -55,3 +80,39 @@ def test_runs_tasks_requests_and_the_process_are_counted(server: Server) -> None
 def test_figures_need_a_token(server: Server) -> None:
     assert server.nobody("GET", "/metrics").problem == (401, "NOT-AUTHENTICATED")
     assert server.role("viewer")("GET", "/metrics").status == 200
+
+
+def test_steps_of_stories_are_counted_from_their_events() -> None:
+    """STY-260: retries, what the cache knew, queues, how long steps took; a run that has ended is forgotten."""
+    at = 10 * SECOND
+    counted = StoryRunMetrics(lambda: 100 * SECOND)
+    counted.listen(
+        RunId("one"),
+        [
+            (at, [s.StepQueued("a", 1, "", at), s.StepQueued("b", 2, "", at), s.CacheNoted("a", "e", "r", 1, "miss")]),
+            (2 * at, [s.StepStarted("a", "Running", "", 2 * at), s.StepLaunched("c", "", "", "", 1, 1, 2 * at)]),
+            (
+                3 * at,
+                [s.RetryScheduled("c", 1, 1, at, "", "", 1, "retry", at), s.CacheNoted("a", "e", "r", 1, "stored")],
+            ),
+            (4 * at, [s.StepEnded("a", "Succeeded", "", "", 4 * at)]),
+        ],
+    )
+    found = figures(metrics_text(counted.metrics()))
+    own = {name.removeprefix("bobrapet_"): value for (name, labels), value in found.items() if "le=" not in labels}
+    assert own == {
+        "storyrun_steps_active": 1,
+        "storyrun_queue_depth": 1,
+        "storyrun_queue_age_seconds": 90,
+        "storyrun_steps_completed": 1,
+        "steprun_retries_total": 1,
+        "child_stepruns_created_total": 1,
+        "steprun_cache_lookups_total": 1,
+        "steprun_duration_seconds_sum": 20,
+        "steprun_duration_seconds_count": 1,
+        "dag_iteration_steps_sum": 2,
+        "dag_iteration_steps_count": 1,
+    }
+    counted.listen(RunId("one"), [(5 * at, [e.RunEnded(Status.SUCCEEDED, Succeeded(b"1"))])])
+    ended = figures(metrics_text(counted.metrics()))
+    assert ended["bobrapet_storyrun_steps_active", ""] == ended["bobrapet_storyrun_queue_depth", ""] == 0

@@ -109,6 +109,7 @@ def _request(method: str, path: str, *bodies: Any) -> Attack:
 POOLED = {"drill": 1, "name": "pooled", "steps": [{"call": "far-away", "pool": "far", "save": "x"}, {"return": "$x"}]}
 BLUE_STORY = {**STORY, "metadata": {"name": "other", "namespace": "blue"}}
 RESOURCE = "/api/v1/resources/story/blue"
+OF_ALL_NAMESPACES = ("/metrics", "/api/v1/overview", "/api/v1/audit:head", "/api/v1/audit:verify", "/api/v1/retention")
 HIDDEN: dict[tuple[str, str], Attack] = {
     ("POST", "/api/v1/runs"): _request(
         "POST",
@@ -137,6 +138,10 @@ HIDDEN: dict[tuple[str, str], Attack] = {
     ("GET", "/api/v1/resources:description"): _request(
         "GET", f"/api/v1/resources:description?what=story&what={PLANTED}-story&namespace=blue"
     ),
+    ("GET", "/api/v1/resources/{kind}/{namespace}/{name}/source"): _request(
+        "GET", f"{RESOURCE}/{PLANTED}-story/source"
+    ),
+    ("GET", "/api/v1/forecast"): _request("GET", f"/api/v1/forecast?name={PLANTED}-story&namespace=blue"),
     ("GET", "/api/v1/schedules"): _request("GET", "/api/v1/schedules?namespace=blue"),
     **{
         ("POST", f"/api/v1/schedules:{verb}"): _request(
@@ -171,7 +176,7 @@ HIDDEN: dict[tuple[str, str], Attack] = {
         ("GET", f"/api/v1/resources/{{kind}}/{{namespace}}/{{name}}/{part}"): _request(
             "GET", f"{RESOURCE}/{PLANTED}-story/{part}"
         )
-        for part in ("graph", "schema", "schedule")
+        for part in ("source", "graph", "schema", "schedule")
     },
     ("POST", "/api/v1/tools:called"): lambda scene, api: [
         api("POST", "/api/v1/tools:called", {"tool": "t", "run": scene.runs["blue"]})
@@ -219,6 +224,24 @@ def _counts(scene: Scene, api: Api) -> list[Reply]:
 
 
 RED_PLAYBOOK = {**PLAYBOOK, "metadata": {"name": "scarlet", "path": "scarlet/again"}}
+
+
+def _tools(scene: Scene, api: Api) -> list[Reply]:
+    """What a language model may ask for, about each run of the other namespace and about everything."""
+
+    def ask(method: str, **params: Any) -> Reply:
+        return api("POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+
+    replies = [
+        ask("tools/call", name=tool, arguments={"run": run})
+        for tool in ("show_run", "explain_run", "read_history")
+        for run in (scene.runs["blue"], scene.runs["blue story"])
+    ]
+    assert all(reply.json["result"]["isError"] and b"RUN-NOT-FOUND" in reply.text for reply in replies), replies
+    replies += [ask("tools/call", name="list_definitions", arguments={"kind": kind}) for kind in ("stories", "flows")]
+    return [*replies, ask("tools/call", name="list_runs", arguments={"limit": 100}), ask("tools/list")]
+
+
 FILTERED: dict[tuple[str, str], Attack] = {
     ("GET", "/api/v1/runs"): lambda scene, api: [
         api("GET", path)
@@ -230,6 +253,7 @@ FILTERED: dict[tuple[str, str], Attack] = {
         )
     ],
     ("GET", "/api/v1/tools"): _request("GET", "/api/v1/tools"),
+    ("POST", "/mcp"): _tools,
     ("GET", "/api/v1/stats"): _counts,
     ("GET", "/api/v1/runs:listing"): _request("GET", "/api/v1/runs:listing?explain=true"),
     ("GET", "/api/v1/resources/{kind}"): lambda scene, api: [
@@ -327,7 +351,7 @@ def test_a_route_shows_and_changes_nothing_of_another_namespace(scene: Scene, me
     elif path == "/api/v1/workers" or path.startswith("/api/v1/hooks"):
         assert admin(method, path.replace("{hook}", "h")).status == 403
         return
-    elif path in ("/metrics", "/api/v1/overview", "/api/v1/audit:head", "/api/v1/audit:verify"):  # of all namespaces
+    elif path in OF_ALL_NAMESPACES:
         assert {api("GET", path).status for api in scene.red.values()} == {403}
         return
     elif (method, path) == AUDIT:
@@ -391,6 +415,14 @@ def test_lists_over_all_namespaces_are_of_those_that_the_token_has(scene: Scene)
         assert seen.status == 200 and PLANTED.encode() not in seen.text and b"blue" not in seen.text
 
 
+def test_a_run_is_not_compared_with_one_of_another_namespace(scene: Scene) -> None:
+    path = f"/api/v1/runs/{scene.runs['red']}/diff?other="
+    for name in (scene.runs["blue"], scene.runs["blue"][:12], f"{PLANTED}-story"):
+        refused = scene.red["viewer"]("GET", path + name)
+        assert refused.status == 404, refused.text
+    assert scene.admin("GET", path + scene.runs["blue"]).status == 200
+
+
 def test_a_batch_steers_only_what_its_token_sees(scene: Scene) -> None:
     """SRV-080: everything is everything of the token's namespaces."""
     planned = scene.red["operator"](
@@ -440,3 +472,66 @@ def test_an_admin_of_namespaces_makes_tokens_within_them_and_writes_nothing_for_
     }
     assert admin("PUT", "/api/v1/resources/transport/-/wire", transport).problem == (403, "ACCESS-DENIED")
     assert admin("GET", "/api/v1/resources/transport").status == 200
+
+
+KUBERNETES_KINDS = (
+    ("/apis/bubustack.io/v1alpha1", "stories"),
+    ("/apis/runs.bubustack.io/v1alpha1", "storyruns"),
+    ("/apis/runs.bubustack.io/v1alpha1", "stepruns"),
+    ("/api/v1", "configmaps"),
+    ("/api/v1", "events"),
+)
+
+
+def test_the_kubernetes_api_shows_and_changes_nothing_of_another_namespace(scene: Scene) -> None:
+    """Paths that name another namespace, and paths that name none, which do not mean `default` either."""
+    stories = "/apis/bubustack.io/v1alpha1/namespaces/{}/stories"
+    for namespace in ("default", "blue"):
+        for path, body in (
+            (stories.format(namespace), {"metadata": {"name": PLANTED}, "spec": STORY["spec"]}),
+            (f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": PLANTED}, "data": {"a": PLANTED}}),
+            (
+                f"/apis/runs.bubustack.io/v1alpha1/namespaces/{namespace}/storyruns",
+                {"metadata": {"name": PLANTED}, "spec": {"storyRef": {"name": PLANTED}}},
+            ),
+        ):
+            assert scene.admin("POST", path, body).status == 201
+    merge = "application/merge-patch+json"
+    change = {"metadata": {"labels": {"changed": "yes"}}}
+    for beginning, plural in KUBERNETES_KINDS:
+        for place in ("", "/namespaces/blue", "/namespaces/default"):
+            path = f"{beginning}{place}/{plural}"
+            for api in (scene.red["admin"], scene.red["viewer"]):
+                for name in (PLANTED, f"{PLANTED}.1", f"{PLANTED}/status"):
+                    replies = [
+                        api("GET", f"{path}/{name}"),
+                        api("PUT", f"{path}/{name}", {"metadata": {"name": PLANTED, "resourceVersion": "1"}}),
+                        api("PATCH", f"{path}/{name}", change, Content_Type=merge),
+                        api("DELETE", f"{path}/{PLANTED}"),
+                    ]
+                    assert {reply.status for reply in replies} <= {403, 404, 405}, (path, name)
+                assert api("POST", path, {"metadata": {"name": "new"}, "spec": STORY["spec"]}).status in (403, 404, 405)
+                for method in ("GET", "DELETE"):
+                    told = api(method, path)
+                    assert told.status != 200 or (place == "" and PLANTED.encode() not in told.text), (method, path)
+    for namespace in ("default", "blue"):
+        for beginning, plural in KUBERNETES_KINDS[:2]:
+            there = scene.admin("GET", f"{beginning}/namespaces/{namespace}/{plural}/{PLANTED}").json
+            assert "changed" not in there["metadata"].get("labels", {})
+    assert b'"new"' not in scene.admin("GET", "/apis/bubustack.io/v1alpha1/stories").text
+
+
+def test_a_document_that_names_no_namespace_tells_nothing_of_one_that_is_hidden(scene: Scene) -> None:
+    """A token for several namespaces sees no `default`: whether something is there is not found by asking."""
+    hidden = {**STORY, "metadata": {"name": f"{PLANTED}-hidden"}}
+    assert scene.admin("POST", "/api/v1/resources:apply", {"documents": [hidden]}).status == 200
+    author = scene.token("red-and-green", "author", "red", "green")
+
+    def problems(name: str) -> str:
+        step = {"name": "ask", "type": "executeStory", "with": {"storyRef": {"name": name}}}
+        document = {**STORY, "metadata": {"name": "asking"}, "spec": {"steps": [step]}}
+        checked = author("POST", "/api/v1/check", {"document": document})
+        assert checked.status == 200
+        return json.dumps(checked.json).replace(name, "NAME")
+
+    assert problems(f"{PLANTED}-hidden") == problems(f"{PLANTED}-nowhere")

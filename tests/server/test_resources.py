@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.dialects.story.world import engram, story, template
@@ -53,6 +54,41 @@ def test_a_flow_is_called_like_its_place_or_its_file(server: Server) -> None:
     for name in ("put", "filed"):
         done = admin("POST", "/api/v1/runs", {"name": name}, Prefer="wait=60")
         assert (done.status, done.json["value"]) == (200, 17), done.text
+
+
+def pages(server: Server, path: str, meanwhile: Sequence[str] = ()) -> list[str]:
+    """The names on all pages of two; after each page an entry is removed."""
+    names: list[str] = []
+    page = server.admin("GET", f"{path}?limit=2").json
+    removed = iter(meanwhile)
+    while True:
+        names += [item["metadata"]["name"] for item in page["items"]]
+        if "next" not in page:
+            return names
+        if (name := next(removed, None)) is not None:
+            assert server.admin("DELETE", f"/api/v1/resources/engrams/default/{name}").status == 200
+        page = server.admin("GET", f"{path}?limit=2&cursor={page['next']}").json
+
+
+def test_pages_of_entries_and_of_runs_show_each_once_whatever_is_removed_meanwhile(server: Server) -> None:
+    """SRV-013: a cursor holds its filter and its place, not a count."""
+    admin = server.admin
+    names = [f"paged-{number}" for number in range(7)]
+    applied = admin("POST", "/api/v1/resources:apply", {"documents": [*map(template, names), *map(engram, names)]})
+    assert applied.status == 200, applied.text
+    listed = pages(server, "/api/v1/resources/engrams/default", ["paged-0", "paged-1"])
+    assert [name for name in listed if name in names] == names
+    steps = ", ".join(f"{{name: {name}, ref: {{name: echo}}, with: {{n: 1}}}}" for name in "abc")
+    documents = [engram("echo"), template("echo"), story(f"steps: [{steps}]", "paged")]
+    assert admin("POST", "/api/v1/resources:apply", {"documents": documents}).status == 200
+    runs = [admin("POST", "/api/v1/runs", {"name": "paged"}, Prefer="wait=60").json["id"] for _ in range(3)]
+    for kind in ("storyruns", "stepruns"):
+        everything = admin("GET", f"/api/v1/resources/{kind}/default?limit=1000").json["items"]
+        shown = pages(server, f"/api/v1/resources/{kind}/default")
+        assert shown == [item["metadata"]["name"] for item in everything] and len(shown) >= len(runs)
+    cursor = admin("GET", "/api/v1/resources/engrams/default?limit=2").json["next"]
+    for wrong in (f"stories?cursor={cursor}", "engrams?cursor=nonsense", "engrams?cursor=WzFd", "engrams?cursor=2"):
+        assert admin("GET", f"/api/v1/resources/{wrong}").problem == (400, "USAGE"), wrong
 
 
 def test_documents_are_applied_all_or_none(server: Server) -> None:

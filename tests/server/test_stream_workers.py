@@ -262,7 +262,7 @@ def test_it_is_shown_who_does_a_step_and_why_nobody_does(server: Server) -> None
 
 def test_a_slow_worker_holds_its_publishers_back(server: Server) -> None:
     """STR-073 STR-075 STR-112: memory stays bounded while it does nothing, and it is told when others are full."""
-    settings = f"{DURABLE}, backpressure: {{buffer: {{maxMessages: 10}}}}"
+    settings = f"{DURABLE}, backpressure: {{buffer: {{maxMessages: 10}}}}, lifecycle: {{drainTimeoutSeconds: 1}}"
     run = start(server, 200, settings)
     with connected(server) as worker:
         worker.offer(credits=2)

@@ -5,6 +5,7 @@ import json
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from perdure.kernel.trace_context import attempt_span, read_traceparent, span_id, trace_id
 from tests.server.serving import Server
 
+MOST_READ = 20_000_000  # bytes: what the buffers of both sides hold, and more
 GIVEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 FLOW = {
     "$schema": "https://mwl.dev/v0.1/flow/schema.json",
@@ -56,12 +58,14 @@ def flaky(context):
 
 
 class Collector:
-    """Keeps the spans that it is sent, by trace; answers 503 as often as it is told to."""
+    """Keeps the spans that it is sent, by trace; refuses as often as it is told to, or answers without end."""
 
     def __init__(self) -> None:
         self.spans: list[Any] = []
         self.resources: list[Any] = []
         self.refuse = 0
+        self.is_endless = False
+        self.most_read = 0  # bytes of an answer that were taken
         self.arrived = threading.Condition()
         collector = self
 
@@ -82,7 +86,15 @@ class Collector:
                             collector.spans += scope.spans
                     collector.arrived.notify_all()
                 self.send_response(200)
+                if collector.is_endless:
+                    self.send_header("Content-Length", str(1 << 40))
                 self.end_headers()
+                with suppress(OSError):
+                    sent = 0
+                    while collector.is_endless and sent < 4 * MOST_READ:
+                        self.wfile.write(b"x" * 100_000)
+                        sent += 100_000
+                        collector.most_read = max(collector.most_read, sent)
 
             def log_message(self, *words: Any) -> None:
                 pass
@@ -123,7 +135,11 @@ def _serve(folder: Path, collector: Collector, *words: str) -> Server:
 
 
 def test_a_run_is_one_trace_with_spans_of_steps_and_attempts(tmp_path: Path, collector: Collector) -> None:
-    """SRV-052: from what was recorded, with links over waits, and without texts of the run."""
+    """SRV-052: from what was recorded, with links over waits, and without texts of the run.
+
+    A collector whose answers do not end holds nothing up, and is not listened to.
+    """
+    collector.is_endless = True
     server = _serve(tmp_path, collector)
     run = server.admin.start(FLOW, input="planted-secret-words")
     assert server.admin.result(run)["status"] == "succeeded"
@@ -145,6 +161,7 @@ def test_a_run_is_one_trace_with_spans_of_steps_and_attempts(tmp_path: Path, col
     assert {a.key: a.value.string_value for a in collector.resources[0].attributes}["service.name"] == "shop"
     assert "planted" not in str(spans)
     server.stop()
+    assert collector.most_read < MOST_READ
 
 
 def test_a_run_goes_on_with_the_trace_that_its_start_was_given(tmp_path: Path, collector: Collector) -> None:

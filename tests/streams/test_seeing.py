@@ -14,7 +14,14 @@ import pytest
 from perdure.cli.health import health_page
 from perdure.engine.runs.retention import delete_run
 from perdure.services.story.streams.metrics import METRICS, PREFIX, metrics_of, samples_of
-from perdure.services.story.streams.recording import PacketRecorder, read_recordings, redact_fields, remove_expired
+from perdure.services.story.streams.recording import (
+    LARGEST_TAIL,
+    PacketRecorder,
+    latest_packets,
+    read_recordings,
+    redact_fields,
+    remove_expired,
+)
 from perdure.streams.hub import Hub
 from perdure.streams.inlet import Counters
 from perdure.streams.stream_graph import SECOND, Settings, StreamStep, Topology
@@ -114,7 +121,7 @@ async def test_top_of_a_topology(tmp_path: Path) -> None:
   - {name: nap, type: sleep, needs: [source], with: {duration: 1h}}
 """
     settings = "backpressure: {buffer: {maxMessages: 20}}, observability: {watermark: {enabled: true}},"
-    settings += " flowControl: {mode: window, initialCredits: {messages: 2}}"
+    settings += " flowControl: {mode: window, initialCredits: {messages: 2}}, lifecycle: {drainTimeoutSeconds: 1}"
     async with played(tmp_path, story(steps, transport("none", settings))) as run:
         overview = TopologyOverview(run.engine, run.id, run.engine.clock)
         await run.until(lambda shown: "nap" in states(shown))
@@ -138,6 +145,10 @@ async def test_top_of_a_topology(tmp_path: Path) -> None:
     assert (nap["waiting"], nap["fill"], nap["paused"], nap["dropped"]) == (20, 100, True, {"buffer_full": 18})
     assert sink["received"] == 40 and sink["rates"]["in"] >= 0 and sink["lag_seconds"] >= 0
     assert by_step["source"]["published"] == 40
+    assert {(edge["from"], edge["to"]): edge["passed"] for edge in second["edges"]} == {
+        ("source", "sink"): 40,
+        ("source", "nap"): 40,
+    }
     assert "STEP" in text.out and "18 buffer_full" in text.out and "paused" in text.out
     assert {step["step"] for step in shown.json["steps"]} == {"source", "sink", "nap"}
 
@@ -182,6 +193,29 @@ def test_what_was_recorded_is_removed_after_its_retention(tmp_path: Path, monkey
     assert dated.exists()
     remove_expired(tmp_path / "recordings", time.time() + 3700)
     assert [packet["step"] for packet in read_recordings("default", "run")] == ["b"]
+
+
+def test_the_latest_packets_are_read_from_the_ends_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CON-010: of every step, over several files, the latest first; what is being written is left out."""
+    monkeypatch.setenv("PERDURE_STORAGE_DIR", str(tmp_path))
+    shown = {"kind": "StoryRun", "metadata": {"namespace": "default", "name": "run"}}
+    settings: dict[str, dict[str, Any]] = {step: {"mode": "payload", "retentionSeconds": 3600} for step in ("a", "b")}
+    recorder = PacketRecorder(settings, RUN, lambda packet: packet)
+    for number in range(6):
+        step = "ab"[number % 2]
+        recorder.add(step, make_message(f"p-{number}", number, payload={"n": number}), Counters())
+        recorder.write(is_last=number == 2)  # the files of the first three get a date
+    with (tmp_path / "recordings/default/run/a/packets.jsonl").open("a") as file:
+        file.write('{"messageId": "half')
+
+    assert [packet["messageId"] for packet in latest_packets(shown, 4)] == ["p-5", "p-4", "p-3", "p-2"]
+    assert len(latest_packets(shown, 100)) == 6 and latest_packets(shown, 0) == []
+    assert latest_packets({"kind": "Other"}, 4) == []
+    long = make_message("p-9", 9, payload={"text": "x" * LARGEST_TAIL})
+    for message in (long, make_message("p-10", 10, payload={"n": 10})):
+        recorder.add("b", message, Counters())
+    recorder.write()
+    assert [packet["messageId"] for packet in latest_packets(shown, 2)] == ["p-10", "p-4"]
 
 
 @pytest.mark.parametrize("how", ["delete", "prune"])

@@ -15,7 +15,8 @@ from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.tasks.assignments import Assignment, EffectClaimResult
 from perdure.providers.registry import Registry, shared
-from perdure.workers.worker import Limits, Worker
+from perdure.workers.concurrency_limits import Limits
+from perdure.workers.worker import Worker
 
 P = ParamSpec("P")
 

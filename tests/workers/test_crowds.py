@@ -11,7 +11,8 @@ from tests.workers.scene import Ledger, at_work, is_cancelled, on_loop, task, va
 from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Cancelled
 from perdure.providers.registry import Provider, Registry
-from perdure.workers.worker import Limits, Worker
+from perdure.workers.concurrency_limits import Limits
+from perdure.workers.worker import Worker
 
 THREE = Limits(languages={"crowded": 3})
 FEW = {"languages": Limits(languages={"crowded": 3}, long=0.05), "groups": Limits(groups={"rare": 3}, long=0.05)}

@@ -16,9 +16,10 @@ from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 from perdure.kernel.tasks.assignments import NOT_IMPORTED
 from perdure.providers.context import BlockingContext, TaskContext
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.registry import Registry, shared
+from perdure.providers.registry import Registry, shared, slow_providers
+from perdure.workers.concurrency_limits import Limits
 from perdure.workers.task_execution import Deadlines
-from perdure.workers.worker import DEADLINE_EXCEEDED, Limits, Worker, system_clock
+from perdure.workers.worker import DEADLINE_EXCEEDED, Worker, system_clock
 
 SOON = Limits(grace=0.05)
 
@@ -334,6 +335,29 @@ async def test_a_task_past_its_deadline_does_not_begin() -> None:
         in_time = await worker.run(task("it", deadline=1001), Ledger())
 
     assert (failure_of(late)[0], value_of(in_time), calls) == (DEADLINE_EXCEEDED, None, [1])
+
+
+@on_loop
+async def test_a_quick_function_has_no_thread_until_a_call_takes_long(caplog: pytest.LogCaptureFixture) -> None:
+    """Nor with large arguments. Afterwards it has one for the rest of the process."""
+    threads: list[bool] = []
+
+    def quick(seconds: float, text: str = "") -> None:
+        threads.append(threading.current_thread() is not threading.main_thread())
+        time.sleep(seconds)
+
+    registry = one(quick, quick=True)
+    async with at_work(registry) as worker:
+        for arguments in ({"seconds": 0}, {"seconds": 0, "text": "x" * 10_000}, {"seconds": 0}, {"seconds": 0.02}):
+            await worker.run(task("it", arguments), Ledger())
+    async with at_work(registry) as another:
+        await another.run(task("it", {"seconds": 0}), Ledger())
+    slow_providers.discard("it")
+
+    assert threads == [False, True, False, False, True]
+    assert [record.getMessage().partition(" took")[0] for record in caplog.records] == [
+        "it was declared quick, but a call"
+    ]
 
 
 @on_loop

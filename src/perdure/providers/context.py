@@ -24,6 +24,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class SecretSource(Protocol):
     def __getitem__(self, name: str, /) -> str: ...
 
+    def config(self, name: str, key: str, /) -> str | None:
+        """A value of a ConfigMap that the store keeps; None: there is none."""
+
     def are_in(self, text: str, /) -> bool:
         """Whether a text contains a secret of the run."""
 

@@ -20,6 +20,8 @@ from perdure.providers.policy import policy_in_force
 from perdure.providers.text import hide
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpcore
     import httpx
 
@@ -178,7 +180,10 @@ async def as_written(host: str, port: int) -> Sequence[str]:
 
 
 def paced_transport(
-    limits: "httpx.Limits", trust_env: bool, addresses_of: Callable[[str, int], Awaitable[Sequence[str]]]
+    limits: "httpx.Limits",
+    trust_env: bool,
+    addresses_of: Callable[[str, int], Awaitable[Sequence[str]]],
+    certificates: "ssl.SSLContext | None" = None,
 ) -> "httpx.AsyncBaseTransport":
     """Answers are read in short steps, and heads within a number of lines, which raises `ProviderFailure`.
 
@@ -262,7 +267,7 @@ def paced_transport(
 
     transport = httpx.AsyncHTTPTransport(trust_env=trust_env)
     transport._pool = httpcore.AsyncConnectionPool(  # httpx has no public interface for it
-        ssl_context=httpx.create_ssl_context(trust_env=trust_env),
+        ssl_context=certificates or httpx.create_ssl_context(trust_env=trust_env),
         max_connections=limits.max_connections,
         max_keepalive_connections=limits.max_keepalive_connections,
         keepalive_expiry=limits.keepalive_expiry,

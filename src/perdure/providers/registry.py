@@ -6,6 +6,7 @@ every command does it.
 
 import importlib
 import importlib.util
+import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from typing import Any, TypeVar
 from perdure.providers.function import Function
 from perdure.providers.task_outcomes import code_prefix
 from perdure.services import PROVIDERS as LANGUAGE_PROVIDERS
+
+_log = logging.getLogger("perdure.worker")
 
 ENTRY_POINTS = "perdure.providers"
 
@@ -70,6 +73,19 @@ class Mode(Enum):
     ISOLATED = "isolated"  # in a warm subprocess, which can be killed
 
 
+QUICK = 0.005  # seconds that a call of a quick function may take
+
+slow_providers: set[str] = set()
+"""Those that were declared quick, of which a call in this process took longer."""
+
+
+def note_slow(name: str, seconds: float) -> None:
+    slow_providers.add(name)
+    _log.warning(
+        "%s was declared quick, but a call took %.1f ms: from now on it runs in threads", name, seconds * 1_000
+    )
+
+
 class DuplicateProvider(Exception):
     """Two functions have the same name; which one a workflow gets must not depend on import order."""
 
@@ -100,6 +116,7 @@ class Provider:
     memory: Callable[[], int] | None = None
     turn_key: Callable[[Mapping[str, Any]], str] | None = None
     stands_for: Callable[..., Any] | None = None  # what the user wrote, if that is not the function called here
+    is_quick: bool = False  # called on the event loop, as long as no call of it has taken long
     carries_streams: bool = False  # it lives as long as its run: a cancel only tells it, and no loss is charged to it
 
     @classmethod
@@ -253,21 +270,35 @@ class Registry:
         side_effects: bool = True,
         isolated: bool = False,
         inline: bool = False,
+        quick: bool = False,
         prefix: str = "",
     ) -> Callable[[_F], _F]:
         """Register the decorated function; it stays an ordinary function.
 
         A plain function runs in a thread, a coroutine function on the event loop, an `isolated` one in a subprocess
         that can be killed. `inline` is for pure code of a few microseconds: it delays everything else while it runs.
+        `quick` is for a plain function without a context that takes less than 5 ms: it is called without a thread
+        while its arguments are small, until a call has taken longer.
         """
-        if inline and isolated:
-            raise ValueError(f"provider {name!r}: a function cannot be both inline and isolated")
+        if inline + isolated + quick > 1:
+            raise ValueError(f"provider {name!r}: a function is one of inline, isolated and quick")
         mode = Mode.ISOLATED if isolated else Mode.INLINE if inline else None
 
         def register(function: _F) -> _F:
             texts = {"description": description, "prefix": prefix}
-            chosen = {key: value for key, value in texts.items() if value}
-            self.add(Provider.of(name, function, mode=mode, declared=parameters, side_effects=side_effects, **chosen))
+            chosen: dict[str, Any] = {key: value for key, value in texts.items() if value}
+            described = Provider.of(
+                name,
+                function,
+                mode=mode,
+                declared=parameters,
+                side_effects=side_effects,
+                is_quick=quick,
+                **chosen,
+            )
+            if quick and (described.function.is_coroutine or described.function.wants_context):
+                raise ValueError(f"provider {name!r}: a quick function is a plain one, without a context")
+            self.add(described)
             return function
 
         return register

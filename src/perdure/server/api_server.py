@@ -37,7 +37,7 @@ from perdure.views.administration.server_metrics import ServerMetrics
 from perdure.views.errors import BadRequest
 from perdure.views.runs.live_events import LiveEvents
 from perdure.views.runs.run_changes import ChangeFeed
-from perdure.wiring import Engine, languages, metric_aliases
+from perdure.wiring import Engine, language_metrics, languages
 
 if TYPE_CHECKING:
     from perdure.server.kubernetes.facade_routes import KubernetesFacade
@@ -68,6 +68,7 @@ class ApiOptions:
     feed_keep: float = 600.0  # seconds
     hooks: Sequence[Hook] = ()
     has_console: bool = True
+    write_tools: bool = False
 
 
 class Address:
@@ -128,10 +129,11 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         listened_hosts(options.host, [*options.hosts, *options.tls_names]),
         options.limits,
         is_tls=certificate is not None,
-        metrics=ServerMetrics(engine.runtime, metric_aliases()),
+        metrics=ServerMetrics(engine.runtime, *language_metrics(engine.clock)),
         store_url=options.store,
         routes_to_pools=engine.runtime.routes,
         console=read_console() if options.has_console else read_console(None),
+        offers_write_tools=options.write_tools,
     )
     server.tasks.lease_for = int(options.worker_lease * SECOND)
     authentication.sessions.listen(address.port, is_tls=certificate is not None)

@@ -95,6 +95,8 @@ class ApiServer:
     store_url: str = ""
     routes_to_pools: Mapping[str, str] = field(default_factory=dict)
     console: ConsoleFiles = field(default_factory=partial(read_console, None))
+    offers_write_tools: bool = False  # to language models, over HTTP
+    application: "Application" = field(init=False)
 
     def __post_init__(self) -> None:
         self.tasks = LeasedTasks(self.engine)
@@ -115,6 +117,7 @@ class ApiServer:
 class Application:
     def __init__(self, server: ApiServer) -> None:
         self._server = server
+        server.application = self
         self._version = server.version.encode()
         self._router = RouteTable(server.routes)
         self._facade = RouteTable(server.facade.routes)
@@ -225,7 +228,8 @@ class Application:
         elif route is not None and route.takes_signatures and not carries_token(headers):
             caller = Caller("", AccessRole.OPERATOR, via=SIGNATURE)
         else:
-            caller = seen.caller = await server.authentication.caller(headers, seen.address, host, request.method)
+            caller = await server.authentication.caller(headers, seen.address, host, request.method)
+            seen.caller = caller.as_recorded(headers)
             if route is None or not route.is_refused_last:
                 self._rates.take(caller.identity)
         if route is None:

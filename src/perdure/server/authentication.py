@@ -25,6 +25,7 @@ READ_EVERY = 0.5  # seconds between two looks at the tokens of the store
 STALE = 5.0  # seconds without a look, after which nobody is known any more
 REFUSED_LOG_INS = 20  # a minute and address
 SESSIONS = 60  # a minute and token
+TOOL_CALLS = 600  # that language models say of themselves, a minute and token
 ADDRESSES = 10_000  # and tokens whose log-ins are counted
 SESSION_TOKEN = "x-session-token"  # how NoETL's clients may send the access token
 FORWARDED = ("forwarded", "via", "x-real-ip")
@@ -159,6 +160,7 @@ class Authentication:
         self._oidc = oidc
         self._refused = LogIns(REFUSED_LOG_INS, "too many requests with a wrong token from this address")
         self._begun = LogIns(SESSIONS, "too many log-ins with this token")
+        self._called = LogIns(TOOL_CALLS, "too many calls of tools with this token")
 
     def read_headers(self, scope: Scope, peer: str) -> tuple[dict[str, str], str]:
         """The headers of a request, and the address that it comes from: what a proxy of ours says of both counts."""
@@ -217,6 +219,11 @@ class Authentication:
         """Sessions are kept for days, and each is recorded."""
         self._begun.check(token)
         self._begun.count(token)
+
+    def count_tool_call(self, token: str) -> None:
+        """Each is a row of the audit log, which is kept for months."""
+        self._called.check(token)
+        self._called.count(token)
 
     def _count_refusal(self, address: str) -> None:
         self._refused.check(address)

@@ -1,7 +1,7 @@
 """A request as handlers see it, who sent it, and what they answer."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
@@ -13,7 +13,7 @@ from perdure.kernel.json_values.values import Instant, RunId, digest
 from perdure.stores.access import Act, AuditRow
 from perdure.stores.protocol import RunRow
 from perdure.views.administration.access_tokens import AccessRole, check_namespace
-from perdure.views.administration.audit_log import AuditEntry, audit_row
+from perdure.views.administration.audit_log import TOOL_HEADER, AuditEntry, audit_row
 from perdure.views.api_errors import AccessDenied, NamespaceNotFound
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perdure.wiring import Engine
 
 ALL_NAMESPACES = None
+MCP = "mcp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ class Caller:
     def identity(self) -> str:
         """The name as histories have it: a subject of an identity provider is not taken for a token of that name."""
         return f"oidc:{self.name}" if self.via == "oidc" else self.name
+
+    def as_recorded(self, headers: Mapping[str, str]) -> "Caller":
+        """Who the audit log says it was: a tool of a language model acts for its user, whoever that is."""
+        return replace(self, name=self.identity, via=MCP) if TOOL_HEADER in headers else self
 
     def sees(self, namespace: str) -> bool:
         return self.namespaces is None or namespace in self.namespaces
@@ -69,6 +74,12 @@ class Caller:
     def only_namespace(self) -> str:
         """Where a request belongs that names no namespace, if the token has exactly one; otherwise empty."""
         return self.namespaces[0] if self.namespaces is not None and len(self.namespaces) == 1 else ""
+
+    def place_of_documents(self, meant: str) -> str:
+        """Where a document is looked at that names no namespace: one that the token sees."""
+        if meant or self.namespaces is None or self.sees(DEFAULT_NAMESPACE):
+            return meant or DEFAULT_NAMESPACE
+        return next(iter(self.namespaces), DEFAULT_NAMESPACE)
 
     def meant_namespace(self, asked: str | None) -> str:
         """The namespace of a request, which the token sees; empty: it names none, and none follows from the token."""
@@ -144,7 +155,7 @@ class ApiCall:
         """What the handler changes is recorded in its own transaction."""
 
         def write(act: Act) -> AuditRow:
-            who = self.caller
+            who = self.caller.as_recorded(self.headers)
             about = (act.object, act.namespace, self.source, self.request_id)
             claimed_name = getattr(self.body, "by", None) or getattr(self.body, "updatedBy", None) or ""
             given_by = "" if claimed_name == who.name else claimed_name[:200]
@@ -153,6 +164,7 @@ class ApiCall:
 
         self.act = Act(write)
         self.act.sender = Sender(self.caller.via, self.caller.issuer)
+        self.act.starter = (self.caller.name, self.caller.via)
 
     def end_act(self) -> None:
         """The record refers to this call, and the call to it: without an end both would keep the request's body."""

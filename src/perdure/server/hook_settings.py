@@ -16,6 +16,10 @@ from perdure.views.errors import BadRequest
 from perdure.views.runs.run_pages import read_label, read_statuses
 
 if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
     from perdure.engine.client import Client
     from perdure.stores.hook_deliveries import DeliveryRow
 
@@ -46,8 +50,9 @@ class Hook(msgspec.Struct, frozen=True):
     filter: RunFilter
     timeout: float
     give_up: Instant
-    send: "Callable[[Client, DeliveryRow], Awaitable[tuple[int | None, str]]] | None" = None
+    send: "Callable[[Client, httpx.AsyncClient, DeliveryRow], Awaitable[tuple[int | None, str]]] | None" = None
     """How a delivery is sent, if not as an event: the status of the answer, and what went wrong."""
+    certificates: "ssl.SSLContext | None" = None  # whom TLS trusts; None: the usual authorities
 
     @property
     def address(self) -> str:

@@ -161,6 +161,12 @@ class TracesTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     give_up: Annotated[float, msgspec.Meta(ge=0)] = 3_600.0  # seconds after which a trace is not sent any more
 
 
+class McpTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tools for language models, over HTTP."""
+
+    write: bool = False  # whether those that start and steer runs are offered too, to operators
+
+
 class ServerSettings(msgspec.Struct, frozen=True):
     server: ServerTable = ServerTable()
     limits: RequestLimits = RequestLimits()
@@ -170,6 +176,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     feed: FeedTable = FeedTable()
     hooks: list[HookSettings] = []
     traces: TracesTable = TracesTable()
+    mcp: McpTable = McpTable()
 
 
 def proxy_networks(table: ServerTable) -> list[IPv4Network | IPv6Network]:

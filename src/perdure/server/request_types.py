@@ -1,6 +1,6 @@
 """Bodies and parameters of requests, and bodies of answers. What is not named here is refused."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -35,12 +35,18 @@ async def text_of(document: Text) -> bytes:
     return await done_aside(size, lambda: jsontext.encode(document))
 
 
-async def applied_texts(documents: list[Text], files: Sequence[str] = ()) -> list[AppliedDocument]:
+async def applied_texts(
+    documents: list[Text], files: Sequence[str] = (), labels: Mapping[str, str] | None = None
+) -> list[AppliedDocument]:
     """Each under the name of its file if that is given, else by its place."""
     if not documents:
         return []
     names = [*files, *(f"apply[{place}]" for place in range(len(files), len(documents)))]
-    return [AppliedDocument(names[place], (await text_of(text)).decode()) for place, text in enumerate(documents)]
+    shared_labels = tuple((labels or {}).items())
+    return [
+        AppliedDocument(names[place], (await text_of(text)).decode(), shared_labels)
+        for place, text in enumerate(documents)
+    ]
 
 
 class StartBody(Body):
@@ -227,6 +233,7 @@ class ApplyBody(Body):
     documents: Documents
     files: FileNames = []  # where the documents come from, in their order: a Flow has the name of its file
     namespace: str = ""
+    labels: dict[str, str] = {}  # for all that is applied, besides those of the documents
     dry_run: bool = False
 
 
@@ -301,6 +308,7 @@ class RunAnswer(RunItem):
     pending: list[dict[str, Any]]
     error: dict[str, Any] | None = None
     stuck: str | None = None
+    has_streams: bool = False  # it is a streaming Story whose topology has begun: it has figures of its own
 
 
 class RunPage(msgspec.Struct, omit_defaults=True):

@@ -15,10 +15,10 @@ from perdure.server.worker_protocol.worker_routes import WORKER_ROUTES
 from perdure.views.access import Question
 from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.administration.audit_log import AUDIT_HEAD, AUDIT_REPORT
+from perdure.views.administration.retention_rules import RETENTION
 from perdure.views.resources.resource_details import DESCRIPTION
 from perdure.views.resources.resource_list import RESOURCES
-from perdure.views.runs import run_screen
-from perdure.views.runs.live_overview import COUNTS
+from perdure.views.runs import live_overview, run_capsule, run_differences, run_forecast, run_screen
 from perdure.views.runs.run_causes import CAUSES
 from perdure.views.runs.run_graph import DRAWING
 from perdure.views.runs.run_list_json import LISTING
@@ -57,7 +57,7 @@ def _question(question: Question[Any, Any]) -> Route:
         question.summary,
         AccessRole(question.role),
         query=question.query,
-        is_expensive="{id}" in question.path,
+        is_expensive=question.is_expensive or "{id}" in question.path,
         refusals=(404, 409),
     )
 
@@ -66,23 +66,20 @@ QUESTIONS: tuple[Question[Any, Any], ...] = (
     AUDIT_HEAD,
     AUDIT_REPORT,
     CAUSES,
-    run_screen.CONDITION,
-    COUNTS,
+    live_overview.COUNTS,
     DESCRIPTION,
+    run_capsule.CAPSULE,
+    run_differences.DIFFERENCES,
     DRAWING,
-    run_screen.ENDING,
-    run_screen.LEFT_BEHIND,
+    *run_forecast.FORECASTS,
+    *run_screen.SCREENS,
     LISTING,
-    run_screen.NAME,
-    run_screen.PICTURE,
-    run_screen.REFERENCE,
     RESOURCES,
+    RETENTION,
     schedules.SCHEDULES,
-    run_screen.SCREEN,
-    run_screen.LIVE_STATUS,
-    run_screen.STATUS,
     TIMELINE,
     TIMELINE_JSON,
+    live_overview.TOPOLOGY,
 )
 
 ROUTES = (

@@ -12,7 +12,8 @@ import logging
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -94,8 +95,12 @@ class RunHooks:
     async def run(self) -> None:
         """Until cancelled. A store that is away is waited for."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
-        transport = paced_transport(limits, False, as_written)
-        async with httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False) as http:
+        async with AsyncExitStack() as stack:
+            clients: dict[str, httpx.AsyncClient] = {}
+            for hook in self._hooks.values():
+                transport = paced_transport(limits, False, as_written, hook.certificates)
+                http = httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=False)
+                clients[hook.name] = await stack.enter_async_context(http)
             noted_at = time.monotonic()
             try:
                 while True:
@@ -105,7 +110,7 @@ class RunHooks:
                             noted_at = time.monotonic()
                             await self.note()
                         if self._hooks:
-                            await self._look(http)
+                            await self._look(clients)
                     except PerdureError as error:
                         _log.warning("hooks have to wait: %s", error)
             finally:
@@ -116,7 +121,7 @@ class RunHooks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _look(self, http: httpx.AsyncClient) -> None:
+    async def _look(self, clients: Mapping[str, httpx.AsyncClient]) -> None:
         store = self._client.store
         for known in await store.hooks():
             if (hook := self._hooks.get(known.name)) is not None:
@@ -127,7 +132,7 @@ class RunHooks:
             until = now + int((2 * hook.timeout + 10) * SECOND)
             free = AT_ONCE - len(under_way)
             for row in await store.take_deliveries([hook.name], now, until, free) if free > 0 else ():
-                task = asyncio.ensure_future(self._deliver(http, hook, row))
+                task = asyncio.ensure_future(self._deliver(clients[hook.name], hook, row))
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
 
@@ -156,7 +161,7 @@ class RunHooks:
 
     async def _deliver(self, http: httpx.AsyncClient, hook: Hook, row: DeliveryRow) -> None:
         if hook.send is not None:
-            status, error = await hook.send(self._client, row)
+            status, error = await hook.send(self._client, http, row)
             await self._record(hook, row, status, error, 0.0)
             return
         status, error, asked = None, "", 0.0

@@ -8,13 +8,17 @@ server died are exported again, with the same ids. A run that is reopened export
 """
 
 import asyncio
+import gzip
 import hashlib
+import ssl
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from perdure.engine.client import Client
 from perdure.engine.decision_threads import SMALL, done_aside
@@ -22,6 +26,7 @@ from perdure.kernel.errors import PerdureError, RunNotFound
 from perdure.kernel.graphs.run_trace import Visit, VisitStatus
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.trace_context import attempt_span, is_sampled, parent_span, span_id, trace_id
+from perdure.providers.failure import ProviderFailure
 from perdure.server.hook_settings import Hook
 from perdure.server.limits import BadServerSettings, TracesTable
 from perdure.stores.hook_deliveries import DeliveryRow
@@ -31,6 +36,7 @@ from perdure.views.runs.progress_events import step_of_path
 from perdure.views.runs.run_graph import NoPicture, trace_run
 
 if TYPE_CHECKING:
+    import httpx
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -38,6 +44,7 @@ NAME = "traces"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 MOST_SPANS = 10_000  # of one life of a run: the first ones, and the root says how many there were
 AT_ONCE = 500  # spans in one request
+FEW_SPANS = 20  # which are written on the event loop
 MANY_EVENTS = 256  # of a run, whose spans are then made in a thread
 MOST_LOOKED_AT = 100  # spans that one span is compared with
 
@@ -207,29 +214,55 @@ def trace_hooks(settings: TracesTable, environment: Mapping[str, str]) -> list[H
     by_variable = any(environment.get(name) for name in ENDPOINTS)
     if not settings.endpoint and not by_variable:
         return []
+    named = settings.endpoint or next(environment[name] for name in ENDPOINTS if environment.get(name))
+    url = named if settings.endpoint or environment.get(ENDPOINTS[0]) else f"{named.rstrip('/')}/v1/traces"
     try:
-        exporter = TraceExporter(settings)
+        exporter = TraceExporter(settings, url, environment)
     except ImportError:
         raise BadServerSettings("traces need OpenTelemetry's packages", hint="pip install 'perdure[otel]'") from None
-    url = settings.endpoint or next(environment[name] for name in ENDPOINTS if environment.get(name))
-    mark = hashlib.sha256(url.encode()).hexdigest()[:8]
-    return [
-        Hook(f"{NAME}-{mark}", url, b"", RunFilter(), settings.timeout, int(settings.give_up * SECOND), exporter.send)
-    ]
+    mark = hashlib.sha256(named.encode()).hexdigest()[:8]
+    about = (f"{NAME}-{mark}", named, b"", RunFilter(), settings.timeout, int(settings.give_up * SECOND))
+    return [Hook(*about, exporter.send, _certificates(environment))]
+
+
+def _of_traces(environment: Mapping[str, str], name: str) -> str:
+    """A variable of OpenTelemetry: the one for traces counts more than the one for everything."""
+    general = f"OTEL_EXPORTER_OTLP_{name}"
+    return environment.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or environment.get(general) or ""
+
+
+def _certificates(environment: Mapping[str, str]) -> ssl.SSLContext | None:
+    authorities, own = _of_traces(environment, "CERTIFICATE"), _of_traces(environment, "CLIENT_CERTIFICATE")
+    if not authorities and not own:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=authorities or None)
+        if own:
+            context.load_cert_chain(own, _of_traces(environment, "CLIENT_KEY") or None)
+    except (OSError, ssl.SSLError) as error:
+        raise BadServerSettings(f"the certificates of OTEL_EXPORTER_OTLP_… cannot be read: {error}") from None
+    return context
 
 
 class TraceExporter:
-    def __init__(self, settings: TracesTable) -> None:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    """Sends OTLP over HTTP itself: the exporter of OpenTelemetry reads answers without end, in threads of others."""
+
+    def __init__(self, settings: TracesTable, url: str, environment: Mapping[str, str]) -> None:
+        from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
         from opentelemetry.sdk.resources import Resource
 
-        headers = dict(settings.headers) | _read_headers(settings.headers_file)
+        own = dict(settings.headers) | _read_headers(settings.headers_file)
+        pairs = (part.partition("=") for part in _of_traces(environment, "HEADERS").split(","))
+        headers = own or {name.strip(): unquote(value.strip()) for name, _, value in pairs if name.strip()}
+        self._headers = {**headers, "Content-Type": "application/x-protobuf"}
+        self._is_packed = _of_traces(environment, "COMPRESSION").strip().lower() == "gzip"
+        if self._is_packed:
+            self._headers["Content-Encoding"] = "gzip"
+        self._url, self._timeout = url, settings.timeout
         self._resource: Resource = Resource.create({"service.name": settings.service})
-        self._exporter = OTLPSpanExporter(
-            endpoint=settings.endpoint or None, headers=headers or None, timeout=settings.timeout
-        )
+        self._encode = encode_spans
 
-    async def send(self, client: Client, row: DeliveryRow) -> tuple[int | None, str]:
+    async def send(self, client: Client, http: "httpx.AsyncClient", row: DeliveryRow) -> tuple[int | None, str]:
         """Export the life of a run that has ended, in pieces; what was exported before has the same ids."""
         try:
             if not is_sampled((await client.find(RunId(row.run))).labels):
@@ -241,15 +274,29 @@ class TraceExporter:
             return None, str(error)
         for begin in range(0, len(spans), AT_ONCE):
             piece = spans[begin : begin + AT_ONCE]
-            if not await asyncio.to_thread(self._export, trace, piece):
-                return None, "the collector did not take the spans; the log of the server says more"
+            size = SMALL + 1 if len(piece) > FEW_SPANS else 0
+            status, problem = await self._post(http, await done_aside(size, partial(self._text, trace, piece)))
+            if status is None or not 200 <= status < 300:
+                return status, problem or f"the collector answered {status}"
         return 200, ""
 
-    def _export(self, trace: str, spans: Sequence[Span]) -> bool:
-        from opentelemetry.sdk.trace.export import SpanExportResult
+    async def _post(self, http: "httpx.AsyncClient", text: bytes) -> tuple[int | None, str]:
+        """The status of the answer; nothing else of it is read."""
+        import httpx
 
+        try:
+            async with (
+                asyncio.timeout(self._timeout),
+                http.stream("POST", self._url, content=text, headers=self._headers) as response,
+            ):
+                return response.status_code, ""
+        except (httpx.HTTPError, httpx.InvalidURL, ProviderFailure, OSError, TimeoutError) as failure:
+            return None, f"{type(failure).__name__}: {failure}".rstrip(": ")
+
+    def _text(self, trace: str, spans: Sequence[Span]) -> bytes:
         exported = [readable(trace, span, self._resource) for span in spans]
-        return self._exporter.export(exported) is SpanExportResult.SUCCESS
+        text: bytes = self._encode(exported).SerializeToString()
+        return gzip.compress(text) if self._is_packed else text
 
 
 def readable(trace: str, span: Span, resource: "Resource") -> "ReadableSpan":

@@ -4,6 +4,10 @@ Shared packages do not import the services of one language. They use a protocol 
 or the lists below, which name modules without importing them.
 """
 
+from collections.abc import Callable, Mapping
+from pkgutil import resolve_name
+from typing import Any
+
 from perdure.services.playbook import PROVIDERS as _PLAYBOOK
 from perdure.services.provider_lists import ProviderList
 from perdure.services.story import PROVIDERS as _STORY
@@ -26,6 +30,15 @@ ALERT_START = "perdure.services.story.triggers.requests:start_alert"
 METRICS = ("perdure.services.story.streams.metrics:live_metrics",)
 """Functions that give figures of this process: of each its name, kind, help text and series (suffix, labels, value)."""
 
+TOTALS = (
+    "perdure.services.story.streams.metrics:total_metrics",
+    "perdure.services.story.triggers.impulse_throttle:throttle_metrics",
+)
+"""The same without the names of runs, steps and namespaces, over all of them."""
+
+EVENT_METRICS = {"story": "perdure.services.story.run_metrics:StoryRunMetrics"}
+"""Classes that count events of runs of a language, created with the clock: `listen`, and `metrics` as above."""
+
 METRIC_ALIASES = {
     "story": {
         "perdure_runs_ended_total": "bobrapet_storyruns_total",
@@ -37,3 +50,24 @@ METRIC_ALIASES = {
 
 PACKET_RECORDINGS = "perdure.services.story.streams.recording:recorded_packets"
 """The function that reads recorded packets of a run (a list), given what is shown of it."""
+
+LATEST_PACKETS = "perdure.services.story.streams.recording:latest_packets"
+"""The same for the latest ones, of which there are at most so many: the latest first."""
+
+REPLAYER = "perdure.services.scenarios.replay"
+"""The module that replays recorded runs with another document (`Replayer`)."""
+
+SCENARIO_SUFFIXES = (".test.yaml", ".test.yml", ".test.json")
+"""How the names of files of scenarios end; they are no documents."""
+
+SCENARIO_SUITE = "perdure.services.scenarios.suite"
+"""The module that finds, reads and plays scenarios of documents (`find_files`, `read_files`, `play_files`)."""
+
+SIMULATION = "perdure.services.scenarios.simulating"
+"""The module that makes a document ready for simulation (`prepare`)."""
+
+
+def language_metrics(now: Callable[[], int]) -> tuple[Mapping[str, Mapping[str, str]], dict[str, Any], list[Any]]:
+    """The aliases, by language what counts its events, and the functions of `TOTALS`."""
+    counters = {language: resolve_name(name)(now) for language, name in EVENT_METRICS.items()}
+    return METRIC_ALIASES, counters, [resolve_name(name) for name in TOTALS]

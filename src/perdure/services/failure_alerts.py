@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import ShortTurns
 from perdure.engine.random_ids import new_uid
 from perdure.engine.runs import run_views
 from perdure.kernel.documents.lookups import ResourceKey
@@ -58,12 +59,17 @@ class FailureAlerts:
     async def look(self) -> int:
         """Start the alerts about runs that have failed; how many runs are still watched."""
         watched = 0
-        for row in await self._client.store.list_resources(WATCH):
-            watch = msgspec.json.decode(row.body, type=RunWatch)
-            run = await self._client.store.find(watch.run)
+        turns = ShortTurns()
+        for key, _ in await self._client.store.list_keys(WATCH):
+            await turns.pause()
+            run = await self._client.store.find(RunId(key.name))
             if run is not None and not run.status.is_final:
                 watched += 1
                 continue
+            row = (await self._client.store.resources([key])).get(key)
+            if row is None:  # another server has
+                continue
+            watch = msgspec.json.decode(row.body, type=RunWatch)
             if run is not None and run.status in ALERTED:
                 try:
                     await self._alert(watch, run)

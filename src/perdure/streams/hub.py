@@ -149,6 +149,7 @@ class Hub:
             if not isinstance(passed, StreamMessage):
                 return
             message = passed
+        inlet.state.counters.arrive(self._public.get(upstream, ""))
         if plan.settings.lanes:
             check_lane(plan, message, "subscribe")
         if plan.name in self.fan_in and message.kind != HOOK:

@@ -46,9 +46,14 @@ class Counters(msgspec.Struct, array_like=True):
     watermark: int = 0  # microseconds
     recorded: int = 0
     errors_in_rules: int = 0
+    arrived: dict[str, int] = {}  # by upstream step: what its rules and the step's `if` let pass
 
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    def arrive(self, upstream: str) -> None:
+        if upstream:  # else it is a hook, or from outside
+            self.arrived[upstream] = self.arrived.get(upstream, 0) + 1
 
 
 class InletState(msgspec.Struct, array_like=True):

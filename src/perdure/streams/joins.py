@@ -166,6 +166,8 @@ class FanIn:
         if upstream not in plan.needs or not self._can_join(plan, message):
             return message
         if joins.is_late(message):
+            if plan.settings.is_kept:
+                self._rows.touch(plan.name)  # it was counted
             return None
         replaced = joins.is_repeated(upstream, message)
         position = inlet.next_position()

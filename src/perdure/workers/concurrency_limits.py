@@ -13,14 +13,12 @@ import os
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from perdure.kernel.errors import PerdureError
-from perdure.providers.registry import Mode
+from perdure.providers.registry import DATABASE, Mode
+from perdure.providers.task_outcomes import RESULT_LIMIT
 from perdure.workers.task_execution import TaskExecution
-
-if TYPE_CHECKING:
-    from perdure.workers.worker import Limits
 
 LONG = 30.0
 """Seconds that others wait before a task that had its place all that time continues without one."""
@@ -28,6 +26,22 @@ LONG = 30.0
 MOST_LONG = 4  # tasks that continue without a place, for each place there is
 
 _THREAD = Mode.THREAD  # looking up a member of an enumeration is slow, and every task needs it
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a worker allows itself. `grace` is the time between a polite stop and giving a task up."""
+
+    result_bytes: int = RESULT_LIMIT
+    threads: int = 32
+    processes: int = 4
+    processes_apart: int = 16  # for suspects; those that wait for a place are held up by no more than each other
+    tasks_per_process: int = 1000
+    process_memory: int | None = None  # bytes of address space
+    grace: float = 5.0  # seconds
+    groups: Mapping[str, int] = field(default_factory=lambda: {DATABASE: 4})  # at a time, of providers of one group
+    languages: Mapping[str, int] = field(default_factory=dict)  # at a time, of runs in one language
+    long: float = LONG  # seconds after which one that others wait for does not count among them
 
 
 class Places:
@@ -200,11 +214,8 @@ class TaskSemaphore:
         self._fill()
 
 
-def limits_from_environment(languages: Mapping[str, tuple[str, int]]) -> "Limits":
+def limits_from_environment(languages: Mapping[str, tuple[str, int]]) -> Limits:
     """What a worker allows itself. `languages`: by which variable an operator says otherwise, and the usual number."""
-    from perdure.providers.registry import DATABASE
-    from perdure.workers.worker import Limits
-
     return Limits(
         groups={DATABASE: _count("PERDURE_DATABASE_TASKS", 4)},
         languages={name: _count(variable, usual) for name, (variable, usual) in languages.items()},

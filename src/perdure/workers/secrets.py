@@ -118,6 +118,18 @@ class KeychainSource(Protocol):
         """The credential that is stored under this name for runs of the namespace. Raises `EnvelopeError`."""
         ...
 
+    async def see(self, names: Iterable[str], namespace: str) -> None:
+        """Have the present values of these Secrets and ConfigMaps of the catalog."""
+        ...
+
+    def secret(self, name: str, namespace: str) -> str | None:
+        """The value of a key of a Secret of the catalog, as it was last seen: `name/key`."""
+        ...
+
+    def config(self, name: str, key: str, namespace: str) -> str | None:
+        """The same of a ConfigMap."""
+        ...
+
     def secret_texts(self, name: str, namespace: str) -> Iterator[str]:
         """The texts to mask for a name in `Assignment.secrets`."""
         ...
@@ -127,6 +139,8 @@ class SecretMissing(ProviderFailure):
     def __init__(self, name: str) -> None:
         variable = f"PERDURE_SECRET_{_variable(name)}"
         message = f"secret {name!r} is not set; give it as {variable}, or as the file {name} in PERDURE_SECRETS_DIR"
+        if "/" in name:
+            message += ", or as a Secret of the run's namespace"
         super().__init__(Code.SECRET_MISSING, message, retryable=False, details={"secret": name})
 
 
@@ -157,7 +171,7 @@ def secret_values(
         yield value
     if name.endswith("/*"):
         yield from _all_keys(name.removesuffix("/*"))
-    if keychain is not None and ":" in name:
+    if keychain is not None:
         yield from keychain.secret_texts(name, namespace)
 
 
@@ -190,18 +204,26 @@ class Secrets(msgspec.Struct, eq=False, gc=False):
 
     _resolve: Resolver
     mask: Mask = msgspec.field(default_factory=Mask)
+    _keychain: KeychainSource | None = None  # what the store keeps counts before what the machine has
+    _namespace: str = DEFAULT_NAMESPACE
     _known: dict[str, str] = {}
 
     __repr__ = object.__repr__  # a struct would show its fields
 
     def __getitem__(self, name: str) -> str:
         if name not in self._known:
-            value = self._resolve(name)
+            value = None if self._keychain is None else self._keychain.secret(name, self._namespace)
+            if value is None:
+                value = self._resolve(name)
             if value is None:
                 raise SecretMissing(name)
             self.mask.add(value)
             self._known[name] = value
         return self._known[name]
+
+    def config(self, name: str, key: str) -> str | None:
+        """A value of a ConfigMap of the catalog, if there is one."""
+        return None if self._keychain is None else self._keychain.config(name, key, self._namespace)
 
     def are_in(self, text: str) -> bool:
         """Whether one that this task or another of its run was given is in the text."""
@@ -262,8 +284,10 @@ class MaskingPort:
             self._port.heartbeat(None)
 
     def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
+        """The level too: who confuses the arguments has the message there."""
         try:
-            message, hidden = self._mask.text(message, LINE), self._mask.data(fields, LINE)
+            level, message = self._mask.text(str(level), LINE), self._mask.text(message, LINE)
+            hidden = self._mask.data(fields, LINE)
         except TooMuchToCompare:
-            message, hidden = REDACTED, {}
+            level, message, hidden = "info", REDACTED, {}
         self._port.log(level, message, hidden if isinstance(hidden, dict) else {})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from pathlib import Path
-from time import monotonic
+from time import monotonic, perf_counter
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from perdure.providers.context import BlockingContext, CallPort, Cancellation, T
 from perdure.providers.effects import EffectQueue
 from perdure.providers.off_loop import resting
 from perdure.providers.policy import policy_in_force
-from perdure.providers.registry import Mode, Provider, language_of
+from perdure.providers.registry import QUICK, Mode, Provider, language_of, note_slow, slow_providers
 from perdure.providers.task_outcomes import describe, to_outcome
 from perdure.providers.text import Capture, at_work, family_at_work, hidden_by
 from perdure.workers.secrets import MaskingPort, Secrets
@@ -53,6 +53,13 @@ def not_open(provider: str, language: str) -> str | None:
     return f"{provider!r} is called by the engine for a {owner}, and by no document"
 
 
+def mode_of(provider: Provider, assignment: Assignment) -> Mode:
+    """Where a function is called that was declared quick."""
+    size = len(assignment.arguments) + len(assignment.input)
+    is_quick = size <= LITTLE and not assignment.sealed and provider.name not in slow_providers
+    return Mode.INLINE if is_quick else provider.mode
+
+
 PROCESS = "process"
 """The group of tasks that have a subprocess of the worker, and no other group."""
 
@@ -61,6 +68,7 @@ class StaleTask(RuntimeError):
     """A function that was given up still wants something from its run."""
 
 
+LITTLE = 8 << 10  # bytes of arguments and input that a quick function is called with
 MOST_UNHEARD = 20_000  # lines
 LINES_AT_ONCE = 200
 _MOST_OVER = 1_000  # deadlines that are kept although their task is over, beside as many as there are tasks
@@ -150,6 +158,7 @@ class TaskExecution(msgspec.Struct, eq=False):
     def attempt(self, loop: asyncio.AbstractEventLoop | None = None) -> "Answer":
         """Make the call. With `loop`, this is another thread and the context must speak to that loop."""
         self.has_begun = True
+        began = perf_counter() if self.provider.is_quick and loop is None else 0.0
         token = None
         if loop is not None:
             self.loop = loop
@@ -175,6 +184,8 @@ class TaskExecution(msgspec.Struct, eq=False):
         finally:
             if token is not None:
                 at_work.reset(token)
+            if began and perf_counter() - began > QUICK:
+                note_slow(self.provider.name, perf_counter() - began)
 
     def take_up(self) -> None:
         """What is done from here on, in this task of the loop or in this thread, is done for it."""
@@ -260,6 +271,8 @@ class TaskExecution(msgspec.Struct, eq=False):
             raise StaleTask("this delivery of the task has ended; its function should stop")
         if verb == "secret":
             return self.secrets[arguments[0]]
+        if verb == "config":
+            return self.secrets.config(*arguments)
         if verb == "is_secret_in":
             return self.secrets.are_in(arguments[0])
         if verb == "redact":

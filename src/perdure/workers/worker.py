@@ -1,9 +1,8 @@
 """The worker inside an engine's process: it takes assignments and gives back one outcome each.
 
-It knows where a provider's function runs and how it is stopped there.
-It knows nothing of runs, stores or languages, and it retries nothing.
+It knows where a provider's function runs and how it is stopped there; nothing of runs, stores, languages, retries.
 
-    inline    called at once          cannot be stopped
+    inline    called at once          cannot be stopped; so are quick ones, until one of their calls takes long
     async     a task on the loop      cancelled, then abandoned
     thread    a thread of our own     told through its context, then abandoned
     isolated  a warm subprocess       SIGTERM, then SIGKILL
@@ -12,8 +11,7 @@ It knows nothing of runs, stores or languages, and it retries nothing.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine
 from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
@@ -25,11 +23,11 @@ from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.secrets.sealed_arguments import read_secret_places
 from perdure.kernel.tasks.assignments import Assignment, RunPort
 from perdure.providers.policy import refusal_in_force
-from perdure.providers.registry import DATABASE, Mode, Provider, Registry, shared
-from perdure.providers.task_outcomes import RESULT_LIMIT, to_outcome
-from perdure.workers.concurrency_limits import LONG, TaskSemaphore
+from perdure.providers.registry import Mode, Provider, Registry, shared
+from perdure.providers.task_outcomes import to_outcome
+from perdure.workers.concurrency_limits import Limits, TaskSemaphore
 from perdure.workers.secrets import KeychainSource, Masks, Resolver, Secrets, fill_mask, from_environment
-from perdure.workers.task_execution import PROCESS, Deadlines, Done, TaskExecution, is_isolated, not_open
+from perdure.workers.task_execution import PROCESS, Deadlines, Done, TaskExecution, is_isolated, mode_of, not_open
 from perdure.workers.threads import Threads
 
 if TYPE_CHECKING:
@@ -39,28 +37,11 @@ if TYPE_CHECKING:
 
 DEADLINE_EXCEEDED = "Platform.DeadlineExceeded"
 _EXPIRED = Failed(DEADLINE_EXCEEDED, "the task did not end before its deadline")
-
 _Key = tuple[str, int, int, int]
 
 # Members of an enumeration are found slowly, and every task asks for these.
 _INLINE, _THREAD, _ISOLATED = Mode.INLINE, Mode.THREAD, Mode.ISOLATED
 _MUCH = jsontext.PIECE  # bytes of arguments or input
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a worker allows itself. `grace` is the time between a polite stop and giving a task up."""
-
-    result_bytes: int = RESULT_LIMIT
-    threads: int = 32
-    processes: int = 4
-    processes_apart: int = 16  # for suspects; those that wait for a place are held up by no more than each other
-    tasks_per_process: int = 1000
-    process_memory: int | None = None  # bytes of address space
-    grace: float = 5.0  # seconds
-    groups: Mapping[str, int] = field(default_factory=lambda: {DATABASE: 4})  # at a time, of providers of one group
-    languages: Mapping[str, int] = field(default_factory=dict)  # at a time, of runs in one language
-    long: float = LONG  # seconds after which one that others wait for does not count among them
 
 
 def system_clock() -> Instant:
@@ -141,11 +122,33 @@ class Worker:
             return
         family = family_of(assignment.run)
         mask = self._masks.of(family)
-        if assignment.secrets:
-            fill_mask(mask, assignment.secrets, self._resolve_secret, self._keychain, place)
-        secrets, limit = Secrets(self._resolve_secret, mask), self._limits.result_bytes
-        mode = _ISOLATED if assignment.apart else provider.mode
+        secrets, limit = Secrets(self._resolve_secret, mask, self._keychain, place), self._limits.result_bytes
+        mode = _ISOLATED if assignment.apart else mode_of(provider, assignment) if provider.is_quick else provider.mode
         execution = TaskExecution(assignment, port, provider, done, secrets, limit, family, mode, provider.group)
+        if assignment.secrets and self._keychain is not None:
+            self._track(execution)
+            execution.coroutine = looking = self._look_at_secrets(execution, self._keychain)
+            execution.task = asyncio.get_running_loop().create_task(looking)
+            return
+        if assignment.secrets:
+            fill_mask(mask, assignment.secrets, self._resolve_secret, None, place)
+        self._enter(execution)
+
+    async def _look_at_secrets(self, execution: TaskExecution, keychain: KeychainSource) -> None:
+        """Those that the document names, as they are now; then begin as any other."""
+        assignment = execution.assignment
+        try:
+            await keychain.see(assignment.secrets, assignment.namespace)
+            mask = execution.secrets.mask
+            fill_mask(mask, assignment.secrets, self._resolve_secret, keychain, assignment.namespace)
+        except BaseException as error:
+            self._finish(execution, self._outcome_of_error(execution, error))
+            return
+        execution.task = execution.coroutine = None
+        self._enter(execution)
+
+    def _enter(self, execution: TaskExecution) -> None:
+        assignment = execution.assignment
         places = read_secret_places(assignment.arguments) if assignment.sealed else None
         has_much = len(assignment.arguments) > _MUCH or len(assignment.input) > _MUCH
         if places is None and (has_much or assignment.sealed):  # the event loop should not read it

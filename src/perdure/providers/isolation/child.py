@@ -100,6 +100,10 @@ class ParentSecrets:
         value: str = self._line.request("secret", name)
         return value
 
+    def config(self, name: str, key: str) -> str | None:
+        value: str | None = self._line.request("config", name, key)
+        return value
+
     def are_in(self, text: str) -> bool:
         is_found: bool = self._line.request("is_secret_in", text)
         return is_found

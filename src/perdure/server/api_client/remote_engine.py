@@ -27,7 +27,7 @@ from perdure.server.api_client.server_connection import (
     read_answer,
     read_lines,
 )
-from perdure.views.api_errors import ApiError, NotReady, ServerUnreachable
+from perdure.views.api_errors import ApiError
 
 START_OPTIONS = {"args": "arguments", "entry_step": "target", "env": "env", "traceparent": "traceparent"}
 """Options of a start, and how the API names them."""
@@ -102,10 +102,22 @@ class RemoteEngine(ServerConnection):
         namespace: str | None = None,
     ) -> list[dict[str, Any]]:
         """The problems of a document and its warnings; nothing is stored."""
-        body = {"document": _text(document), "apply": [getattr(text, "text", text) for text in applied]}
-        body |= {"name": chosen} | ({"namespace": namespace} if namespace is not None else {})
-        checked = await self.call("POST", f"{API}/check", body)
+        checked = await self.check_whole(document, applied=applied, chosen=chosen, namespace=namespace)
         return [*checked["problems"], *checked["warnings"]]
+
+    async def check_whole(
+        self,
+        document: str | Path | bytes | Mapping[str, Any],
+        *,
+        applied: Sequence[Any] = (),
+        chosen: str = "",
+        namespace: str | None = None,
+    ) -> dict[str, Any]:
+        """All that a check tells: `language`, `valid`, `problems`, `warnings`, `findings` and `graph`."""
+        body: dict[str, Any] = {"document": _text(document), "apply": [getattr(text, "text", text) for text in applied]}
+        body |= {"name": chosen} | ({"namespace": namespace} if namespace is not None else {})
+        checked: dict[str, Any] = await self.call("POST", f"{API}/check", body)
+        return checked
 
     def handle(self, run: str) -> "RemoteHandle":
         return RemoteHandle(self, RunId(run))
@@ -130,17 +142,20 @@ class RemoteEngine(ServerConnection):
         """The history as it grows, until the run has ended; a connection that breaks is made anew."""
         path = f"{_run(run)}/events?raw={'true' if raw else 'false'}"
         pauses = RetryPauses(None)
+        is_lost = False
         while True:
+            before = after
             headers = {"Accept": "text/event-stream", **({"Last-Event-ID": str(after)} if after else {})}
             try:
                 async with self.http.stream("GET", path, headers=headers) as reply:
-                    if reply.status_code == 204:
+                    if reply.status_code == 204:  # the run has ended, and everything was told
                         return
                     if reply.status_code >= 400 and reply.status_code != 503:
                         self.read(reply.status_code, reply.headers, await read_answer(reply))
                     if reply.status_code == 200:
-                        if pauses.has_waited:
+                        if is_lost:
                             self.say(f"{self.url} answers again")
+                        is_lost = False
                         pauses = RetryPauses(None)
                         self.was_reached = True
                         async for line in read_lines(reply):
@@ -151,19 +166,12 @@ class RemoteEngine(ServerConnection):
             except httpx.TransportError as error:
                 if not self.was_reached:
                     raise self.unreachable(error) from None
-            try:
-                if Status((await self.call("GET", _run(run)))["status"]).is_final and await self._is_told(path, after):
-                    return
-            except (ServerUnreachable, NotReady):
-                pass
-            if not pauses.has_waited:
+            if after > before:
+                continue  # whether that was all is asked at once
+            if not is_lost:
                 self.say(f"the connection to {self.url} is lost; trying again (Ctrl-C stops this command, not the run)")
+            is_lost = True
             await pauses.pause()
-
-    async def _is_told(self, path: str, after: int) -> bool:
-        """Whether nothing of an ended run is left to tell."""
-        page = await self.call("GET", f"{path}&after={after}&limit=1")
-        return not page["items"]
 
     async def runs(self, **filters: str) -> AsyncIterator[dict[str, Any]]:
         """Runs that match, the latest first, page after page."""
@@ -250,14 +258,22 @@ class RemoteEngine(ServerConnection):
         sent = await self.call("POST", f"{_run(run)}/{verb}", body, key=secrets.token_hex(16))
         return SendResult(sent["decided"], sent["live"], sent["new"], tuple(sent["remarks"]))
 
-    async def apply(self, documents: Sequence[Any], namespace: str = "", *, dry_run: bool = False) -> dict[str, Any]:
+    async def apply(
+        self,
+        documents: Sequence[Any],
+        namespace: str = "",
+        *,
+        dry_run: bool = False,
+        labels: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         """Put what these documents declare into the catalog, all or nothing.
 
         Each is a text, a mapping, or an `AppliedDocument`, which has the name of its file: a Flow is called like it.
         """
         files = [getattr(document, "file", f"apply[{place}]") for place, document in enumerate(documents)]
         texts = [getattr(document, "text", document) for document in documents]
-        body = {"documents": texts, "files": files, "namespace": namespace, "dry_run": dry_run}
+        body: dict[str, Any] = {"documents": texts, "files": files, "namespace": namespace, "dry_run": dry_run}
+        body |= {"labels": dict(labels)} if labels else {}
         applied: dict[str, Any] = await self.call("POST", f"{API}/resources:apply", body, key=secrets.token_hex(16))
         return applied
 

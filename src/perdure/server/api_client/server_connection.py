@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from copy import copy
 from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Self
@@ -81,7 +82,6 @@ class RetryPauses:
     """Pauses between tries, each longer than the one before, for so many seconds in all; None: for ever."""
 
     def __init__(self, seconds: float | None) -> None:
-        self.has_waited = False
         self._left = seconds
         self._pause = FIRST_PAUSE
 
@@ -90,7 +90,6 @@ class RetryPauses:
         if self._left is not None and self._left <= 0:
             return False
         await asyncio.sleep(self._pause)
-        self.has_waited = True
         self._left = None if self._left is None else self._left - self._pause
         self._pause = min(LONGEST_PAUSE, 2 * self._pause)
         return True
@@ -106,14 +105,16 @@ class ServerConnection:
         *,
         ca: str | None = None,
         say: Callable[[str], None] = lambda text: None,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """`say` hears when the connection is lost and found again."""
+        """`say` hears when the connection is lost and found again; `transport` reaches the server in another way."""
         headers = {"User-Agent": f"perdure/{version('perdure')}", "Accept-Encoding": "identity"}
         headers |= {} if token is None else {"Authorization": f"Bearer {token}"}
         verify: Any = True if ca is None else ca
         self.url = url.rstrip("/")
         self.say = say
         self.was_reached = False
+        self._headers: dict[str, str] = {}
         try:
             self.http = httpx.AsyncClient(
                 base_url=url,
@@ -121,9 +122,16 @@ class ServerConnection:
                 verify=verify,
                 timeout=httpx.Timeout(POLL + 30, connect=10),
                 trust_env=False,
+                transport=transport,
             )
         except (OSError, httpx.InvalidURL) as error:
             raise ServerUnreachable(f"{self.url}: {error}") from None
+
+    def with_headers(self, headers: Mapping[str, str]) -> Self:
+        """The same connection, for requests that have these headers too."""
+        other = copy(self)
+        other._headers = {**self._headers, **headers}
+        return other
 
     async def __aenter__(self) -> Self:
         return self
@@ -139,7 +147,7 @@ class ServerConnection:
         What changes something goes under a key, so that it can be sent again after a lost answer and counts once.
         """
         content = None if body is None else jsontext.encode(body)
-        sent = headers | ({} if content is None else {"Content-Type": "application/json"})
+        sent = self._headers | headers | ({} if content is None else {"Content-Type": "application/json"})
         is_safe = method == "GET" or key is not None
         if key is not None:
             sent["Idempotency-Key"] = key

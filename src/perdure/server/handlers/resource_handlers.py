@@ -11,7 +11,6 @@ from perdure.kernel.documents.problems import Severity
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values import jsontext
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Caller, Result
@@ -74,21 +73,16 @@ async def list_resources_in_namespace(call: ApiCall) -> Result:
 
 async def _list(call: ApiCall, namespace: str | None) -> Result:
     query: m.ResourcePageQuery = call.query
-    resources = await resource_page(
-        call.engine, _kind(call), namespace, dict(map(read_label, query.label)), call.caller.sees
+    items, behind = await resource_page(
+        call.engine,
+        _kind(call),
+        namespace,
+        dict(map(read_label, query.label)),
+        call.caller.sees,
+        limit=query.limit,
+        cursor=query.cursor,
     )
-    start = _read_place(query.cursor)
-    items = [row.resource for row in resources[start : start + query.limit]]
-    behind = start + query.limit
-    return Answer({"items": items} | ({"next": str(behind)} if behind < len(resources) else {}))
-
-
-def _read_place(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
-        raise BadRequest("the cursor is not one (expected `next` of the answer before)")
-    return int(cursor)
+    return Answer({"items": items} | ({"next": behind} if behind else {}))
 
 
 async def get_resource(call: ApiCall) -> Result:
@@ -159,7 +153,7 @@ async def delete_one_resource(call: ApiCall) -> Result:
 
 async def apply_resources(call: ApiCall) -> Result:
     body: m.ApplyBody = call.body
-    texts = await m.applied_texts(body.documents, body.files)
+    texts = await m.applied_texts(body.documents, body.files, body.labels)
     namespace = call.caller.meant_namespace(body.namespace)
     await call.check_documents(texts)
     entries = await declared_entries(call.documents.catalog, texts, namespace)
@@ -182,21 +176,24 @@ async def check_document(call: ApiCall) -> Result:
     body: m.CheckBody = call.body
     applied = await m.applied_texts(body.apply)
     text = await m.text_of(body.document)
-    namespace = call.caller.meant_namespace(body.namespace) or DEFAULT_NAMESPACE
+    namespace = call.caller.place_of_documents(call.caller.meant_namespace(body.namespace))
     await call.check_documents([*applied, AppliedDocument("document", text.decode())])
     checked = await validate("document", text, call.documents.validator, applied, chosen=body.name, namespace=namespace)
-    checked = await with_findings(checked)
+    return Answer(await checked_json(checked))
+
+
+async def checked_json(document: CheckedDocument) -> dict[str, Any]:
+    """What is wrong with a document, what goes wrong in its runs, and its graph."""
+    checked = await with_findings(document)
     plain = checked.plain()
-    return Answer(
-        {
-            "language": None if checked.language is None else checked.language.name,
-            "valid": not checked.errors,
-            "problems": _of(plain, Severity.ERROR),
-            "warnings": _of(plain, Severity.WARNING),
-            "findings": checked.plain_findings(),
-            "graph": await _graph(checked),
-        }
-    )
+    return {
+        "language": None if checked.language is None else checked.language.name,
+        "valid": not checked.errors,
+        "problems": _of(plain, Severity.ERROR),
+        "warnings": _of(plain, Severity.WARNING),
+        "findings": checked.plain_findings(),
+        "graph": await _graph(checked),
+    }
 
 
 async def _graph(checked: CheckedDocument) -> Any:

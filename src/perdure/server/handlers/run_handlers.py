@@ -202,7 +202,7 @@ async def list_events(call: ApiCall) -> Result:
     if SSE in call.headers.get("accept", ""):
         return await _live_events(call, query)
     after = query.after or 0
-    events = await call.engine.history(call.run.id, after, raw=query.raw)
+    events = await call.engine.history(call.run.id, after, raw=query.raw, limit=query.limit + 1)
     items = [event if query.raw else event_json(event) for event in events[: query.limit]]
     more = {"next": items[-1]["seq"]} if len(events) > query.limit else {}
     return Answer({"items": items, **more})

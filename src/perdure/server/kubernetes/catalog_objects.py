@@ -1,8 +1,9 @@
 """Entries of the catalog as objects. They are admitted as everywhere else; the API adds only its manners."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from perdure.engine.decision_threads import SMALL, ShortTurns, done_aside
 from perdure.engine.random_ids import new_uid
 from perdure.engine.resources.catalog import ResourceNotFound, key_of
 from perdure.engine.resources.catalog_changes import Finding, Rejected, VersionConflict, managers_mark, version_conflict
@@ -10,6 +11,7 @@ from perdure.engine.resources.lookup_answers import document
 from perdure.engine.resources.resource_usage import with_usage
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.documents.problems import Severity
+from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import UnfitInput
 from perdure.kernel.json_values import jsontext
@@ -27,7 +29,7 @@ from perdure.server.kubernetes.field_managers import (
 )
 from perdure.server.kubernetes.selectors import ObjectSelection, check_behind
 from perdure.server.kubernetes.statuses import AlreadyExists
-from perdure.stores.protocol import ResourceRow
+from perdure.stores.protocol import ResourceRow, Store
 from perdure.views.resources.document_check import NotApplied
 from perdure.views.resources.resource_changes import delete_resource
 from perdure.views.times import iso
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 KUBECTL = "kubectl"  # the field manager of its server-side apply
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+READ_AT_ONCE = 500
+LARGEST_MANAGERS = 4 << 20  # bytes: each reader of the object reads them
 OWN_METADATA = ("name", "namespace", "labels", "annotations")
 """What a writer says; all other members of `metadata` are the server's."""
 
@@ -57,16 +61,39 @@ def check_metadata(body: Object) -> None:
     for name in ("finalizers", "ownerReferences"):
         if isinstance(metadata, dict) and metadata.get(name):
             raise UnfitInput(f"metadata.{name}: not supported", hint=f"Leave out metadata.{name}.")
+    for name in ("labels", "annotations"):
+        texts = metadata.get(name) if isinstance(metadata, dict) else None
+        if texts and not (isinstance(texts, dict) and all(isinstance(text, str) for text in texts.values())):
+            raise UnfitInput(f"metadata.{name}: must be an object of strings")
 
 
-def page_of_rows(
-    rows: Sequence[ResourceRow], matches: Callable[[ResourceRow], bool], limit: int, behind: Sequence[Any]
+async def page_of_rows(
+    store: Store,
+    kind: str,
+    namespace: str | None,
+    selection: ObjectSelection,
+    matches: Callable[[ResourceRow], bool],
+    limit: int,
+    behind: Sequence[Any],
 ) -> tuple[list[ResourceRow], list[Any] | None]:
     """Those that match, in order of namespace and name, and where the next page begins."""
     check_behind(behind, str, str)
-    matching = [row for row in rows if [row.key.namespace, row.key.name] > list(behind) and matches(row)]
-    page = matching[:limit] if limit else matching
-    return page, [page[-1].key.namespace, page[-1].key.name] if len(page) < len(matching) else None
+    place = (str(behind[0]), str(behind[1])) if behind else ("", "")
+    page: list[ResourceRow] = []
+    count = min(limit + 1, READ_AT_ONCE) if limit else READ_AT_ONCE
+    turns = ShortTurns()
+    while True:
+        rows = await store.list_resources(kind, namespace, selection.labels.equal, (place, count))
+        for row in rows:
+            await turns.pause()
+            if not matches(row):
+                continue
+            if limit and len(page) == limit:
+                return page, [page[-1].key.namespace, page[-1].key.name]
+            page.append(row)
+        if len(rows) < count:
+            return page, None
+        place = (rows[-1].key.namespace, rows[-1].key.name)
 
 
 class CatalogObjects:
@@ -106,17 +133,22 @@ class CatalogObjects:
     ) -> tuple[list[Object], list[Any] | None]:
         """Objects in order of namespace and name, and where the next page begins."""
         within = namespace if self._kind.has_namespace else None
-        rows = await self._call.engine.store.list_resources(self._kind.name, within, selection.labels.equal)
-        if self._kind.has_namespace:
-            rows = [row for row in rows if self._call.caller.sees(row.key.namespace)]
-        page, last = page_of_rows(rows, lambda row: selection.matches(entry_object(row)), limit, behind)
-        marks = await self._call.engine.store.list_resources(managers_mark(_any_key(self._kind.name)).kind, within)
-        return await self._shown(page, {mark.key: mark for mark in marks}), last
+        has_namespace, sees = self._kind.has_namespace, self._call.caller.sees
+
+        def matches(row: ResourceRow) -> bool:
+            return (not has_namespace or sees(row.key.namespace)) and selection.matches(entry_object(row))
+
+        page, last = await page_of_rows(
+            self._call.engine.store, self._kind.name, within, selection, matches, limit, behind
+        )
+        return await self._shown(page, await self._managers([managers_mark(row.key) for row in page])), last
 
     async def create(self, body: Object, *, dry: bool) -> tuple[Object, list[str]]:
         key = self._key(body)
         try:
-            return await self._write(key, body, 0, None, self._changed_managers({}, body), dry=dry)
+            return await self._write(
+                key, body, 0, None, await changed_managers(self._call, self._kind, {}, body), dry=dry
+            )
         except VersionConflict:
             raise already_exists(self._resource, key.name) from None
 
@@ -130,26 +162,14 @@ class CatalogObjects:
             raise version_conflict(self._kind, key)
         if part == "status":
             body = {**before, "metadata": {**before["metadata"], **_own(body)["metadata"]}}
-        return await self._write(key, body, row.version, row, self._changed_managers(before, body), dry=dry)
-
-    def _changed_managers(self, before: Object, body: Object) -> list[Object]:
-        """After a write other than an apply; a client may also rewrite them itself."""
-        shown = before.get("metadata", {}).get("managedFields")
-        rewritten = body["metadata"].get("managedFields")
-        if rewritten is not None and shown is not None and rewritten != shown:
-            return managers_json(read_managers(rewritten))
-        managers = read_managers(shown)
-        return managers_json(updated(before, body, managers, self._manager(UPDATE)))
-
-    def _manager(self, operation: str) -> FieldManager:
-        name = self._call.query.field_manager or self._call.headers.get("user-agent", "").partition("/")[0]
-        now = f"{str(iso(self._call.engine.clock.wall()))[:19]}Z"
-        return FieldManager((name or "unknown")[:128], operation, self._kind.api_version, now, frozenset())
+        return await self._write(
+            key, body, row.version, row, await changed_managers(self._call, self._kind, before, body), dry=dry
+        )
 
     async def apply(self, body: Object, *, dry: bool, force: bool) -> tuple[Object, list[str], bool]:
         """Server-side apply; whether it was created. What changes nothing is not written."""
         key = self._key(body)
-        manager = self._manager(APPLY)
+        manager = manager_of(self._call, self._kind, APPLY)
         body = await self._normal(key, body)
         row = (await self._call.engine.store.resources([key])).get(key)
         if row is None:
@@ -160,14 +180,12 @@ class CatalogObjects:
                 raise already_exists(self._resource, key.name) from None
             return item, warnings, True
         before = await self.get(key.namespace, key.name)
-        shown = read_managers(before["metadata"].get("managedFields"))
         free = await self._applied_by_client(key, before) if manager.name == KUBECTL else ()
-        result, after = applied(before, body, shown, manager, force=force, free=free)
-        if leaves(result) == leaves(before) and {item.key: item.fields for item in after} == {
-            item.key: item.fields for item in shown
-        }:
+
+        changed = await apply_fields(before, body, manager, force=force, free=free)
+        if changed is None:
             return before, [], False
-        item, warnings = await self._write(key, result, row.version, row, managers_json(after), dry=dry)
+        item, warnings = await self._write(key, changed[0], row.version, row, changed[1], dry=dry)
         return item, warnings, False
 
     async def _applied_by_client(self, key: ResourceKey, live: Object) -> frozenset[Path]:
@@ -211,7 +229,7 @@ class CatalogObjects:
                 _, findings = await engine.apply(texts, key.namespace)
             else:
                 is_changed = row is None or managers != (await self._known_managers(key))
-                kept = {key: jsontext.encode({"managers": managers})} if is_changed else {}
+                kept = {key: managers_text(managers)} if is_changed else {}
                 _, findings = await engine.catalog.apply(
                     texts, key.namespace, versions={key: version}, dry_run=dry, managers=kept
                 )
@@ -252,8 +270,55 @@ class CatalogObjects:
         return None
 
 
-def _any_key(kind: str) -> ResourceKey:
-    return ResourceKey(kind, "", "")
+def _weight(*items: Object) -> int:
+    return SMALL + 1 if any(map(jsontext.is_large, items)) else 0
+
+
+def managers_text(managers: list[Object]) -> bytes:
+    text = jsontext.encode({"managers": managers})
+    if len(text) > LARGEST_MANAGERS:
+        raise UnfitInput(
+            f"metadata.managedFields: has more than {LARGEST_MANAGERS} bytes: too many managers own fields",
+            hint="Write the object with `metadata.managedFields: [{}]` once: then nobody owns any.",
+        )
+    return text
+
+
+def _owned(managers: Sequence[FieldManager]) -> dict[tuple[str, str], frozenset[Path]]:
+    return {manager.key: manager.fields for manager in managers}
+
+
+def manager_of(call: "ApiCall", kind: ResourceKind, operation: str) -> FieldManager:
+    name = call.query.field_manager or call.headers.get("user-agent", "").partition("/")[0]
+    now = f"{str(iso(call.engine.clock.wall()))[:19]}Z"
+    return FieldManager((name or "unknown")[:128], operation, kind.api_version, now, frozenset())
+
+
+async def changed_managers(call: "ApiCall", kind: ResourceKind, before: Object, body: Object) -> list[Object]:
+    """After a write other than an apply; a client may also rewrite them itself."""
+    shown = before.get("metadata", {}).get("managedFields")
+    rewritten = body["metadata"].get("managedFields")
+
+    def change() -> list[Object]:
+        if rewritten is not None and shown is not None and rewritten != shown:
+            return managers_json(read_managers(rewritten))
+        return managers_json(updated(before, body, read_managers(shown), manager_of(call, kind, UPDATE)))
+
+    return await done_aside(_weight(before, body), change)
+
+
+async def apply_fields(
+    before: Object, body: Object, manager: FieldManager, *, force: bool, free: Container[Path]
+) -> tuple[Object, list[Object]] | None:
+    """What an apply makes of an object, and who owns what then; None: it changes nothing. Raises `FieldConflict`."""
+
+    def change() -> tuple[Object, list[Object]] | None:
+        shown = read_managers(before["metadata"].get("managedFields"))
+        result, after = applied(before, body, shown, manager, force=force, free=free)
+        is_same = leaves(result) == leaves(before) and _owned(after) == _owned(shown)
+        return None if is_same else (result, managers_json(after))
+
+    return await done_aside(_weight(before, body), change)
 
 
 def entry_object(row: ResourceRow) -> Object:

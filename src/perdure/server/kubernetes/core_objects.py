@@ -16,14 +16,20 @@ from perdure.kernel.errors import Conflict, UnfitInput
 from perdure.kernel.ids import DEFAULT_NAMESPACE, namespace_problem
 from perdure.kernel.json_values import jsontext
 from perdure.server.kubernetes.catalog_objects import (
+    KUBECTL,
     LAST_APPLIED,
     already_exists,
+    apply_fields,
+    changed_managers,
+    manager_of,
+    managers_text,
     not_found,
     own_metadata,
     page_of_rows,
 )
+from perdure.server.kubernetes.field_managers import APPLY, FieldManager, Path, leaves, managers_json, value_of
 from perdure.server.kubernetes.selectors import check_behind
-from perdure.stores.protocol import ResourceRemoval, ResourceRow, ResourceWrite, RunFilter
+from perdure.stores.protocol import ResourceRemoval, ResourceRow, ResourceWrite
 from perdure.views.times import iso
 
 if TYPE_CHECKING:
@@ -39,7 +45,6 @@ MEMBERS = {
     SECRET_KIND: ("data", "stringData", "type", "immutable"),
     "Namespace": ("spec",),
 }
-RUNS_LOOKED_AT = 1_000
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -55,7 +60,7 @@ class CoreObjects:
         self._store = call.engine.store
 
     async def get(self, namespace: str, name: str) -> Object:
-        return told_object(await self._row(namespace, name))
+        return _managed(await self._row(namespace, name))
 
     async def _row(self, namespace: str, name: str) -> ResourceRow:
         key = key_of(self._kind, name, namespace)
@@ -67,13 +72,18 @@ class CoreObjects:
     async def page(
         self, namespace: str | None, selection: "ObjectSelection", limit: int, behind: Sequence[Any]
     ) -> tuple[list[Object], list[Any] | None]:
-        rows = await self._store.list_resources(self._kind.name, namespace, selection.labels.equal)
-        rows = [row for row in rows if self._call.caller.sees(row.key.namespace)]
-        page, last = page_of_rows(rows, lambda row: selection.matches(told_object(row)), limit, behind)
-        return [told_object(row) for row in page], last
+        sees = self._call.caller.sees
+
+        def matches(row: ResourceRow) -> bool:
+            return sees(row.key.namespace) and selection.matches(told_object(row))
+
+        page, last = await page_of_rows(self._store, self._kind.name, namespace, selection, matches, limit, behind)
+        return [_managed(row) for row in page], last
 
     async def create(self, body: Object, *, dry: bool) -> tuple[Object, list[str]]:
-        return await self._write(body, None, dry=dry), []
+        _check_members(self._kind.name, body)
+        managers = await changed_managers(self._call, self._kind, {}, _fields(body))
+        return await self._write(body, None, managers, dry=dry), []
 
     async def replace(
         self, before: Object, body: Object, *, part: str, dry: bool, version: int | None
@@ -82,16 +92,33 @@ class CoreObjects:
         row = await self._row(metadata.get("namespace", ""), metadata["name"])
         if version is not None and version != row.version:
             raise version_conflict(self._kind, row.key)
-        return await self._write(body, row, dry=dry), []
+        _check_members(self._kind.name, body)
+        managers = await changed_managers(self._call, self._kind, _fields(before), _fields(body))
+        return await self._write(body, row, managers, dry=dry), []
 
-    async def _write(self, body: Object, row: ResourceRow | None, *, dry: bool) -> Object:
+    async def apply(self, body: Object, *, dry: bool, force: bool) -> tuple[Object, list[str], bool]:
+        """Server-side apply; whether it was created. Values of Secrets are not compared: another manager takes over."""
+        _check_members(self._kind.name, body)
+        manager, asked = manager_of(self._call, self._kind, APPLY), _fields(body)
+        key = key_of(self._kind, body["metadata"]["name"], body["metadata"].get("namespace", ""))
+        row = (await self._store.resources([key])).get(key)
+        if row is None:
+            managers = managers_json([manager.with_fields(leaves(asked))])
+            return await self._write(body, None, managers, dry=dry), [], True
+        before = _managed(row)
+        live = _fields(before)
+        changed = await apply_fields(live, asked, manager, force=force, free=_applied_by_client(live, manager))
+        if changed is None:
+            return before, [], False
+        return await self._write(changed[0], row, changed[1], dry=dry), [], False
+
+    async def _write(self, body: Object, row: ResourceRow | None, managers: list[Object], *, dry: bool) -> Object:
         metadata = own_metadata(body)
         name = metadata["name"]
         if not _NAME.fullmatch(name):
             raise UnfitInput(
                 f"metadata.name: {name[:80]!r} is not a name (expected lower-case letters, digits, - and .)"
             )
-        _check_members(self._kind.name, body)
         key = key_of(self._kind, name, metadata.get("namespace", ""))
         stored, status = self._stored(key, body, metadata, row)
         text = jsontext.encode(stored)
@@ -99,14 +126,15 @@ class CoreObjects:
             if document(row).get("immutable") and jsontext.canonical(stored) != _canonical(row.body):
                 raise UnfitInput("immutable: what this object says can not be changed", hint="Delete it first.")
             is_same = jsontext.canonical(stored) == _canonical(row.body) and status in (None, row.status)
-            if is_same:
-                return told_object(row)
+            if is_same and _owners(managers) == _owners(_managed(row)["metadata"].get("managedFields", [])):
+                return _managed(row)
         labels = {label: str(value) for label, value in (metadata.get("labels") or {}).items()}
         uid, version = (new_uid(), 0) if row is None else (row.uid, row.version)
-        write = ResourceWrite(key, uid, 1, text, b"", labels, status or (row.status if row else None), version, True)
+        kept = managers_text(managers)  # in place of a text: nobody has written these objects as one
+        write = ResourceWrite(key, uid, 1, text, kept, labels, status or (row.status if row else None), version, True)
         if dry:
             facts = {"uid": uid, "creationTimestamp": f"{str(iso(self._call.engine.clock.now()))[:19]}Z"}
-            return blanked({**stored, "metadata": {**stored["metadata"], **facts}})
+            return blanked({**stored, "metadata": {**stored["metadata"], **facts, "managedFields": managers}})
         if await self._store.write_catalog([write]) is not None:
             raise already_exists(self._resource, name) if row is None else version_conflict(self._kind, key)
         return await self.get(key.namespace, key.name)
@@ -149,6 +177,42 @@ class CoreObjects:
 
 def _canonical(text: bytes) -> bytes:
     return jsontext.canonical(jsontext.decode(text))
+
+
+def _managed(row: ResourceRow) -> Object:
+    """With who has set which of its fields."""
+    item = told_object(row)
+    if row.source:
+        item["metadata"] = {**item["metadata"], "managedFields": jsontext.decode(row.source)["managers"]}
+    return item
+
+
+def _owners(managers: list[Object]) -> list[Object]:
+    return [{name: value for name, value in manager.items() if name != "time"} for manager in managers]
+
+
+def _fields(body: Object) -> Object:
+    """As its fields are owned: the names of values in one place, and nothing that the server adds."""
+    metadata = body["metadata"]
+    notes = {name: text for name, text in (metadata.get("annotations") or {}).items() if name != KEYS}
+    fields = {name: value for name, value in body.items() if name != "stringData"}
+    fields["metadata"] = {**metadata, "annotations": notes}
+    if plain_values := body.get("stringData"):
+        values = {name: base64.b64encode(text.encode()).decode() for name, text in plain_values.items()}
+        fields["data"] = {**(body.get("data") or {}), **values}
+    return fields
+
+
+def _applied_by_client(live: Object, manager: FieldManager) -> frozenset[Path]:
+    """What kubectl has applied itself and nobody has changed since: its server-side apply takes that over."""
+    text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    if manager.name != KUBECTL or not isinstance(text, str):
+        return frozenset()
+    try:
+        before = leaves(jsontext.decode(text.encode()))
+    except (ValueError, AttributeError):
+        return frozenset()
+    return frozenset(path for path, value in before.items() if value_of(live, path) == value)
 
 
 def told_object(row: ResourceRow) -> Object:
@@ -217,18 +281,7 @@ class NamespaceObjects(CoreObjects):
         return row
 
     async def _is_used(self, name: str) -> bool:
-        if name == DEFAULT_NAMESPACE or await self._call.engine.search(RunFilter(namespaces=[name], limit=1)):
-            return True
-        return name in await self._used_by_entries(name)
-
-    async def _used_by_entries(self, namespace: str | None) -> set[str]:
-        kinds = [kind.name for kind in self._call.engine.catalog.kinds if kind.has_namespace and not kind.of_runs]
-        rows = [
-            row
-            for kind in (*kinds, "ConfigMap", SECRET_KIND, "Credential")
-            for row in await self._store.list_resources(kind, namespace)
-        ]
-        return {row.key.namespace for row in rows}
+        return name == DEFAULT_NAMESPACE or name in await self._store.namespaces()
 
     async def page(
         self, namespace: str | None, selection: "ObjectSelection", limit: int, behind: Sequence[Any]
@@ -236,8 +289,7 @@ class NamespaceObjects(CoreObjects):
         rows: Mapping[str, ResourceRow] = {
             row.key.name: row for row in await self._store.list_resources(self._kind.name)
         }
-        names = {DEFAULT_NAMESPACE, *rows, *await self._used_by_entries(None)}
-        names |= {row.namespace for row in await self._call.engine.search(RunFilter(limit=RUNS_LOOKED_AT))}
+        names = {DEFAULT_NAMESPACE, *rows, *await self._store.namespaces()}
         items = [_namespace(name, rows.get(name)) for name in sorted(names) if self._call.caller.sees(name)]
         items = [item for item in items if selection.matches(item)]
         check_behind(behind, str, str)
@@ -251,7 +303,8 @@ class NamespaceObjects(CoreObjects):
         name = body["metadata"]["name"]
         if problem := namespace_problem(name):
             raise UnfitInput(f"metadata.name: {problem}")
-        return _namespace(name, None, await self._write(body, None, dry=dry)), []
+        _check_members(self._kind.name, body)
+        return _namespace(name, None, await self._write(body, None, [], dry=dry)), []
 
     async def delete(self, item: Object, *, version: int | None) -> Object | None:
         name = item["metadata"]["name"]

@@ -3,12 +3,16 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from perdure.engine.decision_threads import SMALL, ShortTurns, done_aside
 from perdure.engine.runs import run_views
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
 from perdure.server.kubernetes.catalog_objects import not_found
+from perdure.server.kubernetes.selectors import check_behind
 from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.api_errors import MethodNotAllowed
 
@@ -19,7 +23,9 @@ if TYPE_CHECKING:
     from perdure.server.kubernetes.selectors import ObjectSelection
 
 Object = dict[str, Any]
-RUNS_LISTED = 200  # the latest ones, of a list that names no object
+RUNS_AT_ONCE = 100  # whose events are listed
+MOST_LISTED = 10_000  # in one answer
+MANY = 100  # events of a run, which are then made into objects in a thread
 LONGEST_MESSAGE = 1_000
 WARNINGS = frozenset({"Failed", "Timeout", "Aborted", "Blocked"})
 
@@ -89,7 +95,7 @@ class EventObjects:
         run, _, number = name.rpartition(".")
         for language, kind in self._languages():
             for row in await self._client.named(language.name_label, run, [namespace]):
-                for item in await self._events(row, kind, language):
+                for _, item in await self._events(row, kind, language):
                     if item["metadata"]["name"] == name:
                         return item
         raise not_found(self._resource, f"{run}.{number}")
@@ -97,35 +103,60 @@ class EventObjects:
     async def page(
         self, namespace: str | None, selection: "ObjectSelection", limit: int, behind: Sequence[Any]
     ) -> tuple[list[Object], list[Any] | None]:
-        events = []
-        async for row, kind, language in self._runs(namespace, selection):
-            events += [item for item in await self._events(row, kind, language) if selection.matches(item)]
+        """Those of the latest runs first, and the run and the event behind which the next page begins."""
+        most = min(limit or MOST_LISTED, MOST_LISTED)
+        check_behind(behind, int, str, int)
+        events: list[Object] = []
+        turns, last = ShortTurns(), list(behind)
+        async for row, kind, language in self._runs(namespace, selection, behind):
+            if behind and (row.created_at, row.id) > (behind[0], behind[1]):
+                continue
+            after = int(behind[2]) if behind and row.id == behind[1] else 0
+            for number, item in await self._events(row, kind, language, after):
+                await turns.pause()
+                if selection.matches(item):
+                    if len(events) == most:
+                        return events, last
+                    events.append(item)
+                    last = [row.created_at, row.id, number]
         return events, None
 
     async def _runs(
-        self, namespace: str | None, selection: "ObjectSelection"
+        self, namespace: str | None, selection: "ObjectSelection", behind: Sequence[Any]
     ) -> AsyncIterator[tuple[RunRow, ResourceKind, Dialect]]:
         about = {name.removeprefix("involvedObject."): value for name, value in selection.fields.equal.items()}
         names = self._call.caller.narrowed(namespace)
         for language, kind in self._languages():
             if about.get("kind") not in (None, kind.name):
                 continue
-            rows: list[RunRow]
+            rows: list[RunRow] = []
             if about.get("uid"):
                 row = await self._client.store.find(RunId(about["uid"]))
                 rows = [row] if row is not None and row.language == language.name else []
             elif about.get("name"):
                 rows = await self._client.named(language.name_label, about["name"], names)
             else:
-                among = RunFilter(language=language.name, namespaces=names, limit=RUNS_LISTED)
-                rows = await self._client.search(among)
-            for row in rows:
+                among = RunFilter(language=language.name, namespaces=names, limit=RUNS_AT_ONCE)
+                place = (int(behind[0]), RunId(f"{behind[1]} ")) if behind else None  # with the run that it ended in
+                while True:
+                    page = await self._client.search(replace(among, behind=place))
+                    for row in page:
+                        yield row, kind, language
+                    if len(page) < RUNS_AT_ONCE:
+                        break
+                    place = (page[-1].created_at, page[-1].id)
+            for row in sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True):
                 if names is None or row.namespace in names:
                     yield row, kind, language
 
-    async def _events(self, row: RunRow, kind: ResourceKind, language: Dialect) -> list[Object]:
+    async def _events(
+        self, row: RunRow, kind: ResourceKind, language: Dialect, after: int = 0
+    ) -> list[tuple[int, Object]]:
+        """With their numbers."""
         name = row.labels.get(language.name_label, row.id)
-        return [event_object(row, kind, name, item) for item in await self._client.history(row.id)]
+        items = await self._client.history(row.id, after)
+        size = SMALL + 1 if len(items) > MANY else 0
+        return await done_aside(size, lambda: [(item["seq"], event_object(row, kind, name, item)) for item in items])
 
     async def create(self, body: Object, *, dry: bool) -> tuple[Object, list[str]]:
         raise _read_only()

@@ -131,4 +131,4 @@ class KubernetesFacade:
     def __init__(self, routes: Sequence[Route], engine: "Client") -> None:
         self.routes = routes
         self.run_views = RunViews()
-        self.feed_tail = FeedTail(engine)
+        self.feed_tail = FeedTail(engine, self.run_views)

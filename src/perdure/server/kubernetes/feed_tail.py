@@ -30,6 +30,7 @@ from perdure.views.api_errors import PositionExpired
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
+    from perdure.server.kubernetes.run_resources import RunViews
 
 _log = logging.getLogger("perdure.server")
 
@@ -60,8 +61,9 @@ class ObjectChange:
 class FeedTail:
     """Read while somebody watches."""
 
-    def __init__(self, client: "Client") -> None:
+    def __init__(self, client: "Client", run_views: "RunViews") -> None:
         self._client = client
+        self._run_views = run_views
         self._changes: deque[FeedChange] = deque(maxlen=KEPT)
         self._begin = self._end = 0  # positions: all changes behind the first and up to the second are kept
         self._watchers = 0
@@ -70,6 +72,7 @@ class FeedTail:
         self._meanings: OrderedDict[int, asyncio.Future[list[ObjectChange]]] = OrderedDict()
         self._counted: OrderedDict[int, asyncio.Future[list[ObjectChange]]] = OrderedDict()
         self._last_views: OrderedDict[tuple[RunId, int], list[Object]] = OrderedDict()
+        self.listing = asyncio.Lock()  # of watches that begin with a list: a page of one at a time
 
     async def follow(self, position: int) -> AsyncIterator[list[FeedChange]]:
         """Changes behind a position as they come; an empty list now and then. `PositionExpired`: some are gone."""
@@ -159,7 +162,8 @@ class FeedTail:
             return []
         run = RunId(change.name)
         if change.is_removed:
-            views = self._last_views.pop((run, change.number), None) or [_removed_run(change, language.name_label)]
+            views = self._last_views.pop((run, change.number), None) or self._run_views.kept(run, change.number)
+            views = views or [_removed_run(change, language.name_label)]
             return _differences(change.position, views, [])
         after = await self._views(run, change.number)
         if after is None:

@@ -3,7 +3,7 @@
 Fields are leaves: a list is one field, as in the original custom resources; members of maps are fields of their own.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -17,6 +17,7 @@ Path = tuple[str, ...]
 APPLY, UPDATE = "Apply", "Update"
 NOT_MANAGED = frozenset({"apiVersion", "kind", "status"})
 MANAGED_METADATA = ("labels", "annotations")
+MOST_TOLD = 1_000  # conflicts
 _MISSING = object()
 _MEMBERS = ("manager", "operation", "apiVersion", "time")
 
@@ -88,10 +89,15 @@ def _remove(item: Object, path: Path) -> None:
             del parent[name]
 
 
-def _touch(path: Path, other: Path) -> bool:
-    """Whether one is the other, or a part of it."""
-    shorter = min(len(path), len(other))
-    return path[:shorter] == other[:shorter]
+class _Places:
+    """Some fields, asked whether another one is among them, contains one of them, or is a part of one."""
+
+    def __init__(self, fields: Collection[Path]) -> None:
+        self._fields = fields
+        self._above = {field[:length] for field in fields for length in range(1, len(field))}
+
+    def touch(self, path: Path) -> bool:
+        return path in self._above or any(path[:length] in self._fields for length in range(1, len(path) + 1))
 
 
 def applied(
@@ -109,13 +115,8 @@ def applied(
     """
     asked = leaves(body)
     others = [other for other in managers if other.key != manager.key]
-    conflicts = [
-        (other, path)
-        for other in others
-        for path in sorted(other.fields)
-        for field, value in asked.items()
-        if _touch(path, field) and value_of(live, field) != value
-    ]
+    differing = _Places({field for field, value in asked.items() if value_of(live, field) != value})
+    conflicts = [(other, path) for other in others for path in sorted(other.fields) if differing.touch(path)]
     refused = [] if force else [(other, path) for other, path in conflicts if path not in free]
     if refused:
         raise _conflict(refused)
@@ -123,9 +124,9 @@ def applied(
     kept = [other.with_fields(path for path in other.fields if (other.key, path) not in lost) for other in others]
     before = next((other.fields for other in managers if other.key == manager.key), frozenset())
     result = deepcopy(live)
-    owned = {path for other in kept for path in other.fields}
+    owned, places = {path for other in kept for path in other.fields}, _Places(asked.keys())
     for path in before - asked.keys():
-        if path not in owned and not any(_touch(path, field) for field in asked):
+        if path not in owned and not places.touch(path):
             _remove(result, path)
     for path, value in asked.items():
         _set(result, path, value)
@@ -142,9 +143,9 @@ def _conflict(conflicts: Sequence[tuple[FieldManager, Path]]) -> FieldConflict:
             "message": f'conflict with "{other.name}" using {other.api_version}',
             "field": "." + ".".join(path),
         }
-        for other, path in dict.fromkeys(conflicts)
+        for other, path in conflicts[:MOST_TOLD]
     ]
-    count = f"{len(causes)} conflict" + ("s" if len(causes) > 1 else "")
+    count = f"{len(conflicts)} conflict" + ("s" if len(conflicts) > 1 else "")
     named = ", ".join(f'"{name}"' for name in dict.fromkeys(other.name for other, _ in conflicts))
     fields = ", ".join(cause["field"] for cause in causes)
     return FieldConflict(f"Apply failed with {count}: conflicts with {named}: {fields}", causes=causes)
@@ -160,8 +161,9 @@ def updated(
     if not changed and not gone:
         return list(managers)
     own = next((other for other in managers if other.key == manager.key), None)
+    written = _Places(changed | gone)
     kept = [
-        other.with_fields(path for path in other.fields if not any(_touch(path, field) for field in changed | gone))
+        other.with_fields(path for path in other.fields if not written.touch(path))
         for other in managers
         if other.key != manager.key
     ]

@@ -11,6 +11,7 @@ from perdure.engine.resources.catalog_changes import VersionConflict, version_co
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.errors import UnfitInput
 from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.server.calls import Answer, ApiCall, Result
 from perdure.server.kubernetes import patches
 from perdure.server.kubernetes.catalog_objects import (
@@ -31,6 +32,7 @@ from perdure.server.kubernetes.printed_tables import (
     wants_table,
 )
 from perdure.server.kubernetes.run_objects import RunObjects
+from perdure.server.kubernetes.run_resources import run_version
 from perdure.server.kubernetes.selectors import (
     FIRST_POSITION,
     NAMED,
@@ -110,6 +112,8 @@ def _check(call: ApiCall, *, writes: bool) -> None:
     if namespace := call.path.get("namespace"):
         check_namespace(namespace)
         call.caller.need_namespace(namespace)
+    elif resource.kind.has_namespace and "name" in call.path:
+        raise RouteNotFound(f"a {resource.kind.name} is in a namespace, and the path names none")
     if not writes:
         return
     call.caller.need(resource.writer)
@@ -176,7 +180,9 @@ async def _seen_version(call: ApiCall, resource: ApiResource, metadata: Mapping[
     position = split_version(version)[0]
     page = await call.engine.store.read_feed(position - 1, 1)
     change = next((change for change in page.changes if change.position == position), None)
-    return change.number if change is not None else -1
+    if change is None:
+        return -1
+    return run_version(RunId(change.name), change.number) if resource.kind.of_runs else change.number
 
 
 # Writing.
@@ -184,6 +190,10 @@ async def _seen_version(call: ApiCall, resource: ApiResource, metadata: Mapping[
 
 async def create_object(call: ApiCall) -> Result:
     resource = find_resource(call)
+    if resource.kind.has_namespace and "namespace" not in call.path:
+        raise MethodNotAllowed(
+            f"a {resource.kind.name} is created in a namespace, and the path names none", allow="GET"
+        )
     query: ObjectQuery = call.query
     body = check_object(call, resource, await read_json(call))
     metadata = body["metadata"]
@@ -259,7 +269,7 @@ def _media_type(call: ApiCall) -> str:
 
 
 async def _apply(call: ApiCall, resource: ApiResource, objects: Objects) -> Result:
-    """Server-side apply: creates what is not there; runs and core kinds have no field managers."""
+    """Server-side apply: creates what is not there; runs and namespaces have no field managers."""
     query: ObjectQuery = call.query
     if not query.field_manager:
         raise BadRequest("fieldManager: is required for an apply")
@@ -268,7 +278,7 @@ async def _apply(call: ApiCall, resource: ApiResource, objects: Objects) -> Resu
         raise BadRequest("metadata.managedFields: must not be applied")
     body["metadata"].pop("managedFields", None)
     _audit(call, resource)
-    if isinstance(objects, CatalogObjects) and not _part(call):
+    if isinstance(objects, CatalogObjects | CoreObjects) and resource.kind is not NAMESPACE and not _part(call):
         version = await _seen_version(call, resource, body["metadata"])
         if version is not None:
             before = await objects.get(_place(call, resource), call.path["name"])

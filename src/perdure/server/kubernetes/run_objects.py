@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import ShortTurns
 from perdure.engine.random_ids import run_id_for_name
 from perdure.engine.resources.catalog_changes import Finding, Rejected, version_conflict
 from perdure.engine.runs.retention import Sweeper, delete_run
@@ -14,11 +15,13 @@ from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import Conflict, UnfitInput
 from perdure.kernel.execution import Execution
+from perdure.kernel.ids import reserved_label
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
 from perdure.server.kubernetes.catalog_objects import OWN_METADATA, already_exists, not_found, warnings_of
+from perdure.server.kubernetes.run_resources import events_seen, timestamp
 from perdure.server.kubernetes.selectors import ObjectSelection, check_behind
-from perdure.stores.protocol import RunFilter, RunRow
+from perdure.stores.protocol import RunFilter, RunRow, StoredRun
 from perdure.views.api_errors import NotReady
 from perdure.views.resources.document_check import NotApplied
 from perdure.views.times import iso
@@ -75,7 +78,10 @@ class RunObjects:
 
     async def _objects(self, runs: Sequence[RunId]) -> list[tuple[RunRow, Object]]:
         stored = await self._client.store.load(list(runs))
-        return [(run.row, item) for run in stored for item in await self._views.of(self._client, run)]
+        return [(run.row, item) for run in stored for item in await self._shown(run)]
+
+    async def _shown(self, run: StoredRun) -> list[Object]:
+        return await self._views.of(self._client, run, with_parts=not self._kind.is_request)
 
     async def page(
         self, namespace: str | None, selection: ObjectSelection, limit: int, behind: Sequence[Any]
@@ -89,7 +95,8 @@ class RunObjects:
             return ([view[1]] if view is not None and selection.matches(view[1]) else []), None
         check_behind(behind, int, str, int)
         last: tuple[Any, Any, int] | None = None
-        async for row, items in self._latest(namespace, behind):
+        at_once = min(most + 1, LOADED_AT_ONCE) if self._kind.is_request else LOADED_AT_ONCE
+        async for row, items in self._latest(namespace, self._labels(selection), behind, at_once):
             skipped = int(behind[2]) if behind and row.id == behind[1] else 0
             for number, item in enumerate(items, 1):
                 if number <= skipped or item["kind"] != self._kind.name or not selection.matches(item):
@@ -101,21 +108,35 @@ class RunObjects:
                 last = (row.created_at, row.id, number)
         return listed, None
 
-    async def _latest(self, namespace: str | None, behind: Sequence[Any]) -> AsyncIterator[tuple[RunRow, list[Object]]]:
+    def _labels(self, selection: ObjectSelection) -> dict[str, str]:
+        """Those by which runs are found: of parts of runs, and those of the engine, only the run's name."""
+        return {
+            name: value
+            for name, value in selection.labels.equal.items()
+            if name == self._language.name_label or (self._kind.is_request and not reserved_label([name]))
+        }
+
+    async def _latest(
+        self, namespace: str | None, labels: dict[str, str], behind: Sequence[Any], at_once: int
+    ) -> AsyncIterator[tuple[RunRow, list[Object]]]:
         """Runs page by page; the one that a page ended with is looked at again, for its further parts."""
         names = self._call.caller.narrowed(namespace)
         place = (int(behind[0]), RunId(str(behind[1]))) if behind else None
+        turns = ShortTurns()
         if place is not None:
             for run in await self._client.store.load([place[1]]):
                 is_visible = names is None or run.row.namespace in names
                 if is_visible and (run.row.created_at, run.row.language) == (place[0], self._language.name):
-                    yield run.row, await self._views.of(self._client, run)
+                    yield run.row, await self._shown(run)
         while True:
-            among = RunFilter(language=self._language.name, namespaces=names, limit=LOADED_AT_ONCE, behind=place)
+            among = RunFilter(
+                language=self._language.name, labels=labels, namespaces=names, limit=at_once, behind=place
+            )
             rows = await self._client.search(among)
             for run in await self._client.store.load([row.id for row in rows]):
-                yield run.row, await self._views.of(self._client, run)
-            if len(rows) < LOADED_AT_ONCE:
+                yield run.row, await self._shown(run)
+                await turns.pause()
+            if len(rows) < at_once:
                 return
             place = (rows[-1].created_at, rows[-1].id)
 
@@ -162,6 +183,9 @@ class RunObjects:
             raise UnfitInput(f"{next(iter(changes))}: {error}") from None
         if dry:
             return self._foreseen(execution, before, body, messages), []
+        if messages and isinstance(messages[0], i.Cancel | i.Steer | i.Reopen):  # the owner compares, when it decides
+            seen = events_seen(version, execution.state.seq)
+            messages = [msgspec.structs.replace(messages[0], seen=seen), *messages[1:]]
         for message in messages:
             sent = await self._client.tell(run, _sent_by(message, self._call.caller.identity))
             if not sent.is_decided:
@@ -182,20 +206,22 @@ class RunObjects:
         row = await self._row(metadata)
         if row.status.is_final:
             result = await delete_run(self._client, row.id)
-            return None if result.is_decided else _going(item)
+            return None if result.is_decided else self._going(item)
         if item["metadata"].get("deletionTimestamp"):
             return item
-        await self._client.cancel(row.id, "it was deleted", by=self._call.caller.identity)
+        state = (await self._client.execution(row.id)).state
+        if not state.cancel_requested:
+            seen = events_seen(version, state.seq)
+            await self._client.tell(row.id, i.Cancel("it was deleted", self._call.caller.identity, seen=seen))
         await Sweeper(self._client).disown(row.id)
         if self._client.runtime is not None:
             await self._client.runtime.read_inbox()
         left = await self._find(metadata["namespace"], metadata["name"])
-        return None if left is None else _going(left[1])
+        return None if left is None else self._going(left[1])
 
-
-def _going(item: Object) -> Object:
-    metadata = item["metadata"]
-    return {**item, "metadata": {"deletionTimestamp": metadata["creationTimestamp"], **metadata}}
+    def _going(self, item: Object) -> Object:
+        now = timestamp(self._client.clock.now())
+        return {**item, "metadata": {"deletionTimestamp": now, **item["metadata"]}}
 
 
 def _sent_by(message: i.Input, who: str) -> i.Input:

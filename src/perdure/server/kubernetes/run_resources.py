@@ -3,8 +3,13 @@
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, uuid5
+from zlib import crc32
 
 from perdure.engine.runs import run_views
+from perdure.kernel.events import RunDisowned
+from perdure.kernel.json_values.values import Instant
+from perdure.server.kubernetes.selectors import FIRST_POSITION
+from perdure.views.times import iso
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
@@ -14,41 +19,64 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 VIEWS_KEPT = 2_000
+EVENTS_TOLD = 1 << 24  # in a version; the rest of it, up to `FIRST_POSITION`, is about the run
+
+
+def run_version(run: "RunId", events: int) -> int:
+    """The version of a run that was read: another one after each event, and for most other runs."""
+    return crc32(run.encode()) % (FIRST_POSITION // EVENTS_TOLD) * EVENTS_TOLD + events % EVENTS_TOLD
+
+
+def events_seen(version: int | None, events: int) -> int:
+    """How many events the run had in this version; 0: it is not known."""
+    return 0 if version is None or events >= EVENTS_TOLD else version % EVENTS_TOLD
+
+
+def timestamp(at: Instant) -> str:
+    return f"{str(iso(at))[:19]}Z"
 
 
 class RunViews:
-    """What ended runs show, as far as it was asked for lately: they are listed again and again, and rarely change."""
+    """What runs show, as far as it was asked for lately: they are listed again and again, and most have ended."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[RunId, tuple[int, list[Object]]] = OrderedDict()
+        self._kept: OrderedDict[tuple[RunId, bool], tuple[int, list[Object]]] = OrderedDict()
+        self.folds = 0  # runs that were folded: what was kept was not enough
 
-    async def of(self, client: "Client", stored: "StoredRun") -> list[Object]:
+    def kept(self, run: "RunId", seq: int) -> list[Object] | None:
+        """What the run showed after so many events, if somebody has asked for that lately."""
+        kept = (self._kept.get((run, with_parts)) for with_parts in (True, False))
+        return next((views for last, views in filter(None, kept) if last == seq), None)
+
+    async def of(self, client: "Client", stored: "StoredRun", *, with_parts: bool) -> list[Object]:
         """The run itself and its parts, as they are recorded."""
         seq = stored.rows[-1][0] if stored.rows else stored.snapshot[0] if stored.snapshot else 0
         row = stored.row
-        kept = self._kept.get(row.id)
-        if kept is not None and kept[0] == seq:
-            self._kept.move_to_end(row.id)
-            return kept[1]
+        for key in ((row.id, True), (row.id, False))[: 1 if with_parts else 2]:
+            kept = self._kept.get(key)
+            if kept is not None and kept[0] == seq:
+                self._kept.move_to_end(key)
+                return kept[1]
+        self.folds += 1
         dialect = run_views.dialect_of(client.languages, row.language)
         program = await run_views.program_of(client.store, dialect, row)
         execution = await run_views.fold_stored(client.store, stored, dialect, program)
-        views = await shown_resources(client, execution)
-        if row.status.is_final:
-            self._kept[row.id] = seq, views
+        views = await shown_resources(client, execution, with_parts=with_parts)
+        if not dialect.has_streams(execution):  # whose numbers change without an event
+            self._kept[row.id, with_parts] = seq, views
             if len(self._kept) > VIEWS_KEPT:
                 self._kept.popitem(last=False)
         return views
 
 
-async def shown_resources(client: "Client", execution: "Execution") -> list[Object]:
+async def shown_resources(client: "Client", execution: "Execution", *, with_parts: bool = True) -> list[Object]:
     """Complete objects: with a version, an owner and an identity, also where the language gives none."""
-    shown = await run_views.show(client.store, execution)
+    shown = await run_views.show(client.store, execution, with_parts=with_parts)
     itself, *parts = execution.dialect.resources(shown)
-    version = {"resourceVersion": str(execution.state.seq)}
+    version = {"resourceVersion": str(run_version(execution.id, execution.state.seq))}
     head: Object = {**itself, "metadata": {**itself["metadata"], **version}}
     if execution.state.disowned:
-        head["metadata"]["deletionTimestamp"] = head["metadata"]["creationTimestamp"]
+        head["metadata"]["deletionTimestamp"] = await _deleted_at(client, execution)
         head["metadata"]["deletionGracePeriodSeconds"] = 0
     owner = {
         "apiVersion": head["apiVersion"],
@@ -59,6 +87,12 @@ async def shown_resources(client: "Client", execution: "Execution") -> list[Obje
         "blockOwnerDeletion": True,
     }
     return [head, *(_part(part, owner, head["metadata"]["creationTimestamp"], version) for part in parts)]
+
+
+async def _deleted_at(client: "Client", execution: "Execution") -> str:
+    turns = await run_views.turns(client.store, execution.dialect, execution.id)
+    instants = (at for at, events in turns if any(isinstance(event, RunDisowned) for event in events))
+    return timestamp(next(instants, execution.state.at))
 
 
 def _part(part: Object, owner: Object, created: str, version: Object) -> Object:

@@ -31,6 +31,7 @@ OF_EVENTS = (
 )
 
 
+MOST_REQUIREMENTS = 100  # of a selector: each object is compared with all of them
 PLACES = 1_024  # for objects of one change; further ones share the last place
 FIRST_POSITION = 1 << 40  # smaller versions are those of entries, or numbers of events
 
@@ -79,9 +80,10 @@ class LabelSelector:
     """`app=web,tier in (a, b),!old`"""
 
     def __init__(self, text: str) -> None:
-        self._requirements = [self._read(part) for part in _parts(text)]
+        parts = _parts(text, "labelSelector")
+        self._requirements = [self._read(part) for part in parts]
         self.equal: dict[str, str] = {}  # what a store can look for
-        for part in _parts(text):
+        for part in parts:
             match = _EQUAL.fullmatch(part)
             if match is not None and match["verb"] in ("=", "=="):
                 self.equal[match["key"]] = match["value"].strip()
@@ -122,7 +124,7 @@ def _compares(text: str | None, verb: str, value: int) -> bool:
     return int(text) > value if verb == ">" else int(text) < value
 
 
-def _parts(text: str) -> list[str]:
+def _parts(text: str, parameter: str) -> list[str]:
     """Split at commas that are not in brackets."""
     parts, begin, depth = [], 0, 0
     for place, character in enumerate(text):
@@ -133,7 +135,10 @@ def _parts(text: str) -> list[str]:
         elif character == "," and depth == 0:
             parts.append(text[begin:place])
             begin = place + 1
-    return [part.strip() for part in (*parts, text[begin:]) if part.strip()]
+    written = [part.strip() for part in (*parts, text[begin:]) if part.strip()]
+    if len(written) > MOST_REQUIREMENTS:
+        raise BadRequest(f"{parameter}: has {len(written)} requirements (expected at most {MOST_REQUIREMENTS})")
+    return written
 
 
 class FieldSelector:
@@ -142,7 +147,7 @@ class FieldSelector:
     def __init__(self, text: str, known: Sequence[str] = NAMED) -> None:
         self.equal: dict[str, str] = {}
         self._unequal: list[tuple[str, str]] = []
-        for part in _parts(text):
+        for part in _parts(text, "fieldSelector"):
             match = re.fullmatch(r"([A-Za-z.]+)\s*(==|=|!=)\s*(.*)", part)
             if match is None or match[1] not in known:
                 raise BadRequest(f"fieldSelector: {part[:60]!r} is not supported (expected {', '.join(known)})")

@@ -1,14 +1,18 @@
 """Watches: an event for each change of the objects that somebody selects, from a version on."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from perdure.engine.resources.catalog import ResourceNotFound
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.errors import UnfitInput
 from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.server.calls import EventStream
 from perdure.server.kubernetes.printed_tables import partial_object, table, wants_metadata, wants_table
+from perdure.server.kubernetes.run_resources import run_version
 from perdure.server.kubernetes.selectors import (
     FIRST_POSITION,
     ObjectQuery,
@@ -17,7 +21,7 @@ from perdure.server.kubernetes.selectors import (
     split_version,
 )
 from perdure.server.kubernetes.statuses import status_object
-from perdure.stores.feed_changes import FeedChange
+from perdure.stores.feed_changes import RUN, SHOWN, FeedChange
 from perdure.stores.protocol import Store
 from perdure.views.api_errors import PositionExpired
 from perdure.views.errors import BadRequest
@@ -32,18 +36,23 @@ BOOKMARK_EVERY = 60.0  # seconds
 LONGEST = 3_600.0  # seconds: who watches longer asks again
 TOO_MANY = status_object(429, "TooManyRequests", "too many live streams", {"retryAfterSeconds": 1})
 SEARCHED_AT_ONCE = 500
+LISTED_AT_ONCE = 100  # objects of the list with which a watch begins
 
 
-async def position_of_version(store: Store, version: int, kind: str) -> int:
-    """Behind which position of the feed a watch begins that has seen this version of an entry."""
+async def find_change(store: Store, version: int, kind: ResourceKind) -> FeedChange | None:
+    """The first change that gave an object of this kind the version with which it was read."""
     position = (await store.read_feed(0, 1)).floor
     while True:
         page = await store.read_feed(position, SEARCHED_AT_ONCE)
         for change in page.changes:
-            if change.kind == kind and change.number == version:
-                return list_version(change.position)
+            if kind.of_runs:
+                is_it = change.kind in (RUN, SHOWN) and run_version(RunId(change.name), change.number) == version
+            else:
+                is_it = change.kind == kind.name and change.number == version
+            if is_it:
+                return change
         if len(page.changes) < SEARCHED_AT_ONCE:
-            raise PositionExpired(f"too old resource version: {version}")
+            return None
         position = page.changes[-1].position
 
 
@@ -81,15 +90,16 @@ class Watch:
         page = await store.read_feed(0, 1)
         if self._version() in (None, 0):
             position, seen, self._knows_all = page.last, list_version(page.last), True
-            items, _ = await self._objects.page(self._namespace, self._selection, 0, [])
-            for item in items:
-                self._states[_key(item)] = True
-                metadata = {**item["metadata"], "resourceVersion": str(seen)}
-                yield self._line("ADDED", {**item, "metadata": metadata})
+            behind: Sequence[Any] | None = []
+            while behind is not None:
+                async with self._tail.listing:  # who watches begins with a list, and many begin at once
+                    items, behind = await self._objects.page(self._namespace, self._selection, LISTED_AT_ONCE, behind)
+                    lines = [self._listed(item, seen) for item in items]
+                yield b"".join(lines)
         else:
             seen = self._version() or 0
             if seen < FIRST_POSITION:
-                seen = await position_of_version(store, seen, self._kind.name)
+                seen = await self._read_version(seen, page.last)
             position = split_version(seen)[0] - 1
             if not page.floor <= position + 1 <= page.last:
                 raise PositionExpired(f"too old resource version: {seen}")
@@ -109,9 +119,24 @@ class Watch:
                 told_at = now
                 yield self._bookmark(seen)
             if now >= ends_at or self._call.server.is_stopping:
+                if self._query.allow_watch_bookmarks:  # where the next watch goes on
+                    yield self._bookmark(seen)
                 return
             if not authentication.tokens.is_valid(self._call.caller):
                 return
+
+    async def _read_version(self, version: int, last: int) -> int:
+        """The same as a version of the feed: what has happened since is told. `last`: the feed's last position."""
+        change = await find_change(self._call.engine.store, version, self._kind)
+        if change is not None:
+            return list_version(change.position)
+        name = self._selection.fields.equal.get("metadata.name")
+        if name is not None and (self._namespace is not None or not self._kind.has_namespace):
+            with suppress(ResourceNotFound):
+                item = await self._objects.get(self._namespace or "", name)
+                if item["metadata"].get("resourceVersion") == str(version):  # it did not change for long
+                    return list_version(last)
+        raise PositionExpired(f"too old resource version: {version}")
 
     async def _changes(self, change: FeedChange) -> "list[ObjectChange]":
         if self._kind.name == "Event":
@@ -161,6 +186,10 @@ class Watch:
         if changed.is_before_known:
             return changed.before is not None and self._selection.matches(changed.before)
         return not self._knows_all
+
+    def _listed(self, item: Object, version: int) -> bytes:
+        self._states[_key(item)] = True
+        return self._line("ADDED", {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}})
 
     def _line(self, kind: str, item: Object) -> bytes:
         if wants_table(self._call):

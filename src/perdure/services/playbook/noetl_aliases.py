@@ -40,6 +40,8 @@ def translate_arguments(arguments: Sequence[str]) -> Arguments:
         return [*PLAIN[verb], *_ages(rest)]
     if verb == "register":
         return _register(rest)
+    if verb == "replay" and any(word.partition("=")[0] in ("--with", "-h", "--help") for word in rest):
+        return list(arguments)  # ours has the same name
     if verb in PLAIN:
         return [*PLAIN[verb], *_renamed(rest, OPTIONS.get(verb, {}))]
     return list(arguments)

@@ -6,16 +6,20 @@ Schedules follow the wall clock, however it is set (invariant 30).
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import chain
+from math import inf
 from typing import Any
+from weakref import WeakValueDictionary
 
-import msgspec
 from msgspec.structs import replace
 
 from perdure.engine.client import Client
 from perdure.engine.clock import Alarm
+from perdure.engine.decision_threads import WORK_OF_TEXT, ShortTurns, done_aside
 from perdure.engine.resources.catalog_changes import retry_on_conflict
+from perdure.engine.resources.lookup_answers import entries
 from perdure.expressions.cron import BadSchedule
-from perdure.expressions.timetables import MOST_QUEUED, Overlap, OverlapDecision, decide
+from perdure.expressions.timetables import MOST_QUEUED, MOST_WAITING, Overlap, OverlapDecision, decide
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
@@ -27,6 +31,7 @@ from perdure.services.schedules.firings import (
     FROM_START_UP,
     Firing,
     NamedSchedule,
+    ScheduledEntry,
     ScheduleSource,
     ScheduleState,
     StartedRun,
@@ -36,28 +41,16 @@ from perdure.services.schedules.firings import (
     read_state,
     utc,
     with_state,
+    with_states,
 )
 from perdure.stores.errors import StoreError
 from perdure.stores.protocol import CatalogConflict, ResourceRemoval, ResourceRow, ResourceWrite
 
 CLAIMED_AT_ONCE = 200  # times of one entry: then other work has its turn
+STARTED_AT_ONCE, STARTED_OF_ONE = 16, 4  # in all, and of one entry: each start writes it, over what the others wrote
 
 _Group = tuple[ResourceKey, str]
 _EntryVersion = tuple[ResourceKey, str, int]
-
-
-class _Scheduled(msgspec.Struct):
-    """An entry whose schedules this process runs."""
-
-    begun: Instant  # when this version of it was applied, on the wall
-    schedules: Sequence[NamedSchedule]
-    upcoming: dict[str, tuple[Instant, Instant | None]] = {}  # by schedule: the first time after an instant
-
-    def next_after(self, schedule: NamedSchedule, after: Instant) -> Instant | None:
-        known = self.upcoming.get(schedule.name)
-        if known is None or not (known[0] <= after and (known[1] is None or after < known[1])):
-            known = self.upcoming[schedule.name] = (after, schedule.timetable.next_after(after))
-        return known[1]
 
 
 class CronScheduler:
@@ -65,13 +58,15 @@ class CronScheduler:
         self._client = client
         self._source = source
         self._say = say
-        self._scheduled: dict[_EntryVersion, _Scheduled | None] = {}
+        self._scheduled: dict[_EntryVersion, ScheduledEntry | None] = {}  # None: it has none, or none that can be read
         self._alarm: Alarm | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._busy: set[_Group] = set()
         self._passed_over: set[_Group] = set()  # busy when somebody looked: they are looked at again
         self._behind: set[ResourceKey] = set()  # entries that have more times that are due
         self._awaited: set[RunId] = set()
+        self._places = asyncio.Semaphore(STARTED_AT_ONCE)
+        self._entry_places: WeakValueDictionary[ResourceKey, asyncio.Semaphore] = WeakValueDictionary()
         self._turn = asyncio.Lock()
         self._is_closed = False
         self.has_waiting = False  # whether a firing waits for something other than its time
@@ -89,88 +84,95 @@ class CronScheduler:
     async def _refresh(self) -> None:
         if self._is_closed:
             return
-        store = self._client.store
-        rows = {
-            (row.key, row.uid, row.generation): row
-            for row in await store.list_resources(self._source.kind)
-            if self._source.has_schedules(row)
-        }
-        for removed in self._scheduled.keys() - rows.keys():
-            del self._scheduled[removed]
-        firings = await store.list_resources(FIRING)
-        has_claimed = False
-        for version, row in rows.items():
-            is_new = version not in self._scheduled
-            if is_new:
+        store, turns = self._client.store, ShortTurns()
+        outlooks: dict[_EntryVersion, tuple[bool, float]] = {}
+        new, versions = set[_EntryVersion](), set[_EntryVersion]()
+        async for row in entries(store, self._source.kind):
+            version = (row.key, row.uid, row.generation)
+            versions.add(version)
+            if version not in self._scheduled:
+                new.add(version)
                 self._scheduled[version] = await self._initialize(row)
+            if (scheduled := self._scheduled[version]) is not None:
+                outlooks[version] = await self._look(scheduled, row, turns)
+        for removed in self._scheduled.keys() - versions:
+            del self._scheduled[removed]
+        firings = await self._firings()
+        has_claimed = False
+        for version, (is_due, _) in outlooks.items():
             scheduled = self._scheduled[version]
-            if scheduled is not None and (is_new or self._is_due(scheduled, row)):
-                has_claimed |= await self._claim(scheduled, row.key, version, firings, is_start=is_new)
+            if scheduled is not None and (is_due or version in new):
+                has_claimed |= await self._claim(scheduled, version, firings, is_start=version in new)
         if has_claimed:
-            firings = await store.list_resources(FIRING)
+            firings = await self._firings()
         self._start_due(firings)
-        self._arm(list(rows.items()), firings)
+        self._arm([upcoming for _, upcoming in outlooks.values()], firings)
         if self._behind:
             self._spawn(self.refresh())
 
-    async def _initialize(self, row: ResourceRow) -> _Scheduled | None:
+    async def _firings(self) -> list[Firing]:
+        return [read_firing(row) async for row in entries(self._client.store, FIRING)]
+
+    async def _initialize(self, row: ResourceRow) -> ScheduledEntry | None:
         label = f"{self._source.kind.lower()} {row.key.namespace}/{row.key.name}"
         try:
-            schedules = self._source.read(row)
+            schedules = await done_aside(WORK_OF_TEXT * len(row.body), lambda: self._read(row))
         except BadSchedule as refusal:
             self._say(f"{label} cannot be scheduled: {refusal}")
             await self._source.report(row.key, str(refusal))
             return None
+        if schedules is None:
+            return None
         await self._source.report(row.key)
         edition = await self._client.store.edition(row.key, row.generation)
         age = self._client.clock.now() - (edition or row).created_at
-        return _Scheduled(self._client.clock.wall() - age, schedules)
+        return ScheduledEntry(self._client.clock.wall() - age, schedules)
+
+    def _read(self, row: ResourceRow) -> Sequence[NamedSchedule] | None:
+        return self._source.read(row) if self._source.has_schedules(row) else None
 
     # Claiming the times that are due.
 
-    def _is_due(self, scheduled: _Scheduled, row: ResourceRow) -> bool:
-        now, status = self._client.clock.wall(), status_in(row)
-        return any(self._next(scheduled, schedule, status) <= now for schedule in scheduled.schedules)
-
-    def _next(self, scheduled: _Scheduled, schedule: NamedSchedule, status: dict[str, Any]) -> float:
-        """The next time that counts; infinity if there is none."""
-        state = read_state(status, schedule.name)
-        if not schedule.is_enabled or state.is_paused:
-            return float("inf")
-        upcoming = scheduled.next_after(schedule, counts_after(state, scheduled.begun))
-        return float("inf") if upcoming is None else upcoming
+    async def _look(self, scheduled: ScheduledEntry, row: ResourceRow, turns: ShortTurns) -> tuple[bool, float]:
+        """Whether a time of the entry is due, and when its next one is; infinity: never."""
+        status, is_due, upcoming = status_in(row), False, inf
+        for schedule in scheduled.schedules:
+            await turns.pause()
+            state, now = read_state(status, schedule.name), self._client.clock.wall()
+            if schedule.is_enabled and not state.is_paused:
+                after = counts_after(state, scheduled.begun)
+                is_due = is_due or scheduled.next_after(schedule, after) <= now
+                upcoming = min(upcoming, scheduled.next_after(schedule, max(now, after)))
+        return is_due, upcoming
 
     async def _claim(
-        self,
-        scheduled: _Scheduled,
-        key: ResourceKey,
-        version: _EntryVersion,
-        firings: Sequence[ResourceRow],
-        *,
-        is_start: bool,
+        self, scheduled: ScheduledEntry, version: _EntryVersion, firings: Sequence[Firing], *, is_start: bool
     ) -> bool:
-        now = self._client.clock.wall()
-        waiting = Counter((firing.entry_key, firing.schedule) for firing in map(read_firing, firings))
+        now, key = self._client.clock.wall(), version[0]
+        waiting = Counter(firing.schedule for firing in firings if firing.entry_key == key)
 
         async def attempt() -> bool | CatalogConflict:
             row = (await self._client.store.resources([key])).get(key)
             if row is None or (row.key, row.uid, row.generation) != version:
                 return False  # changed meanwhile: looked at again
             status, claimed, left = status_in(row), list[Firing](), CLAIMED_AT_ONCE
+            room, states, turns = MOST_WAITING - waiting.total(), {}, ShortTurns()
             self._behind.discard(key)
             for schedule in scheduled.schedules:
+                await turns.pause()
                 state = read_state(status, schedule.name)
                 if not schedule.is_enabled or state.is_paused:
                     continue
-                queued, since = waiting[key, schedule.name], counts_after(state, scheduled.begun)
-                most = left if queued < MOST_QUEUED or schedule.timetable.overlap is Overlap.QUEUE else 0
+                queued, since = waiting[schedule.name], counts_after(state, scheduled.begun)
+                has_room = queued < MOST_QUEUED and room > len(claimed)
+                most = left if has_room or schedule.timetable.overlap is Overlap.QUEUE else 0
                 due = schedule.timetable.due(since, now, most) if most > 0 else []
                 left -= len(due)
                 if left <= 0:
                     self._behind.add(key)
                 if due:
-                    status = with_state(status, schedule.name, replace(state, last_scheduled=utc(due[-1])))
-                    kept = self._within_queue(schedule, due, key, queued)
+                    states[schedule.name] = replace(state, last_scheduled=utc(due[-1]))
+                    kept = self._within_queue(schedule, due, key, min(MOST_QUEUED - queued, room - len(claimed)))
                     claimed += [new_firing(self._source, row, schedule, instant, FROM_SCHEDULE) for instant in kept]
                 if is_start and schedule.runs_on_startup:
                     claimed.append(new_firing(self._source, row, schedule, now // SECOND * SECOND, FROM_START_UP))
@@ -180,27 +182,26 @@ class CronScheduler:
             ]
             if not claimed and left == CLAIMED_AT_ONCE:
                 return False
-            return await self._client.store.write_catalog([*new, rewritten(row, status)]) or True
+            changes = [*new, rewritten(row, with_states(status, states))]
+            return await self._client.store.write_catalog(changes) or True
 
         return await retry_on_conflict(attempt, Conflict(f"{key.kind.lower()} {key.name} keeps being changed"))
 
-    def _within_queue(
-        self, schedule: NamedSchedule, due: list[Instant], key: ResourceKey, queued: int
-    ) -> list[Instant]:
+    def _within_queue(self, schedule: NamedSchedule, due: list[Instant], key: ResourceKey, room: int) -> list[Instant]:
         if schedule.timetable.overlap is not Overlap.QUEUE:
             return due
-        kept = due[: max(0, MOST_QUEUED - queued)]
+        kept = due[: max(0, room)]
         if len(kept) < len(due):
             self._say(f"schedule {key.name}/{schedule.name}: {MOST_QUEUED} times wait; {len(due) - len(kept)} left out")
         return kept
 
     # Starting runs.
 
-    def _start_due(self, firings: Sequence[ResourceRow]) -> None:
+    def _start_due(self, firings: Sequence[Firing]) -> None:
         now = self._client.clock.wall()
         self.has_waiting = False
         groups: dict[_Group, list[Firing]] = defaultdict(list)
-        for firing in map(read_firing, firings):
+        for firing in firings:
             if firing.starts_at <= now and firing.entry[0] == self._source.kind:
                 groups[firing.entry_key, firing.schedule].append(firing)
         for group, due in groups.items():
@@ -212,9 +213,12 @@ class CronScheduler:
 
     async def _start_group(self, group: _Group, due: Sequence[Firing]) -> None:
         """One after the other, so that each sees the run of the one before."""
+        places = self._entry_places.setdefault(group[0], asyncio.Semaphore(STARTED_OF_ONE))
         try:
             for firing in due:
-                if not await self._handle(firing):
+                async with places, self._places:
+                    is_over = await self._handle(firing)
+                if not is_over:
                     self.has_waiting = True
                     if firing.overlap is not Overlap.ALLOW:
                         return
@@ -311,8 +315,9 @@ class CronScheduler:
     def _schedule_of(self, firing: Firing, entry: ResourceRow) -> NamedSchedule | None:
         if firing.uid != entry.uid:
             return None
+        known = self._scheduled.get((entry.key, entry.uid, entry.generation))
         try:
-            schedules = self._source.read(entry)
+            schedules = self._source.read(entry) if known is None else known.schedules
         except BadSchedule:
             return None
         return next(
@@ -363,21 +368,15 @@ class CronScheduler:
 
     # Waiting.
 
-    def _arm(self, entries: Sequence[tuple[_EntryVersion, ResourceRow]], firings: Sequence[ResourceRow]) -> None:
+    def _arm(self, upcoming: Sequence[float], firings: Sequence[Firing]) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         now = self._client.clock.wall()
-        upcoming = [firing.starts_at for firing in map(read_firing, firings) if firing.starts_at > now]
-        for version, row in entries:
-            scheduled = self._scheduled.get(version)
-            for schedule in () if scheduled is None else scheduled.schedules:
-                state = read_state(status_in(row), schedule.name)
-                if scheduled is not None and schedule.is_enabled and not state.is_paused:
-                    instant = scheduled.next_after(schedule, max(now, counts_after(state, scheduled.begun)))
-                    upcoming += [] if instant is None else [instant]
-        if upcoming and not self._is_closed:
-            self._alarm = self._client.clock.call_at_wall(min(upcoming), lambda: self._spawn(self.refresh()))
+        starts = (firing.starts_at for firing in firings if firing.starts_at > now)
+        instant = min(chain(upcoming, starts), default=inf)
+        if instant < inf and not self._is_closed:
+            self._alarm = self._client.clock.call_at_wall(int(instant), lambda: self._spawn(self.refresh()))
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -9,6 +9,7 @@ whoever continues after a crash starts the same run.
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any, Protocol
 
 import msgspec
@@ -116,6 +117,21 @@ def read_firing(row: ResourceRow) -> Firing:
     return msgspec.json.decode(row.body, type=Firing)
 
 
+class ScheduledEntry(msgspec.Struct):
+    """An entry whose schedules a process runs."""
+
+    begun: Instant  # when this version of it was applied, on the wall
+    schedules: Sequence[NamedSchedule]
+    upcoming: dict[str, tuple[Instant, Instant | None]] = {}  # by schedule: the first time after an instant
+
+    def next_after(self, schedule: NamedSchedule, after: Instant) -> float:
+        """Infinity if there is none."""
+        known = self.upcoming.get(schedule.name)
+        if known is None or not (known[0] <= after and (known[1] is None or after < known[1])):
+            known = self.upcoming[schedule.name] = (after, schedule.timetable.next_after(after))
+        return inf if known[1] is None else known[1]
+
+
 class ScheduleState(msgspec.Struct, frozen=True, rename="camel"):
     """What the status of an entry records about one of its schedules. Instants are texts, in UTC."""
 
@@ -142,6 +158,15 @@ def read_state(status: Mapping[str, Any], schedule: str) -> ScheduleState:
 
 
 def with_state(status: Mapping[str, Any], schedule: str, state: ScheduleState) -> dict[str, Any]:
+    return with_states(status, {schedule: state})
+
+
+def with_states(status: Mapping[str, Any], states: Mapping[str, ScheduleState]) -> dict[str, Any]:
+    filled = {schedule: _filled(state) for schedule, state in states.items()}
+    return {**status, "schedules": {**status.get("schedules", {}), **filled}}
+
+
+def _filled(state: ScheduleState) -> dict[str, str]:
     members = {
         "lastScheduled": state.last_scheduled,
         "lastFired": state.last_fired,
@@ -154,8 +179,7 @@ def with_state(status: Mapping[str, Any], schedule: str, state: ScheduleState) -
         "pausedBy": state.paused_by,
         "pauseReason": state.pause_reason,
     }
-    filled = {name: value for name, value in members.items() if value}
-    return {**status, "schedules": {**status.get("schedules", {}), schedule: filled}}
+    return {name: value for name, value in members.items() if value}
 
 
 def counts_after(state: ScheduleState, begun: Instant) -> Instant:

@@ -4,7 +4,8 @@ A new kind is one function (from an entry's fields to its value) and its line in
 the first entry of a kind is resolved: an HTTP client is expensive to import.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -71,8 +72,26 @@ class HostKeychain:
             raise EnvelopeError("auth", str(error), "SECRET_MISSING") from None
         return None if value is None else self._host.dereference(value)
 
+    # Secrets and ConfigMaps of the catalog.
+
+    async def see(self, names: Iterable[str], namespace: str) -> None:
+        """Have the present values of these `name/key`; while the store is away those that were seen last count."""
+        if self._kept is not None:
+            with suppress(PerdureError):
+                await self._kept().secrets.see(namespace, names)
+
+    def secret(self, name: str, namespace: str) -> str | None:
+        return None if self._kept is None else self._kept().secrets.secret(namespace, name)
+
+    def config(self, name: str, key: str, namespace: str) -> str | None:
+        return None if self._kept is None else self._kept().secrets.config(namespace, name, key)
+
     def secret_texts(self, name: str, namespace: str) -> Iterator[str]:
-        """The texts to mask for a name as a program lists it: `env:NAME`, `file:NAME` or `credential:NAME`."""
+        """The texts to mask for a name as a program lists it: `env:NAME`, `file:NAME`, `credential:NAME` or
+        `NAME/KEY`.
+        """
+        if self._kept is not None:
+            yield from self._kept().secrets.texts(namespace, name)
         kind, _, rest = name.partition(":")
         try:
             match kind:

@@ -6,7 +6,8 @@
 These two only count where the document has them: the task lists their paths. Data that looks like one stays data. A
 storage reference counts everywhere, and leads to values of the same family of runs.
 
-The key `limits.json` of the config map `app` is the file `app/limits.json` in `PERDURE_CONFIG_DIR`.
+The key `limits.json` of the config map `app` is that of a ConfigMap in the catalog, else the file `app/limits.json` in
+`PERDURE_CONFIG_DIR`.
 """
 
 import os
@@ -99,7 +100,9 @@ def fill(value: Any, source: SecretSource, namespace: str) -> Any:
             return _parse_format(secret(source, name, key), form, f"secret {name!r}, key {key!r}")
         case {"$bubuConfigMapRef": reference} if len(value) == 1:
             name, key, form = _parts(CONFIG_MAP, reference, namespace)
-            return _parse_format(_config(name, key), form, f"config map {name!r}, key {key!r}")
+            kept = source.config(name, key)
+            text = _config(name, key) if kept is None else kept
+            return _parse_format(text, form, f"config map {name!r}, key {key!r}")
         case _:
             return value
 
@@ -125,7 +128,7 @@ def _parts(kind: str, reference: Any, namespace: str) -> tuple[str, str, str]:
 def _config(name: str, key: str) -> str:
     folder = os.environ.get("PERDURE_CONFIG_DIR")
     if not folder:
-        why = "PERDURE_CONFIG_DIR is not set; it must name a folder with a subfolder for each config map"
+        why = "there is no such ConfigMap with this key, and PERDURE_CONFIG_DIR names no folder"
         message = f"config map {name!r} cannot be read: {why}"
         raise EngramError(message, type="initialization_error")
     if not (is_file_name(name) and is_file_name(key)):

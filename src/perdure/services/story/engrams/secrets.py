@@ -1,7 +1,7 @@
 """The secrets of one Engram step, looked up on demand. The worker masks them in all output.
 
-A secret has a name and keys, as in Kubernetes. The key `token` of the secret `api` is the environment variable
-`PERDURE_SECRET_api_token`, or the file `api/token` in `PERDURE_SECRETS_DIR`.
+A secret has a name and keys, as in Kubernetes. The key `token` of the secret `api` is that of a Secret in the catalog,
+else the environment variable `PERDURE_SECRET_api_token`, or the file `api/token` in `PERDURE_SECRETS_DIR`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -43,6 +43,26 @@ def live_metrics() -> list[Metric]:
     return list(metrics_of(samples))
 
 
+LARGEST = ("event_time_watermark_seconds", "event_time_lag_seconds")
+ONLY_BY_STEP = ("replay_last_ack",)  # a number of one partition of one step: there is no total
+
+
+def total_metrics() -> list[Metric]:
+    """Over all topologies at work here: sums, and of times the largest."""
+    totals = []
+    for name, kind, meaning, series in live_metrics():
+        own_name = name.removeprefix(PREFIX)
+        if own_name not in ONLY_BY_STEP:
+            combine = max if own_name in LARGEST else sum
+            by_reason: dict[tuple[tuple[str, str], ...], list[float]] = {}
+            for _, labels, value in series:
+                by_reason.setdefault(tuple(label for label in labels if label[0] == "reason"), []).append(value)
+            totals.append(
+                (name, kind, meaning, [("", labels, combine(values)) for labels, values in by_reason.items()])
+            )
+    return totals
+
+
 def samples_of(inlets: Mapping[str, Inlet], labels: Mapping[str, str], now: int) -> Iterator[StreamSample]:
     for inlet in inlets.values():
         if inlet.settings.has_metrics:

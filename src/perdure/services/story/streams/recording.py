@@ -30,6 +30,7 @@ LARGEST_BUFFER = 64 * 1024 * 1024  # bytes that wait to be written
 REDACTED = "[REDACTED]"
 PARTS = 8  # files that what is kept for a time is divided into
 SWEEP_EVERY = 60.0  # seconds
+LARGEST_TAIL = 1024 * 1024  # bytes of the end of a step's recordings, for who wants the latest packets only
 
 _ENVELOPE = ("kind", "messageId", "timestamp", "metadata", "envelope")
 
@@ -169,13 +170,46 @@ def recorded_packets(shown: Any) -> list[dict[str, Any]]:
     return list(read_recordings(shown["metadata"]["namespace"], shown["metadata"]["name"]))
 
 
+def latest_packets(shown: Any, most: int) -> list[dict[str, Any]]:
+    """The latest recorded packets of a run, the latest first, each with its step. Only the ends of files are read."""
+    if most < 1 or not isinstance(shown, dict) or shown.get("kind") != "StoryRun":
+        return []
+    folder = recordings_of(shown["metadata"]["namespace"], shown["metadata"]["name"])
+    now = time.time()
+    packets: list[dict[str, Any]] = []
+    for step in sorted(folder.iterdir()) if folder.is_dir() else ():
+        lines = _last_lines(_files_of(step, now), most)
+        packets += [{"step": step.name, **jsontext.decode(line)} for line in lines]
+    packets.sort(key=lambda packet: packet.get("timestamp", 0), reverse=True)
+    return packets[:most]
+
+
+def _files_of(step: Path, now: float) -> list[Path]:
+    """The files with recordings of a step that are still kept, the oldest first."""
+    dated = sorted((file for file in step.glob("packets-*.jsonl") if _until(file) > now), key=_until)
+    return [*dated, step / FILE]
+
+
+def _last_lines(files: list[Path], most: int) -> list[bytes]:
+    """Whole lines, the last first; of a file only its end is read."""
+    lines: list[bytes] = []
+    for path in reversed(files):
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            begin = max(0, file.seek(0, os.SEEK_END) - LARGEST_TAIL)
+            file.seek(begin)
+            whole = file.read().split(b"\n")[1 if begin else 0 : -1]  # behind the last newline a line is being written
+            lines += reversed(whole[-most:])
+        if len(lines) >= most:
+            break
+    return lines[:most]
+
+
 def read_recordings(namespace: str, run: str) -> Iterator[dict[str, Any]]:
     """The recorded packets of a run, step by step in the order in which they were published, each with its step."""
     now = time.time()
     folder = recordings_of(namespace, run)
     for step in sorted(folder.iterdir()) if folder.is_dir() else ():
-        dated = sorted((file for file in step.glob("packets-*.jsonl") if _until(file) > now), key=_until)
-        for file in (*dated, step / FILE):
+        for file in _files_of(step, now):
             with suppress(FileNotFoundError), file.open("rb") as lines:
                 for line in lines:
                     if line.endswith(b"\n"):  # else it is being written

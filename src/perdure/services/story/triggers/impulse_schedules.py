@@ -46,7 +46,7 @@ class ImpulseSchedules:
         ]
 
     def token(self, row: ResourceRow, schedule: str, instant: Instant) -> str:
-        return token_of(document(row), schedule, instant)
+        return token_of(row.key.name, schedule, instant)
 
     async def report(self, key: ResourceKey, problem: str = "") -> None:
         now = self._client.clock.now()
@@ -66,14 +66,14 @@ class ImpulseSchedules:
     async def start(self, row: ResourceRow, schedule: str, instant: Instant) -> StartedRun:
         """Deliver the event of a time (STY-161, STY-162)."""
         impulse = document(row)
-        entry = next(entry for entry in read_schedules(impulse).entries if entry.name == schedule)
+        (entry,) = read_schedules(impulse, schedule).entries
         _, template = await self._impulses.find(name_of(impulse), namespace_of(impulse))
         has_key = DeliveryPolicy.read(impulse, template).mode == "key"
         try:
             decided = await self._impulses.deliver(
                 name_of(impulse),
                 event_of(entry, instant),
-                token=None if has_key else token_of(impulse, schedule, instant),
+                token=None if has_key else token_of(name_of(impulse), schedule, instant),
                 namespace=namespace_of(impulse),
                 numbered="_cron",
                 annotations={labels.SCHEDULE: schedule, labels.SCHEDULED_AT: utc(instant)},
@@ -96,7 +96,7 @@ class ImpulseSchedules:
         hook = failure_hook(impulse, {"metadata": {"annotations": {labels.SCHEDULE: schedule}}})
         if hook is None:
             return
-        target, token = target_of(hook), token_of(impulse, schedule, instant)
+        target, token = target_of(hook), token_of(name_of(impulse), schedule, instant)
         name, _ = target_name(target_of(spec_of(impulse)), namespace_of(impulse))
         failed = {"id": None, "name": name, "status": "rejected", "error": {"code": code, "message": message}, **cause}
         with suppress(InvalidDocument, Conflict):  # the alert itself cannot be started; the schedule shows the error

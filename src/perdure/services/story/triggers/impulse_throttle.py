@@ -6,7 +6,7 @@ The state of a throttle is in the status of its Impulse, so that all servers sha
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.resource import Resource, annotations_of, name_of
@@ -24,8 +24,16 @@ from perdure.stores.errors import StoreLocked
 TRANSIENT = (StoreLocked, TimeoutError, ConnectionError)
 
 
+def throttle_metrics() -> list[tuple[str, str, str, list[tuple[str, tuple[tuple[str, str], ...], float]]]]:
+    """As `perdure.services.TOTALS` describes it."""
+    help_text = "Deliveries of Impulses that had to wait for their throttle."
+    return [("bobrapet_impulse_throttled_triggers_total", "counter", help_text, [("", (), ThrottledDelivery.waited)])]
+
+
 class ThrottledDelivery:
     """One delivery waiting at the throttle: how it changes the Impulse's status, and how long it has to wait."""
+
+    waited: ClassVar[int] = 0  # how many had to wait, in this process
 
     def __init__(self, throttle: ImpulseThrottle, holder: str, *, counts: bool = True) -> None:
         self._throttle = throttle
@@ -40,7 +48,9 @@ class ThrottledDelivery:
         self.wait = wait
         if not wait:
             return {**status, "throttle": state}
-        self._first = now if self._first is None else self._first
+        if self._first is None:
+            self._first = now
+            ThrottledDelivery.waited += self._counts
         if self._first == now and self._counts:
             status = impulse_counts.count_throttled(status, now)
         elif not self._throttle.in_flight or self._holder in before.get("inFlight", {}):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
@@ -52,6 +52,9 @@ from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.services.entry_status import change_status
 from perdure.services.story.triggers.impulse_throttle import TRANSIENT, ThrottledDelivery, leave, with_throttle
 from perdure.services.story.triggers.requests import Requests
+
+if TYPE_CHECKING:
+    from perdure.engine.secrets.kept_secrets import KeptSecrets
 
 ANSWERED_WITHIN: Instant = 5 * SECOND
 """A request over HTTP that is not decided by then is answered as it is: it is stored, and decided later."""
@@ -232,10 +235,22 @@ class CheckedSignature:
 
 
 class ImpulseEvents:
-    def __init__(self, client: Client, secret: Callable[[str], str | None]) -> None:
+    def __init__(
+        self, client: Client, secret: Callable[[str], str | None], kept: "Callable[[], KeptSecrets] | None" = None
+    ) -> None:
+        """`secret`: a secret of this machine; those that the store keeps count before it."""
         self._client = client
         self._impulses = Impulses(client)
-        self._secret = secret
+        self._host_secret = secret
+        self._kept = kept
+
+    async def _secret(self, name: str, namespace: str) -> str | None:
+        value = None
+        if self._kept is not None:
+            kept = self._kept()
+            await kept.see(namespace, [name])
+            value = kept.secret(namespace, name)
+        return self._host_secret(name) if value is None else value
 
     async def check_signature(
         self, impulse: str, namespace: str, headers: Mapping[str, str], body: bytes
@@ -244,7 +259,7 @@ class ImpulseEvents:
         policy = SignaturePolicy.read(*await self._impulses.find(impulse, namespace))
         if policy is None:
             return CheckedSignature()
-        secret = self._secret(policy.secret)
+        secret = await self._secret(policy.secret, namespace)
         if not secret:
             return CheckedSignature(is_wrong=True)  # nobody can prove anything with a secret that is not there
         try:

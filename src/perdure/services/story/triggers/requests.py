@@ -150,13 +150,13 @@ class Requests:
         """Decide all undecided requests. One that cannot be decided neither blocks others nor stops the engine."""
         if self._client.runtime is not None and self._client.runtime.is_guest:
             return []  # the servers that drive runs do
-        waiting = await self._client.store.list_resources(pending_mark(ResourceKey(TRIGGER.name, "", "")).kind)
+        waiting = await self._client.store.list_keys(pending_mark(ResourceKey(TRIGGER.name, "", "")).kind)
         decided = []
-        for mark in waiting:
-            if counted_runs.is_run_mark(mark.key):
-                await counted_runs.count(self._client, mark.key)
+        for mark, _ in waiting:
+            if counted_runs.is_run_mark(mark):
+                await counted_runs.count(self._client, mark)
                 continue
-            key = ResourceKey(TRIGGER.name, mark.key.namespace, mark.key.name)
+            key = ResourceKey(TRIGGER.name, mark.namespace, mark.name)
             try:
                 resource = await self.settle(key, missing_ok=True)
             except StoreError:
