@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from perdure.testing.drill import Drill
 from perdure.wiring import add_language
-from tests import sampling, storing
+from tests import ordering, sampling, storing
 
 if TYPE_CHECKING:
     from tests.postgres import Server
@@ -84,8 +84,9 @@ def pytest_sessionfinish() -> None:
         commandline.end_fork_server()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Cases that are not in turn are left out, unless tests were named one by one."""
+    """Cases that are not in turn are left out, unless tests were named one by one; those that wait come first."""
     if any("::" in argument for argument in config.args):
         return
     chosen = [item for item in items if sampling.is_in_turn(item)]
@@ -93,6 +94,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = set(chosen)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = chosen
+    workers: int | None = getattr(config, "workerinput", {}).get("workercount")
+    if workers is not None:
+        files = [item.nodeid.partition("::")[0] for item in items]
+        items[:] = [items[number] for number in ordering.order(files, workers)]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -102,8 +102,8 @@ def _json_keys() -> list[str]:
     """The keys of dictionaries that are written out in functions, where output may be made."""
     return [
         key.value
-        for module in modules().values()
-        if module.package in ("cli", "views", "engine", "services")
+        for name, module in modules().items()
+        if module.package in ("cli", "views", "engine", "services") or name == "perdure.server.model_tools"
         for function in ast.walk(module.parse())
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)

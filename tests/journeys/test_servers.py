@@ -398,12 +398,12 @@ def test_an_outage_does_not_fill_the_log(asleep: tuple[CommandLine, OwnServer, s
     server = perdure.start("serve", "--db", url, "--lease", "2s")
     server.hear("serving ")
     database.stop()
-    refuse(database.port, times=40)
+    refuse(database.port, times=20)
     database.start()
     server.send(signal.SIGTERM)
     done = server.end()
     assert done.code == 0
-    assert len(done.err.splitlines()) < 20, done.err
+    assert len(done.err.splitlines()) < 12, done.err
 
 
 @pytest.mark.parametrize(
