@@ -119,8 +119,11 @@ class PacketRecorder:
         begun = self._begun.get(step, 0.0)
         if is_last or now - begun >= retention / PARTS:
             self._begun[step] = now
+            until = round((now + retention) * 1_000)
+            while (dated := file.with_name(f"packets-{until}.jsonl")).exists():
+                until += 1  # a file that was dated in the same millisecond is kept
             with suppress(FileNotFoundError):
-                file.rename(file.with_name(f"packets-{round((now + retention) * 1_000)}.jsonl"))
+                file.rename(dated)
 
 
 def redact_fields(shown: dict[str, Any], paths: Any) -> dict[str, Any]:
