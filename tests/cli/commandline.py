@@ -68,6 +68,7 @@ class Running:
     def __init__(self, process: "subprocess.Popen[str] | Forked", patience: float = PATIENCE) -> None:
         self.process = process
         self.heard: list[str] = []
+        self.printed = ""
         self._watchdog = threading.Timer(patience, process.kill)
         self._watchdog.daemon = True  # a test that failed does not hold the others up
         self._watchdog.start()
@@ -92,18 +93,32 @@ class Running:
     def end(self) -> Done:
         """Wait for the end. Both streams are short, so they can be read one after the other."""
         assert self.process.stderr is not None and self.process.stdout is not None
-        self.heard.append(self.process.stderr.read())
-        out = "" if self.process.stdout.closed else self.process.stdout.read()
+        if not self.process.stderr.closed:
+            self.heard.append(self.process.stderr.read())
+        if not self.process.stdout.closed:
+            self.printed += self.process.stdout.read()
         code = self.process.wait()
         self._watchdog.cancel()
         self.process.stderr.close()
         self.process.stdout.close()
-        return Done(code, out, "".join(self.heard))
+        return Done(code, self.printed, "".join(self.heard))
 
     def kill(self) -> None:
-        """End it as the power cut does."""
+        """End it as the power cut does. What it wrote is read, but not waited for: its children may go on."""
         self.process.kill()
         self.process.wait()
+        self._watchdog.cancel()
+        self.heard.append(_read_rest(self.process.stderr))
+        self.printed += _read_rest(self.process.stdout)
+
+
+def _read_rest(stream: IO[str] | None) -> str:
+    """What is there of a stream, which is closed then."""
+    if stream is None or stream.closed:
+        return ""
+    with stream:
+        os.set_blocking(stream.fileno(), False)
+        return (stream.buffer.read() or b"").decode(errors="replace") if isinstance(stream, io.TextIOWrapper) else ""
 
 
 @dataclass
@@ -177,9 +192,8 @@ class CommandLine:
 
     def end_all(self) -> None:
         for one in self.started:
-            if one.process.poll() is None or (one.process.stderr and not one.process.stderr.closed):
-                one.process.kill()
-                one.end()
+            if one.process.stderr and not one.process.stderr.closed:
+                one.kill()
 
 
 @cache

@@ -314,9 +314,7 @@ def asleep(tmp_path: Path) -> Iterator[tuple[CommandLine, OwnServer, str]]:
         server.stop()
         perdure = CommandLine(tmp_path)
         yield perdure, server, f"postgresql://postgres:s3cret@127.0.0.1:{server.port}/postgres"
-        for one in perdure.started:
-            if one.process.poll() is None:
-                one.kill()
+        perdure.end_all()
 
 
 def test_a_server_waits_for_a_database_that_comes_later(asleep: tuple[CommandLine, OwnServer, str]) -> None:
