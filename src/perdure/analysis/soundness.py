@@ -10,6 +10,9 @@ from perdure.kernel.turn_budget import pay
 LONGEST_TRACE = 200
 _PRICE = 20  # of one look at a state, a token or a part
 
+Edges = Sequence[Sequence[tuple[int, int]]]
+"""By state: transitions, and the states that they lead to."""
+
 NEVER = frozenset(
     {
         DefectKind.DEAD_STEP,
@@ -54,13 +57,23 @@ class _Judgement:
             [(index, target) for index, target in following if not net.transitions[index].is_bounded]
             for following in space.edges
         ]
-        self.cycles = list(cycles([[target for _, target in following] for following in self.edges]))
+        self.cycles = list(self._endless(self.edges))
         used = {net.transitions[index].part for index in space.fired if net.transitions[index].is_start}
         self.unfired = {index for index, part in enumerate(net.parts) if part.never is not None and index not in used}
 
     @property
     def has_cycles(self) -> bool:
         return bool(self.cycles)
+
+    def _endless(self, edges: Edges) -> Iterator[list[int]]:
+        """The states between which a run can go on for ever: not those that it leaves when a time limit is over."""
+        for cycle in cycles([[target for _, target in following] for following in edges]):
+            states = set(cycle)
+            if any(self._goes_on(index, target, states) for state in cycle for index, target in edges[state]):
+                yield cycle
+
+    def _goes_on(self, index: int, target: int, states: set[int]) -> bool:
+        return target in states and not self.net.transitions[index].is_limited
 
     def findings(self) -> list[Defect]:
         results = [*self.net.findings, *self._remarks(), *self._loops(), *self._growth()]
@@ -117,7 +130,7 @@ class _Judgement:
         in_plain: set[int] = set()
         for kind, edges in ((DefectKind.ENDLESS_LOOP, plain), (DefectKind.UNBOUNDED_RETRY, self.edges)):
             groups: dict[str | None, list[set[int]]] = {}
-            for cycle in cycles([[target for _, target in following] for following in edges]):
+            for cycle in self._endless(edges):
                 states = set(cycle)
                 if kind is DefectKind.ENDLESS_LOOP:
                     in_plain |= states
@@ -131,15 +144,15 @@ class _Judgement:
                     reported.add(step)
                     yield self._loop(kind, step, members, edges)
 
-    def _step_of_loop(self, states: set[int], edges: Sequence[Sequence[tuple[int, int]]]) -> str | None:
+    def _step_of_loop(self, states: set[int], edges: Edges) -> str | None:
         for state in sorted(states):
             for index, target in edges[state]:
                 step = self._step(index)
-                if target in states and step is not None:
+                if self._goes_on(index, target, states) and step is not None:
                     return step
         return None
 
-    def _failing_step(self, states: set[int], edges: Sequence[Sequence[tuple[int, int]]]) -> str | None:
+    def _failing_step(self, states: set[int], edges: Edges) -> str | None:
         for state in sorted(states):
             for index, target in edges[state]:
                 if target in states and self.net.transitions[index].is_failure:
@@ -149,13 +162,10 @@ class _Judgement:
     def _step(self, transition: int) -> str | None:
         return self.net.parts[self.net.transitions[transition].part].step
 
-    def _loop(
-        self, kind: DefectKind, step: str | None, members: list[set[int]], edges: Sequence[Sequence[tuple[int, int]]]
-    ) -> Defect:
+    def _loop(self, kind: DefectKind, step: str | None, members: list[set[int]], edges: Edges) -> Defect:
         states = set().union(*members)
         pay(_PRICE * len(states))
-        entry = min(members[0])
-        around = _around(entry, members[0], edges)
+        entry, around = self._round(members[0], edges)
         part = next(index for index, part in enumerate(self.net.parts) if part.step == step)
         trace = [*self.space.way_to(entry), *around]
         names = list(dict.fromkeys(name for index in around if (name := self._step(index)) is not None))
@@ -169,16 +179,24 @@ class _Judgement:
             hint = "Limit the attempts: use a retry with a number of attempts, or a time limit around it."
         return self._finding(kind, is_certain, part, message, hint, trace)
 
+    def _round(self, states: set[int], edges: Edges) -> tuple[int, list[int]]:
+        """A state of a loop, and a way from it back to it that no time limit ends."""
+        for state in sorted(states):
+            for index, target in edges[state]:
+                if self._goes_on(index, target, states):
+                    return state, [index, *_way(target, state, states, edges)]
+        raise AssertionError("something in a loop goes on")
+
     def _must_enter(self, states: set[int]) -> bool:
         """Whether every endless run reaches these states."""
         if 0 in states:
             return True
         pay(_PRICE * len(self.edges))
         rest = [
-            [] if state in states else [target for _, target in following if target not in states]
+            [] if state in states else [(index, target) for index, target in following if target not in states]
             for state, following in enumerate(self.edges)
         ]
-        return next(cycles(rest), None) is None
+        return next(self._endless(rest), None) is None
 
     def _growth(self) -> Iterator[Defect]:
         reported: set[str | None] = set()
@@ -201,6 +219,8 @@ class _Judgement:
     def _never(self, certain: set[str | None]) -> Iterator[Defect]:
         places, fired = (self.space.marked, self.space.fired) if self.is_exact else self.net.reach()
         used = {self.net.transitions[index].part for index in fired if self.net.transitions[index].is_start}
+        if self.space.growing or any(cycles([[target for _, target in following] for following in self.space.edges])):
+            used |= self._used_at_the_end(places)
         never = [index for index, part in enumerate(self.net.parts) if part.never is not None and index not in used]
         explained = {
             index for index, part in enumerate(self.net.parts) if part.step in certain and part.step is not None
@@ -214,7 +234,8 @@ class _Judgement:
         roots = [index for index in never if not blamed[index]]
         followed: set[int] = set()
         _follow({*roots, *explained}, followers, followed)
-        for index in never:  # parts that only lead to each other
+        by_kind = sorted(never, key=lambda index: self.net.parts[index].never is DefectKind.DEAD_STEP)
+        for index in by_kind:  # parts that only lead to each other
             if index not in followed:
                 roots.append(index)
                 _follow({index}, followers, followed)
@@ -222,6 +243,24 @@ class _Judgement:
             part = self.net.parts[index]
             assert part.never is not None
             yield Defect(part.never, Certainty.WILL, part.step, part.place, part.message, part.hint)
+
+    def _used_at_the_end(self, places: set[int]) -> set[int]:
+        """Parts that are used when something ends a run that repeats itself: a time limit, or a limit of the engine."""
+        transitions = self.net.transitions
+        held = set(places)
+        used: set[int] = set()
+        is_new = True
+        while is_new:
+            is_new = False
+            for transition in transitions:
+                if held.issuperset((*transition.takes, *transition.reads)) and (
+                    transition.is_last or transition.is_limit or not places.issuperset(transition.takes)
+                ):
+                    is_new = is_new or not held.issuperset(transition.puts)
+                    held.update(transition.puts)
+                    if transition.is_start:
+                        used.add(transition.part)
+        return used
 
     def _blamed(self, never: Sequence[int], places: set[int]) -> dict[int, set[int]]:
         """By part: those without which it would be possible; empty if the reason is here."""
@@ -262,22 +301,22 @@ def _follow(causes: set[int], followers: Mapping[int, Sequence[int]], followed: 
         pending += more
 
 
-def _around(entry: int, states: set[int], edges: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
-    """The transitions of a shortest way from a state of a cycle back to it."""
+def _way(begin: int, end: int, states: set[int], edges: Edges) -> list[int]:
+    """The transitions of a shortest way between two states of a cycle."""
     came: dict[int, tuple[int, int]] = {}
-    pending = [entry]
+    pending = [begin]
     for state in pending:
+        if state == end:
+            break
         for index, target in edges[state]:
-            if target == entry:
-                way = [index]
-                while state != entry:
-                    state, index = came[state]
-                    way.append(index)
-                return way[::-1]
-            if target in states and target not in came:
+            if target in states and target not in came and target != begin:
                 came[target] = (state, index)
                 pending.append(target)
-    return []
+    way = []
+    while end != begin:
+        end, index = came[end]
+        way.append(index)
+    return way[::-1]
 
 
 def cycles(edges: Sequence[Sequence[int]]) -> Iterator[list[int]]:

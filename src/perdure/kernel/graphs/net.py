@@ -66,9 +66,11 @@ class NetTransition(msgspec.Struct, frozen=True, gc=False):
     unless: tuple[int, ...] = ()
     waits: bool = False  # time passes, or somebody outside decides
     is_failure: bool = False  # it is taken because something failed
-    is_bounded: bool = False  # something ends its repetition: a number of attempts, a list, a time limit
+    is_bounded: bool = False  # something ends its repetition: a number of attempts, a list
     is_start: bool = True  # its part is used if it fires
     is_last: bool = False  # only when nothing else can happen
+    is_limit: bool = False  # only a limit of the engine makes it happen: it ends no loop, and shows what can be used
+    is_limited: bool = False  # it is inside a time limit: what repeats only such transitions does not go on for ever
 
 
 class Remark(msgspec.Struct, frozen=True):
@@ -139,16 +141,19 @@ class Net(msgspec.Struct):
         is_bounded: bool = False,
         is_start: bool = True,
         is_last: bool = False,
+        is_limit: bool = False,
     ) -> None:
         arcs = tuple(takes), tuple(puts), tuple(reads), tuple(unless)
         pay(_PRICE * (1 + sum(map(len, arcs))))
-        self.transitions.append(NetTransition(part, choice, *arcs, waits, is_failure, is_bounded, is_start, is_last))
+        self.transitions.append(
+            NetTransition(part, choice, *arcs, waits, is_failure, is_bounded, is_start, is_last, is_limit)
+        )
 
-    def bound_from(self, first: int) -> None:
-        """All transitions from this one on are inside a time limit: none of their cycles goes on for ever."""
+    def limit_from(self, first: int) -> None:
+        """All transitions from this one on are inside a time limit."""
         pay(_PRICE * (len(self.transitions) - first))
         for index in range(first, len(self.transitions)):
-            self.transitions[index] = msgspec.structs.replace(self.transitions[index], is_bounded=True)
+            self.transitions[index] = msgspec.structs.replace(self.transitions[index], is_limited=True)
 
     def reach(self) -> tuple[set[int], set[int]]:
         """The places that can hold a token and the transitions that can fire, if tokens were never used up."""

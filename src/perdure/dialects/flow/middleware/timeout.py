@@ -63,7 +63,7 @@ class Timeout(Middleware):
         ends = net.wrapped(entry, at, part, inside)
         net.limits = net.limits[:-1] if length is not None else net.limits
         if first.when is None or first.when.literal is True:
-            net.net.bound_from(begun)
+            net.net.limit_from(begun)
         if is_on and (net.waits > waits or (length is not None and length <= 0)):
             net.go(part, "takes too long", at, net.failed(ends, net.known(EXCEEDED, "timeout")), is_start=False)
         return ends

@@ -14,6 +14,7 @@ from perdure.dialects.playbook.plan.program import (
     Directive,
     Join,
     OnDeny,
+    OnFailure,
     OnStranded,
     Program,
     Step,
@@ -66,6 +67,7 @@ class PlaybookNet:
         self.ran = self.net.place()  # the final step has run
         self.trouble = self.net.place()  # from the beginning: some failure may be one that nobody handles
         self.final = self.net.place()
+        self.finalizing = self.net.place()  # the final step runs because nothing else is left
         first = (self.entered[program.entry], self.final) if program.final_step else (self.entered[program.entry],)
         self.net.add(self.whole, "", (START,), first)
         begun = len(self.net.transitions)
@@ -79,7 +81,7 @@ class PlaybookNet:
         if program.final_step is not None:
             self._finalize(program.final_step)
         if program.timeout is not None:
-            self.net.bound_from(begun)
+            self.net.limit_from(begun)
         self._assume_trouble(first)
         self._check_limits()
 
@@ -110,7 +112,7 @@ class PlaybookNet:
         first = len(self.net.transitions)
         self._pipeline(step, part, begin, done, failed)
         if step.timeout is not None or step.deadline is not None:
-            self.net.bound_from(first)
+            self.net.limit_from(first)
             if step.tasks:
                 self.net.add(part, "takes too long", (begin,), (failed,))
         if step.set and not all(template.is_literal for template in step.set.values()):
@@ -168,6 +170,7 @@ class PlaybookNet:
                         target = positions[to or 0]
                         jumps_to = step.tasks[to or 0].label
                         self.net.add(part, f"jumps to {jumps_to}", (after,), (target,), is_failure=is_error)
+                        self.net.add(part, "", (after,), (broken,), is_limit=True)
                     case Directive.BREAK:
                         self.net.add(part, "breaks", (after,), (ended,))
                     case Directive.RETRY:
@@ -241,21 +244,19 @@ class PlaybookNet:
         completion = self.program.completion
         policy = completion.on_stranded
         is_careful = policy in (OnStranded.AUTO, OnStranded.WAIT)
-        lost = () if policy is OnStranded.WAIT else (self.trouble,)
+        is_forgiven = is_careful and completion.on_failure is OnFailure.IGNORE
+        lost = () if policy is OnStranded.WAIT or is_forgiven else (self.trouble,)
+        hindered = () if is_careful and completion.on_failure is OnFailure.PARTIAL else lost
         if lost:  # the run fails because of that
             self.net.add(part, "", (pending,), (), reads=lost, is_start=False, is_last=True)
         if is_careful and can_be_opened(admission) and may_change:
-            has_limit = (
-                completion.wait_timeout is not None or self.program.timeout is not None or step.deadline is not None
-            )
-            if has_limit:
-                self.net.add(
-                    part, "waits too long", (pending,), (), unless=lost, is_start=False, is_last=True, waits=True
-                )
+            if any(limit is not None for limit in (completion.wait_timeout, self.program.timeout, step.deadline)):
+                choice = "waits too long"
+                self.net.add(part, choice, (pending,), (), unless=hindered, is_start=False, is_last=True, waits=True)
                 return
             stuck = self.net.place()
             self.waiting.append(stuck)
-            self.net.add(part, "waits for a patch", (pending,), (stuck,), unless=lost, is_start=False, is_last=True)
+            self.net.add(part, "waits for a patch", (pending,), (stuck,), unless=hindered, is_start=False, is_last=True)
             read = admission.watches.members.get("ctx")
             is_set = bool(self.assigned) if read is None else bool(read & self.assigned)
             kind = DefectKind.UNBOUNDED_WAIT if is_set else DefectKind.NO_SENDER
@@ -308,6 +309,10 @@ class PlaybookNet:
         arcs = () if step.router is None or not self._is_routed(step) else step.router.arcs
         known = {**known, "event.step": step.name}
         conditions = [formula(arc.when, known) for arc in arcs]
+        ordinary: tuple[int, ...] = ()
+        if arcs and step.name == self.program.final_step:  # in the finalization run its arcs do not count (PBK-141)
+            ordinary = (self.finalizing,)
+            self.net.add(part, "ends its branch", (at,), (), reads=ordinary, is_failure=is_failure)
         is_inclusive = step.router is not None and step.router.is_inclusive
         ways: dict[tuple[int, ...], None] = {}
         for answer in answers(conditions):
@@ -315,18 +320,20 @@ class PlaybookNet:
             ways[fired if is_inclusive else fired[:1]] = None
         for fired in ways:
             if not fired:
-                self._end_branch(step, part, at, is_failure=is_failure, has_arcs=bool(arcs))
+                self._end_branch(step, part, at, ordinary, is_failure=is_failure, has_arcs=bool(arcs))
                 continue
             targets = [self._target(step, arcs[index]) for index in fired]
             choice = " and ".join(f"→ {arcs[index].step}" for index in fired)
             is_handled = not is_failure or any(arcs[index].when is not None for index in fired)
-            self.net.add(part, choice, (at,), targets, reads=self._unless_handled(is_handled), is_failure=is_failure)
+            reads = self._unless_handled(is_handled)
+            self.net.add(part, choice, (at,), targets, reads=reads, unless=ordinary, is_failure=is_failure)
         shaping = [arc.args for arc in arcs if arc.args is not None] + [
             item for arc in arcs for item in arc.set.values()
         ]
         is_plain = all(isinstance(item, bool) for item in conditions) and all(item.is_literal for item in shaping)
         if arcs and not is_plain:
-            self.net.add(part, "cannot be routed", (at,), (), reads=(self.trouble,), is_failure=True)
+            trouble = (self.trouble,)
+            self.net.add(part, "cannot be routed", (at,), (), reads=trouble, unless=ordinary, is_failure=True)
 
     def _is_routed(self, step: Step) -> bool:
         """The final step is not, unless ordinary control reaches it as well."""
@@ -336,18 +343,20 @@ class PlaybookNet:
     def _unless_handled(self, is_handled: bool) -> tuple[int, ...]:
         return () if is_handled else (self.trouble,)
 
-    def _end_branch(self, step: Step, part: int, at: int, *, is_failure: bool, has_arcs: bool) -> None:
+    def _end_branch(
+        self, step: Step, part: int, at: int, unless: tuple[int, ...], *, is_failure: bool, has_arcs: bool
+    ) -> None:
         if is_failure:
-            self.net.add(part, "ends its branch", (at,), (), reads=(self.trouble,), is_failure=True)
+            self.net.add(part, "ends its branch", (at,), (), reads=(self.trouble,), unless=unless, is_failure=True)
         elif has_arcs and self.program.no_next_is_error:
             unmatched = self.net.place()
-            self.net.add(part, "matches no arc", (at,), (unmatched,), unless=(unmatched,))
-            self.net.add(part, "matches no arc", (at,), (), reads=(unmatched,))
+            self.net.add(part, "matches no arc", (at,), (unmatched,), unless=(unmatched, *unless))
+            self.net.add(part, "matches no arc", (at,), (), reads=(unmatched,), unless=unless)
             message = f"step {step.name!r} can end without a matching arc, which is an error here (`no_next_is_error`)"
             hint = "Add an arc without `when` at the end."
             self.net.remarks[unmatched] = Remark(DefectKind.NO_MATCH, part, message, hint)
         else:
-            self.net.add(part, "ends its branch", (at,), ())
+            self.net.add(part, "ends its branch", (at,), (), unless=unless)
 
     def _target(self, step: Step, arc: Arc) -> int:
         return self.held.get((arc.step, step.name), self.entered[arc.step])
@@ -356,17 +365,10 @@ class PlaybookNet:
 
     def _finalize(self, name: str) -> None:
         """The final step runs when nothing else can happen, unless it has run."""
-        blocking = (*self.waiting, *self.held.values())
-        part = self.parts[name]
-        self.net.add(
-            part,
-            "nothing else is left",
-            (self.final,),
-            (self.entered[name],),
-            unless=(self.ran, *blocking),
-            is_start=False,
-            is_last=True,
-        )
+        puts = (self.entered[name], self.finalizing)
+        unless = (self.ran, *self.waiting, *self.held.values())
+        choice = "nothing else is left"
+        self.net.add(self.parts[name], choice, (self.final,), puts, unless=unless, is_start=False, is_last=True)
 
     # What needs no net.
 
