@@ -5,9 +5,9 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+from perdure.engine.resources.field_managers import APPLY, UPDATE, FieldManager, applied, leaves, updated
 from perdure.server.kubernetes.discovery import CONFIG_MAP, ApiResource
 from perdure.server.kubernetes.feed_tail import FeedTail
-from perdure.server.kubernetes.field_managers import APPLY, UPDATE, FieldManager, applied, leaves, updated
 from perdure.server.kubernetes.run_resources import RunViews
 from perdure.server.kubernetes.selectors import ObjectQuery, ObjectSelection
 from perdure.server.kubernetes.watches import LISTED_AT_ONCE, Watch

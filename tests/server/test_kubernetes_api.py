@@ -390,13 +390,20 @@ def test_config_maps_and_namespaces(server: Server, api: Api) -> None:
     assert refused(api("POST", "/api/v1/namespaces", {"metadata": {"name": "Not_one"}})) == (422, "Invalid")
 
 
+def applied_as(manager: str, api: Api, path: str, body: dict[str, Any], more: str = "") -> Reply:
+    where = f"{path}?fieldManager={manager}{more}"
+    return api("PATCH", where, {"metadata": {}, **body}, Content_Type="application/apply-patch+yaml")
+
+
+def owners_of(item: dict[str, Any]) -> dict[str, Any]:
+    return {owner["manager"]: owner["fieldsV1"] for owner in item["metadata"]["managedFields"]}
+
+
 def test_fields_of_core_kinds_have_managers(api: Api) -> None:
     """SRV-079: also of Secrets, of which only names are told; an apply that changes nothing writes nothing."""
 
     def applied(path: str, manager: str, body: dict[str, Any], more: str = "") -> Reply:
-        where = f"{path}?fieldManager={manager}{more}"
-        media_type = "application/apply-patch+yaml"
-        return api("PATCH", where, {"apiVersion": "v1", "metadata": {}, **body}, Content_Type=media_type)
+        return applied_as(manager, api, path, {"apiVersion": "v1", **body}, more)
 
     path = f"{CONFIG_MAPS}/owned"
     first = applied(path, "one", {"kind": "ConfigMap", "data": {"a": "1", "b": "1"}})
@@ -410,7 +417,7 @@ def test_fields_of_core_kinds_have_managers(api: Api) -> None:
     assert forced["data"] == {"a": "2", "b": "1"}
     assert applied(path, "one", {"kind": "ConfigMap", "data": {}}).json["data"] == {"a": "2"}
     changed = patch(api, f"{path}?fieldManager=three", {"data": {"c": "3"}}).json
-    owners = {item["manager"]: item["fieldsV1"] for item in changed["metadata"]["managedFields"]}
+    owners = owners_of(changed)
     assert owners["three"] == {"f:data": {"f:c": {}}} and owners["two"] == {"f:data": {"f:a": {}}}
 
     where, planted = f"{SECRETS}/owned", "planted-by-an-apply"
@@ -419,7 +426,46 @@ def test_fields_of_core_kinds_have_managers(api: Api) -> None:
     assert made.status == 201 and made.json["data"] == {"k": ""}
     assert applied(where, "one", secret).json["metadata"] == made.json["metadata"]
     assert refused(applied(where, "two", {"kind": "Secret", "stringData": {"k": "other"}})) == (409, "Conflict")
-    assert planted not in json.dumps([made.json, api("GET", SECRETS).json])
+    shared = applied(where, "two", secret).json
+    assert owners_of(shared)["two"] == owners_of(shared)["one"], "an equal value is no conflict"
+    kept = applied(where, "three", {"kind": "Secret", "data": {"k": ""}}).json
+    assert set(owners_of(kept)) == {"one", "two", "three"}, "what is given back empty is the value that is kept"
+    assert planted not in json.dumps([made.json, shared, api("GET", SECRETS).json])
+
+    place = "/api/v1/namespaces/owned"
+    space: dict[str, Any] = {"kind": "Namespace", "metadata": {"labels": {"team": "one"}}}
+    assert "one" in owners_of(applied(place, "one", space).json)
+    space["metadata"]["labels"]["team"] = "two"
+    assert refused(applied(place, "two", space)) == (409, "Conflict")
+    forced = applied(place, "two", space, "&force=true").json
+    assert forced["metadata"]["labels"] == {"team": "two", "kubernetes.io/metadata.name": "owned"}
+    assert owners_of(forced) == {"two": {"f:metadata": {"f:labels": {"f:team": {}}}}}
+
+
+def test_every_write_of_an_entry_says_who_has_set_its_fields(server: Server, api: Api) -> None:
+    """SRV-079: also one that does not come through this API; watches tell it as well; StoryTriggers have managers."""
+    body = {"apiVersion": "bubustack.io/v1alpha1", "kind": "Story", **story("ours")}
+    server.commands("apply", "-f", "-", stdin=json.dumps(body))
+    seen = api("GET", f"{STORIES}/ours").json
+    assert owners_of(seen) == {"perdure": {"f:spec": {"f:steps": {}}}}
+    assert seen["metadata"]["managedFields"][0]["operation"] == "Update"
+    theirs = {**body, "spec": {"steps": [{**GATE, "with": {"timeout": "1h"}}]}}
+    refusal = applied_as("theirs", api, f"{STORIES}/ours", theirs)
+    assert refused(refusal) == (409, "Conflict") and 'conflicts with "perdure"' in refusal.json["message"]
+    with closing(watch(api, f"{STORIES}?watch=true&fieldSelector=metadata.name=ours&timeoutSeconds=20")) as events:
+        assert next(events)["type"] == "ADDED"
+        taken = applied_as("theirs", api, f"{STORIES}/ours", theirs, "&force=true").json
+        told = next(events)["object"]
+    assert owners_of(taken) == owners_of(told) == {"theirs": {"f:spec": {"f:steps": {}}}}
+    server.commands("apply", "-f", "-", stdin=json.dumps(body))
+    assert set(owners_of(api("GET", f"{STORIES}/ours").json)) == {"perdure"}
+
+    triggers = "/apis/runs.bubustack.io/v1alpha1/namespaces/default/storytriggers"
+    request = {"spec": {"storyRef": {"name": "ours"}, "deliveryIdentity": {"submissionId": "one"}}}
+    named = {"metadata": {"name": "ours-trigger-0e7fbbdde19114c5"}, **request}
+    made = created(api, f"{triggers}?fieldManager=curl", named)
+    spec = owners_of(made)["curl"]["f:spec"]
+    assert spec == {"f:storyRef": {"f:name": {}}, "f:deliveryIdentity": {"f:submissionId": {}}}
 
 
 def test_openapi_describes_each_operation_that_apply_looks_for(api: Api) -> None:

@@ -57,7 +57,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         self.clock = clock
         self.runtime = runtime
         self.validator = DocumentValidator(languages, self.known)
-        self.catalog = Catalog(store, languages, self.validator)
+        self.catalog = Catalog(store, languages, self.validator, clock.wall)
         if runtime is not None:
             runtime.answer_with(self.answers)
 

@@ -101,7 +101,7 @@ def with_api_policy(engine: Engine) -> Engine:
     other = copy(engine)
     other.languages = languages(refusal=refusal_for_api)
     other.validator = DocumentValidator(other.languages, other.known)
-    other.catalog = Catalog(engine.store, other.languages, other.validator, from_api=True)
+    other.catalog = Catalog(engine.store, other.languages, other.validator, engine.clock.wall, from_api=True)
     other.from_api = True
     return other
 

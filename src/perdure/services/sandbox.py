@@ -198,7 +198,18 @@ async def _copy_entries(engine: Client, catalog: Store, namespace: str) -> None:
             if count > MOST_ENTRIES or left < 0:
                 break
             writes.append(
-                ResourceWrite(row.key, row.uid, row.generation, row.body, row.source, row.labels, row.status, 0)
+                ResourceWrite(
+                    row.key,
+                    row.uid,
+                    row.generation,
+                    row.body,
+                    row.source,
+                    row.labels,
+                    row.status,
+                    0,
+                    None,
+                    row.managers,
+                )
             )
             if len(writes) == WRITTEN_AT_ONCE:
                 await _write(engine, writes)

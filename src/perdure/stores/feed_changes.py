@@ -25,6 +25,10 @@ class EntryFacts(msgspec.Struct, gc=False, frozen=True):
     generation: int
     created_at: Instant
     status: bytes | None
+    managers: bytes | None = None
+
+
+_NULL = msgspec.Raw(b"null")
 
 
 class _KeptEntry(msgspec.Struct, gc=False, frozen=True):
@@ -35,6 +39,7 @@ class _KeptEntry(msgspec.Struct, gc=False, frozen=True):
     created_at: Instant
     status: msgspec.Raw
     object: msgspec.Raw
+    managers: msgspec.Raw = _NULL
 
 
 class FeedChange(msgspec.Struct, gc=False, frozen=True):
@@ -86,8 +91,8 @@ def feed_change(row: tuple[Any, ...]) -> FeedChange:
     if body is None or not body.startswith(KEPT):
         return FeedChange(*head, shown, started_at, ended_at, body)
     kept = msgspec.json.decode(body, type=_KeptEntry)
-    written = bytes(kept.status)
-    facts = EntryFacts(kept.uid, kept.generation, kept.created_at, None if written == b"null" else written)
+    status, managers = (None if text == b"null" else text for text in (bytes(kept.status), bytes(kept.managers)))
+    facts = EntryFacts(kept.uid, kept.generation, kept.created_at, status, managers)
     return FeedChange(*head, shown, started_at, ended_at, bytes(kept.object), facts)
 
 

@@ -1,7 +1,4 @@
-"""The contract between the engine and a store, whichever database it is.
-
-What one transaction writes, and what it answers, is in `commit_types`.
-"""
+"""The contract between the engine and a store of any database. What one transaction writes is in `commit_types`."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
@@ -81,6 +78,7 @@ class ResourceRow(msgspec.Struct, gc=False, frozen=True):
     created_at: Instant
     updated_at: Instant
     from_api: bool = False  # it was written through the API of a server
+    managers: bytes | None = None  # who has set which of its fields, as JSON
 
 
 class ResourceWrite(msgspec.Struct, gc=False, frozen=True):
@@ -95,6 +93,7 @@ class ResourceWrite(msgspec.Struct, gc=False, frozen=True):
     status: bytes | None
     seen: int
     from_api: bool | None = None  # None: as it was; a new one was not
+    managers: bytes | None = None  # None: as they were
 
 
 class ResourceRemoval(msgspec.Struct, gc=False, frozen=True):

@@ -20,7 +20,8 @@ _RUN = (
     " namespace"
 )
 _ENTRY = (
-    "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at, from_api"
+    "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at, from_api,"
+    " managers"
 )
 _TASK = (
     "run, task, delivery, pool, provider, state, recalled, worker, until, body, place, machine, namespace, opener,"
@@ -196,7 +197,7 @@ def _run(row: tuple[Any, ...]) -> r.RunRecord:
 
 
 def _entry(row: tuple[Any, ...]) -> r.EntryRecord:
-    *head, labels, status, created_at, updated_at, from_api = row
+    *head, labels, status, created_at, updated_at, from_api, managers = row
     kind, namespace, name, uid, generation, version, body, source = head
     return r.EntryRecord(
         kind,
@@ -212,6 +213,7 @@ def _entry(row: tuple[Any, ...]) -> r.EntryRecord:
         created_at,
         updated_at,
         bool(from_api),
+        managers,
     )
 
 

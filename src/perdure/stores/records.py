@@ -35,6 +35,7 @@ class EntryRecord(Record, frozen=True):
     created_at: Instant
     updated_at: Instant
     from_api: bool = False
+    managers: bytes | None = None
 
 
 class EditionRecord(Record, frozen=True):
@@ -339,16 +340,12 @@ def batches(records: Iterable[R]) -> Iterator[Sequence[R]]:
 def weight(record: Record) -> int:
     """About how many bytes a record has."""
     match record:
-        case ProgramRecord(text=text) | ValueRecord(text=text):
-            return 100 + len(text)
-        case LogRecord(body=body) | MessageRecord(body=body) | TaskRecord(body=body) | StreamRowRecord(body=body):
+        case ProgramRecord(text=body) | ValueRecord(text=body) | MemoryRecord(value=body) | TaskLogRecord(body=body):
             return 100 + len(body)
-        case TaskLogRecord(body=body):
+        case LogRecord(body=body) | MessageRecord(body=body) | TaskRecord(body=body) | StreamRowRecord(body=body):
             return 100 + len(body)
         case EntryRecord(body=body, source=source) | EditionRecord(body=body, source=source):
             return 200 + len(body) + len(source)
-        case MemoryRecord(value=value):
-            return 100 + len(value)
         case _:
             return 200
 

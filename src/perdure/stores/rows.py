@@ -19,7 +19,8 @@ RUN_COLUMNS = (
     " namespace"
 )
 RESOURCE_COLUMNS = (
-    "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at, from_api"
+    "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at, from_api,"
+    " managers"
 )
 EDITION_COLUMNS = "r.kind, r.namespace, r.name, e.uid, e.generation, length(e.body), e.created_at, r.from_api"
 SIZED_KEY_COLUMNS = "kind, namespace, name, length(body) + length(source) + coalesce(length(status), 0)"
@@ -113,7 +114,7 @@ def edition_row(row: tuple[Any, ...]) -> EditionRow:
 
 
 def resource_row(row: tuple[Any, ...]) -> ResourceRow:
-    kind, namespace, name, uid, generation, version, body, source, labels, status, created, updated, from_api = row
+    kind, namespace, name, uid, generation, version, body, source, labels, status, created, updated, *rest = row
     return ResourceRow(
         ResourceKey(kind, namespace, name),
         uid,
@@ -125,7 +126,8 @@ def resource_row(row: tuple[Any, ...]) -> ResourceRow:
         status,
         created,
         updated,
-        bool(from_api),
+        bool(rest[0]),
+        rest[1],
     )
 
 

@@ -9,7 +9,7 @@ Where anything is wrong with any of the texts, nothing is written.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,15 +17,14 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
-from perdure.engine.random_ids import new_uid
 from perdure.engine.resources.catalog_changes import (
     Change,
     Entry,
     Finding,
+    Outcome,
     Rejected,
     Step,
     compare,
-    managers_mark,
     pending_mark,
     read_entry,
     refusal,
@@ -44,6 +43,7 @@ from perdure.kernel.documents.validation import AppliedDocument, Resource
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.protocol import CatalogConflict, EditionRow, ResourceRemoval, ResourceRow, ResourceWrite, Store
 
 
@@ -77,9 +77,16 @@ class Runnable(msgspec.Struct, frozen=True):
 
 class Catalog:
     def __init__(
-        self, store: Store, languages: Mapping[str, Dialect], validator: DocumentValidator, *, from_api: bool = False
+        self,
+        store: Store,
+        languages: Mapping[str, Dialect],
+        validator: DocumentValidator,
+        wall: Callable[[], Instant],
+        *,
+        from_api: bool = False,
     ) -> None:
-        """`from_api`: what it writes comes through the API of a server."""
+        """`wall`: its time. `from_api`: what it writes comes through the API of a server."""
+        self._wall = wall
         self._from_api = from_api
         self._store = store
         self._languages = languages
@@ -212,12 +219,10 @@ class Catalog:
         *,
         versions: Mapping[ResourceKey, int] | None = None,
         dry_run: bool = False,
-        managers: Mapping[ResourceKey, bytes] | None = None,
     ) -> tuple[list[Change], list[Finding]]:
         """What became of each entry, and the warnings. Where anything is wrong nothing is stored: `Rejected`.
 
-        `versions`: only if these entries still have these versions; 0: if they are not there. `managers`: who has set
-        their fields, as JSON; such an entry is written again also if it says the same.
+        `versions`: only if these entries still have these versions; 0: if they are not there.
         """
         declared, findings = await self.declared(texts, namespace)
         entries = [entry for entry in declared if not entry.kind.of_runs]
@@ -229,9 +234,12 @@ class Catalog:
                 row, expected = rows.get(entry.key), (versions or {}).get(entry.key)
                 if expected is not None and expected != (0 if row is None else row.version):
                     raise version_conflict(entry.kind, entry.key)
-            steps = [compare(entry, rows.get(entry.key), from_api=self._from_api) for entry in entries]
+            at = self._wall()
+            steps = [compare(entry, rows.get(entry.key), at, from_api=self._from_api) for entry in entries]
             unchanged = (
-                {entry.file for entry in entries} - {step.entry.file for step in steps if step.write} - run_files
+                {entry.file for entry in entries}
+                - {step.entry.file for step in steps if step.outcome is not Outcome.UNCHANGED}
+                - run_files
             )
             changed = [text for text in texts if text.file not in unchanged]  # an unchanged one was validated before
             all_findings = [*findings, *await self._validated(changed, texts, namespace)]
@@ -239,34 +247,16 @@ class Catalog:
                 raise Rejected(all_findings)
             warned = [self._warned(step, [other.entry for other in steps], all_findings) for step in steps]
             writes = [write for step in warned for write in with_mark(step)]
-            if managers:
-                writes += await self._with_managers(steps, rows, managers)
             conflict = await self._store.write_catalog(writes) if writes and not dry_run else None
             return conflict or ([step.change for step in steps], all_findings)
 
         failure = Conflict("others keep changing the same entries; nothing was stored", hint="Try again.")
         return await retry_on_conflict(attempt, failure)
 
-    async def _with_managers(
-        self, steps: Sequence[Step], rows: Mapping[ResourceKey, ResourceRow], managers: Mapping[ResourceKey, bytes]
-    ) -> list[ResourceWrite]:
-        marks = await self._store.resources([managers_mark(key) for key in managers])
-        writes = []
-        for key, body in managers.items():
-            mark = marks.get(managers_mark(key))
-            uid, seen = (new_uid(), 0) if mark is None else (mark.uid, mark.version)
-            writes.append(ResourceWrite(managers_mark(key), uid, 1, body, b"", {}, None, seen))
-        for step in steps:
-            row = rows.get(step.entry.key)
-            if step.write is None and row is not None and row.key in managers:
-                head = (row.key, row.uid, row.generation, row.body, row.source, row.labels, row.status)
-                writes.append(ResourceWrite(*head, row.version))
-        return writes
-
     def _warned(self, step: Step, all_of_them: Sequence[Entry], findings: Sequence[Finding]) -> Step:
         """The warnings about an entry become part of its status."""
         entry, language = step.entry, self.language_of(step.entry.kind)
-        if step.write is None or entry.status is None:
+        if step.write is None or step.outcome is Outcome.UNCHANGED or entry.status is None:
             return step
         later = [
             entry_behind.line
@@ -359,7 +349,7 @@ class Catalog:
         """
 
         async def attempt() -> list[ResourceKey] | CatalogConflict:
-            rows = await self._store.resources([*keys, *map(pending_mark, keys), *map(managers_mark, keys)])
+            rows = await self._store.resources([*keys, *map(pending_mark, keys)])
             for key, version in (versions or {}).items():
                 if key not in rows or rows[key].version != version:
                     raise version_conflict(self.kind(key.kind), key)

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.engine.random_ids import new_uid
+from perdure.engine.resources.field_managers import UPDATE, FieldManager, updated_text
+from perdure.engine.resources.lookup_answers import to_second
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.documents.problems import Problem
@@ -16,6 +18,7 @@ from perdure.kernel.documents.validation import AppliedDocument, DeclaredResourc
 from perdure.kernel.errors import Conflict, InvalidDocument
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Instant
 from perdure.stores.protocol import CatalogConflict, ResourceRow, ResourceWrite
 
 # Read, change and write again entries of the catalog that others change at the same time.
@@ -41,6 +44,9 @@ async def retry_on_conflict(attempt: Callable[[], Awaitable[T | CatalogConflict]
         await asyncio.sleep(min(0.001 * number, LONGEST_PAUSE))
     raise failure
 
+
+OWN_MANAGER = "perdure"
+"""Who sets the fields of entries that are applied as documents, not through the Kubernetes API."""
 
 GIVEN_BY_CATALOG = ("uid", "generation", "resourceVersion", "creationTimestamp")
 
@@ -96,6 +102,7 @@ class Entry(msgspec.Struct, frozen=True):
     seen: int | None  # the version that the writer says it has changed
     file: str
     line: int
+    managers: bytes | None = None  # who has set its fields then; None: who writes it sets what it changes
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -133,6 +140,7 @@ def read_entry(language: Dialect, declared: DeclaredResource, applied: AppliedDo
         int(version) if version.isdecimal() else None,
         applied.file,
         declared.line,
+        applied.managers,
     )
 
 
@@ -152,22 +160,33 @@ def refusal(entry: Entry, namespace: str, earlier: Entry | None) -> Problem | No
     return None
 
 
-def compare(entry: Entry, row: ResourceRow | None, *, from_api: bool = False) -> Step:
+def compare(entry: Entry, row: ResourceRow | None, at: Instant, *, from_api: bool = False) -> Step:
     """What an entry changes of what is there. `from_api`: it is written through the API of a server."""
     if row is None:
         status = with_status(entry.status, entry.kind.new_status.encode() or None)
-        new = ResourceWrite(entry.key, new_uid(), 1, entry.body, entry.source, entry.labels, status, 0, from_api)
-        return Step(entry, Outcome.CREATED, 1, new)
+        head = (entry.key, new_uid(), 1, entry.body, entry.source, entry.labels, status, 0)
+        return Step(entry, Outcome.CREATED, 1, ResourceWrite(*head, from_api, _managers(entry, None, at)))
     is_same = entry.source == row.source and _canonical(entry) == _canonical(row)
     if is_same and (from_api or not row.from_api):  # what an operator applies himself is his from then on
-        return Step(entry, Outcome.UNCHANGED, row.generation)
+        head = (row.key, row.uid, row.generation, row.body, row.source, row.labels, row.status, row.version)
+        again = None if entry.managers in (None, row.managers or b"[]") else ResourceWrite(*head, None, entry.managers)
+        return Step(entry, Outcome.UNCHANGED, row.generation, again)
     if entry.seen not in (None, row.version):
         raise version_conflict(entry.kind, entry.key)
     generation = row.generation + (_content(entry) != _content(row))
     status = with_status(entry.status, row.status)
     head = (entry.key, row.uid, generation, entry.body, entry.source, entry.labels, status, row.version)
-    write = ResourceWrite(*head, from_api)
+    write = ResourceWrite(*head, from_api, _managers(entry, row, at))
     return Step(entry, Outcome.CONFIGURED, generation, write)
+
+
+def _managers(entry: Entry, row: ResourceRow | None, at: Instant) -> bytes | None:
+    """Of kinds that no API shows with their managers none are kept."""
+    if entry.managers is not None or not entry.kind.version:
+        return entry.managers
+    manager = FieldManager(OWN_MANAGER, UPDATE, entry.kind.api_version, to_second(at), frozenset())
+    before, managers = (None, None) if row is None else (row.body, row.managers)
+    return updated_text(before, entry.body, managers, manager)
 
 
 def with_status(members: dict[str, Any] | None, before: bytes | None) -> bytes | None:
@@ -180,11 +199,6 @@ def with_status(members: dict[str, Any] | None, before: bytes | None) -> bytes |
 def pending_mark(key: ResourceKey) -> ResourceKey:
     """The entry that marks a request as not answered: written and removed together with the request."""
     return ResourceKey(f"Pending{key.kind}", key.namespace, key.name)
-
-
-def managers_mark(key: ResourceKey) -> ResourceKey:
-    """The entry beside an entry that says who has set which of its fields: written and removed together with it."""
-    return ResourceKey(f"ManagersOf{key.kind}", key.namespace, key.name)
 
 
 def with_mark(step: Step) -> list[ResourceWrite]:

@@ -114,11 +114,11 @@ def document(row: ResourceRow) -> Resource:
         "uid": row.uid,
         "generation": row.generation,
         "resourceVersion": str(row.version),
-        "creationTimestamp": _iso(row.created_at),
+        "creationTimestamp": to_second(row.created_at),
     }
     whole = {**body, "metadata": metadata}
     return whole if row.status is None else {**whole, "status": jsontext.decode(row.status)}
 
 
-def _iso(at: Instant) -> str:
+def to_second(at: Instant) -> str:
     return datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -20,12 +20,14 @@ Resource = dict[str, Any]
 class AppliedDocument(msgspec.Struct, frozen=True):
     """A text applied together with a document, and the file it is in.
 
-    `labels` are given to what the text declares, besides its own: not every language has a place for them.
+    `labels` are given to what the text declares, besides its own: not every language has a place for them. `managers`:
+    who has set which fields of the one entry that it declares, as JSON; None: whoever applies it sets what it changes.
     """
 
     file: str
     text: str
     labels: tuple[tuple[str, str], ...] = ()
+    managers: bytes | None = None
 
 
 class DeclaredResource(msgspec.Struct, frozen=True):

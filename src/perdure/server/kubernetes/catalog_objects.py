@@ -6,16 +6,8 @@ from typing import TYPE_CHECKING, Any
 from perdure.engine.decision_threads import SMALL, ShortTurns, done_aside
 from perdure.engine.random_ids import new_uid
 from perdure.engine.resources.catalog import ResourceNotFound, key_of
-from perdure.engine.resources.catalog_changes import Finding, Rejected, VersionConflict, managers_mark, version_conflict
-from perdure.engine.resources.lookup_answers import document
-from perdure.engine.resources.resource_usage import with_usage
-from perdure.kernel.documents.lookups import ResourceKey
-from perdure.kernel.documents.problems import Severity
-from perdure.kernel.documents.resource_kinds import ResourceKind
-from perdure.kernel.documents.validation import AppliedDocument
-from perdure.kernel.errors import UnfitInput
-from perdure.kernel.json_values import jsontext
-from perdure.server.kubernetes.field_managers import (
+from perdure.engine.resources.catalog_changes import Finding, Rejected, VersionConflict, version_conflict
+from perdure.engine.resources.field_managers import (
     APPLY,
     UPDATE,
     FieldManager,
@@ -24,9 +16,18 @@ from perdure.server.kubernetes.field_managers import (
     leaves,
     managers_json,
     read_managers,
+    stored_managers,
     updated,
     value_of,
 )
+from perdure.engine.resources.lookup_answers import document, to_second
+from perdure.engine.resources.resource_usage import with_usage
+from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.documents.problems import Severity
+from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.documents.validation import AppliedDocument
+from perdure.kernel.errors import UnfitInput
+from perdure.kernel.json_values import jsontext
 from perdure.server.kubernetes.selectors import ObjectSelection, check_behind
 from perdure.server.kubernetes.statuses import AlreadyExists
 from perdure.stores.protocol import ResourceRow, Store
@@ -105,11 +106,7 @@ class CatalogObjects:
         self._kind = resource.kind
 
     async def get(self, namespace: str, name: str) -> Object:
-        row = await self._row(namespace, name)
-        return (await self._shown([row], await self._managers([managers_mark(row.key)])))[0]
-
-    async def _managers(self, marks: Sequence[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
-        return await self._call.engine.store.resources(list(marks))
+        return (await self._shown([await self._row(namespace, name)]))[0]
 
     async def _row(self, namespace: str, name: str) -> ResourceRow:
         key = key_of(self._kind, name, namespace)
@@ -118,15 +115,8 @@ class CatalogObjects:
             raise not_found(self._resource, name)
         return row
 
-    async def _shown(self, rows: Sequence[ResourceRow], marks: Mapping[ResourceKey, ResourceRow]) -> list[Object]:
-        """With their managers; of an entry that was only written elsewhere there are none."""
-        objects = []
-        for row in rows:
-            item = entry_object(row)
-            if (mark := marks.get(managers_mark(row.key))) is not None:
-                item["metadata"]["managedFields"] = jsontext.decode(mark.body)["managers"]
-            objects.append(item)
-        return await with_usage(self._call.engine, self._kind, objects)
+    async def _shown(self, rows: Sequence[ResourceRow]) -> list[Object]:
+        return await with_usage(self._call.engine, self._kind, [entry_object(row) for row in rows])
 
     async def page(
         self, namespace: str | None, selection: ObjectSelection, limit: int, behind: Sequence[Any]
@@ -141,7 +131,7 @@ class CatalogObjects:
         page, last = await page_of_rows(
             self._call.engine.store, self._kind.name, within, selection, matches, limit, behind
         )
-        return await self._shown(page, await self._managers([managers_mark(row.key) for row in page])), last
+        return await self._shown(page), last
 
     async def create(self, body: Object, *, dry: bool) -> tuple[Object, list[str]]:
         key = self._key(body)
@@ -221,18 +211,14 @@ class CatalogObjects:
     ) -> tuple[Object, list[str]]:
         engine = self._call.documents
         declared = _own(body)
-        texts = [AppliedDocument(key.name, jsontext.encode(declared).decode())]
+        texts = [AppliedDocument(key.name, jsontext.encode(declared).decode(), managers=managers_text(managers))]
         try:
             if self._kind.is_request and not dry:
                 if row is None and await self._exists(key):
                     raise version_conflict(self._kind, key)
                 _, findings = await engine.apply(texts, key.namespace)
             else:
-                is_changed = row is None or managers != (await self._known_managers(key))
-                kept = {key: managers_text(managers)} if is_changed else {}
-                _, findings = await engine.catalog.apply(
-                    texts, key.namespace, versions={key: version}, dry_run=dry, managers=kept
-                )
+                _, findings = await engine.catalog.apply(texts, key.namespace, versions={key: version}, dry_run=dry)
         except Rejected as rejected:
             raise NotApplied(rejected.findings) from None
         if dry:
@@ -242,10 +228,6 @@ class CatalogObjects:
         if engine.runtime is not None:
             await engine.runtime.read_inbox()
         return await self.get(key.namespace, key.name), warnings_of(findings)
-
-    async def _known_managers(self, key: ResourceKey) -> list[Object]:
-        mark = (await self._managers([managers_mark(key)])).get(managers_mark(key))
-        return [] if mark is None else jsontext.decode(mark.body)["managers"]
 
     async def _exists(self, key: ResourceKey) -> bool:
         return bool(await self._call.engine.store.resources([key]))
@@ -275,7 +257,7 @@ def _weight(*items: Object) -> int:
 
 
 def managers_text(managers: list[Object]) -> bytes:
-    text = jsontext.encode({"managers": managers})
+    text = jsontext.encode(managers)
     if len(text) > LARGEST_MANAGERS:
         raise UnfitInput(
             f"metadata.managedFields: has more than {LARGEST_MANAGERS} bytes: too many managers own fields",
@@ -290,7 +272,7 @@ def _owned(managers: Sequence[FieldManager]) -> dict[tuple[str, str], frozenset[
 
 def manager_of(call: "ApiCall", kind: ResourceKind, operation: str) -> FieldManager:
     name = call.query.field_manager or call.headers.get("user-agent", "").partition("/")[0]
-    now = f"{str(iso(call.engine.clock.wall()))[:19]}Z"
+    now = to_second(call.engine.clock.wall())
     return FieldManager((name or "unknown")[:128], operation, kind.api_version, now, frozenset())
 
 
@@ -322,7 +304,11 @@ async def apply_fields(
 
 
 def entry_object(row: ResourceRow) -> Object:
-    return document(row)
+    """As the catalog has it, with who has set which of its fields; of what older versions wrote that is not known."""
+    item = document(row)
+    if row.managers is not None:
+        item["metadata"]["managedFields"] = stored_managers(row.managers)
+    return item
 
 
 def own_metadata(body: Object) -> Object:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 from perdure.engine.random_ids import new_uid
 from perdure.engine.resources.catalog import key_of
 from perdure.engine.resources.catalog_changes import version_conflict
-from perdure.engine.resources.lookup_answers import document
+from perdure.engine.resources.field_managers import (
+    APPLY,
+    FieldManager,
+    Path,
+    leaves,
+    managers_json,
+    stored_managers,
+    value_of,
+)
+from perdure.engine.resources.lookup_answers import document, to_second
 from perdure.engine.secrets.kept_secrets import SECRET_KIND, KeptSecrets
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.errors import Conflict, UnfitInput
@@ -27,10 +36,8 @@ from perdure.server.kubernetes.catalog_objects import (
     own_metadata,
     page_of_rows,
 )
-from perdure.server.kubernetes.field_managers import APPLY, FieldManager, Path, leaves, managers_json, value_of
 from perdure.server.kubernetes.selectors import check_behind
 from perdure.stores.protocol import ResourceRemoval, ResourceRow, ResourceWrite
-from perdure.views.times import iso
 
 if TYPE_CHECKING:
     from perdure.server.calls import ApiCall
@@ -93,24 +100,40 @@ class CoreObjects:
         if version is not None and version != row.version:
             raise version_conflict(self._kind, row.key)
         _check_members(self._kind.name, body)
-        managers = await changed_managers(self._call, self._kind, _fields(before), _fields(body))
+        managers = await changed_managers(
+            self._call, self._kind, self._compared(row, before), self._compared(row, body)
+        )
         return await self._write(body, row, managers, dry=dry), []
 
     async def apply(self, body: Object, *, dry: bool, force: bool) -> tuple[Object, list[str], bool]:
-        """Server-side apply; whether it was created. Values of Secrets are not compared: another manager takes over."""
+        """Server-side apply; whether it was created."""
         _check_members(self._kind.name, body)
-        manager, asked = manager_of(self._call, self._kind, APPLY), _fields(body)
+        manager = manager_of(self._call, self._kind, APPLY)
         key = key_of(self._kind, body["metadata"]["name"], body["metadata"].get("namespace", ""))
         row = (await self._store.resources([key])).get(key)
         if row is None:
-            managers = managers_json([manager.with_fields(leaves(asked))])
+            managers = managers_json([manager.with_fields(leaves(_fields(body)))])
             return await self._write(body, None, managers, dry=dry), [], True
         before = _managed(row)
-        live = _fields(before)
+        live, asked = self._compared(row, before), self._compared(row, body)
         changed = await apply_fields(live, asked, manager, force=force, free=_applied_by_client(live, manager))
         if changed is None:
             return before, [], False
         return await self._write(changed[0], row, changed[1], dry=dry), [], False
+
+    def _compared(self, row: ResourceRow, body: Object) -> Object:
+        """As its fields are compared: a value of a Secret that is shown or given back empty is the one that is kept.
+
+        The values stay in this request: who owns a field is told by its name.
+        """
+        fields = _fields(body)
+        if self._kind.name != SECRET_KIND or not fields.get("data"):
+            return fields
+        kept = self._kept().values(row)
+        return {**fields, "data": {name: text or kept.get(name, "") for name, text in fields["data"].items()}}
+
+    def _kept(self) -> KeptSecrets:
+        return KeptSecrets(self._store, self._call.engine.credentials.keys)
 
     async def _write(self, body: Object, row: ResourceRow | None, managers: list[Object], *, dry: bool) -> Object:
         metadata = own_metadata(body)
@@ -130,10 +153,10 @@ class CoreObjects:
                 return _managed(row)
         labels = {label: str(value) for label, value in (metadata.get("labels") or {}).items()}
         uid, version = (new_uid(), 0) if row is None else (row.uid, row.version)
-        kept = managers_text(managers)  # in place of a text: nobody has written these objects as one
-        write = ResourceWrite(key, uid, 1, text, kept, labels, status or (row.status if row else None), version, True)
+        head = (key, uid, 1, text, b"", labels, status or (row.status if row else None), version)
+        write = ResourceWrite(*head, True, managers_text(managers))
         if dry:
-            facts = {"uid": uid, "creationTimestamp": f"{str(iso(self._call.engine.clock.now()))[:19]}Z"}
+            facts = {"uid": uid, "creationTimestamp": to_second(self._call.engine.clock.now())}
             return blanked({**stored, "metadata": {**stored["metadata"], **facts, "managedFields": managers}})
         if await self._store.write_catalog([write]) is not None:
             raise already_exists(self._resource, name) if row is None else version_conflict(self._kind, key)
@@ -152,7 +175,7 @@ class CoreObjects:
         metadata = {name: value for name, value in metadata.items() if name != "annotations"}
         if notes:
             metadata["annotations"] = notes
-        kept = KeptSecrets(self._store, self._call.engine.credentials.keys)
+        kept = self._kept()
         before = {} if row is None else kept.values(row)
         values = dict(body.get("data") or {})
         for name, text in (body.get("stringData") or {}).items():
@@ -182,8 +205,8 @@ def _canonical(text: bytes) -> bytes:
 def _managed(row: ResourceRow) -> Object:
     """With who has set which of its fields."""
     item = told_object(row)
-    if row.source:
-        item["metadata"] = {**item["metadata"], "managedFields": jsontext.decode(row.source)["managers"]}
+    if row.managers is not None:
+        item["metadata"] = {**item["metadata"], "managedFields": stored_managers(row.managers)}
     return item
 
 
@@ -268,6 +291,13 @@ class NamespaceObjects(CoreObjects):
             raise not_found(self._resource, name)
         return _namespace(name, row)
 
+    async def apply(self, body: Object, *, dry: bool, force: bool) -> tuple[Object, list[str], bool]:
+        name = _checked_name(body)
+        if not dry and await self._is_used(name):
+            await self._row("", name)
+        item, warnings, is_new = await super().apply(body, dry=dry, force=force)
+        return _namespace(name, None, item), warnings, is_new
+
     async def _row(self, namespace: str, name: str) -> ResourceRow:
         """An implicit one becomes an entry when it is changed."""
         key = key_of(self._kind, name)
@@ -300,11 +330,9 @@ class NamespaceObjects(CoreObjects):
         return page, last
 
     async def create(self, body: Object, *, dry: bool) -> tuple[Object, list[str]]:
-        name = body["metadata"]["name"]
-        if problem := namespace_problem(name):
-            raise UnfitInput(f"metadata.name: {problem}")
-        _check_members(self._kind.name, body)
-        return _namespace(name, None, await self._write(body, None, [], dry=dry)), []
+        name = _checked_name(body)
+        item, warnings = await super().create(body, dry=dry)
+        return _namespace(name, None, item), warnings
 
     async def delete(self, item: Object, *, version: int | None) -> Object | None:
         name = item["metadata"]["name"]
@@ -317,9 +345,16 @@ class NamespaceObjects(CoreObjects):
         return None
 
 
+def _checked_name(body: Object) -> str:
+    name: str = body["metadata"]["name"]
+    if problem := namespace_problem(name):
+        raise UnfitInput(f"metadata.name: {problem}")
+    return name
+
+
 def _namespace(name: str, row: ResourceRow | None, written: Object | None = None) -> Object:
     item = written or (
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} if row is None else told_object(row)
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} if row is None else _managed(row)
     )
     labels = {"kubernetes.io/metadata.name": name, **(item["metadata"].get("labels") or {})}
     metadata = {"uid": f"namespace-{name}", "creationTimestamp": None, **item["metadata"], "labels": labels}

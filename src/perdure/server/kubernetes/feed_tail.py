@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from perdure.engine.resources.field_managers import stored_managers
 from perdure.engine.resources.resource_usage import with_usage
 from perdure.engine.runs import run_views
 from perdure.engine.secrets.kept_secrets import SECRET_KIND
@@ -233,6 +234,8 @@ def _entry_change(change: FeedChange) -> list[ObjectChange]:
         "creationTimestamp": _timestamp(facts.created_at),
     }
     item = {**item, "metadata": metadata}
+    if facts.managers is not None:
+        metadata["managedFields"] = stored_managers(facts.managers)
     if change.kind == SECRET_KIND:  # whose status is its values, encrypted
         item = blanked(item)
     elif facts.status is not None:

@@ -269,7 +269,7 @@ def _media_type(call: ApiCall) -> str:
 
 
 async def _apply(call: ApiCall, resource: ApiResource, objects: Objects) -> Result:
-    """Server-side apply: creates what is not there; runs and namespaces have no field managers."""
+    """Server-side apply: creates what is not there; runs have no field managers."""
     query: ObjectQuery = call.query
     if not query.field_manager:
         raise BadRequest("fieldManager: is required for an apply")
@@ -278,7 +278,7 @@ async def _apply(call: ApiCall, resource: ApiResource, objects: Objects) -> Resu
         raise BadRequest("metadata.managedFields: must not be applied")
     body["metadata"].pop("managedFields", None)
     _audit(call, resource)
-    if isinstance(objects, CatalogObjects | CoreObjects) and resource.kind is not NAMESPACE and not _part(call):
+    if isinstance(objects, CatalogObjects | CoreObjects) and not _part(call):
         version = await _seen_version(call, resource, body["metadata"])
         if version is not None:
             before = await objects.get(_place(call, resource), call.path["name"])

@@ -59,14 +59,6 @@ class AlreadyExists(ApiError):
     status = 409
 
 
-class FieldConflict(ApiError):
-    """Another field manager owns fields that are applied with other values."""
-
-    code = "FIELD-CONFLICT"
-    hint = "Take the fields over with --force-conflicts, or leave them out."
-    status = 409
-
-
 def refusal_status(error: PerdureError) -> int:
     return 409 if isinstance(error, VersionConflict) else status_of(as_policy_refusal(error))
 

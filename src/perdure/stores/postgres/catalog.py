@@ -53,11 +53,12 @@ _SOME = Statement(
 _NAMESPACES = Statement(NAMESPACES)
 _PUT = Statement(
     "INSERT INTO resources (kind, namespace, name, uid, generation, version, body, source, labels, status, created_at,"
-    " updated_at, from_api) VALUES ({0}, {1}, {2}, {3}, {4}, nextval('resource_versions'), {5}, {6}, {7}::jsonb, {8},"
-    " {9}, {9}, coalesce({10} = 1, false))"
+    " updated_at, from_api, managers) VALUES ({0}, {1}, {2}, {3}, {4}, nextval('resource_versions'), {5}, {6},"
+    " {7}::jsonb, {8}, {9}, {9}, coalesce({10} = 1, false), {11})"
     " ON CONFLICT (kind, namespace, name) DO UPDATE SET uid = excluded.uid, generation = excluded.generation,"
     " version = excluded.version, body = excluded.body, source = excluded.source, labels = excluded.labels,"
-    " status = excluded.status, updated_at = excluded.updated_at, from_api = coalesce({10} = 1, resources.from_api)",
+    " status = excluded.status, updated_at = excluded.updated_at, from_api = coalesce({10} = 1, resources.from_api),"
+    " managers = coalesce(excluded.managers, resources.managers)",
     TEXT,
     TEXT,
     TEXT,
@@ -69,6 +70,7 @@ _PUT = Statement(
     BLOB,
     INT,
     INT,
+    BLOB,
 )
 _EDITION = Statement(
     "INSERT INTO editions (uid, generation, body, source, created_at) VALUES ({}, {}, {}, {}, {})"
@@ -227,6 +229,7 @@ def _put(session: Session, change: ResourceWrite, now: Instant) -> list[tuple[Me
         change.status,
         now,
         None if change.from_api is None else int(change.from_api),
+        change.managers,
     )
     session.run(_EDITION, change.uid, change.generation, change.body, change.source, now)
     session.run(ENTRY_CHANGED, now, 0, *_bound(change.key))

@@ -47,7 +47,8 @@ REMOVED = (
 
 _ENTRY = (
     """convert_to('{{"uid":"' || uid || '","generation":' || generation || ',"created_at":' || created_at"""
-    """ || ',"status":' || coalesce(convert_from(status, 'UTF8'), 'null') || ',"object":'"""
+    """ || ',"status":' || coalesce(convert_from(status, 'UTF8'), 'null') || ',"managers":'"""
+    """ || coalesce(convert_from(managers, 'UTF8'), 'null') || ',"object":'"""
     """ || convert_from(body, 'UTF8') || '}}', 'UTF8')"""
 )
 ENTRY_CHANGED = Statement(

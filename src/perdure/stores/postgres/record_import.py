@@ -42,8 +42,8 @@ class RecordImport:
 
     def _entries(self, batch: Sequence[r.EntryRecord]) -> Iterator[tuple[Any, ...]]:
         for record in batch:
-            *head, labels, status, created_at, updated_at, from_api = astuple(record)
-            yield (*head, _labels(labels), status, created_at, updated_at, from_api)
+            *head, labels, status, created_at, updated_at, from_api, managers = astuple(record)
+            yield (*head, _labels(labels), status, created_at, updated_at, from_api, managers)
 
     def _memories(self, batch: Sequence[r.MemoryRecord]) -> Iterator[tuple[Any, ...]]:
         return ((record.key.encode(), record.value, record.created_at, record.expires_at) for record in batch)
@@ -112,7 +112,7 @@ _TABLES: dict[type[r.Record], tuple[str, dict[str, str], _Rows]] = {
         "resources",
         _typed(
             "kind text, namespace text, name text, uid text, generation int8, version int8, body bytea, source bytea,"
-            " labels jsonb, status bytea, created_at int8, updated_at int8, from_api bool"
+            " labels jsonb, status bytea, created_at int8, updated_at int8, from_api bool, managers bytea"
         ),
         RecordImport._entries,
     ),

@@ -85,9 +85,9 @@ class StoredCatalog(StoredChangeFeed):
         execute = self._connection.execute
         version = execute("UPDATE catalog_version SET last = last + 1 RETURNING last").get
         execute(
-            "INSERT INTO resources VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, coalesce(?12, 0))"
+            "INSERT INTO resources VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, coalesce(?12, 0), ?13)"
             " ON CONFLICT DO UPDATE SET uid = ?4, generation = ?5, version = ?6, body = ?7, source = ?8, labels = ?9,"
-            " status = ?10, updated_at = ?11, from_api = coalesce(?12, from_api)",
+            " status = ?10, updated_at = ?11, from_api = coalesce(?12, from_api), managers = coalesce(?13, managers)",
             (
                 *_bound(change.key),
                 change.uid,
@@ -99,6 +99,7 @@ class StoredCatalog(StoredChangeFeed):
                 change.status,
                 now,
                 change.from_api,
+                change.managers,
             ),
         )
         execute(

@@ -34,7 +34,8 @@ RUN_REMOVED = f"{_OF_RUN} coalesce((SELECT max(seq) FROM log WHERE run = ?1), 0)
 """Number of the run that is about to be removed, now."""
 _ENTRY = (
     """CAST('{"uid":"' || uid || '","generation":' || generation || ',"created_at":' || created_at || ',"status":'"""
-    """ || coalesce(CAST(status AS TEXT), 'null') || ',"object":' || CAST(body AS TEXT) || '}' AS BLOB)"""
+    """ || coalesce(CAST(status AS TEXT), 'null') || ',"managers":' || coalesce(CAST(managers AS TEXT), 'null')"""
+    """ || ',"object":' || CAST(body AS TEXT) || '}' AS BLOB)"""
 )
 ENTRY_CHANGED = (
     f"INSERT INTO feed ({_WRITTEN}) SELECT ?4, kind, namespace, name, version, ?5, NULL, NULL, NULL, NULL, labels,"

@@ -29,8 +29,8 @@ class RecordImport:
 
     def _entries(self, batch: Sequence[r.EntryRecord]) -> Iterator[tuple[Any, ...]]:
         for record in batch:
-            *head, labels, status, created_at, updated_at, from_api = astuple(record)
-            yield (*head, _labels(labels), status, created_at, updated_at, from_api)
+            *head, labels, status, created_at, updated_at, from_api, managers = astuple(record)
+            yield (*head, _labels(labels), status, created_at, updated_at, from_api, managers)
 
     def _runs(self, batch: Sequence[r.RunRecord]) -> Iterator[tuple[Any, ...]]:
         self._numbers = {run.id: number for number, run in enumerate(batch, start=self._last + 1)}
@@ -65,7 +65,7 @@ _STATEMENTS: dict[type[r.Record], tuple[str, _Rows]] = {
         _insert(
             "resources",
             "kind, namespace, name, uid, generation, version, body, source, labels, status, created_at, updated_at,"
-            " from_api",
+            " from_api, managers",
         ),
         RecordImport._entries,
     ),

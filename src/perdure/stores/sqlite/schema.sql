@@ -122,7 +122,7 @@ CREATE TABLE resources (
     labels     TEXT,
     status     BLOB,
     created_at INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL, from_api INTEGER NOT NULL DEFAULT 0,
+    updated_at INTEGER NOT NULL, from_api INTEGER NOT NULL DEFAULT 0, managers BLOB,
     PRIMARY KEY (kind, namespace, name)
 ) STRICT, WITHOUT ROWID;
 
@@ -388,4 +388,4 @@ INSERT INTO partition_numbers VALUES (0);
 
 INSERT INTO feed_state VALUES (0, 0);
 
-PRAGMA user_version = 23;
+PRAGMA user_version = 24;

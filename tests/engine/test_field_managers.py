@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from perdure.server.kubernetes.field_managers import (
+from perdure.engine.resources.field_managers import (
     APPLY,
     UPDATE,
+    FieldConflict,
     FieldManager,
     applied,
     leaves,
@@ -14,7 +15,6 @@ from perdure.server.kubernetes.field_managers import (
     read_managers,
     updated,
 )
-from perdure.server.kubernetes.statuses import FieldConflict
 
 
 def manager(name: str, operation: str = APPLY) -> FieldManager:

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.server.kubernetes.statuses import FieldConflict
+from perdure.kernel.errors import Conflict
+from perdure.kernel.json_values import jsontext
 
 Object = dict[str, Any]
 Path = tuple[str, ...]
@@ -20,6 +21,13 @@ MANAGED_METADATA = ("labels", "annotations")
 MOST_TOLD = 1_000  # conflicts
 _MISSING = object()
 _MEMBERS = ("manager", "operation", "apiVersion", "time")
+
+
+class FieldConflict(Conflict):
+    """Another field manager owns fields that are applied with other values."""
+
+    code = "FIELD-CONFLICT"
+    hint = "Take the fields over with --force-conflicts, or leave them out."
 
 
 class FieldManager(msgspec.Struct, frozen=True):
@@ -171,7 +179,18 @@ def updated(
     return [*(other for other in kept if other.fields), *([manager.with_fields(fields)] if fields else [])]
 
 
+def updated_text(before: bytes | None, after: bytes, managers: bytes | None, manager: FieldManager) -> bytes:
+    """The same of an entry as a store keeps it, before and after; None: it is new."""
+    old: Object = {} if before is None else jsontext.decode(before)
+    known = read_managers(stored_managers(managers))
+    return jsontext.encode(managers_json(updated(old, jsontext.decode(after), known, manager)))
+
+
 # As Kubernetes writes them.
+
+
+def stored_managers(text: bytes | None) -> list[Object]:
+    return [] if text is None else jsontext.decode(text)
 
 
 def managers_json(managers: Iterable[FieldManager]) -> list[Object]:
