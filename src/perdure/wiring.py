@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from perdure.kernel.tasks.task_sources import TaskSource
     from perdure.providers.registry import Registry
     from perdure.services.flow.conformance import Suite, Verdict
+    from perdure.services.playbook.keychain import SentFor
     from perdure.services.sandbox import Trial
     from perdure.services.schedules.administration import ScheduleAdministration
     from perdure.services.story.triggers.impulses import ImpulseEvents
@@ -139,11 +140,8 @@ def open_admin(url: str, clock: Clock) -> "StoreAdmin":
     return SqliteAdmin(path_of(url), clock.now)
 
 
-url_without_password = without_password
-"""The address of a store as it may be shown."""
-
-url_to_type = shell_quoted
-"""The address of a store for a command that people are told to type; it has no password."""
+url_without_password = without_password  # the address of a store as it may be shown
+url_to_type = shell_quoted  # the same for a command that people are told to type
 
 
 def restore_store(backup: Path, url: str) -> int:
@@ -161,9 +159,8 @@ def _need_driver() -> None:
     try:
         import psycopg  # noqa: F401  (asked for here, so that its absence is explained)
     except ImportError as error:
-        raise StoreDriverMissing(
-            f"a PostgreSQL store needs the package psycopg, which cannot be loaded: {error}"
-        ) from None
+        problem = f"a PostgreSQL store needs the package psycopg, which cannot be loaded: {error}"
+        raise StoreDriverMissing(problem) from None
 
 
 def _open_postgres(url: str, clock: Clock, *, must_exist: bool, lease: float | None, patience: float | None) -> "Store":
@@ -184,6 +181,7 @@ def local_executor(
     documents: "Documents",
     spoken: Mapping[str, Dialect],
     credentials: "Callable[[], KeptCredentials] | None" = None,
+    sent: "SentFor | None" = None,
 ) -> "Executor":
     """What performs tasks in this process; `documents` has those that opening a task asks for."""
     from perdure.services.playbook.keychain import HostKeychain, HostSecrets
@@ -192,7 +190,7 @@ def local_executor(
     from perdure.workers.unsealer import Unsealer
     from perdure.workers.worker import Worker
 
-    keychain = HostKeychain(HostSecrets(from_environment), credentials)
+    keychain = HostKeychain(HostSecrets(from_environment), credentials, sent)
     openers = {name: language for name, language in spoken.items() if language.opens_envelopes}
     unsealer = Unsealer(openers, documents, clock.now, keychain)
     return Worker(now=clock.now, keychain=keychain, unsealer=unsealer, limits=limits_from_environment(STEP_RUNS))

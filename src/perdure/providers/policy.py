@@ -46,7 +46,8 @@ RETENTION = "PERDURE_RETENTION"
 SECRETS_KEY_FILE = "PERDURE_SECRETS_KEY_FILE"
 
 TABLES = frozenset(
-    {"policy", "keychain", "retention", "server", "limits", "route", "workers", "oidc", "feed", "hooks", "secrets"}
+    {"policy", "keychain", "retention", "server", "limits", "route", "workers", "pools", "oidc", "feed", "hooks"}
+    | {"secrets", "traces", "mcp"}
 )
 """Of the settings file, each read by those whom it concerns. It may have others, but no misspelling of these."""
 

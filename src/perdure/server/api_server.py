@@ -69,6 +69,7 @@ class ApiOptions:
     hooks: Sequence[Hook] = ()
     has_console: bool = True
     write_tools: bool = False
+    pools_with_secrets: frozenset[str] = frozenset()
 
 
 class Address:
@@ -135,6 +136,7 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         console=read_console() if options.has_console else read_console(None),
         offers_write_tools=options.write_tools,
     )
+    server.secrets.pools = options.pools_with_secrets
     server.tasks.lease_for = int(options.worker_lease * SECOND)
     authentication.sessions.listen(address.port, is_tls=certificate is not None)
     await _tell_first_token(server, address, say)

@@ -48,6 +48,7 @@ from perdure.server.responses import (
     told_again,
 )
 from perdure.server.route_table import Route, RouteTable, split_path
+from perdure.server.worker_protocol.secret_sending import SecretSender
 from perdure.stores.access import Act, RequestKey, RequestKeyRow, RequestKeyTaken
 from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.administration.audit_log import AuditEntry, AuditLog
@@ -101,6 +102,7 @@ class ApiServer:
     def __post_init__(self) -> None:
         self.tasks = LeasedTasks(self.engine)
         self.presence = WorkerPresence(self.engine)
+        self.secrets = SecretSender(self.engine)
 
     @cached_property
     def description(self) -> dict[str, Any]:

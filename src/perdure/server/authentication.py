@@ -162,6 +162,10 @@ class Authentication:
         self._begun = LogIns(SESSIONS, "too many log-ins with this token")
         self._called = LogIns(TOOL_CALLS, "too many calls of tools with this token")
 
+    def is_local(self, headers: Mapping[str, str], address: str) -> bool:
+        """Whether a request comes from this machine, through nobody."""
+        return _is_direct(headers, address, host_of(headers.get("host", "")))
+
     def read_headers(self, scope: Scope, peer: str) -> tuple[dict[str, str], str]:
         """The headers of a request, and the address that it comes from: what a proxy of ours says of both counts."""
         headers = read_headers(scope)

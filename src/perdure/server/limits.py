@@ -124,6 +124,12 @@ class PoolRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: dict[str, Any] | None = None  # of its arguments; none: any
 
 
+class PoolTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One pool of workers elsewhere, by its name."""
+
+    secrets: Literal["keep", "send"] = "keep"  # whether its workers are sent what the store keeps for their tasks
+
+
 class WorkersTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0  # seconds that a worker has a task without a word
 
@@ -172,6 +178,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     limits: RequestLimits = RequestLimits()
     route: list[PoolRoute] = []
     workers: WorkersTable = WorkersTable()
+    pools: dict[str, PoolTable] = {}
     oidc: OidcTable | None = None
     feed: FeedTable = FeedTable()
     hooks: list[HookSettings] = []

@@ -15,7 +15,7 @@ from perdure.kernel.outcomes import Code, Outcome
 from perdure.kernel.secrets.credentials import ResolvedSecret
 from perdure.kernel.secrets.sealed_arguments import REDACTED, EntryFields
 from perdure.kernel.secrets.secret_masking import LINE, QUICK, Mask
-from perdure.kernel.tasks.assignments import EffectClaimResult, RunPort, StreamRows
+from perdure.kernel.tasks.assignments import Assignment, EffectClaimResult, RunPort, StreamRows
 from perdure.kernel.turn_budget import TooMuchToCompare
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.off_loop import FamilyThreads, run_in_thread
@@ -109,6 +109,12 @@ Resolver = Callable[[str], str | None]
 
 class KeychainSource(Protocol):
     """Where the values of keychain entries come from. Passed in by wiring: kinds of entries belong to a language."""
+
+    is_for_one_task: bool  # what it finds is for no other
+
+    def for_task(self, assignment: Assignment) -> "KeychainSource":
+        """The source for one task: itself, or one that knows what a server sends for that task."""
+        ...
 
     async def resolve(self, kind: str, name: str, fields: EntryFields, namespace: str) -> ResolvedSecret:
         """A new value for an entry. Raises `EnvelopeError`."""
@@ -204,7 +210,7 @@ class Secrets(msgspec.Struct, eq=False, gc=False):
 
     _resolve: Resolver
     mask: Mask = msgspec.field(default_factory=Mask)
-    _keychain: KeychainSource | None = None  # what the store keeps counts before what the machine has
+    keychain: KeychainSource | None = None  # what the store keeps counts before what the machine has
     _namespace: str = DEFAULT_NAMESPACE
     _known: dict[str, str] = {}
 
@@ -212,7 +218,7 @@ class Secrets(msgspec.Struct, eq=False, gc=False):
 
     def __getitem__(self, name: str) -> str:
         if name not in self._known:
-            value = None if self._keychain is None else self._keychain.secret(name, self._namespace)
+            value = None if self.keychain is None else self.keychain.secret(name, self._namespace)
             if value is None:
                 value = self._resolve(name)
             if value is None:
@@ -223,7 +229,7 @@ class Secrets(msgspec.Struct, eq=False, gc=False):
 
     def config(self, name: str, key: str) -> str | None:
         """A value of a ConfigMap of the catalog, if there is one."""
-        return None if self._keychain is None else self._keychain.config(name, key, self._namespace)
+        return None if self.keychain is None else self.keychain.config(name, key, self._namespace)
 
     def are_in(self, text: str) -> bool:
         """Whether one that this task or another of its run was given is in the text."""

@@ -25,7 +25,7 @@ from perdure.kernel.tasks.assignments import Assignment, RunPort
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.effects import EffectQueue
 from perdure.providers.off_loop import resting
-from perdure.providers.policy import policy_in_force
+from perdure.providers.policy import policy_in_force, refusal_in_force
 from perdure.providers.registry import QUICK, Mode, Provider, language_of, note_slow, slow_providers
 from perdure.providers.task_outcomes import describe, to_outcome
 from perdure.providers.text import Capture, at_work, family_at_work, hidden_by
@@ -51,6 +51,13 @@ def not_open(provider: str, language: str) -> str | None:
     if owner is None or language in ("", owner):
         return None
     return f"{provider!r} is called by the engine for a {owner}, and by no document"
+
+
+def why_refused(assignment: Assignment) -> str | None:
+    """Why the provider may not be called for this task: what its document was validated against may have changed."""
+    provider, place, of_document = assignment.provider, assignment.namespace, assignment.document_namespace
+    refusal = not_open(provider, assignment.language)
+    return refusal or refusal_in_force(provider, place, of_document, assignment.from_api)
 
 
 def mode_of(provider: Provider, assignment: Assignment) -> Mode:

@@ -126,50 +126,27 @@ class Unsealer:
         self._openers = openers
         self._documents = documents
         self._keychain = keychain
+        self._now = now
         self._cache = SecretCache(now)
         self._texts: OrderedDict[str, bytes] = OrderedDict()
         self._is_used = False
 
-    async def open(self, assignment: Assignment, mask: Mask) -> dict[str, Any]:
-        """The arguments of the task. Raises `Unsealed`."""
+    async def open(self, assignment: Assignment, mask: Mask, keychain: KeychainSource | None = None) -> dict[str, Any]:
+        """The arguments of the task; `keychain` is its own source of secrets, if it has one. Raises `UnsealFailure`."""
         self._is_used = True
         envelope = _envelope(assignment.arguments)
+        source = keychain or self._keychain
+        cache = SecretCache(self._now) if source.is_for_one_task else self._cache
         try:
             opener = self._openers.get(envelope.language)
             if opener is None:
                 raise EnvelopeError("unknown", f"the language {envelope.language!r} of this task is not available here")
-            return await self._run_requests(opener.open(envelope.body, assignment.run), assignment.namespace, mask)
+            opening = _Opening(assignment.namespace, source, cache, self.document)
+            return await opening.run_requests(opener.open(envelope.body, assignment.run), mask)
         except EnvelopeError as cause:
             raise UnsealFailure(cause) from None
 
-    async def _run_requests(self, requests: SecretRequests[_T], namespace: str, mask: Mask) -> _T:
-        answer: Any = None
-        try:
-            while True:
-                answer = await self._answer(requests.send(answer), namespace, mask)
-        except StopIteration as end:
-            result: _T = end.value
-            return result
-        finally:
-            requests.close()
-
-    async def _answer(self, request: SecretRequest, namespace: str, mask: Mask) -> Secret | bytes | None:
-        match request:
-            case HideTexts(texts):
-                await add_all(mask, texts)
-                return None
-            case PinnedDocumentLookup(digest):
-                return await self._document(digest)
-            case SecretLookup(entry):
-                cached = await self._cache.get(namespace, entry, lambda: self._make(entry, namespace, mask))
-                return await _masked(cached.secret, cached.secrets, mask)
-            case CredentialLookup(name):
-                credential = await self._keychain.credential(name, namespace)
-                if credential is None:
-                    return None
-                return await _masked(Secret(credential.kind or "", credential.value), tuple(credential.secrets()), mask)
-
-    async def _document(self, digest: str) -> bytes:
+    async def document(self, digest: str) -> bytes:
         text = self._texts.get(digest)
         if text is None:
             pinned = await self._documents(bytes.fromhex(digest))
@@ -180,22 +157,59 @@ class Unsealer:
                 self._texts.popitem(last=False)
         return text
 
-    async def _make(self, entry: SecretEntry, namespace: str, asking: Mask) -> ResolvedSecret:
-        """Resolve a value. It has a mask of its own: an error is reported to all who wait, without the secrets."""
-        mask = Mask()
-        hidden_by.set(_Masks(asking, mask))  # only in the asyncio task that resolves the value
-        try:
-            fields: EntryFields = await self._run_requests(entry.fields(), namespace, mask)
-            return await self._keychain.resolve(entry.kind, entry.name, fields, namespace)
-        except EnvelopeError as cause:
-            raise EnvelopeError(cause.kind, mask.text(cause.message), cause.code, cause.retryable) from None
-
     async def close(self) -> None:
         if self._is_used:
             from perdure.providers.http_client import close_clients
 
             await self._cache.close()
             await close_clients()
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """Answers what the language asks while it opens one envelope."""
+
+    namespace: str
+    keychain: KeychainSource
+    cache: SecretCache
+    document: Callable[[str], Awaitable[bytes]]
+
+    async def run_requests(self, requests: SecretRequests[_T], mask: Mask) -> _T:
+        answer: Any = None
+        try:
+            while True:
+                answer = await self._answer(requests.send(answer), mask)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        finally:
+            requests.close()
+
+    async def _answer(self, request: SecretRequest, mask: Mask) -> Secret | bytes | None:
+        match request:
+            case HideTexts(texts):
+                await add_all(mask, texts)
+                return None
+            case PinnedDocumentLookup(digest):
+                return await self.document(digest)
+            case SecretLookup(entry):
+                cached = await self.cache.get(self.namespace, entry, lambda: self._make(entry, mask))
+                return await _masked(cached.secret, cached.secrets, mask)
+            case CredentialLookup(name):
+                credential = await self.keychain.credential(name, self.namespace)
+                if credential is None:
+                    return None
+                return await _masked(Secret(credential.kind or "", credential.value), tuple(credential.secrets()), mask)
+
+    async def _make(self, entry: SecretEntry, asking: Mask) -> ResolvedSecret:
+        """Resolve a value. It has a mask of its own: an error is reported to all who wait, without the secrets."""
+        mask = Mask()
+        hidden_by.set(_Masks(asking, mask))  # only in the asyncio task that resolves the value
+        try:
+            fields: EntryFields = await self.run_requests(entry.fields(), mask)
+            return await self.keychain.resolve(entry.kind, entry.name, fields, self.namespace)
+        except EnvelopeError as cause:
+            raise EnvelopeError(cause.kind, mask.text(cause.message), cause.code, cause.retryable) from None
 
 
 @dataclass(frozen=True, slots=True)

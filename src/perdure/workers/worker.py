@@ -22,12 +22,11 @@ from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
 from perdure.kernel.secrets.sealed_arguments import read_secret_places
 from perdure.kernel.tasks.assignments import Assignment, RunPort
-from perdure.providers.policy import refusal_in_force
 from perdure.providers.registry import Mode, Provider, Registry, shared
 from perdure.providers.task_outcomes import to_outcome
 from perdure.workers.concurrency_limits import Limits, TaskSemaphore
 from perdure.workers.secrets import KeychainSource, Masks, Resolver, Secrets, fill_mask, from_environment
-from perdure.workers.task_execution import PROCESS, Deadlines, Done, TaskExecution, is_isolated, mode_of, not_open
+from perdure.workers.task_execution import PROCESS, Deadlines, Done, TaskExecution, is_isolated, mode_of, why_refused
 from perdure.workers.threads import Threads
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 DEADLINE_EXCEEDED = "Platform.DeadlineExceeded"
 _EXPIRED = Failed(DEADLINE_EXCEEDED, "the task did not end before its deadline")
+_CANNOT_OPEN = Failed(Code.PROVIDER_FAULT, "sealed arguments cannot be opened by this worker", False)
 _Key = tuple[str, int, int, int]
 
 # Members of an enumeration are found slowly, and every task asks for these.
@@ -115,23 +115,21 @@ class Worker:
         if provider is None:
             done(Failed(Code.PROVIDER_FAULT, f"no provider is named {assignment.provider!r}", False))
             return
-        name, place, of_document = assignment.provider, assignment.namespace, assignment.document_namespace
-        refusal = not_open(name, assignment.language) or refusal_in_force(name, place, of_document, assignment.from_api)
-        if refusal is not None:  # what the document was validated against may have changed since
+        if (refusal := why_refused(assignment)) is not None:
             done(Failed(Code.NOT_ALLOWED, refusal, False))
             return
-        family = family_of(assignment.run)
-        mask = self._masks.of(family)
-        secrets, limit = Secrets(self._resolve_secret, mask, self._keychain, place), self._limits.result_bytes
+        mask = self._masks.of(family := family_of(assignment.run))
+        keychain, limit = self._keychain and self._keychain.for_task(assignment), self._limits.result_bytes
+        secrets = Secrets(self._resolve_secret, mask, keychain, assignment.namespace)
         mode = _ISOLATED if assignment.apart else mode_of(provider, assignment) if provider.is_quick else provider.mode
         execution = TaskExecution(assignment, port, provider, done, secrets, limit, family, mode, provider.group)
-        if assignment.secrets and self._keychain is not None:
+        if assignment.secrets and keychain is not None:
             self._track(execution)
-            execution.coroutine = looking = self._look_at_secrets(execution, self._keychain)
+            execution.coroutine = looking = self._look_at_secrets(execution, keychain)
             execution.task = asyncio.get_running_loop().create_task(looking)
             return
         if assignment.secrets:
-            fill_mask(mask, assignment.secrets, self._resolve_secret, None, place)
+            fill_mask(mask, assignment.secrets, self._resolve_secret, None, assignment.namespace)
         self._enter(execution)
 
     async def _look_at_secrets(self, execution: TaskExecution, keychain: KeychainSource) -> None:
@@ -267,11 +265,11 @@ class Worker:
 
     def _unseal(self, execution: TaskExecution) -> None:
         """Get the secrets first, on the loop; then begin as any other."""
+        secrets = execution.secrets
         if self._unsealer is None:
-            problem = "sealed arguments cannot be opened by this worker"
-            self._finish(execution, Failed(Code.PROVIDER_FAULT, problem, False))
+            self._finish(execution, _CANNOT_OPEN)
             return
-        self._prepare_first(execution, self._unsealer.open(execution.assignment, execution.secrets.mask))
+        self._prepare_first(execution, self._unsealer.open(execution.assignment, secrets.mask, secrets.keychain))
 
     def _prepare_first(self, execution: TaskExecution, arguments: Coroutine[Any, Any, dict[str, Any]]) -> None:
         self._track(execution)

@@ -27,7 +27,8 @@ examples:
   perdure worker --server https://perdure.example.org --token @token --pool gpu --load ./train.py --slots 4
 
 The worker asks a server for tasks that were sent to its pools (`serve --route`, or what documents say), does them in
-this process, and answers each one once. Secrets of tasks come from this machine. The policy of a server applies: code
+this process, and answers each one once. Secrets of tasks come from this machine, or from the server if it sends them
+to the pool. The policy of a server applies: code
 in documents is not run, unless [policy] allows it. When the server is away it is tried again. Engrams that are loaded
 with --load do streaming steps too, each in a connection of its own.
 
@@ -107,7 +108,7 @@ async def _work(asked: argparse.Namespace, token: str, talk: Console) -> int:
     await source.open()
     if not source.pools:
         raise BadUsage("the token names no pool", hint="Name one with --pool.")
-    executor = local_executor(clock, source.document, spoken)
+    executor = local_executor(clock, source.document, spoken, sent=source.secrets_for)
     talk.always(f"working for {', '.join(source.pools)} of {asked.server}; stop with Ctrl-C")
     if asked.json:
         give_json({"server": asked.server, "pools": source.pools, "pid": os.getpid()})

@@ -77,6 +77,12 @@ class KeptSecrets:
         value = None if row is None else self.values(row).get(name.partition("/")[2])
         return None if value is None else _text(value)
 
+    def all_keys(self, namespace: str, entry: str) -> dict[str, str]:
+        """The values of all keys, by `name/key`. Raises `SecretsKeyUnusable`."""
+        row = self._rows.get(ResourceKey(SECRET_KIND, namespace, entry))
+        texts = {} if row is None else {key: _text(value) for key, value in self.values(row).items()}
+        return {f"{entry}/{key}": text for key, text in texts.items() if text is not None}
+
     def texts(self, namespace: str, name: str) -> Iterator[str]:
         """What must be masked for `name/key`, or for `name/*`; nothing where the values cannot be read."""
         row = self._rows.get(ResourceKey(SECRET_KIND, namespace, _entry_of(name)))

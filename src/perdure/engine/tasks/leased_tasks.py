@@ -10,7 +10,6 @@ transaction as the end of its lease; where the answer of the owner is the point,
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -67,9 +66,10 @@ class OwnerSilent(PerdureError):
     hint = "Send the same request again: it finds the decision, or is decided then."
 
 
-def answer_digest(outcome: Outcome) -> bytes:
+async def answer_digest(outcome: Outcome, judged: bytes | None = None) -> bytes:
     """By which the same answer is recognized."""
-    return sha256(msgspec.msgpack.encode(outcome)).digest()
+    size = len(outcome.value) if isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes) else 0
+    return await done_aside(size, lambda: sha256(msgspec.msgpack.encode(outcome) + (judged or b"")).digest())
 
 
 class LeasedTasks:
@@ -169,10 +169,11 @@ class LeasedTasks:
 
     # Ending it.
 
-    async def end(self, lease: TaskLease, outcome: Outcome, *, was_alone: bool = False) -> None:
-        """The first answer counts: the same again is the same, another one is refused."""
-        size = len(outcome.value) if isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes) else 0
-        answer = await done_aside(size, partial(answer_digest, outcome))
+    async def end(
+        self, lease: TaskLease, outcome: Outcome, *, was_alone: bool = False, answer: bytes | None = None
+    ) -> None:
+        """The first answer counts: the same `answer`, by its digest, is the same again; another one is refused."""
+        answer = await answer_digest(outcome) if answer is None else answer
         if lease.answer is not None:
             self._check_same(lease, answer)
             return
@@ -197,7 +198,7 @@ class LeasedTasks:
     # Pipelines: the outcome of one task, and the next one under the same lease.
 
     async def report_outcome(
-        self, lease: TaskLease, number: int, outcome: Outcome, judged: bytes | None
+        self, lease: TaskLease, number: int, outcome: Outcome, judged: bytes | None, answer: bytes | None = None
     ) -> TaskLease | None:
         """The next task of the pipeline, once the outcome is recorded; None: it does not go on under this lease.
 
@@ -206,8 +207,7 @@ class LeasedTasks:
         pipeline = decode_pipeline(lease.pipeline)
         if pipeline is None:
             raise Conflict("the task of this lease does not belong to a pipeline", hint="Complete it, or fail it.")
-        size = len(outcome.value) if isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes) else 0
-        content = await done_aside(size, lambda: sha256(answer_digest(outcome) + (judged or b"")).digest())
+        content = await answer_digest(outcome, judged) if answer is None else answer
         name = report_name(number, content)
         if lease.answer is not None or number + 1 == lease.number:
             return _next(lease, name)

@@ -31,6 +31,10 @@ PUBLIC = frozenset(
 """Members of a credential that are not secret: masking `postgres` or `Bearer` everywhere would garble every text."""
 
 
+REFERENCES = ("ref", "credential", "credential_ref", "key")
+"""Fields of a keychain entry that name a stored credential; without any, it is called like the entry."""
+
+
 def secret_texts(value: Any, public: frozenset[str] = PUBLIC) -> Iterator[str]:
     """The texts and numbers in a credential, without those under a public name."""
     if isinstance(value, str):

@@ -11,22 +11,23 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import msgspec
 
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.errors import Conflict, PerdureError
+from perdure.kernel.errors import PerdureError
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import SECOND, Instant, Ref, RunId
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome, Succeeded
-from perdure.kernel.tasks.assignments import Assignment, EffectClaimResult, RunPort
+from perdure.kernel.tasks.assignments import Assignment, RunPort
 from perdure.kernel.tasks.crash_attribution import StartPlace
 from perdure.kernel.tasks.task_sources import KeptLeases, TaskGrant
 from perdure.server.api_client.server_connection import API, decode_answer, error_of, read_answer
 from perdure.server.problems import status_of
-from perdure.server.worker_protocol.worker_handlers import CANCELLED, PLACES
+from perdure.server.worker_protocol.task_bodies import CANCELLED
+from perdure.server.worker_protocol.task_port import SentSecrets, ServerPort, task_path
+from perdure.server.worker_protocol.worker_handlers import PLACES
 
 ANSWERS_AT_ONCE = 200
 DOCUMENTS_KEPT = 32
@@ -34,6 +35,8 @@ PUT_FROM = 1 << 20  # bytes of an output that is sent by itself
 LOG_EVERY = 0.5  # seconds
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 10.0  # seconds between tries
 NOT_FOUND, GONE, TOO_LARGE = 404, 410, 413
+
+_TaskKey = tuple[str, int, int, int]
 
 
 class ServerSource:
@@ -71,6 +74,7 @@ class ServerSource:
         self._lines: dict[str, list[dict[str, Any]]] = {}
         self._asking: dict[str, TaskGrant] = {}  # in hand, of those that may ask for documents
         self._documents: dict[str, bytes] = {}  # by digest: of pipelines in hand, and of some before
+        self._sent_secrets: dict[_TaskKey, str] = {}  # the leases of tasks in hand that the server has secrets for
         self._is_away = False
 
     async def open(self) -> None:
@@ -193,7 +197,17 @@ class ServerSource:
         grant = TaskGrant(task["lease"], assignment, asked, self._now(), task.get("pipeline"), task.get("number", 1))
         if assignment.sealed or grant.pipeline is not None:
             self._asking[grant.lease] = grant
+        self._forget_secrets(grant.lease)  # those of an earlier task of its pipeline
+        if task.get("sends_secrets"):
+            self._sent_secrets[_key(assignment)] = grant.lease
         return grant
+
+    def _let_go(self, lease: str) -> None:
+        self._asking.pop(lease, None)
+        self._forget_secrets(lease)
+
+    def _forget_secrets(self, lease: str) -> None:
+        self._sent_secrets = {key: other for key, other in self._sent_secrets.items() if other != lease}
 
     async def document(self, digest: bytes) -> tuple[str, bytes] | None:
         """A pinned document, under the lease of a task in hand that asks for it.
@@ -202,7 +216,7 @@ class ServerSource:
         `ConnectionError` if the server is away for longer than a lease lasts.
         """
         for lease in list(self._asking):
-            request = partial(self._once, "GET", _path(lease, f"documents/{digest.hex()}"))
+            request = partial(self._once, "GET", task_path(lease, f"documents/{digest.hex()}"))
             try:
                 text = await self._retried(request, self.lease_for)
             except PerdureError as refusal:
@@ -222,12 +236,12 @@ class ServerSource:
         return await self._is_done(lease, "begin", {"place": named, "cleared": cleared})
 
     async def release(self, lease: str, *, has_begun: bool) -> None:
-        self._asking.pop(lease, None)
+        self._let_go(lease)
         await self._is_done(lease, "release", {"begun": has_begun}, within=5.0)
 
     async def _is_done(self, lease: str, verb: str, body: Any, within: float = float("inf")) -> bool:
         try:
-            await self._retried(lambda: self._once("POST", _path(lease, verb), body), within)
+            await self._retried(lambda: self._once("POST", task_path(lease, verb), body), within)
         except PerdureError:  # refused: it is not ours any more
             return False
         return True
@@ -235,7 +249,7 @@ class ServerSource:
     # Answers.
 
     async def end(self, lease: str, outcome: Outcome, *, was_alone: bool = False) -> bool:
-        self._asking.pop(lease, None)
+        self._let_go(lease)
         answer = await self._written(lease, outcome)
         if was_alone:
             answer["failure"]["alone"] = True
@@ -253,12 +267,12 @@ class ServerSource:
         body = {"number": grant.number, "judged": await self._judged(grant, outcome), **written}
         asked = time.monotonic()
         try:
-            answer = await self._retried(lambda: self._once("POST", _path(lease, "report"), body))
+            answer = await self._retried(lambda: self._once("POST", task_path(lease, "report"), body))
             following = await self._grant(answer["next"], asked) if answer["goes_on"] else None
         except PerdureError:  # refused: it is not ours any more
             following = None
         if following is None:
-            self._asking.pop(lease, None)
+            self._let_go(lease)
         return following
 
     async def _judged(self, grant: TaskGrant, outcome: Outcome) -> dict[str, Any] | None:
@@ -286,7 +300,7 @@ class ServerSource:
                     return {"lease": lease, "output": msgspec.Raw(value)}
                 name = (await asyncio.to_thread(sha256, value)).hexdigest()
                 try:
-                    put = await self._retried(lambda: self._once("PUT", _path(lease, f"values/{name}"), value))
+                    put = await self._retried(lambda: self._once("PUT", task_path(lease, f"values/{name}"), value))
                 except PerdureError as refusal:
                     if status_of(refusal) != TOO_LARGE:
                         return {"lease": lease, "output": None}  # the lease is not ours any more, as will be told
@@ -326,10 +340,15 @@ class ServerSource:
     def port_for(self, grant: TaskGrant) -> RunPort:
         return ServerPort(self, grant.lease)
 
+    def secrets_for(self, assignment: Assignment) -> SentSecrets | None:
+        """What the server has kept for the task; None: it sends nothing, or the task is not in hand any more."""
+        lease = self._sent_secrets.get(_key(assignment))
+        return None if lease is None else SentSecrets(self, lease)
+
     async def ask(self, lease: str, path: str, body: Any, **headers: str) -> Any:
         """A call under a lease: repeated until it was heard, for as long as the lease may last."""
         request = self._once
-        return await self._retried(lambda: request("POST", _path(lease, path), body, **headers), self.lease_for)
+        return await self._retried(lambda: request("POST", task_path(lease, path), body, **headers), self.lease_for)
 
     def add_line(self, lease: str, line: dict[str, Any]) -> None:
         lines = self._lines.setdefault(lease, [])
@@ -346,55 +365,9 @@ class ServerSource:
         lines, self._lines = self._lines, {}
         for lease, some in lines.items():
             for at in range(0, len(some), 1_000):
-                sent = self._once("POST", _path(lease, "log"), {"lines": some[at : at + 1_000]})
+                sent = self._once("POST", task_path(lease, "log"), {"lines": some[at : at + 1_000]})
                 await asyncio.gather(sent, return_exceptions=True)
 
 
-def _path(lease: str, rest: str) -> str:
-    return f"/worker/tasks/{lease}/{rest}"
-
-
-class ServerPort:
-    """How a running task reaches its run. What a lost answer leaves open is asked again, and answered the same."""
-
-    def __init__(self, source: ServerSource, lease: str) -> None:
-        self._source = source
-        self._lease = lease
-        self._lines = 0
-
-    async def _ask(self, path: str, body: Any, **headers: str) -> Any:
-        try:
-            return await self._source.ask(self._lease, path, body, **headers)
-        except ConnectionError as error:
-            raise Conflict(f"the server cannot be reached: {error}") from None
-
-    async def claim_effect(self, key: str) -> EffectClaimResult:
-        answer = await self._ask(f"effects/{quote(key, safe='')}/claim", {})
-        state = answer["state"]
-        result = jsontext.encode(answer["result"]) if "result" in answer else None
-        return EffectClaimResult(state == "completed", state in ("in_doubt", "held"), result, answer.get("unfit"))
-
-    async def complete_effect(self, key: str, result: bytes) -> None:
-        await self._ask(f"effects/{quote(key, safe='')}/complete", {"result": msgspec.Raw(result)})
-
-    async def complete_effect_unfit(self, key: str, reason: str) -> None:
-        await self._ask(f"effects/{quote(key, safe='')}/complete", {"unfit": reason})
-
-    async def release_effect(self, key: str) -> None:
-        await self._ask(f"effects/{quote(key, safe='')}/release", {})
-
-    async def emit_signal(self, name: str, value: bytes) -> None:
-        headers = {"Idempotency-Key": secrets.token_hex(16)}
-        await self._ask(f"signals/{quote(name, safe='')}", {"value": msgspec.Raw(value)}, **headers)
-
-    async def report(self, body: bytes) -> bytes | None:
-        answer = await self._ask("report", {"body": msgspec.Raw(body)})
-        return jsontext.encode(answer["answer"])
-
-    def heartbeat(self, detail: bytes | None) -> None:
-        """The worker keeps all leases together."""
-
-    def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        self._lines += 1
-        line = {"message": message, "level": level, "fields": fields, "number": self._lines}
-        self._source.add_line(self._lease, line)
+def _key(assignment: Assignment) -> _TaskKey:
+    return assignment.run, assignment.task, assignment.attempt, assignment.delivery

@@ -1,24 +1,24 @@
 """The worker protocol: tasks leave the server under a lease, and are answered once. See docs/guide/workers.md."""
 
 import asyncio
-from collections.abc import Sequence, Set
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from perdure.engine.decision_threads import SMALL, done_aside
-from perdure.engine.tasks.leased_tasks import LeasedTasks, LeaseGone, parcel_of
+from perdure.engine.decision_threads import done_aside
+from perdure.engine.tasks.leased_tasks import LeasedTasks, LeaseGone, answer_digest, parcel_of
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.json_values import jsontext
-from perdure.kernel.json_values.values import SECOND, Payload, Ref, digest
-from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+from perdure.kernel.json_values.values import Ref, digest
+from perdure.kernel.outcomes import Outcome, Succeeded
 from perdure.kernel.tasks.assignments import decode_pipeline
 from perdure.kernel.tasks.crash_attribution import StartPlace
 from perdure.server.calls import Answer, ApiCall, Caller, Result
 from perdure.server.problems import status_of
 from perdure.server.request_reading import idempotency_key
 from perdure.server.worker_protocol import worker_types as w
+from perdure.server.worker_protocol.task_bodies import describe_tasks, encode_value, read_failure
 from perdure.stores.pool_tasks import LeaseRequest, TaskLease
 from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.administration.worker_pools import LONGEST_OFFER, SYSTEM
@@ -29,7 +29,6 @@ from perdure.views.times import iso
 LONGEST_WAIT = 60.0  # seconds
 SLICE = 1.0  # seconds after which it is asked again whether the token is valid
 LINES_AT_ONCE = 100  # that are logged, before other work has its turn
-CANCELLED = "Cancelled"
 PLACES = {"beside": StartPlace.BESIDE_OTHERS, "alone": StartPlace.ALONE, "apart": StartPlace.APART}
 
 
@@ -72,7 +71,7 @@ async def lease_tasks(call: ApiCall) -> Result:
     request = LeaseRequest(pools, body.worker, most, 0, *filters, call.caller.name, key or "")
     leases = await _wait_for_tasks(call, request, min(body.wait, LONGEST_WAIT))
     offered = None if body.providers is None else frozenset(body.providers)
-    return Answer(msgspec.json.encode({"tasks": await _describe(call, leases, body.opens, offered)}))
+    return Answer(msgspec.json.encode({"tasks": await describe_tasks(call, leases, body.opens, offered)}))
 
 
 async def _wait_for_tasks(call: ApiCall, request: LeaseRequest, wait: float) -> list[TaskLease]:
@@ -92,66 +91,6 @@ async def _wait_for_tasks(call: ApiCall, request: LeaseRequest, wait: float) -> 
             return []
 
 
-async def _describe(
-    call: ApiCall, leases: Sequence[TaskLease], opens: Sequence[str], offered: Set[str] | None
-) -> list[dict[str, Any]]:
-    """To whoever opens its language and offers all that it needs a task goes with its pipeline (SRV-034)."""
-    left = call.server.limits.body  # bytes of the answer; what does not fit is fetched by its digest
-    described = []
-    for lease in leases:
-        parcel, lease_for = parcel_of(lease), _tasks(call).lease_for / SECOND
-        assignment = parcel.assignment
-        arguments, left = await _value(call, lease, parcel.arguments, left)
-        input, left = await _value(call, lease, parcel.input, left)
-        deadline, now = assignment.deadline, call.engine.clock.now()
-        pipeline = decode_pipeline(lease.pipeline) if assignment.language in opens else None
-        if pipeline is not None and offered is not None and not offered >= set(pipeline.needs):
-            pipeline = None
-        described.append(
-            {
-                "lease": lease.lease,
-                "run": lease.run,
-                "task": lease.task,
-                "kind": "task" if pipeline is None else "pipeline",
-                "pool": lease.pool,
-                "provider": assignment.provider.removeprefix(f"{assignment.language}."),
-                "language": assignment.language,
-                "namespace": lease.namespace,
-                "path": assignment.path,
-                "attempt": assignment.attempt,
-                "delivery": lease.delivery,
-                "arguments": arguments,
-                "input": input,
-                "sealed": assignment.sealed,
-                "idempotency_key": assignment.idempotency_key,
-                "large": [
-                    name for name, value in (("arguments", arguments), ("input", input)) if isinstance(value, dict)
-                ],
-                "deadline": iso(deadline),
-                "deadline_in": None if deadline is None else (deadline - now) / SECOND,
-                "lease_until": iso(lease.until),
-                "lease_for": lease_for,
-                "beat_every": lease_for / 3,
-                "holds_effects": assignment.hold_effects_in_doubt,
-                "suspicion": assignment.suspicion,
-                "losses": assignment.losses,
-                "secrets": assignment.secrets,
-                "needs": [] if pipeline is None else pipeline.needs,
-                "number": lease.number,
-                "pipeline": None if pipeline is None else msgspec.Raw(pipeline.body),
-                "traceparent": assignment.traceparent or None,
-            }
-        )
-    return described
-
-
-async def _value(call: ApiCall, lease: TaskLease, payload: Payload, left: int) -> tuple[Any, int]:
-    size = payload.size if isinstance(payload, Ref) else len(payload)
-    if isinstance(payload, Ref) and size > left:
-        return {"$large": payload.digest.hex(), "bytes": size}, left
-    return msgspec.Raw(await _tasks(call).text(lease.run, payload) or b"null"), left - size
-
-
 async def heartbeat(call: ApiCall) -> Result:
     body: w.HeartbeatBody = call.body
     tasks = _tasks(call)
@@ -166,8 +105,14 @@ async def heartbeat(call: ApiCall) -> Result:
 
 async def complete_task(call: ApiCall) -> Result:
     lease = await _lease(call, is_open=False)
-    await _tasks(call).end(lease, await _output(call, lease, call.body.output))
+    await _end(call, lease, await _output(call, lease, call.body.output))
     return Answer({"lease": lease.lease})
+
+
+async def _end(call: ApiCall, lease: TaskLease, outcome: Outcome, *, was_alone: bool = False) -> None:
+    """What is recorded is masked with what this task was sent; the same answer is recognized as it was said."""
+    hidden = await call.server.secrets.hide_outcome(lease, outcome)
+    await _tasks(call).end(lease, hidden, was_alone=was_alone, answer=await answer_digest(outcome))
 
 
 async def _output(call: ApiCall, lease: TaskLease, output: Any) -> Outcome:
@@ -177,11 +122,12 @@ async def _output(call: ApiCall, lease: TaskLease, output: Any) -> Outcome:
         values = {} if name is None else await call.engine.store.values(lease.run, [name])
         if name is not None and name in values:
             return Succeeded(Ref(name, len(values[name])))
-    return Succeeded(await _text(output))
+    return Succeeded(await encode_value(output))
 
 
-async def _text(value: Any) -> bytes:
-    return await done_aside(SMALL + 1 if jsontext.is_large(value) else 0, partial(jsontext.encode, value))
+async def _hidden_text(call: ApiCall, lease: TaskLease, value: Any) -> bytes:
+    text: bytes = await call.server.secrets.hide_json(lease, await encode_value(value))
+    return text
 
 
 def _digest(text: Any) -> bytes | None:
@@ -192,24 +138,16 @@ def _digest(text: Any) -> bytes | None:
     return name if len(name) == 32 else None
 
 
-async def _failure(body: w.FailBody) -> Outcome:
-    if body.code == CANCELLED:
-        return Cancelled(body.message)
-    details = None if body.details is None else await _text(body.details)
-    return Failed(body.code, body.message, body.retryable, details)
-
-
 async def fail_task(call: ApiCall) -> Result:
     lease = await _lease(call, is_open=False)
-    await _tasks(call).end(lease, await _failure(call.body), was_alone=call.body.alone)
+    await _end(call, lease, await read_failure(call.body), was_alone=call.body.alone)
     return Answer({"lease": lease.lease})
 
 
 async def answer_tasks(call: ApiCall) -> Result:
     """Many answers at once; each has the status that it would have had alone."""
     body: w.AnswersBody = call.body
-    tasks = _tasks(call)
-    leases = await tasks.find_many([answer.lease for answer in body.answers])
+    leases = await _tasks(call).find_many([answer.lease for answer in body.answers])
 
     async def end(answer: w.AnsweredTask) -> w.AnswerResult:
         try:
@@ -219,9 +157,9 @@ async def answer_tasks(call: ApiCall) -> Result:
             if lease is None or not _sees(call, lease):
                 raise LeaseGone("this lease is not known, or not yours any more")
             if answer.failure is not None:
-                await tasks.end(lease, await _failure(answer.failure), was_alone=answer.failure.alone)
+                await _end(call, lease, await read_failure(answer.failure), was_alone=answer.failure.alone)
             else:
-                await tasks.end(lease, await _output(call, lease, answer.output))
+                await _end(call, lease, await _output(call, lease, answer.output))
         except PerdureError as error:
             return w.AnswerResult(answer.lease, status_of(error), error.code)
         return w.AnswerResult(answer.lease, 200)
@@ -262,9 +200,10 @@ async def complete_task_effect(call: ApiCall) -> Result:
     body: w.EffectResultBody = call.body
     lease = await _lease(call)
     if body.unfit is not None:
-        await _tasks(call).complete_effect_unfit(lease, call.path["key"], body.unfit)
+        reason = await call.server.secrets.hide_text(lease, body.unfit)
+        await _tasks(call).complete_effect_unfit(lease, call.path["key"], reason)
     else:
-        await _tasks(call).complete_effect(lease, call.path["key"], await _text(body.result))
+        await _tasks(call).complete_effect(lease, call.path["key"], await _hidden_text(call, lease, body.result))
     return Answer({"state": "completed"})
 
 
@@ -277,7 +216,7 @@ async def signal_from_task(call: ApiCall) -> Result:
     lease = await _lease(call)
     key = idempotency_key(call.headers)
     own = "" if key is None else digest(f"{lease.run}\0{lease.task}\0{lease.delivery}\0{key}".encode()).hex()[:32]
-    await _tasks(call).signal(lease, call.path["name"], await _text(call.body.value), own)
+    await _tasks(call).signal(lease, call.path["name"], await _hidden_text(call, lease, call.body.value), own)
     return Answer({"lease": lease.lease})
 
 
@@ -288,9 +227,13 @@ async def log_from_task(call: ApiCall) -> Result:
     lines = [*alone, *body.lines]
     if any(jsontext.is_large(line.fields) for line in lines):
         raise BadRequest(f"the fields of a line have more than {jsontext.NODES:,} values, or long texts")
-    log = _tasks(call).log_of(lease)
+    log, mask = _tasks(call).log_of(lease), await call.server.secrets.mask_of(lease)
     for number, line in enumerate(lines, 1):
-        log(line.level, line.message, line.fields, line.number)
+        level, message, fields = line.level, line.message, line.fields
+        if mask is not None:
+            hidden = mask.data(fields)
+            level, message, fields = mask.text(level), mask.text(message), hidden if isinstance(hidden, dict) else {}
+        log(level, message, fields, line.number)
         if number % LINES_AT_ONCE == 0:
             await asyncio.sleep(0)
     return Answer({"lease": lease.lease})
@@ -299,7 +242,8 @@ async def log_from_task(call: ApiCall) -> Result:
 async def report_from_task(call: ApiCall) -> Result:
     if call.body.number is not None:
         return await _report_outcome(call, call.body)
-    answer = await _tasks(call).report(await _lease(call), await _text(call.body.body))
+    lease = await _lease(call)
+    answer = await _tasks(call).report(lease, await _hidden_text(call, lease, call.body.body))
     return Answer(msgspec.json.encode({"answer": msgspec.Raw(answer or b"null")}))
 
 
@@ -309,17 +253,20 @@ async def _report_outcome(call: ApiCall, body: w.ReportBody) -> Result:
     if (body.output is msgspec.UNSET) == (body.failure is None):
         raise BadRequest("the outcome of a task has either `output` or `failure`")
     lease = await _lease(call, is_open=False)
-    outcome = await (_output(call, lease, body.output) if body.failure is None else _failure(body.failure))
-    judged = None if body.judged is None else await _text(msgspec.to_builtins(body.judged))
+    outcome = await (_output(call, lease, body.output) if body.failure is None else read_failure(body.failure))
+    judged = None if body.judged is None else await encode_value(msgspec.to_builtins(body.judged))
     if judged is not None and len(judged) > jsontext.PIECE:
         judged = None
-    following = await _tasks(call).report_outcome(lease, body.number, outcome, judged)
+    answer, secrets = await answer_digest(outcome, judged), call.server.secrets
+    hidden = None if judged is None else await secrets.hide_json(lease, judged)
+    outcome = await secrets.hide_outcome(lease, outcome)
+    following = await _tasks(call).report_outcome(lease, body.number, outcome, hidden, answer)
     if following is None:
         return Answer({"ctx": None, "goes_on": False, "next": None})
     pipeline = decode_pipeline(following.pipeline)
     assert pipeline is not None
     language = parcel_of(following).assignment.language
-    (task,) = await _describe(call, [following], [language], None)
+    (task,) = await describe_tasks(call, [following], [language], None)
     ctx = jsontext.decode(pipeline.body)["ctx"]
     return Answer(msgspec.json.encode({"ctx": ctx, "goes_on": True, "next": task}))
 
@@ -340,6 +287,9 @@ async def put_task_value(call: ApiCall) -> Result:
     if name is None or await asyncio.to_thread(digest, text) != name:
         raise BadRequest("the body does not have this digest", hint="The name is the SHA-256 of the body, in hex.")
     await done_aside(len(text), partial(_check_value, text))
+    hidden = await call.server.secrets.hide_json(lease, text)
+    if hidden is not text:  # the answer names what is kept
+        text, name = hidden, await asyncio.to_thread(digest, hidden)
     await call.engine.store.put_value(lease.run, name, text)
     return Answer({"$large": name.hex(), "bytes": len(text)}, 201)
 
@@ -363,6 +313,26 @@ async def get_task_document(call: ApiCall) -> Result:
     if pinned is None or not (parcel_of(lease).assignment.sealed or lease.pipeline):
         raise LargeValueNotFound(f"the task of this lease asks for no document {call.path['digest'][:64]!r}")
     return Answer({"language": pinned[0], "text": pinned[1].decode()})
+
+
+async def send_task_secrets(call: ApiCall) -> Result:
+    """What the store keeps of the secrets that the task asks for (SRV-073); each sending is in the audit log."""
+    body: w.SecretsBody = call.body
+    lease = await _lease(call)
+    _check_sending(call, lease.pool)
+    sent = await call.server.secrets.find(lease, body.names)
+    if sent:
+        call.begin_act("send_task_secrets")
+        call.audit(f"secrets/{','.join(sorted(sent))}", run=lease.run, namespace=lease.namespace)
+    return Answer(msgspec.json.encode(w.SecretsAnswer(sent)), headers={"Cache-Control": "no-store"})
+
+
+def _check_sending(call: ApiCall, pool: str) -> None:
+    """To a pool that the operator has named, and where nobody between listens."""
+    if not call.server.secrets.sends_to(pool):
+        raise AccessDenied(f"the pool {pool!r} is sent no secrets", hint=f'[pools.{pool}] secrets = "send" sends them.')
+    if not (call.server.is_tls or call.server.authentication.is_local(call.headers, call.source)):
+        raise AccessDenied("secrets are sent under TLS or on loopback only", hint="Serve with --tls auto.")
 
 
 async def leave_pools(call: ApiCall) -> Result:

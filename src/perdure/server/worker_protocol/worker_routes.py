@@ -92,4 +92,11 @@ WORKER_ROUTES = (
         method="GET",
         answer=dict[str, Any],
     ),
+    _worker(
+        f"{TASK}/secrets",
+        workers.send_task_secrets,
+        "secrets of the store that the task asks for",
+        w.SecretsBody,
+        answer=w.SecretsAnswer,
+    ),
 )

@@ -58,6 +58,7 @@ class LeasedTask(msgspec.Struct):
     number: int  # of the outcome that is reported next
     pipeline: Any  # of a pipeline: what the rules of its language read, and `ctx`; otherwise null
     traceparent: str | None = None  # of this attempt, if the run was started with one
+    sends_secrets: bool = False  # whether the server has secrets for it, which it sends under its lease
 
 
 class LeaseAnswer(msgspec.Struct):
@@ -165,6 +166,14 @@ class ReportAnswer(msgspec.Struct, omit_defaults=True):
     ctx: Any = msgspec.UNSET  # of a pipeline: `ctx` as it is now; null when it does not go on
     goes_on: bool | msgspec.UnsetType = msgspec.UNSET  # under this lease
     next: LeasedTask | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class SecretsBody(Body):
+    names: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=1_000)]
+
+
+class SecretsAnswer(msgspec.Struct):
+    secrets: dict[str, Any]  # by name: texts, and maps for credentials; without those that the store does not keep
 
 
 class AnsweredTask(Body):

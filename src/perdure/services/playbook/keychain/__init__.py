@@ -8,20 +8,15 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.secrets.credentials import ResolvedSecret, first
+from perdure.kernel.secrets.credentials import REFERENCES, ResolvedSecret, first
 from perdure.kernel.secrets.sealed_arguments import EntryFields, EnvelopeError
+from perdure.kernel.tasks.assignments import Assignment
 from perdure.services.playbook.keychain.host import HostSecrets
 
-if TYPE_CHECKING:
-    from perdure.engine.secrets.kept_credentials import KeptCredentials
-
 __all__ = ["KINDS", "HostKeychain", "HostSecrets"]
-
-REFERENCES = ("ref", "credential", "credential_ref", "key")
-"""Fields of an entry that name a stored credential; without any, it is called like the entry."""
 
 Resolve = Callable[[str, EntryFields, HostSecrets], Awaitable[ResolvedSecret]]
 
@@ -38,13 +33,53 @@ KINDS: Mapping[str, str] = {
 }
 
 
+class KeptSecretSource(Protocol):
+    """Secrets and ConfigMaps that a store keeps, as `KeptSecrets` has them."""
+
+    async def see(self, namespace: str, names: Iterable[str]) -> None: ...
+    def secret(self, namespace: str, name: str) -> str | None: ...
+    def config(self, namespace: str, name: str, key: str) -> str | None: ...
+    def texts(self, namespace: str, name: str) -> Iterator[str]: ...
+
+
+class KeptCredentialSource(Protocol):
+    """Credentials that a store keeps: those of the process, or those that a server sends for one task."""
+
+    @property
+    def secrets(self) -> KeptSecretSource: ...
+    async def value(self, namespace: str, name: str) -> dict[str, Any] | None: ...
+    def known_value(self, namespace: str, name: str) -> dict[str, Any] | None: ...
+
+
+SentFor = Callable[[Assignment], KeptCredentialSource | None]
+"""What a server elsewhere sends for one task; None: nothing."""
+
+
 class HostKeychain:
     """Resolves keychain entries on this machine. Workers know it as `KeychainSource`."""
 
-    def __init__(self, host: HostSecrets, kept: "Callable[[], KeptCredentials] | None" = None) -> None:
-        """`kept`: credentials of the store, opened when first needed; they count before those of the machine."""
+    is_for_one_task = False
+
+    def __init__(
+        self,
+        host: HostSecrets,
+        kept: Callable[[], KeptCredentialSource] | None = None,
+        sent: SentFor | None = None,
+    ) -> None:
+        """`kept`: credentials of the store, opened when first needed; they count before those of the machine. `sent`:
+        the same of a server elsewhere, which it sends for one task.
+        """
         self._host = host
         self._kept = kept
+        self._sent = sent
+
+    def for_task(self, assignment: Assignment) -> "HostKeychain":
+        source = None if self._sent is None else self._sent(assignment)
+        if source is None:
+            return self
+        own = HostKeychain(self._host, lambda: source)
+        own.is_for_one_task = True
+        return own
 
     async def resolve(self, kind: str, name: str, fields: EntryFields, namespace: str) -> ResolvedSecret:
         """A new value for an entry. Raises `EnvelopeError`."""

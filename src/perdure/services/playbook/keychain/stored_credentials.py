@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.kernel.secrets.credentials import ResolvedSecret, first, for_http
+from perdure.kernel.secrets.credentials import REFERENCES, ResolvedSecret, first, for_http
 from perdure.kernel.secrets.sealed_arguments import EntryFields, EnvelopeError
-from perdure.services.playbook.keychain import REFERENCES
 from perdure.services.playbook.keychain.host import HostSecrets, missing
 
 

@@ -1,0 +1,193 @@
+"""What workers of a pool are sent of the secrets that the store keeps, and what they say is masked with it (SRV-073).
+
+    [pools.gpu]
+    secrets = "send"
+
+A worker asks under a lease, and is sent what the task of the lease asks for: the secrets at the places of its
+arguments, and the credentials that opening its envelope looks up. Whatever a task of the family says afterwards, at any
+server, is masked with what the document names, as it is now, and with what this server has sent.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from perdure.engine.decision_threads import done_aside
+from perdure.engine.tasks.leased_tasks import parcel_of
+from perdure.kernel.errors import PerdureError
+from perdure.kernel.ids import family_of
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.outcomes import Outcome, Succeeded
+from perdure.kernel.secrets.credentials import REFERENCES, first, is_reference, secret_texts
+from perdure.kernel.secrets.sealed_arguments import (
+    CredentialLookup,
+    EntryFields,
+    Envelope,
+    EnvelopeError,
+    HideTexts,
+    PinnedDocumentLookup,
+    Secret,
+    SecretLookup,
+    SecretRequests,
+    read_secret_places,
+)
+from perdure.kernel.secrets.secret_masking import Mask
+from perdure.stores.pool_tasks import TaskLease
+
+if TYPE_CHECKING:
+    from perdure.engine.secrets.kept_credentials import KeptCredentials
+    from perdure.wiring import Engine
+
+MASKS_KEPT = 1_000  # of families that were sent something
+CREDENTIAL, CONFIG = "credential:", "config:"
+_T = TypeVar("_T")
+_envelope = msgspec.json.Decoder(Envelope).decode
+
+
+class SecretSender:
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        self.pools: frozenset[str] = frozenset()  # those whose workers are sent something
+        self._masks: OrderedDict[str, Mask] = OrderedDict()  # by family
+
+    @property
+    def _kept(self) -> "KeptCredentials":
+        return self._engine.credentials
+
+    def sends_to(self, pool: str) -> bool:
+        return pool in self.pools
+
+    # Sending.
+
+    async def find(self, lease: TaskLease, names: Sequence[str]) -> dict[str, Any]:
+        """Those of the names that the task of the lease asks for and the store keeps; from now on they are masked.
+
+        `NAME/KEY` is a text, `NAME/*` all of its keys, `config:NAME/KEY` of a ConfigMap; `credential:NAME` is a map.
+        """
+        assignment = parcel_of(lease).assignment
+        asked = await self._asked_by(lease)
+        task_names = [name for name in dict.fromkeys(names) if name in asked]
+        await self._kept.secrets.see(lease.namespace, task_names)
+        sent: dict[str, Any] = {}
+        for name in task_names:
+            sent |= await self._values(lease.namespace, name)
+        mask = self._mask(family_of(assignment.run))
+        for name, value in sent.items():
+            if not name.startswith(CONFIG):
+                mask.add_all(text for text in secret_texts(value) if not is_reference(text))
+        return sent
+
+    async def _values(self, namespace: str, name: str) -> dict[str, Any]:
+        secrets = self._kept.secrets
+        if name.startswith(CREDENTIAL):
+            value: Any = await self._kept.value(namespace, name.removeprefix(CREDENTIAL))
+        elif name.startswith(CONFIG):
+            entry, _, key = name.removeprefix(CONFIG).partition("/")
+            value = secrets.config(namespace, entry, key)
+        elif name.endswith("/*"):
+            return secrets.all_keys(namespace, name.removesuffix("/*"))
+        else:
+            value = secrets.secret(namespace, name)
+        return {} if value is None else {name: value}
+
+    async def _asked_by(self, lease: TaskLease) -> set[str]:
+        """What the task asks for: never more than its document names, and nothing that only other tasks need."""
+        parcel = parcel_of(lease)
+        assignment, named = parcel.assignment, set(parcel.assignment.secrets)
+        text = await self._engine.text(lease.run, parcel.arguments)
+        if not assignment.sealed:
+            mentioned = set(_names_in(jsontext.decode(text))) if text else set()
+            return {name for name in named if name.removeprefix(CONFIG).partition("/")[0] in mentioned}
+        places = read_secret_places(text)
+        if places is not None:
+            return {name for _, name in places.secrets}
+        envelope = _envelope(text)
+        language = self._engine.languages[envelope.language]
+        credentials: set[str] = set()
+        try:
+            await self._run_requests(language.open(envelope.body, assignment.run), lease.namespace, credentials)
+        except EnvelopeError:  # it needs a value of the worker's machine: what the document names is the limit
+            return {name for name in named if name.startswith(CREDENTIAL)} | credentials
+        return credentials
+
+    async def _run_requests(self, requests: SecretRequests[_T], namespace: str, credentials: set[str]) -> _T:
+        """Open an envelope with what the store keeps, to learn which credentials are looked up."""
+        answer: Any = None
+        try:
+            while True:
+                match requests.send(answer):
+                    case HideTexts():
+                        answer = None
+                    case PinnedDocumentLookup(digest):
+                        pinned = await self._engine.store.program(bytes.fromhex(digest))
+                        answer = b"" if pinned is None else pinned[1]
+                    case CredentialLookup(name):
+                        answer = await self._looked_up(name, "", namespace, credentials)
+                    case SecretLookup(entry):
+                        fields: EntryFields = await self._run_requests(entry.fields(), namespace, credentials)
+                        name = first(fields.values, REFERENCES) or entry.name
+                        answer = await self._looked_up(name, entry.kind, namespace, credentials)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        finally:
+            requests.close()
+
+    async def _looked_up(self, name: str, kind: str, namespace: str, credentials: set[str]) -> Secret:
+        credentials.add(f"{CREDENTIAL}{name}")
+        return Secret(kind, await self._kept.value(namespace, name) or {})
+
+    # Masking.
+
+    def _mask(self, family: str) -> Mask:
+        mask = self._masks.setdefault(family, Mask())
+        self._masks.move_to_end(family)
+        while len(self._masks) > MASKS_KEPT:
+            self._masks.popitem(last=False)
+        return mask
+
+    async def mask_of(self, lease: TaskLease) -> Mask | None:
+        """What is hidden in everything that comes under this lease; None: nothing."""
+        names = parcel_of(lease).assignment.secrets if lease.body and self.sends_to(lease.pool) else ()
+        if not names:
+            return None
+        mask = self._mask(family_of(lease.run))
+        with suppress(PerdureError):  # while the store is away, what was seen last counts
+            await self._kept.secrets.see(lease.namespace, names)
+            for name in names:
+                mask.add_all(self._kept.secrets.texts(lease.namespace, name))
+                if name.startswith(CREDENTIAL):
+                    value = await self._kept.value(lease.namespace, name.removeprefix(CREDENTIAL))
+                    mask.add_all(text for text in secret_texts(value or {}) if not is_reference(text))
+        return mask if mask.hides else None
+
+    async def hide_outcome(self, lease: TaskLease, outcome: Outcome) -> Outcome:
+        mask = await self.mask_of(lease)
+        if mask is None:
+            return outcome
+        size = len(outcome.value) if isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes) else 0
+        return await done_aside(size, partial(mask.outcome, outcome))
+
+    async def hide_json(self, lease: TaskLease, text: bytes) -> bytes:
+        mask = await self.mask_of(lease)
+        return text if mask is None else await done_aside(len(text), partial(mask.json, text))
+
+    async def hide_text(self, lease: TaskLease, text: str) -> str:
+        mask = await self.mask_of(lease)
+        return text if mask is None else await done_aside(len(text), partial(mask.text, text))
+
+
+def _names_in(value: Any) -> Iterator[str]:
+    """The names that texts may have as references: `NAME`, `NAME:KEY`, `NAMESPACE/NAME:KEY`, `NAME/KEY`."""
+    if isinstance(value, str):
+        yield value
+        yield value.partition("/")[0]
+        yield value.rpartition(":")[0].rpartition("/")[2]
+    elif isinstance(value, dict | list):
+        parts: Iterable[Any] = value.values() if isinstance(value, dict) else value
+        for part in parts:
+            yield from _names_in(part)
