@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ from tests.workers.scene import (
 )
 
 from perdure.kernel.outcomes import Outcome
+from perdure.providers.policy import Policy, use_policy
+from perdure.server.tls import OwnCertificate
 
 
 class Server(ThreadingHTTPServer):
@@ -284,6 +287,22 @@ async def test_tls_with_a_server_that_speaks_none(server: Server) -> None:
     outcome = await http(server.url.replace("http:", "https:"))
 
     assert failure_of(outcome) == ("Provider.Call.Http.TlsFailed", False)
+
+
+@on_loop
+async def test_a_certificate_is_checked_unless_the_document_says_otherwise(server: Server, tmp_path: Path) -> None:
+    """PBK-095 (`verify_ssl`). Where the policy limits addresses it is always checked."""
+    server.socket = OwnCertificate(tmp_path, ["127.0.0.1"]).context.wrap_socket(server.socket, server_side=True)
+    url = f"{server.url.replace('http:', 'https:')}/echo"
+
+    assert failure_of(await http(url)) == ("Provider.Call.Http.TlsFailed", False)
+    assert value_of(await http(url, verify=False))["status"] == 200
+    assert failure_of(await http(url)) == ("Provider.Call.Http.TlsFailed", False)  # the connection is not shared
+    use_policy(Policy(addresses=["127.0.0.1/32"]))
+    try:
+        assert failure_of(await http(url, verify=False)) == ("Platform.NotAllowed", False)
+    finally:
+        use_policy(None)
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", "no scheme", "http://[::bad/", "http://127.0.0.1:99999/", ""])

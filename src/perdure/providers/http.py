@@ -76,6 +76,7 @@ async def http(
     follow_redirects: bool = True,
     max_bytes: int = 16 * 1024 * 1024,
     expect: list[int] | None = None,
+    verify: bool = True,
 ) -> dict[str, Any]:
     """Send one request; return status, headers and body, JSON bodies parsed.
 
@@ -95,7 +96,7 @@ async def http(
         sent.setdefault("traceparent", context.traceparent)
     is_much = jsontext.is_large(json) or len(form or ()) > _FIELDS_AT_ONCE or len(body or "") > READ_AT_ONCE
     content = await asyncio.to_thread(_content, json, form, body, sent) if is_much else _content(json, form, body, sent)
-    return await _exchange(method, url, sent, params, content, times, follow_redirects, max_bytes, expect)
+    return await _exchange(method, url, sent, params, content, times, follow_redirects, max_bytes, expect, verify)
 
 
 async def fetch(
@@ -137,9 +138,12 @@ async def _exchange(
     follow_redirects: bool,
     max_bytes: int,
     expect: list[int] | None = None,
+    verify: bool = True,
 ) -> dict[str, Any]:
     async with ResponseMemory() as memory:  # until the response is read, which takes more memory than it has bytes
-        response, data = await _send(method, url, sent, params, content, times, follow_redirects, max_bytes, memory)
+        response, data = await _send(
+            method, url, sent, params, content, times, follow_redirects, max_bytes, memory, verify
+        )
         is_expected = response.status_code in expect if expect else response.status_code < 400
         if not is_expected:
             raise await _aside(_unexpected, response, data)
@@ -161,11 +165,12 @@ async def _send(
     follow_redirects: bool,
     max_bytes: int,
     memory: ResponseMemory,
+    verify: bool = True,
 ) -> tuple["httpx.Response", bytes]:
     if sum(len(value) if isinstance(value, list) else 1 for value in (params or {}).values()) > _MOST_PARAMETERS:
         message = f"more than {_MOST_PARAMETERS} parameters do not fit into a URL"
         raise ProviderFailure(f"{PREFIX}.BadUrl", message, retryable=False)
-    client = await shared_client()
+    client = await shared_client(verify=verify)
     import httpx
 
     try:

@@ -13,6 +13,7 @@ from functools import partial
 from http.cookiejar import CookieJar
 from typing import TYPE_CHECKING, Any
 
+from perdure.kernel.outcomes import Code
 from perdure.providers.addresses import check_host_name, resolve
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.http_bodies import LARGEST_BODY, PIECE, PREFIX, ResponseMemory, read_body, too_much
@@ -114,21 +115,25 @@ def _origin(url: "httpx.URL") -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
 
-_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, "Awaitable[httpx.AsyncClient]"] = (
-    weakref.WeakKeyDictionary()
-)
+_Clients = dict[bool, "Awaitable[httpx.AsyncClient]"]  # by whether they check certificates
+_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = weakref.WeakKeyDictionary()
 
 
-async def shared_client() -> "httpx.AsyncClient":
+async def shared_client(*, verify: bool = True) -> "httpx.AsyncClient":
+    """Connections whose certificates nobody checks are not shared with requests that want them checked."""
+    if not verify and policy_in_force().checks_addresses:
+        message = "certificates are always checked where the policy limits addresses: `verify` cannot be false"
+        raise ProviderFailure(Code.NOT_ALLOWED, message, retryable=False)
     loop = asyncio.get_running_loop()
-    if loop not in _clients:
-        _clients[loop] = loop.run_in_executor(None, _new_client)
+    clients = _clients.setdefault(loop, {})
+    if verify not in clients:
+        clients[verify] = loop.run_in_executor(None, partial(_new_client, verify=verify))
     # Shielded: the first task may be cancelled while others wait for the same client.
-    return await asyncio.shield(_clients[loop])
+    return await asyncio.shield(clients[verify])
 
 
 async def close_clients() -> None:
-    if client := _clients.pop(asyncio.get_running_loop(), None):
+    for client in _clients.pop(asyncio.get_running_loop(), {}).values():
         await (await client).aclose()
 
 
@@ -153,7 +158,8 @@ _DISCREET = _DiscreetFilter()
 _LOGGERS = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
 
 
-def _new_client() -> "httpx.AsyncClient":
+def _new_client(*, verify: bool) -> "httpx.AsyncClient":
+    import ssl
     from urllib.request import getproxies
 
     import httpx
@@ -162,10 +168,13 @@ def _new_client() -> "httpx.AsyncClient":
         logging.getLogger(name).addFilter(_DISCREET)  # a logger adds a filter only once
     policy = policy_in_force()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # the engine limits tasks in flight
-    options: dict[str, Any] = {"limits": limits, "proxy": policy.proxy}
+    certificates = None if verify else ssl._create_unverified_context()
+    options: dict[str, Any] = {"limits": limits, "proxy": policy.proxy, "verify": certificates or True}
     if policy.proxy is None and (policy.checks_addresses or not getproxies().keys() & {"http", "https", "all"}):
         trusts = not policy.checks_addresses
-        transport = paced_transport(limits, trusts, lambda host, port: resolve(policy_in_force(), host, port))
+        transport = paced_transport(
+            limits, trusts, lambda host, port: resolve(policy_in_force(), host, port), certificates
+        )
         options = {"transport": transport, "trust_env": trusts}
     return httpx.AsyncClient(
         headers={"user-agent": "perdure", "accept-encoding": "gzip, deflate"},

@@ -125,7 +125,9 @@ BAD: list[tuple[str, str, str]] = [
     ('tool: {kind: noop}, input: {x: "{{ 1 +"}', "workflow[0].input.x", ""),
     ('tool: {kind: noop}, set: {ctx.a: "{{ keychain.x }}"}', 'workflow[0].set["ctx.a"]', "keychain"),
     ('tool: {kind: noop, input: {a: "{{ vars.x }}"}}', "workflow[0].tool.input.a", "ctx"),
-    ("tool: {kind: noop, input: {}, set: {a: 1}}", "workflow[0].tool.set", "set_ctx"),
+    ("tool: {kind: noop, input: {}, set: {iter.a: 1}}", "workflow[0].tool.set", "loop"),
+    ('tool: {kind: noop, set: {ctx.a: "{{ 1 +"}}', 'workflow[0].tool.set["ctx.a"]', ""),
+    ("tool: {kind: noop, args: {}, set: {a: 1}}", "workflow[0].tool.set", "set_ctx"),
     ("tool: {kind: noop, input: {}, retry: 3}", "workflow[0].tool.retry", "do: retry"),
     ("tool: {kind: noop, input: {}}, when: true", "workflow[0].when", "admit"),
 ]

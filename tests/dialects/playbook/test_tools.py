@@ -51,6 +51,32 @@ def shop() -> Iterator[str]:
     server.server_close()
 
 
+class _Echo(BaseHTTPRequestHandler):
+    """Answers with what was sent."""
+
+    def do_GET(self) -> None:
+        sent = self.rfile.read(int(self.headers.get("content-length") or 0)).decode()
+        self.send_response(307 if self.path == "/moved" else 200)
+        self.send_header("content-type", "application/json")
+        self.send_header("location", "/elsewhere")
+        self.end_headers()
+        self.wfile.write(json.dumps([self.command, self.path, self.headers.get("content-type"), sent]).encode())
+
+    do_POST = do_PUT = do_GET  # noqa: N815 - names of the library
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def echoing() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), _Echo)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
 async def run(folder: Path, text: str, workload: Any = None) -> Any:
     async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
         handle = await engine.start(text.encode(), workload)
@@ -97,6 +123,43 @@ workflow:
     assert (secret["error"]["kind"], secret["error"]["retryable"]) == ("auth", False)
     assert (nowhere["error"]["kind"], nowhere["error"]["code"]) == ("not_found", 404)
     assert view["result"]["data"] == {"sent": {"a": [1, None]}, "key": True}
+
+
+async def test_http_with_the_fields_of_other_releases(tmp_path: Path, echoing: str) -> None:
+    """PBK-095: `endpoint`, `json`, `form`, `data`, `follow_redirects`, `timeout`."""
+    text = playbook("""
+workflow:
+  - step: all
+    tool:
+      - json: {kind: http, method: POST, endpoint: "{{ workload.url }}/j", json: {a: 1}, timeout: 20}
+      - form: {kind: http, method: POST, url: "{{ workload.url }}/f", form: {a: 1, b: two words}}
+      - text: {kind: http, method: POST, url: "{{ workload.url }}/t", data: plain}
+      - data: {kind: http, method: POST, url: "{{ workload.url }}/d", data: {a: [1]}}
+      - by_header:
+          kind: http
+          method: post
+          url: "{{ workload.url }}/h"
+          headers: {Content-Type: application/x-www-form-urlencoded}
+          data: {a: 1}
+      - parts: {kind: http, method: PUT, url: "{{ workload.url }}/p", data: {query: {q: 1}, body: {a: 1}}}
+      - asked: {kind: http, url: "{{ workload.url }}/g?z=0", params: {y: 1}, data: {q: 2}}
+      - moved: {kind: http, url: "{{ workload.url }}/moved", follow_redirects: false, timeout_seconds: 20}
+      - seen: {kind: noop, result: "{{ results }}"}
+""")
+
+    results = (await run(tmp_path, text, {"url": echoing}))["result"]
+
+    sent = {label: results[label]["data"] for label in ("json", "form", "text", "data", "by_header", "parts", "asked")}
+    assert sent == {
+        "json": ["POST", "/j", "application/json", '{"a":1}'],
+        "form": ["POST", "/f", "application/x-www-form-urlencoded", "a=1&b=two+words"],
+        "text": ["POST", "/t", None, "plain"],
+        "data": ["POST", "/d", "application/json", '{"a":[1]}'],
+        "by_header": ["POST", "/h", "application/x-www-form-urlencoded", "a=1"],
+        "parts": ["PUT", "/p?q=1", "application/json", '{"a":1}'],
+        "asked": ["GET", "/g?z=0&y=1&q=2", None, ""],
+    }
+    assert results["moved"]["status_code"] == 307
 
 
 async def test_http_without_an_answer(tmp_path: Path) -> None:

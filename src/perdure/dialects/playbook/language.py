@@ -29,7 +29,7 @@ class Playbook(Dialect):
 
     name = "playbook"
     version = 4
-    edition = 1
+    edition = 2
     reopens_at_failure = True
     pauses_itself = True  # steps that are running go on to their end (PBK-192)
     call_markers = (b"playbook",)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from perdure.documents import cursor as documents
+from perdure.documents.paths import Path
 from perdure.kernel.documents.problems import Severity, guess
 
 Rule = Callable[["Cursor"], object]
@@ -10,6 +11,10 @@ Rule = Callable[["Cursor"], object]
 
 class Report(documents.Report):
     is_io: bool = False  # the document is written in profile "io" (PBK-158)
+    moved: tuple[Mapping[Path, Path], ...] = ()  # where the author wrote what has another place in the canonical form
+
+    def is_moved(self, path: Path) -> bool:
+        return any(path in moves for moves in self.moved)
 
 
 class Cursor(documents.Cursor[Report], frozen=True):

@@ -12,11 +12,16 @@ import msgspec
 
 from perdure.dialects.playbook.document import vocabulary
 from perdure.dialects.playbook.document.cursor import Cursor, Report
+from perdure.dialects.playbook.document.field_aliases import replace_aliases
 from perdure.dialects.playbook.document.tool_forms import tasks_of, workbook_entries
 from perdure.documents.paths import Path
 
 CODE = "PBK-158"
 NOT_SETTABLE = ("workload", "args", "event", "steps", "keychain", "output", "outcome", "results", "execution_id", "job")
+AS_WITHOUT_RULES = [
+    {"when": "{{ output.status == 'ok' }}", "then": {"do": "continue"}},
+    {"else": {"then": {"do": "fail"}}},
+]
 EVENTS = {"done": "step.done", "error": "step.failed"}
 
 
@@ -25,23 +30,30 @@ class CanonicalDocument(msgspec.Struct):
 
     data: Any
     is_io: bool = False
-    moved: dict[Path, Path] = msgspec.field(default_factory=dict)
+    moved: tuple[dict[Path, Path], ...] = ()  # the latest move first
 
     def written_path(self, path: Path) -> Path:
         """Where the author wrote what is now at `path`."""
-        for end in range(len(path), 0, -1):
-            origin = self.moved.get(path[:end])
-            if origin is not None:
-                return (*origin, *path[end:])
+        for moves in self.moved:
+            for end in range(len(path), 0, -1):
+                origin = moves.get(path[:end])
+                if origin is not None:
+                    path = (*origin, *path[end:])
+                    break
         return path
 
 
 def canonical_form(data: Any, report: Report) -> CanonicalDocument:
-    """The document itself, or its canonical form when it is written in profile "io"."""
+    """The document in the canonical vocabulary, which may be the document itself."""
     workbook = workbook_entries(data.get("workbook")) if isinstance(data, dict) else {}
-    if not vocabulary.is_io(data, workbook):
-        return CanonicalDocument(data)
-    return _Translation(data, report).translate(workbook)
+    is_io = vocabulary.is_io(data, workbook)
+    moves: tuple[dict[Path, Path], ...] = ()
+    if is_io:
+        translation = _Translation(data, report)
+        data, moves = translation.translate(workbook), (translation.moved,)
+    renamed: dict[Path, Path] = {}
+    data = replace_aliases(data, renamed)
+    return CanonicalDocument(data, is_io, (renamed, *moves) if renamed else moves)
 
 
 class _Translation:
@@ -50,7 +62,7 @@ class _Translation:
         self.data = dict(data)
         self.moved: dict[Path, Path] = {}
 
-    def translate(self, workbook: Mapping[str, tuple[Path, Any]]) -> CanonicalDocument:
+    def translate(self, workbook: Mapping[str, tuple[Path, Any]]) -> dict[str, Any]:
         if isinstance(self.data.get("workflow"), list):
             self.data["workflow"] = list(self.data["workflow"])
         for path, step in vocabulary.steps_of(self.cursor.value):
@@ -64,7 +76,7 @@ class _Translation:
                 )
                 if isinstance(body, dict):
                     _put(self.data["workbook"], path, self._task(body, ("workbook", *path), {}, ()))
-        return CanonicalDocument(self.data, True, self.moved)
+        return self.data
 
     def _problem(self, path: Path, message: str, hint: str = "") -> None:
         Cursor(self.cursor.report, None, path).problem(CODE, message, hint=hint)
@@ -126,9 +138,33 @@ class _Translation:
             new["args"] = {**step_input, **task_input}
             self.moved[(*path, "args")] = (*path, "input") if "input" in body else origin
             self.moved |= {(*path, "args", name): (*origin, name) for name in step_input if name not in task_input}
-        if any("set" in then for _, _, then in vocabulary.rules_of(body, path)):
-            new["spec"] = self._spec(body["spec"], path)
+        if "set" in new:
+            new = self._with_assignments(new, self._map(new.pop("set"), (*path, "set")), path)
+        if any("set" in then for _, _, then in vocabulary.rules_of(new, path)):
+            new["spec"] = self._spec(new["spec"], path)
         return new
+
+    def _with_assignments(self, body: dict[str, Any], assignments: dict[str, Any], path: Path) -> dict[str, Any]:
+        """`set` of a task belongs to each of its rules after which the pipeline goes on."""
+        spec = body.get("spec") or {}
+        policy = spec.get("policy", {"rules": AS_WITHOUT_RULES}) if isinstance(spec, dict) else None
+        if not isinstance(policy, dict) or not isinstance(policy.get("rules"), list):
+            return body  # the checks name what is wrong with it
+        rules = _copied(policy["rules"])
+        is_open = not any(isinstance(rule, dict) and "else" in rule for rule in rules)
+        if is_open and policy.get("on_unmatched", "continue") == "continue":
+            rules.append({"else": {"then": {"do": "continue"}}})
+        body = {**body, "spec": {**spec, "policy": {**policy, "rules": rules}}}
+        for at, _, then in vocabulary.rules_of(body, path):
+            if then.get("do") in ("continue", "break", "jump"):
+                own = then.get("set", {})
+                if isinstance(own, dict):
+                    then["set"] = {**assignments, **own}
+                    added = [name for name in assignments if name not in own]
+                    self.moved |= {(*at, "set", name): (*path, "set", name) for name in added}
+                    if not own:
+                        self.moved[(*at, "set")] = (*path, "set")
+        return body
 
     def _spec(self, spec: dict[str, Any], path: Path) -> dict[str, Any]:
         rules = _copied(spec["policy"]["rules"])
@@ -145,8 +181,9 @@ class _Translation:
             if scope:
                 target = targets[scope]
                 new[target] = {**new.get(target, {}), name: value}
-                self.moved[(*path, target, name)] = (*path, "set", key)
-                self.moved.setdefault((*path, target), (*path, "set"))
+                origin = (*path, "set")
+                self.moved[(*path, target, name)] = self.moved.get((*origin, key), (*origin, key))
+                self.moved.setdefault((*path, target), self.moved.get(origin, origin))
         return new
 
     # Assignments.

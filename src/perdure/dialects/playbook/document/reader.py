@@ -95,7 +95,7 @@ def read(text: bytes, around: ToolCatalog) -> tuple[Program | None, list[Problem
         return None, list(unreadable.problems)
     report = Report()
     canonical = canonical_form(document.data, report)
-    report.is_io = canonical.is_io
+    report.is_io, report.moved = canonical.is_io, canonical.moved
     cursor = Cursor(report, canonical.data)
     with limited_compiling():
         check_document(cursor, around.known_names(canonical.data))

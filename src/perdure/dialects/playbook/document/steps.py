@@ -18,9 +18,9 @@ LOOP_SETTINGS = ("mode", "max_in_flight", "policy", "reduce", *tasks.SETTINGS)
 
 def check_step(cursor: Cursor, known_names: tasks.KnownNames, names: Sequence[str]) -> None:
     body = cursor.value
-    allowed = (*STEP, "set") if cursor.report.is_io else STEP
-    cursor.closed(allowed, "PBK-014", "a step", legacy.STEP)
-    if "set" in allowed and "set" in body:
+    sets = "set" in body and (cursor.report.is_io or cursor.report.is_moved((*cursor.path, "set")))
+    cursor.closed((*STEP, "set") if sets else STEP, "PBK-014", "a step", legacy.STEP)
+    if sets and cursor.at("set").has("a map", "PBK-152"):
         tasks.check_assignments(cursor.at("set"), texts.CONTROL)
     if "tool" not in body and "next" not in body:
         cursor.problem("PBK-015", "a step needs 'tool' or 'next', or both")

@@ -93,8 +93,7 @@ def task_vocabulary(body: Any, path: Path) -> Vocabulary:
     vocabulary = Vocabulary()
     if not isinstance(body, dict):
         return vocabulary
-    if "input" in body:
-        vocabulary.io.append(("input", (*path, "input")))
+    vocabulary.io += [(name, (*path, name)) for name in ("input", "set") if name in body]
     if isinstance(body.get("args"), dict | str):  # a list is a field of that name that belongs to the kind
         vocabulary.canonical.append(("args", (*path, "args")))
     for at, rule, then in rules_of(body, path):

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
 from perdure.dialects.playbook.tools.kind import ToolCall, ToolKind, ToolResult, details_of, failure
@@ -24,26 +25,63 @@ _KINDS = {
 }
 
 
+CONTENTS = ("body", "payload", "json", "form", "data")
+"""Fields for what is sent. The last three, and those below, are the names of earlier documents (PBK-095)."""
+
+_SETTINGS = {"verify_ssl": "verify", "follow_redirects": "follow_redirects"}
+_IN_URL = ("GET", "DELETE")  # methods whose `data` are parameters
+
+
 def _start(call: ToolCall) -> None:
     fields = call.fields
-    arguments: dict[str, Any] = {"url": fields["url"], "method": fields.get("method", "GET")}
+    method = str(fields.get("method") or "GET").upper()
+    arguments: dict[str, Any] = {"url": fields["url"], "method": method}
     for name in ("headers", "params", "auth"):
         if fields.get(name) is not None:
             arguments[name] = fields[name]
+    for name, parameter in _SETTINGS.items():
+        if fields.get(name) is not None:
+            arguments[parameter] = fields[name]
     if isinstance(arguments.get("headers"), dict):
         arguments["headers"] = {name: _text(value) for name, value in arguments["headers"].items()}
     if isinstance(arguments.get("auth"), dict) and not _authorize(arguments):
         call.fail(error("auth", "auth contains nothing that HTTP can use", "AUTH_UNUSABLE", source="http"))
         return
-    content = fields.get("body", fields.get("payload"))
-    if isinstance(content, str):
-        arguments["body"] = content
-    elif content is not None:
-        arguments["json"] = content
+    _add_content(fields, arguments)
     timeout = call.task.spec.get("timeout")
     if timeout is not None:
         arguments["timeout"] = timeout
     call.perform("http", arguments)
+
+
+def _add_content(fields: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """What is sent: text as it is, a map as JSON, or as a form where a header says so."""
+    name = next((name for name in CONTENTS if fields.get(name) is not None), None)
+    if name is None:
+        return
+    content = fields[name]
+    if name == "data" and isinstance(content, dict):
+        params, content = _divide_data(content, is_in_url=arguments["method"] in _IN_URL)
+        if params:
+            arguments["params"] = {**(arguments.get("params") or {}), **params}
+    if content is None:
+        return
+    headers = arguments.get("headers")
+    kinds = [str(value) for key, value in headers.items() if key.lower() == "content-type"] if headers else []
+    is_form = name == "form" or (name == "data" and "x-www-form-urlencoded" in "".join(kinds))
+    if is_form and isinstance(content, dict):
+        arguments["form"] = {key: _text(value) for key, value in content.items()}
+    elif isinstance(content, str) and name != "json":
+        arguments["body"] = content
+    else:
+        arguments["json"] = content
+
+
+def _divide_data(data: dict[str, Any], *, is_in_url: bool) -> tuple[dict[str, Any] | None, Any]:
+    """`data` names its parts `query` and `body`, or is one of them by the method."""
+    if "query" in data or "body" in data:
+        return data.get("query"), data.get("body")
+    return (data, None) if is_in_url else (None, data)
 
 
 def _authorize(arguments: dict[str, Any]) -> bool:
@@ -98,11 +136,22 @@ def _helper(status: int | None, headers: dict[str, Any]) -> dict[str, Any]:
     return {"status": status, "headers": headers, "request_id": headers.get("x-request-id")}
 
 
+def _check(cursor: Cursor) -> None:
+    contents = [name for name in CONTENTS if cursor.value.get(name) is not None]
+    if len(contents) > 1 and contents != ["body", "payload"]:
+        names = " and ".join(repr(name) for name in contents)
+        cursor.problem("PBK-095", f"an http task sends one thing, not {names}", hint="Keep one of them.")
+    if cursor.value.get("verify_ssl") is False:
+        hint = "Whoever is between can read and change the request. Let the host trust the certificate instead."
+        cursor.at("verify_ssl").warn("PBK-095", "the certificate of the server is not checked", hint=hint)
+
+
 KIND = ToolKind(
     _start,
     _on_result,
     required=(("url",),),
-    fields=frozenset({"url", "method", "headers", "params", "body", "payload", "auth", "args"}),
+    fields=frozenset({"url", "method", "headers", "params", *CONTENTS, "auth", "args", *_SETTINGS}),
     provider="http",
     credential=for_http,
+    check=_check,
 )
