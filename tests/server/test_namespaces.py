@@ -191,6 +191,14 @@ HIDDEN: dict[tuple[str, str], Attack] = {
     ("DELETE", "/api/v1/tokens/{name}"): _request("DELETE", f"/api/v1/tokens/{PLANTED}-token"),
     ("POST", "/api/catalog/resource"): _request("POST", "/api/catalog/resource", {"path": f"{PLANTED}/playbook"}),
     ("GET", "/api/catalog/{path+}/ui_schema"): _request("GET", f"/api/catalog/{PLANTED}/playbook/ui_schema"),
+    ("GET", "/api/catalog/playbook/content"): _request(
+        "GET", f"/api/catalog/playbook/content?playbook_id={PLANTED}%2Fplaybook"
+    ),
+    ("PUT", "/api/catalog/playbook/content"): _request(
+        "PUT",
+        f"/api/catalog/playbook/content?playbook_id={PLANTED}%2Fplaybook",
+        {"content": "x"},
+    ),
     ("POST", "/api/execute"): lambda scene, api: [
         api("POST", "/api/execute", {"path": f"{PLANTED}/playbook"}),
         api("POST", "/api/execute", {"path": "scarlet/playbook", "parent_execution_id": scene.runs["blue playbook"]}),
@@ -262,6 +270,10 @@ FILTERED: dict[tuple[str, str], Attack] = {
     ("GET", "/api/v1/changes"): lambda scene, api: _changes(scene, api),
     ("GET", "/api/v1/events"): lambda scene, api: _changes(scene, api, is_live=True),
     ("POST", "/api/catalog/list"): _request("POST", "/api/catalog/list", {}, {"path": f"{PLANTED}/playbook"}),
+    ("POST", "/api/catalog/agents/list"): _request("POST", "/api/catalog/agents/list", {}),
+    ("POST", "/api/catalog/playbooks/validate"): _request(
+        "POST", "/api/catalog/playbooks/validate", {"content": json.dumps(RED_PLAYBOOK)}
+    ),
     ("GET", "/api/catalog/list/{type}"): _request("GET", "/api/catalog/list/Playbook"),
     ("POST", "/api/catalog/register"): _request("POST", "/api/catalog/register", {"content": json.dumps(RED_PLAYBOOK)}),
     ("POST", "/api/catalog/register/batch"): _request(

@@ -273,6 +273,34 @@ def test_its_pages_get_what_they_ask_for(author: Api) -> None:
         assert author("GET", path).json["status"] == "ok"
 
 
+def test_the_buttons_of_its_pages_work(server: Server, author: Api) -> None:
+    """Calls that only its pages make: stop, the texts of the editor, what is wrong with one, agents."""
+    first = register(author, playbook("pages/one", gate=True))
+    run = execute(author, "pages/one")
+    assert author("POST", f"/api/executions/{run}/stop").json["status"] == "cancelled"
+    assert ended(author, run)["status"] == "CANCELLED"
+
+    content = "/api/catalog/playbook/content?playbook_id="
+    for name in ("pages%2Fone", first["catalog_id"]):
+        assert author("GET", f"{content}{name}").json["content"] == playbook("pages/one", gate=True)
+    assert author("GET", f"{content}none").problem == (404, "RESOURCE-NOT-FOUND")
+    saved = author("PUT", f"{content}pages%2Fone", {"content": playbook("pages/one", note="two")}).json
+    assert (saved["path"], saved["version"]) == ("pages/one", 2)
+    other = author("PUT", f"{content}pages%2Fone", {"content": playbook("pages/other")})
+    assert other.status == 422 and "nothing was saved" in other.json["detail"]
+    assert author("GET", f"{content}pages%2Fother").status == 404
+    assert server.role("viewer")("PUT", f"{content}pages%2Fone", {"content": "x"}).status == 403
+
+    validate = "/api/catalog/playbooks/validate"
+    assert author("POST", validate, {"content": playbook("pages/one")}).json == {"valid": True, "errors": []}
+    wrong = author("POST", validate, {"content": playbook("pages/one").replace('"echo"', '"ecko"')}).json
+    assert wrong["valid"] is False and "ecko" in wrong["errors"][0]
+    assert author("POST", validate, {"content": "{}"}).json["valid"] is False
+    assert author("POST", "/api/catalog/agents/list", {}).json == {"entries": []}
+    assert author("POST", "/api/catalog/list", {"agent_only": True}).json == {"entries": []}
+    assert author("GET", "/api/playbook-tests/suites/pages/one").problem == (501, "NOT-OFFERED")
+
+
 def test_what_is_not_offered_says_so_and_roles_come_first(server: Server, author: Api) -> None:
     """6.15: 501 with a sentence, 403 where the role does not suffice, 404 never."""
     viewer = server.role("viewer")

@@ -8,6 +8,7 @@ from perdure.engine.resources.catalog import ResourceNotFound
 from perdure.engine.resources.catalog_changes import Outcome
 from perdure.engine.resources.resource_views import all_runs
 from perdure.engine.secrets.kept_credentials import CredentialFacts, KeptCredentials
+from perdure.kernel.documents.problems import Severity
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import PerdureError, UnfitInput
 from perdure.kernel.json_values import jsontext
@@ -40,6 +41,7 @@ from perdure.stores.protocol import RunFilter
 from perdure.views.administration.worker_pools import list_pools
 from perdure.views.api_errors import AccessDenied, NotOffered
 from perdure.views.resources.credential_list import credential_entry_json, credential_json
+from perdure.views.resources.document_check import validate
 
 if TYPE_CHECKING:
     from perdure.server.route_table import Handler
@@ -71,7 +73,7 @@ async def register_playbooks(call: ApiCall) -> Result:
     return Answer({"registered": len(results) - failed, "failed": failed, "results": results})
 
 
-async def _register(call: ApiCall, body: t.RegisterBody) -> Plain:
+async def _register(call: ApiCall, body: t.RegisterBody, expected: str | None = None) -> Plain:
     """The path is what the document says. Of what is no Playbook nothing is told or kept: it may be a credential."""
     namespace = home_of(call)
     text = await done_aside(len(body.content), partial(read_content, body.content))
@@ -84,6 +86,8 @@ async def _register(call: ApiCall, body: t.RegisterBody) -> Plain:
             hint="A Playbook has `kind: Playbook` and `metadata`. For credentials: noetl register credential.",
         )
     path = declared[0].name
+    if expected not in (None, path):
+        raise UnfitInput(f"metadata.path: this is the Playbook {path!r}, not {expected!r}; nothing was saved")
     call.audit(f"{LANGUAGE}/{path}", namespace=namespace)
     changes, _ = await engine.apply([AppliedDocument(path, text)], namespace)
     entry = await find_version(engine, namespace, path, changes[0].generation)
@@ -97,7 +101,7 @@ async def list_catalog(call: ApiCall) -> Result:
     kind = (body.resource_type or KIND).lower()
     if kind == "credential":
         return Answer({"entries": list(map(credential_entry_json, await _kept(call).list(home_of(call))))})
-    if kind != LANGUAGE:
+    if kind != LANGUAGE or body.wants_agents:
         return Answer({"entries": []})
     versions = await list_versions(call.engine, home_of(call), body.path)
     shown = await with_documents(call.engine, versions)
@@ -121,6 +125,41 @@ async def get_ui_schema(call: ApiCall) -> Result:
     entry = await _find(call, None, call.path["path"], call.query.version)
     now = call.engine.clock.now()
     return Answer(await done_aside(len(entry.body), lambda: ui_schema(entry, now)))
+
+
+# What only its pages call.
+
+
+async def list_agents(call: ApiCall) -> Result:
+    """Playbooks are not agents here."""
+    return Answer({"entries": []})
+
+
+async def get_playbook_content(call: ApiCall) -> Result:
+    entry = await _named(call)
+    return Answer({"path": entry.path, "version": entry.version, "content": entry.text.decode()})
+
+
+async def save_playbook_content(call: ApiCall) -> Result:
+    """A new version of the Playbook that the editor shows: the text may not be about another path."""
+    entry, body = await _named(call), t.RegisterBody(content=call.body.content)
+    return Answer(await _register(call, body, entry.path))
+
+
+async def validate_playbook(call: ApiCall) -> Result:
+    text = await done_aside(len(call.body.content), partial(read_content, call.body.content))
+    await call.check_documents([AppliedDocument(KIND, text)])
+    checked = await validate(KIND, text.encode(), call.documents.validator, namespace=home_of(call))
+    is_playbook = checked.language is not None and checked.language.name == LANGUAGE
+    problems = [problem for problem in checked.problems if problem.severity is Severity.ERROR]
+    errors = [problem.describe(KIND) for problem in problems] if is_playbook else ["the content is not a Playbook"]
+    return Answer({"valid": not errors, "errors": errors})
+
+
+async def _named(call: ApiCall) -> PlaybookVersion:
+    query: t.PlaybookIdQuery = call.query
+    by_path = await find_version(call.engine, home_of(call), query.playbook_id, None)
+    return by_path or await _find(call, query.playbook_id, None, None)
 
 
 async def _find(call: ApiCall, catalog_id: str | None, path: str | None, version: int | str | None) -> PlaybookVersion:

@@ -323,6 +323,11 @@ async def cancel_execution(call: ApiCall) -> Result:
     return Answer(_cancelled("already_completed", run.id, [], "the execution has ended before"))
 
 
+async def stop_execution(call: ApiCall) -> Result:
+    """What the button of its list of executions calls."""
+    return await cancel_execution(call)
+
+
 def _cancelled(status: str, run: str, cancelled: list[Any], message: str) -> Plain:
     return {"status": status, "execution_id": run, "cancelled_executions": cancelled, "message": message}
 

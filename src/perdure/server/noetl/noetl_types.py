@@ -27,6 +27,13 @@ class RegisterBatchBody(NoetlBody):
 class CatalogListBody(NoetlBody):
     resource_type: str | None = None
     path: Text | None = None
+    agent_only: bool = False
+    capability: str | None = None
+    capabilities: list[str] | None = None
+
+    @property
+    def wants_agents(self) -> bool:
+        return self.agent_only or bool(self.capability or self.capabilities)
 
 
 class CatalogResourceBody(NoetlBody):
@@ -37,6 +44,14 @@ class CatalogResourceBody(NoetlBody):
 
 class VersionQuery(NoetlBody):
     version: str | None = None
+
+
+class PlaybookIdQuery(NoetlBody):
+    playbook_id: Text  # its path, or a `catalog_id`
+
+
+class ContentBody(NoetlBody):
+    content: str
 
 
 class ExecuteBody(NoetlBody):
