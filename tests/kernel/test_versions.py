@@ -27,7 +27,7 @@ VOCABULARIES = {
     6: "c15c54ee3b1635ad",
     7: "e09e5a86e8ea8859",
     8: "8fe729963663748e",
-    9: "0c9c432fd959e00a",
+    9: "9bb8a8914cb601f0",
 }
 """By the number of the vocabulary (`kernel.versions.RECORDS`), for all that was ever released."""
 

@@ -254,6 +254,33 @@ def test_a_policy_can_allow_code_and_is_asked_again_when_a_task_begins(tmp_path:
     server.stop()
 
 
+def flow_that_calls(provider: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    call = {"provider": f"mwl:provider.call/perdure/{provider}/v1", "with": arguments}
+    return {
+        "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+        "entrypoint": "ask",
+        "steps": {"ask": {"action": "Call", "call": call, "next": "end"}, "end": {"action": "Return"}},
+    }
+
+
+def test_a_fork_with_a_document_from_the_api_has_the_stricter_origin(server: Server) -> None:
+    """SRV-023: what the operator's run might do, the author's document may not, nor what it calls."""
+    folder = server.commands.folder
+    (folder / "tool.yaml").write_text(shell_playbook().replace("path: p", "path: tool").replace("pwned", "tool"))
+    (folder / "own.json").write_text(json.dumps(flow_that_calls("shell", {"script": "exit 3"})))
+    server.commands("apply", "-f", "tool.yaml", code=0)
+    run = server.commands("run", "own.json", "--detach", "--json", code=0).json["id"]
+    assert server.admin.result(run)["status"] == "failed"
+    changed = {"at_failure": True, "document": flow_that_calls("run", {"path": "tool"})}
+    forked = server.role("author")("POST", f"/api/v1/runs/{run}/fork", changed)
+    assert forked.status == 201, forked.text
+    ended = server.admin.result(forked.json["id"])
+    assert ended["status"] == "failed" and "does not allow" in str(ended), ended
+    assert not (folder / "tool").exists()
+    own = server.admin("POST", f"/api/v1/runs/{run}/fork", {"at_failure": True}).json["id"]
+    assert "does not allow" not in str(server.admin.result(own)), "its document is still the operator's"
+
+
 def test_changes_and_refusals_are_in_the_audit_log_and_a_change_of_it_is_found(tmp_path: Path) -> None:
     """SRV-026, SRV-027: names and ids, no bodies and no tokens."""
     server = Server.start(tmp_path)

@@ -222,6 +222,7 @@ class RunForked(Event, frozen=True, tag=25):
     seq: int
     program: bytes = b""  # of another document than that run had
     input: Payload | None = None  # another one than that run had
+    from_api: bool = False  # the other document came through the API of a server
 
 
 class TasksLaidDown(Event, frozen=True, tag=26):

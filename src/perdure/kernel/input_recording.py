@@ -329,7 +329,7 @@ def _effect_settle(turn: Turn, input: i.EffectSettle) -> None:
 
 
 def _fork(turn: Turn, input: i.Fork) -> None:
-    turn.emit(e.RunForked(input.source, input.seq, input.program, input.input))
+    turn.emit(e.RunForked(input.source, input.seq, input.program, input.input, input.from_api))
 
 
 def _lay_down(turn: Turn, input: i.LayDown) -> None:

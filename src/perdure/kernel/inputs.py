@@ -166,6 +166,7 @@ class Fork(Input, frozen=True, tag=16):
     seq: int
     program: bytes = b""  # of another document than that run had
     input: Payload | None = None  # another one than that run had
+    from_api: bool = False  # the other document came through the API of a server
 
 
 class Wake(Input, frozen=True, tag=17):

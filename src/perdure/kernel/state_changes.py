@@ -218,6 +218,7 @@ def _run_forked(state: State, event: e.RunForked) -> None:
     state.parent = None  # nobody waits for a fork
     state.forked_from.append(event.source)
     state.program = event.program or state.program
+    state.from_api |= event.from_api  # the stricter of both
     if event.input is not None:
         state.input = event.input
     state.pause = None

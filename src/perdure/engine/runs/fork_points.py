@@ -206,7 +206,8 @@ async def _fork_at_failure(client: "Client", run: RunId, changes: ForkChanges, r
     pinned = row.program if document is None else digest(document)
     new = _new_run(client, row, pinned, request)
     input = jsontext.encode(changes.input) if changes.has_input else None
-    fork = i.Fork(run, seq, pinned if document is not None else b"", input)
+    is_newer = document is not None
+    fork = i.Fork(run, seq, pinned if is_newer else b"", input, from_api=is_newer and client.from_api)
     past_turns = [(seq, encode_turns(turns))]
     answer = await runtime.create_forked(
         execution, new, past_turns, fork, reopen=reopen, document=document, act=client.act
