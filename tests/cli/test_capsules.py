@@ -1,7 +1,9 @@
 """A run in one file: exported, opened without its store, and refused when a byte of it was changed (ANA-033)."""
 
 import asyncio
+import json
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ from tests.cli.commandline import CommandLine
 from tests.cli.test_diff import DOCUMENTS
 
 import perdure
-from perdure.engine.runs.capsules import CapsuleDamaged, read_capsule
+from perdure.engine.runs.capsules import CapsuleDamaged, _Chain, read_capsule, write_capsule
+from perdure.kernel.json_values.values import RunId
 
 SECRET = "pa55-w0rd-of-the-payload"
 WITH_SECRET = """
@@ -93,3 +96,45 @@ def test_secrets_of_a_payload_are_not_in_it(tmp_path: Path) -> None:
     assert capsule.redacted and SECRET not in repr(capsule.records)
     shown = line.here("open", str(file), "history", "--raw", "--json")
     assert "it is [redacted]!" in shown.out and "redacted at" in shown.err
+
+
+@pytest.mark.parametrize("run", ["--svg=planted", "flow.json", "01m7pd36d0sccacb6p78w7z2z5"])
+def test_the_run_of_a_capsule_is_one_that_it_has(run: str, tmp_path: Path) -> None:
+    """Whoever wrote the file would otherwise give options and files to the command that looks at it."""
+    own, url = _run(DOCUMENTS["flow"], {"n": 3}, tmp_path)
+    line = CommandLine(tmp_path)
+    (tmp_path / "flow.json").write_text(DOCUMENTS["flow"])
+    contents = [json.loads(text[65:]) for text in line.here("export", own, "--db", url).out.splitlines()]
+    contents[0]["run"] = run
+    if run.startswith("-"):
+        record = next(content["run"] for content in contents[1:] if "run" in content and "checksum" not in content)
+        record[0] = run
+    chain = _Chain()
+    (tmp_path / "hostile.perdure").write_bytes(b"".join(map(chain.add, contents)))
+
+    refused = line.here("open", "hostile.perdure", "graph", code=None)
+    assert "does not have the run" in refused.err and not (tmp_path / "planted").exists()
+
+
+def test_large_values_and_long_histories_are_written_with_pauses(tmp_path: Path) -> None:
+    """A viewer of a server can ask for a capsule: others do not wait until it is written."""
+    run, url = _run(LARGE, {"text": "x" * 3_000_000}, tmp_path)
+    on_loop: list[int] = []
+    threads: set[str] = set()
+    before = _Chain.record
+
+    def record(chain: _Chain, kind: str, record: Any) -> bytes:
+        line = before(chain, kind, record)
+        threads.add(threading.current_thread().name)
+        if threading.current_thread() is threading.main_thread():
+            on_loop.append(len(line))
+        return line
+
+    async def export() -> int:
+        async with perdure.Engine(url) as engine:
+            return sum([len(line) async for line in write_capsule(engine, RunId(run), "0")])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Chain, "record", record)
+        assert asyncio.run(export()) > 4_000_000
+    assert max(on_loop) < 64 * 1024 and len(threads) > 1

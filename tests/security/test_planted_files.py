@@ -171,3 +171,14 @@ def test_a_file_that_is_created_at_that_moment_is_looked_at(tmp_path: Path, monk
     make_private(tmp_path / "copy.db")
 
     assert looks == [False, True]
+
+
+@needs_root
+def test_a_capsule_is_not_written_to_a_file_of_another_user(shared: Path, line: CommandLine) -> None:
+    """Whoever guessed the name of the file that is written first could read the run."""
+    (shared / "flow.json").write_text(FLOW)
+    line("run", "flow.json", code=0)
+    plant(shared / "run.perdure.partial")
+    line("export", "@latest", "--file", "run.perdure", code=0)
+    written = (shared / "run.perdure").stat()
+    assert (written.st_uid, written.st_mode & 0o777) == (os.geteuid(), 0o600)

@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -72,11 +73,11 @@ async def _print(lines: AsyncIterator[bytes]) -> str:
 
 
 async def _write(lines: AsyncIterator[bytes], path: Path) -> str:
-    """All of the file or nothing; others cannot read it."""
-    partial = path.with_name(f"{path.name}.partial")
+    """All of the file or nothing; others cannot read it, nor create it before us."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    partial = Path(name)
     last = b""
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             async for line in lines:
                 file.write(line)

@@ -11,12 +11,13 @@ the file says where.
 import binascii
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.engine.decision_threads import done_aside
+from perdure.engine.decision_threads import ShortTurns, done_aside
 from perdure.engine.runs import run_views
 from perdure.kernel.codec import decode_turns, encode_turns, fold
 from perdure.kernel.dialect import Dialect
@@ -25,6 +26,7 @@ from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant, Ref, RunId
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.secrets.secret_masking import Mask
 from perdure.kernel.versions import RECORDS, read_pinned
 from perdure.stores.protocol import RunFilter, RunRow
@@ -35,13 +37,17 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FIRST = b"perdure capsule"  # what the first digest continues
-VALUES_AT_ONCE = 16
+READ_AT_ONCE = 1 << 20  # bytes of values
+PIECE = 3 << 16  # bytes of Base64, which takes three at a time
 KINDS: dict[str, type[Record]] = {
     "document": ProgramRecord,
     "run": RunRecord,
     "value": ValueRecord,
     "events": LogRecord,
 }
+
+
+_RUN_ID = lazy_regex(r"[0-9a-z][0-9a-z.-]*")
 
 
 class CapsuleDamaged(PerdureError):
@@ -96,6 +102,7 @@ async def write_capsule(client: "Client", run: RunId, version: str) -> AsyncIter
     programs: set[bytes] = set()
     redacted: list[str] = []
     pending = [row]
+    short_turns = ShortTurns()
     while pending:
         row = pending.pop()
         pending += await client.search(RunFilter(parent=row.id))
@@ -103,10 +110,11 @@ async def write_capsule(client: "Client", run: RunId, version: str) -> AsyncIter
         assert pinned is not None, "a run keeps its document"
         if row.program not in programs:
             programs.add(row.program)
-            yield chain.record("document", ProgramRecord(row.program, *pinned))
+            yield await _write(chain, "document", ProgramRecord(row.program, *pinned), pinned[1])
         yield chain.record("run", _run_record(row))
         async for line in _write_history(client, row, pinned, chain, redacted):
             yield line
+            await short_turns.pause()
     yield chain.add({"redacted": redacted})
     yield chain.add({"end": chain.count})
 
@@ -118,7 +126,7 @@ async def _write_history(
         dialect = run_views.dialect_of(client.languages, row.language)
         mask = await run_views.mask_of_run(client.store, client.languages, row)
         rows = await client.store.history(row.id)
-        large: dict[bytes, None] = {}
+        large: dict[bytes, int] = {}
 
         def prepare() -> tuple[list[tuple[int, bytes]], str]:
             kept = [(last, _redacted(row.id, dialect, last, body, mask, large, redacted)) for last, body in rows]
@@ -127,16 +135,33 @@ async def _write_history(
 
         kept, checksum = await done_aside(run_views.bytes_of(rows), prepare)
     for last, body in kept:
-        yield chain.record("events", LogRecord(row.id, last, body))
-    digests = list(large)
-    for begin in range(0, len(digests), VALUES_AT_ONCE):
-        values = await client.store.values(row.id, digests[begin : begin + VALUES_AT_ONCE])
-        for digest, value in values.items():
-            hidden = mask.json(value)
-            if hidden != value:
+        yield await _write(chain, "events", LogRecord(row.id, last, body), body)
+    for digests in _portions(large):
+        for digest, value in (await client.store.values(row.id, digests)).items():
+            hidden = await done_aside(len(value), partial(mask.json, value))
+            if hidden is not value:
                 redacted.append(f"{row.id} value {digest.hex()}")
-            yield chain.record("value", ValueRecord(row.id, digest, hidden))
+            yield await _write(chain, "value", ValueRecord(row.id, digest, hidden), hidden)
     yield chain.add({"checksum": checksum, "run": row.id})
+
+
+async def _write(chain: "_Chain", kind: str, record: Record, text: bytes) -> bytes:
+    """A line of the file; a long one is made in a thread."""
+    return await done_aside(len(text), lambda: chain.record(kind, record))
+
+
+def _portions(sizes: Mapping[bytes, int]) -> Iterator[list[bytes]]:
+    """Digests of values that are read together."""
+    portion: list[bytes] = []
+    size = 0
+    for digest, length in sizes.items():
+        if portion and size + length > READ_AT_ONCE:
+            yield portion
+            portion, size = [], 0
+        portion.append(digest)
+        size += length
+    if portion:
+        yield portion
 
 
 def _run_record(row: RunRow) -> RunRecord:
@@ -160,14 +185,14 @@ def _run_record(row: RunRow) -> RunRecord:
 
 
 def _redacted(
-    run: RunId, dialect: Dialect, last: int, body: bytes, mask: Mask, large: dict[bytes, None], redacted: list[str]
+    run: RunId, dialect: Dialect, last: int, body: bytes, mask: Mask, large: dict[bytes, int], redacted: list[str]
 ) -> bytes:
     """A row of the log without secrets; noted are the large values it refers to, and where something was hidden."""
     turns = decode_turns(dialect, body)
     for _, events in turns:
         for event in events:
             for name in event.__struct_fields__:
-                large.update(dict.fromkeys(_references(getattr(event, name))))
+                large.update(_references(getattr(event, name)))
     if not mask.hides:
         return body
     number = last - sum(len(events) for _, events in turns)
@@ -183,9 +208,9 @@ def _redacted(
     return encode_turns(hidden_turns)
 
 
-def _references(value: Any) -> Iterator[bytes]:
+def _references(value: Any) -> Iterator[tuple[bytes, int]]:
     if isinstance(value, Ref):
-        yield value.digest
+        yield value.digest, value.size
     elif isinstance(value, msgspec.Struct):
         for name in value.__struct_fields__:
             yield from _references(getattr(value, name))
@@ -217,6 +242,14 @@ def _hide(value: Any, mask: Mask) -> Any:
     return value
 
 
+def _base64(value: bytes) -> bytes | msgspec.Raw:
+    """What becomes Base64 when it is written; a long value in pieces, none of which holds the interpreter for long."""
+    if len(value) <= PIECE:
+        return value
+    pieces = [binascii.b2a_base64(value[at : at + PIECE], newline=False) for at in range(0, len(value), PIECE)]
+    return msgspec.Raw(b'"%b"' % b"".join(pieces))
+
+
 class _Chain:
     """Lines, each with a digest that continues the one before."""
 
@@ -225,11 +258,14 @@ class _Chain:
         self.count = 0
 
     def record(self, kind: str, record: Record) -> bytes:
-        return self.add({kind: msgspec.to_builtins(record)})  # bytes become Base64
+        members = msgspec.structs.astuple(record)  # bytes become Base64
+        return self.add({kind: [_base64(member) if isinstance(member, bytes) else member for member in members]})
 
     def add(self, content: dict[str, Any]) -> bytes:
         text = msgspec.json.encode(content)
-        self._digest = sha256(self._digest + text).digest()
+        continued = sha256(self._digest)
+        continued.update(text)
+        self._digest = continued.digest()
         self.count += 1
         return self._digest.hex().encode() + b" " + text + b"\n"
 
@@ -279,6 +315,9 @@ def read_capsule(lines: Iterable[bytes]) -> Capsule:
             raise CapsuleDamaged(f"line {chain.count} cannot be read: {error}") from None
     if head is None or not is_complete:
         raise CapsuleDamaged("the end of the capsule is missing" if head is not None else "the file is empty")
+    runs = {record.id for record in records if isinstance(record, RunRecord)}
+    if head.run not in runs or not _RUN_ID.fullmatch(head.run):  # it becomes a word of a command
+        raise CapsuleDamaged("the capsule does not have the run that its first line names")
     return Capsule(head, records, checksums, redacted, chain.digest)
 
 
