@@ -24,6 +24,22 @@ class Failed(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
     previous: bytes | None = None
 
 
+LONGEST_MESSAGE = 64 * 1024  # characters
+MOST_DETAILS = 1024 * 1024  # bytes
+
+
+def shortened(failure: Failed) -> Failed:
+    """The failure as it is recorded: it stands in the history itself, and again in each failure it leads to."""
+    code, message, details = failure.code, failure.message, failure.details
+    if max(len(code), len(message)) <= LONGEST_MESSAGE and len(details or b"") <= MOST_DETAILS:
+        return failure
+    if len(message) > LONGEST_MESSAGE:
+        message = f"{message[:LONGEST_MESSAGE]} … ({len(message) - LONGEST_MESSAGE} more characters)"
+    if details is not None and len(details) > MOST_DETAILS:
+        details = b'{"size":%d,"limit":%d}' % (len(details), MOST_DETAILS)
+    return Failed(code[:LONGEST_MESSAGE], message, failure.retryable, details, failure.previous)
+
+
 class Cancelled(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=3, gc=False):
     reason: str = ""
 

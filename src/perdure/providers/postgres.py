@@ -1,8 +1,9 @@
 """`postgres`: statements on a PostgreSQL server, all of them in one transaction.
 
-Text is sent as written; values are sent separately. Stopping a task cancels its statement on the server. Programs and
-files of the database server are not accessible unless the operator allows it; the connection uses nothing of this
-process's environment, and goes to an address that the policy allows.
+Text is sent as written; values are sent separately. Stopping a task cancels its statement on the server. It works in a
+subprocess, because the library keeps a row, and whatever else a server sends, in memory before anybody can count it.
+Programs and files of the database server are not accessible unless the operator allows it; the connection uses nothing
+of this process's environment, and goes to an address that the policy allows.
 """
 
 import os
@@ -21,19 +22,23 @@ from perdure.providers.databases.transaction import (
     Statements,
     StatementTexts,
     run_transaction,
+    subprocess_memory,
 )
 from perdure.providers.databases.values import bounded, table
 from perdure.providers.external_texts import Script
-from perdure.providers.failure import ProviderFailure
+from perdure.providers.failure import Exhausted, ProviderFailure
 from perdure.providers.optional_libraries import import_library
 from perdure.providers.policy import policy_in_force
-from perdure.providers.registry import DATABASE, Provider
+from perdure.providers.registry import DATABASE, Mode, Provider
 from perdure.providers.task_outcomes import RESULT_LIMIT
 
 if TYPE_CHECKING:
     import psycopg
 
 PREFIX = "Provider.Call.Postgres"
+
+_MEMORY = "256MB"
+"""Of the library, which keeps what a server sends until it is complete: a row, a message, notifications."""
 
 _ALIASES = {
     "database": "dbname",
@@ -56,7 +61,8 @@ _DOCUMENT_SETTINGS = frozenset(
     ]
 )
 """On a closed network. Others name files of this machine, to read or to write, or addresses that are not checked."""
-_NEVER = frozenset({"sslkeylogfile"})  # a file that is written
+_NEVER = frozenset({"sslkeylogfile", "passfile", "service", "servicefile"})
+"""On no network: a file that is written; and passwords of this user, which `hostaddr` would send to any server."""
 _SERVER_FILES = re.compile(
     r"\b(pg_read_(binary_)?file|pg_ls_\w+|pg_stat_file|pg_file_\w+|lo_import|lo_export|pg_execute_server_program"
     r"|pg_(read|write)_server_files|adminpack|file_fdw|dblink\w*|plpython\w*|plperlu)\b",
@@ -84,6 +90,7 @@ _BY_STATE: tuple[tuple[str, str, bool], ...] = (  # the first matching prefix (a
     ("58", "Broken", True),
     ("XX", "Broken", True),
 )
+_OUT_OF_MEMORY = re.compile("out of memory|cannot allocate memory")  # of this process, as the library says it
 
 
 async def postgres(
@@ -233,6 +240,8 @@ class _Session:
         code, retryable = ("BadStatement", False)
         if state is not None:
             code, retryable = _classify_state(state)
+        elif _OUT_OF_MEMORY.search(str(error)):
+            code = "TooLarge"
         elif isinstance(error, self._library.OperationalError):  # not from the server: the connection broke
             code, retryable = _classify_connection_error(str(error)) if self._is_connecting else ("Connection", True)
         diagnosis = getattr(error, "diag", None)
@@ -241,7 +250,8 @@ class _Session:
             if diagnosis is not None and getattr(diagnosis, name) is not None:
                 facts[name.removeprefix("message_").removesuffix("_name")] = getattr(diagnosis, name)
         message = (diagnosis is not None and diagnosis.message_primary) or str(error).strip() or type(error).__name__
-        return ProviderFailure(f"{PREFIX}.{code}", message, retryable, facts)
+        kind = Exhausted if code == "TooLarge" else ProviderFailure
+        return kind(f"{PREFIX}.{code}", message, retryable, facts)
 
     @property
     def _open(self) -> "psycopg.Connection[Any]":
@@ -337,4 +347,8 @@ def _or_text(kind: Any) -> Any:
     return Loader
 
 
-PROVIDER = Provider.of("postgres", postgres, group=DATABASE)
+def _memory() -> int:
+    return subprocess_memory(_MEMORY)
+
+
+PROVIDER = Provider.of("postgres", postgres, mode=Mode.ISOLATED, group=DATABASE, memory=_memory)

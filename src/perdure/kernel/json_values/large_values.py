@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from perdure.kernel.json_values.values import Payload, Ref, digest
-from perdure.kernel.outcomes import Outcome, Succeeded
+from perdure.kernel.outcomes import Failed, Outcome, Succeeded, shortened
 
 INLINE_BYTES = 64 * 1024
 """The size limit: a value of up to this size is part of its event, a larger one is kept once beside the log."""
@@ -60,7 +60,7 @@ def takes_long(outcome: Outcome) -> bool:
 
 def extract_from_outcome(outcome: Outcome) -> tuple[Outcome, LargeValues]:
     if not isinstance(outcome, Succeeded):
-        return outcome, ()
+        return shortened(outcome) if isinstance(outcome, Failed) else outcome, ()
     value = outcome.value
     if isinstance(value, Ref) or len(value) <= INLINE_BYTES:
         return outcome, ()

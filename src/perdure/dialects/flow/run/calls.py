@@ -258,9 +258,11 @@ def interrupt(move: Move, call: Call, imposed: Carried) -> None:
         case Kind.MOCK:
             turn.drop_timer(call.target)
             move.emit(f.CallSettled(move.number, call.index, move.now, False, payload))
-        case Kind.TASK:
+        case Kind.TASK if call.target in turn.state.tasks:
             turn.cancel_task(call.target, "interrupted")
-        case Kind.CHILD:
+        case Kind.CHILD if call.target in turn.state.children:
             turn.cancel_child(call.target, "interrupted", grace=GRACE)
         case Kind.FRAME:
             turn.emit(f.FrameInterrupted(call.target, payload))
+        case _:  # it has just ended, with more than the run could accept
+            move.emit(f.CallSettled(move.number, call.index, move.now, False, payload))
