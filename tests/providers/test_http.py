@@ -298,7 +298,7 @@ async def test_a_certificate_is_checked_unless_the_document_says_otherwise(serve
     assert failure_of(await http(url)) == ("Provider.Call.Http.TlsFailed", False)
     assert value_of(await http(url, verify=False))["status"] == 200
     assert failure_of(await http(url)) == ("Provider.Call.Http.TlsFailed", False)  # the connection is not shared
-    use_policy(Policy(addresses=["127.0.0.1/32"]))
+    use_policy(Policy(network="closed", addresses=["127.0.0.1/32"]))
     try:
         assert failure_of(await http(url, verify=False)) == ("Platform.NotAllowed", False)
     finally:
