@@ -9,7 +9,7 @@ import pytest
 
 from tests.postgres import as_url
 from tests.server.serving import Api, Server
-from tests.server.test_worker_processes import CODE, lines, result, start_worker, wait_for_line
+from tests.server.test_worker_processes import CODE, calls, lines, result, start_worker, wait_for_line
 from tests.server.test_workers import Worker
 
 HEAD = """
@@ -121,7 +121,7 @@ def test_what_the_document_does_not_say_is_not_taken_from_a_worker(server: Serve
         told = worker.report(task, 1, 5, judged=judged).json
         assert told["ctx"] == {"seen": 5}
         server.admin("POST", f"/api/v1/runs/{run}/cancel", {})
-        assert worker.report(task, 2, 7).problem == (410, "LEASE-GONE")
+        assert worker.report(task, 2, 7).json["recalled"]
         assert server.admin.result(run)["status"] == "cancelled"
     run = server.admin.start(THREE)
     (task,) = worker.lease()
@@ -145,6 +145,49 @@ def test_whoever_lacks_a_part_gets_single_tasks(server: Server) -> None:
     told = worker.report(task, 1, 7).json
     assert told["next"]["provider"] == "echo" and told["next"]["arguments"] == {"n": 7}
     assert worker.report(task, 2, 9).json["goes_on"] is False
+
+
+def test_a_cancelled_pipeline_is_recalled_with_the_next_heartbeat_or_report(server: Server) -> None:
+    """SRV-034, PBK-191: the execution is cancelled at once; its worker hears of it, and has a grace to stop."""
+    api, worker = server.admin, Opener(server.role("worker"))
+    runs = [api.start(THREE) for _ in range(2)]
+    tasks = [worker.lease()[0] for _ in runs]
+    for run in runs:
+        assert api("POST", f"/api/v1/runs/{run}/cancel").status == 200
+        assert api.result(run)["status"] == "cancelled"
+    leases = [{"lease": task["lease"]} for task in tasks]
+    told = worker.api("POST", "/api/v1/worker/heartbeat", {"worker": "w1", "leases": leases}).json
+
+    assert sorted(told["recalled"]) == sorted(task["lease"] for task in tasks) and told["lost"] == []
+    assert worker.say(tasks[0], "log", {"message": "stopping"}).status == 200
+    assert worker.report(tasks[0], 1, 5).json == {"ctx": None, "goes_on": False, "next": None, "recalled": True}
+    cancelled = {"code": "Cancelled", "message": "stopped"}
+    assert [worker.say(tasks[1], "fail", cancelled).status for _ in range(2)] == [200, 200]
+    assert worker.say(tasks[1], "complete", {"output": 1}).status == 409
+    for run in runs:
+        assert "task.completed" not in events(api, run) and api.result(run)["status"] == "cancelled"
+
+
+def test_after_the_grace_every_call_under_the_lease_is_410(tmp_path: Path) -> None:
+    """SRV-034: the run goes on without a worker that does not stop, in every language."""
+    (tmp_path / "settings.toml").write_text("[workers]\ncancel_grace_s = 0.0\n")
+    server = Server.start(tmp_path, "--config", "settings.toml", "--route", "train=gpu")
+    try:
+        api, worker = server.admin, Opener(server.role("worker"))
+        for document in (THREE, calls("train")):
+            run = api.start(document)
+            (task,) = worker.lease()
+            api("POST", f"/api/v1/runs/{run}/cancel")
+            assert api.result(run)["status"] == "cancelled", "although its worker says nothing"
+            paths = {"log": {"message": "x"}, "complete": {"output": 1}, "fail": {"code": "C"}, "report": {"body": 1}}
+            paths |= {"report": {"number": 1, "output": 1}, "release": {}, "effects/e/claim": {}, "signals/s": {}}
+            assert {worker.say(task, path, body).status for path, body in paths.items()} == {410}
+            told = worker.api(
+                "POST", "/api/v1/worker/heartbeat", {"worker": "w1", "leases": [{"lease": task["lease"]}]}
+            )
+            assert told.json["lost"] == [task["lease"]]
+    finally:
+        server.commands.end_all()
 
 
 def test_a_wait_between_attempts_ends_the_lease(server: Server) -> None:

@@ -267,7 +267,7 @@ class Scheduler:
                 slot.unfinished = turn
                 return turn, needs
             slot.finish(turn)
-        return transition(slot, settings.snapshot_bytes)
+        return transition(slot, settings.snapshot_bytes, settings.recall_grace)
 
     def conclude(self, slot: Slot, turns: Made) -> None:
         if type(turns) is Transition:  # nearly always

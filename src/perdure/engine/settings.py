@@ -10,6 +10,7 @@ from perdure.kernel.execution import Limits
 class Settings(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     routes: Mapping[str, str] = {}  # provider → pool of workers elsewhere that does its tasks
+    recall_grace: float = 10.0  # seconds that a worker elsewhere has to stop a task that was recalled
     snapshot_bytes: int = 32 * 1024  # a log tail shorter than this needs no snapshot
     tasks_in_flight: int = 256  # in this process, over all runs of one language; see `TaskQueue`
     batch: int = 1_000  # transitions in one commit

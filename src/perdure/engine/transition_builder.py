@@ -11,7 +11,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.codec import encode_snapshot, encode_turns
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
-from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.outcomes import Status
 from perdure.kernel.randomness import child_seed
 from perdure.kernel.tasks.assignments import (
@@ -39,7 +39,7 @@ _RUNNING, _PAUSED = Status.RUNNING, Status.PAUSED  # members of an enumeration a
 _BYTES_PER_WORK = 8  # of a snapshot, as far as its size is known before it is made
 
 
-def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
+def transition(slot: Slot, snapshot_bytes: int, recall_grace: float = 0.0) -> Transition | None:
     """The transition of everything the slot has just decided; None when nothing needs to be written."""
     execution = slot.execution
     assert execution is not None
@@ -76,6 +76,8 @@ def transition(slot: Slot, snapshot_bytes: int) -> Transition | None:
             for event in events:
                 if (asks := _ASKS.get(type(event))) is not None:
                     asks(change, slot, execution, event)
+    if change.recalled:
+        change.recalled_until = execution.state.at + int(recall_grace * SECOND)
     if brings_more:
         _add_more(change, slot)
     if consumes:
@@ -331,6 +333,7 @@ def _permit_released(change: Transition, slot: Slot, execution: Execution, event
 
 def _run_ended(change: Transition, slot: Slot, execution: Execution, event: e.RunEnded) -> None:
     change.ended = True
+    change.recalled = append_to(change.recalled, sorted(slot.pooled))
     slot.pooled.clear()
     parent = execution.state.parent
     # Who was told of an end is not told again: a reopened child ends for itself.

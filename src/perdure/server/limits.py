@@ -132,6 +132,7 @@ class PoolTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class WorkersTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0  # seconds that a worker has a task without a word
+    cancel_grace_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 10.0  # that it has to stop what was recalled
 
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]

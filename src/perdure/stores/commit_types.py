@@ -117,7 +117,8 @@ class Transition(msgspec.Struct, gc=False):
     offers: Sequence[TaskOffer] = ()
     withdrawn: Sequence[int] = ()  # leased tasks that ended
     answers: Sequence[TaskAnswer] = ()  # those among them whose worker's answer ended them
-    recalled: Sequence[int] = ()  # leased tasks that were asked to stop
+    recalled: Sequence[int] = ()  # leased tasks that were asked to stop, or that their run ended without
+    recalled_until: Instant = 0  # their leases last no longer
     disowned: Sequence[RunId] = ()  # children that are to be removed: names there wait for the run's next children
     name_claims: Sequence[
         tuple[RunName, RunId]

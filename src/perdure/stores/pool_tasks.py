@@ -3,6 +3,7 @@
 ready ──lease──▶ leased ──answer──▶ answered, for an hour, so that the same answer twice is the same
   ▲ ▲              │ └──release──▶ ready                 un-begun: costs no delivery
   │ └──────────────┘
+  │ recalled: it lasts for the grace that its worker has to stop; if its run has ended, nothing follows from its answer
   │ a pipeline: leased ──outcome──▶ its next task is leased, by the same lease
   └── next delivery ◀── lost: the lease ended without an answer, and its run is told
 """
@@ -51,6 +52,11 @@ class TaskLease(msgspec.Struct, gc=False, frozen=True):
     pipeline: bytes = b""  # `OfferedPipeline`; empty: the task was offered by itself
     number: int = 1  # of the outcome that is reported next under this lease
     reported: bytes = b""  # `report_name` of the last one that was; empty: none was
+
+    @property
+    def is_let_go(self) -> bool:
+        """It was recalled, and its worker has not answered yet."""
+        return self.is_recalled and self.answer is None
 
 
 LEASE_COLUMNS = (
@@ -110,7 +116,8 @@ class TaskLeaseStore(Protocol):
     async def is_offered(self, run: RunId, task: int) -> bool:
         """Whether the task waits for a worker; False once one has it, and for a task of no pool."""
 
-    async def renew(self, leases: Sequence[str], until: Instant) -> LeaseRenewal: ...
+    async def renew(self, leases: Sequence[str], until: Instant) -> LeaseRenewal:
+        """Those that were recalled last as long as their recall says, and no longer."""
 
     async def begin(self, lease: str, place: StartPlace, message: Message | None = None) -> bool:
         """Write on the row where its worker begins the task, and send the message; False: it is not its any more."""
@@ -121,8 +128,8 @@ class TaskLeaseStore(Protocol):
     async def touch(self, lease: str) -> bool:
         """From here on it cannot be released; False: it is not its any more."""
 
-    async def report(self, lease: str, message: Message, answer: bytes = b"", kept_until: Instant = 0) -> bool:
-        """Turn a result in, for whoever owns the run; False: it is not its any more."""
+    async def report(self, lease: str, message: Message | None, answer: bytes = b"", kept_until: Instant = 0) -> bool:
+        """Turn a result in, for whoever owns the run; False: it is not its any more. None: its run has ended."""
 
     async def report_outcome(self, lease: str, number: int, name: bytes, message: Message) -> bool:
         """Send the outcome of a task to whoever owns its run; the lease lasts. False: it is not its any more.

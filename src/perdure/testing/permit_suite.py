@@ -104,7 +104,7 @@ class PermitSuite(ABC):
         theirs = await store.lease(LeaseRequest(["gpu"], "w2", 5, 9_000))
         assert ([row.task for row in mine], [row.task for row in theirs]) == ([1, 2], [3])
 
-        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[1]))
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[1], recalled_until=5_000))
         renewal = await store.renew([row.lease for row in mine], 3_000)
         assert renewal.lost == frozenset()
         assert renewal.recalled == {mine[0].lease}
@@ -132,7 +132,7 @@ class PermitSuite(ABC):
         assert not await store.release(kept), "it has reported something"
         await store.renew([kept, recalled, elsewhere], 9_000)
         assert await store.expire(3_000) == 1
-        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[3]))
+        await self.commit(store, Transition(RunId("a"), home, 2, row=b"x", recalled=[3], recalled_until=9_000))
         follows = {5: (kept, "gpu"), 6: (lost, "gpu"), 7: (recalled, "gpu"), 8: (elsewhere, "cpu")}
         next_ones = [
             TaskOffer(number, 1, pool, "render", b"next", follows=lease, number=2, reported=b"first")
@@ -202,4 +202,30 @@ class PermitSuite(ABC):
 
         assert isinstance(i.decode(message.message.body), i.TaskLost)
         assert await store.lease(LeaseRequest(["gpu"], "w1", 5, 2_000)) == []
+        await store.close()
+
+    async def test_a_recalled_lease_lasts_as_long_as_its_grace(self, tmp_path: Path) -> None:
+        """Of a run that goes on it is lost then; of one that has ended nothing is left but what its worker is told."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        offers = [TaskOffer(number, 1, "gpu", "render", b"body") for number in (1, 2)]
+        for name in ("a", "b"):
+            await self.commit(store, created(name, home, offers=[*offers, TaskOffer(3, 1, "cpu", "render", b"body")]))
+        leases = await store.lease(LeaseRequest(["gpu"], "w1", 9, 90_000))
+        by_run = {name: [row.lease for row in leases if row.run == name] for name in ("a", "b")}
+        for name, has_ended in (("a", False), ("b", True)):
+            change = Transition(RunId(name), home, 2, row=b"x", recalled=[1, 2, 3], recalled_until=20_000)
+            change.ended = has_ended
+            await self.commit(store, change)
+
+        renewal = await store.renew([row.lease for row in leases], 80_000)
+        assert renewal.recalled == {row.lease for row in leases} and renewal.lost == frozenset()
+        found = await store.find_leases([row.lease for row in leases])
+        assert {(row.until, row.is_let_go) for row in found.values()} == {(20_000, True)}
+        assert await store.report(by_run["b"][0], None, b"digest", 99_000)
+        assert not await store.report(by_run["b"][0], None, b"other", 99_000)
+        assert not await store.touch(by_run["b"][1]) and not await store.release(by_run["b"][1])
+        assert await store.expire(20_000) == 2, "those of the run that goes on"
+        left = await store.find_leases([row.lease for row in leases])
+        assert {lease: row.answer for lease, row in left.items()} == {by_run["b"][0]: b"digest"}
         await store.close()

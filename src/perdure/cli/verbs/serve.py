@@ -160,8 +160,17 @@ async def _serve_at(
     asked: argparse.Namespace,
     talk: Console,
 ) -> int:
+    from perdure.server.limits import read_server_settings
+
     drives = not asked.no_engine
-    settings = Settings(serves=True, drives=drives, commit_tries=20, grace=asked.grace / SECOND, routes=routes)
+    settings = Settings(
+        serves=True,
+        drives=drives,
+        commit_tries=20,
+        grace=asked.grace / SECOND,
+        routes=routes,
+        recall_grace=read_server_settings(os.environ).workers.cancel_grace_s,
+    )
     lease = None if asked.lease is None else asked.lease / SECOND
     most = None if asked.wait is None else asked.wait / SECOND
     clock = SystemClock()

@@ -11,7 +11,7 @@ from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
-from perdure.kernel.tasks.effects import Effect, has_holder
+from perdure.kernel.tasks.effects import Effect, effect_key, has_holder
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
@@ -111,3 +111,24 @@ def _find_effect(execution: Execution, effect: str) -> str:
         hint = "Give the whole key, as `perdure effects` shows it."
         raise Conflict(f"{effect!r} is the name of several effects: {which}", hint=hint, run=execution.id)
     return named[0]
+
+
+def recorded_answer(execution: Execution, input: i.Input) -> i.InputAnswer:
+    """What the run has answered to an input that it has decided, as far as its state says so."""
+    if isinstance(input, i.Signal):
+        return i.ACCEPTED
+    assert isinstance(input, i.EffectClaim | i.EffectDone | i.EffectUnfit | i.EffectRelease | i.TaskReport)
+    task = execution.state.tasks.get(input.task)
+    if task is None or task.delivery != input.delivery:
+        return i.Refused(f"delivery {input.delivery} of task {input.task} is not open (any more)")
+    if isinstance(input, i.TaskReport):
+        return i.ACCEPTED
+    effect = execution.state.effects.get(effect_key(task.path, input.key))
+    is_ours = effect is not None and (effect.task, effect.delivery) == (input.task, input.delivery)
+    if isinstance(input, i.EffectClaim):
+        if effect is not None and effect.is_completed:
+            return i.EffectClaimAnswer(completed=True, result=effect.result, unfit=effect.unfit)
+        return i.EffectClaimAnswer(False, in_doubt=not is_ours or (effect is not None and effect.takeovers > 0))
+    if not is_ours:
+        return i.Refused(f"the effect {input.key!r} is not claimed by this delivery", conflict=True)
+    return i.ACCEPTED

@@ -17,18 +17,17 @@ import msgspec
 
 from perdure.engine.decision_threads import done_aside
 from perdure.engine.runs import run_views
+from perdure.engine.runs.effects import recorded_answer
 from perdure.engine.slot import ELSEWHERE
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
-from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.large_values import extract_large_values
 from perdure.kernel.json_values.values import SECOND, Instant, Payload, RunId
 from perdure.kernel.outcomes import Outcome, Succeeded
 from perdure.kernel.tasks.assignments import AssignmentMessage, EffectClaimResult, decode_assignment, decode_pipeline
 from perdure.kernel.tasks.crash_attribution import LossKind, StartPlace
-from perdure.kernel.tasks.effects import effect_key
 from perdure.stores.commit_types import Message, TaskAnswer
 from perdure.stores.pool_tasks import ANSWERS_KEPT, LeaseRenewal, LeaseRequest, TaskLease, report_name
 
@@ -141,10 +140,12 @@ class LeasedTasks:
                     return
 
     async def find_many(self, leases: Sequence[str]) -> dict[str, TaskLease]:
-        return await self._store.find_leases(leases)
+        """Those that last; one that was recalled lasts until the end of its grace, whoever looks after it."""
+        rows, now = await self._store.find_leases(leases), self._clock.now()
+        return {lease: row for lease, row in rows.items() if not (row.is_let_go and row.until <= now)}
 
     async def find(self, lease: str) -> TaskLease:
-        row = (await self._store.find_leases([lease])).get(lease)
+        row = (await self.find_many([lease])).get(lease)
         if row is None:
             raise LeaseGone("this lease is not known, or not yours any more")
         return row
@@ -187,7 +188,7 @@ class LeasedTasks:
             decided = await self._client.runtime.ask(lease.run, result, TaskAnswer(task, lease.lease, answer, until))
             if decided is not ELSEWHERE:
                 if isinstance(decided, i.Refused):
-                    self._check_same(await self.find(lease.lease), answer)
+                    await self._check_refused(lease.lease, answer, until)
                 return
         result, values = extract_large_values(result, "outcome")
         for name, text in values:
@@ -238,6 +239,12 @@ class LeasedTasks:
             if current.answer is not None or current.number != lease.number:
                 return _next(current, name)
         raise AssertionError("looking ends with an error")
+
+    async def _check_refused(self, lease: str, answer: bytes, until: Instant) -> None:
+        """The run does not need the answer. That is no error of a worker that was asked to stop, and does."""
+        row = await self.find(lease)
+        if not row.is_let_go or not await self._store.report(lease, None, answer, until):
+            self._check_same(row, answer)
 
     def _check_same(self, lease: TaskLease, answer: bytes) -> None:
         if lease.answer is None:
@@ -369,6 +376,8 @@ async def _looks(run: RunId) -> AsyncIterator[None]:
 
 def _next(lease: TaskLease, name: bytes) -> TaskLease | None:
     """After the outcome of this name: the lease with its next task; None if that outcome was its last."""
+    if lease.is_let_go:
+        return None
     if name not in (lease.answer, lease.reported):
         raise LeaseAnswered("this outcome was reported before, as something else")
     return None if lease.answer is not None else lease
@@ -376,24 +385,3 @@ def _next(lease: TaskLease, name: bytes) -> TaskLease | None:
 
 def parcel_of(lease: TaskLease) -> AssignmentMessage:
     return decode_assignment(lease.body)
-
-
-def recorded_answer(execution: Execution, input: i.Input) -> i.InputAnswer:
-    """What the run has answered to an input that it has decided, as far as its state says so."""
-    if isinstance(input, i.Signal):
-        return i.ACCEPTED
-    assert isinstance(input, i.EffectClaim | i.EffectDone | i.EffectUnfit | i.EffectRelease | i.TaskReport)
-    task = execution.state.tasks.get(input.task)
-    if task is None or task.delivery != input.delivery:
-        return i.Refused(f"delivery {input.delivery} of task {input.task} is not open (any more)")
-    if isinstance(input, i.TaskReport):
-        return i.ACCEPTED
-    effect = execution.state.effects.get(effect_key(task.path, input.key))
-    is_ours = effect is not None and (effect.task, effect.delivery) == (input.task, input.delivery)
-    if isinstance(input, i.EffectClaim):
-        if effect is not None and effect.is_completed:
-            return i.EffectClaimAnswer(completed=True, result=effect.result, unfit=effect.unfit)
-        return i.EffectClaimAnswer(False, in_doubt=not is_ours or (effect is not None and effect.takeovers > 0))
-    if not is_ours:
-        return i.Refused(f"the effect {input.key!r} is not claimed by this delivery", conflict=True)
-    return i.ACCEPTED

@@ -262,7 +262,8 @@ async def _report_outcome(call: ApiCall, body: w.ReportBody) -> Result:
     outcome = await secrets.hide_outcome(lease, outcome)
     following = await _tasks(call).report_outcome(lease, body.number, outcome, hidden, answer)
     if following is None:
-        return Answer({"ctx": None, "goes_on": False, "next": None})
+        recalled = {"recalled": True} if lease.is_recalled else {}
+        return Answer({"ctx": None, "goes_on": False, "next": None, **recalled})
     pipeline = decode_pipeline(following.pipeline)
     assert pipeline is not None
     language = parcel_of(following).assignment.language

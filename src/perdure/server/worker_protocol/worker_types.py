@@ -166,6 +166,7 @@ class ReportAnswer(msgspec.Struct, omit_defaults=True):
     ctx: Any = msgspec.UNSET  # of a pipeline: `ctx` as it is now; null when it does not go on
     goes_on: bool | msgspec.UnsetType = msgspec.UNSET  # under this lease
     next: LeasedTask | msgspec.UnsetType | None = msgspec.UNSET
+    recalled: bool = False  # it was cancelled: what was reported changed nothing
 
 
 class SecretsBody(Body):

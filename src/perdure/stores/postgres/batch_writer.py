@@ -28,10 +28,12 @@ _STUCK = Statement(
     TEXTS,
 )
 _RECALL = Statement(
-    "UPDATE tasks SET recalled = true, state = CASE WHEN state = 'leased' THEN 'leased' ELSE 'lost' END"
-    " FROM unnest({}, {}) AS n (run, task) WHERE tasks.run = n.run AND tasks.task = n.task"
+    "UPDATE tasks SET recalled = true, state = CASE WHEN state = 'leased' THEN 'leased' ELSE 'lost' END,"
+    " until = least(tasks.until, n.until)"
+    " FROM unnest({}, {}, {}) AS n (run, task, until) WHERE tasks.run = n.run AND tasks.task = n.task"
     " RETURNING tasks.run, tasks.task, tasks.delivery, tasks.state",
     TEXTS,
+    INTS,
     INTS,
 )
 
@@ -198,7 +200,8 @@ class PermitSteps:
         self._now = now
         self._permits = permits.PermitSettlement(changes)
         stuck = sorted((change.run, change.stuck) for change in changes if change.stuck is not None)
-        recalled = [(change.run, task) for change in changes for task in change.recalled]
+        recalls = [change for change in changes if change.recalled and not change.ended]
+        recalled = [(change.run, task, change.recalled_until) for change in recalls for task in change.recalled]
         self._recalls = bool(recalled)
         self.steps: list[Step] = [
             *([(_RECALL, list(zip(*recalled, strict=True)))] if recalled else ()),

@@ -163,8 +163,14 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
     ),
     "finished": (
         "DELETE FROM tasks USING go WHERE tasks.run = ANY({}) AND tasks.state <> 'answered'"
-        " AND (tasks.lease IS NULL OR tasks.lease <> ALL({}))",
-        (TEXTS, TEXTS),
+        " AND (tasks.lease IS NULL OR tasks.lease <> ALL({})) AND (tasks.state <> 'leased' OR tasks.run <> ALL({}))",
+        (TEXTS, TEXTS, TEXTS),
+    ),
+    "let_go": (  # their run has ended: their workers hear of it until then
+        "UPDATE tasks SET recalled = true, state = 'answered', until = least(tasks.until, n.until)"
+        " FROM go, unnest({}, {}, {}) AS n (run, task, until) WHERE tasks.run = n.run AND tasks.task = n.task"
+        " AND tasks.state = 'leased'",
+        (TEXTS, INTS, INTS),
     ),
     "audited": (
         "INSERT INTO audit (id, at, run, body) SELECT n.id, n.at, n.run, n.body"

@@ -93,7 +93,7 @@ class CommitStatement:
             self._add("borrowed", number, source, value_digest, fresh)
         for message in change.messages:
             self._take_message(message, change.partition, fresh)
-        if change.offers or change.withdrawn or change.answers:
+        if change.offers or change.withdrawn or change.answers or change.recalled:
             self._take_tasks(change, fresh)
         if change.ended and new is None:
             self.ended.append(run)
@@ -156,6 +156,9 @@ class CommitStatement:
                 self._add("answered", change.run, answer.task, answer.lease, answer.digest, answer.until)
             for task in sorted(withdrawn - answered):
                 self._add("withdrawn", change.run, task)
+            for task in change.recalled if change.ended else ():
+                if task not in withdrawn:
+                    self._add("let_go", change.run, task, change.recalled_until)
 
     def _take_programs(self) -> None:
         unknown = [digest for digest in sorted(self.programs) if not self._writer.knows(digest)]
@@ -185,7 +188,7 @@ class CommitStatement:
             if name == "used" and "kept" in self._rows:
                 values.append([row[0] for row in self._rows["kept"]])
             elif name == "finished" and self.ended:
-                values += [self.ended, self._answered]
+                values += [self.ended, self._answered, [row[0] for row in self._rows.get("let_go", ())]]
             elif name == "forgotten" and "remembered" in self._rows:
                 values.extend(self._forgotten)
             elif name in self._rows:

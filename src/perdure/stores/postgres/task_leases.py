@@ -63,15 +63,19 @@ _FIND = Statement(
     f"SELECT {LEASE_COLUMNS} FROM tasks WHERE lease = ANY({{}}) AND state IN ('leased', 'answered')", TEXTS
 )
 _IS_OFFERED = Statement("SELECT 1 FROM tasks WHERE run = {} AND task = {} AND state = 'ready'", TEXT, INT)
+_LASTS = "(state = 'leased' OR (state = 'answered' AND answer IS NULL))"  # of an ended run: until its worker has heard
 _RENEW = Statement(
-    "UPDATE tasks SET until = {} WHERE lease = ANY({}) AND state = 'leased' RETURNING lease, recalled", INT, TEXTS
+    f"UPDATE tasks SET until = CASE WHEN recalled THEN until ELSE {{}} END WHERE lease = ANY({{}}) AND {_LASTS}"
+    " RETURNING lease, recalled",
+    INT,
+    TEXTS,
 )
 _BEGIN = Statement(
     "UPDATE tasks SET place = {}, machine = {} WHERE lease = {} AND state = 'leased' RETURNING 1", INT, TEXT, TEXT
 )
 _TOUCH = Statement("UPDATE tasks SET touched = true WHERE lease = {} AND state = 'leased' RETURNING 1", TEXT)
 _TURN_IN = Statement(
-    "UPDATE tasks SET state = 'answered', answer = {}, until = {}, body = '' WHERE lease = {} AND state = 'leased'"
+    f"UPDATE tasks SET state = 'answered', answer = {{}}, until = {{}}, body = '' WHERE lease = {{}} AND {_LASTS}"
     " RETURNING 1",
     BLOB,
     INT,
@@ -217,7 +221,7 @@ class TaskLeases(ABC):
     async def touch(self, lease: str) -> bool:
         return await self._change_one((_TOUCH, (lease,)))
 
-    async def report(self, lease: str, message: Message, answer: bytes = b"", kept_until: Instant = 0) -> bool:
+    async def report(self, lease: str, message: Message | None, answer: bytes = b"", kept_until: Instant = 0) -> bool:
         return await self._change_one((_TURN_IN, (answer, kept_until, lease)), message)
 
     async def report_outcome(self, lease: str, number: int, name: bytes, message: Message) -> bool:

@@ -14,9 +14,7 @@ from perdure.stores.rows import HAS_NO_NAME, RELABEL, elders, encode_labels, may
 from perdure.stores.sqlite.access import keep_acts
 from perdure.stores.sqlite.change_feed import RUN_CHANGED, RUN_CREATED, RUN_MOVED, RUN_SHOWN, RunCountChanges
 
-MOST_NUMBERS_KEPT = 100_000
-FORGOTTEN_AT_ONCE = 100
-
+MOST_NUMBERS_KEPT, FORGOTTEN_AT_ONCE = 100_000, 100
 
 _HAS_NO_NAME = f"SELECT {HAS_NO_NAME.format(elders='?, ?, ?', language='?')}"
 _TAKE_OVER = (
@@ -27,13 +25,10 @@ _KEEP_NAMES = (
     "UPDATE names SET run = ?1, heir = ?2 WHERE run >= ?1 AND run < ?1 || '/' AND (run = ?1 OR run >= ?1 || '.')"
     " AND namespace IS NOT NULL"
 )
-
-
 _LOG = (  # only behind the row that it was decided after: without a number a row is ignored, and counted as missing
     "INSERT OR IGNORE INTO log (run, seq, body) VALUES (?1,"
     " CASE WHEN NOT EXISTS (SELECT 1 FROM log WHERE run = ?1 AND seq > ?4) THEN ?2 END, ?3)"
 )
-
 
 _OFFER = (  # behind what its run has waiting in the pool, and not before what is next there: runs take turns
     "INSERT INTO tasks"
@@ -57,6 +52,13 @@ _ANSWER = (
     "UPDATE tasks SET state = 'answered', answer = ?, until = ?, body = x''"
     " WHERE run = ? AND task = ? AND lease = ? AND state = 'leased'"
 )
+
+
+_RECALL = (
+    "UPDATE tasks SET recalled = 1, state = iif(state = 'leased', 'leased', 'lost'), until = min(until, ?)"
+    " WHERE run = ? AND task = ? RETURNING state, delivery"
+)
+_LET_GO = "UPDATE tasks SET recalled = 1, state = 'answered', until = min(until, ?) WHERE run = ? AND state = 'leased'"
 
 
 class NotTheEnd(LookupError):
@@ -382,19 +384,17 @@ class BatchWriter:
             self._execute(_ANSWER, (answer.digest, answer.until, change.run, answer.task, answer.lease))
             if self._connection.changes():
                 answered.add(answer.task)
-        for task in change.withdrawn:
-            if task not in answered:
-                query = "DELETE FROM tasks WHERE run = ? AND task = ? AND state <> 'answered'"
-                self._execute(query, (change.run, task))
+        for task in sorted(set(change.withdrawn) - answered):
+            query = "DELETE FROM tasks WHERE run = ? AND task = ? AND state <> 'answered'"
+            self._execute(query, (change.run, task))
+        if change.ended:  # whoever has a lease hears of it until then; the rest is gone
+            if change.recalled:
+                self._execute(_LET_GO, (change.recalled_until, change.run))
+            self._execute("DELETE FROM tasks WHERE run = ? AND state <> 'answered'", (change.run,))
+            return
         for task in change.recalled:
             # One that nobody has taken yet is simply lost; one that is leased hears of it with its next heartbeat.
-            row = self._execute(
-                "UPDATE tasks SET recalled = 1, state = iif(state = 'leased', 'leased', 'lost')"
-                " WHERE run = ? AND task = ? RETURNING state, delivery",
-                (change.run, task),
-            ).get
+            row = self._execute(_RECALL, (change.recalled_until, change.run, task)).get
             if row is not None and row[0] == "lost":
                 body = inputs.encode(inputs.TaskLost(task, row[1], "recalled before anyone had taken it"))
                 delivered.append(self.send(Message(change.run, now, body), change.partition))
-        if change.ended:
-            self._execute("DELETE FROM tasks WHERE run = ? AND state <> 'answered'", (change.run,))

@@ -29,6 +29,8 @@ from perdure.stores.sync_thread import SyncThread
 T = TypeVar("T")
 
 _FIND = f"SELECT {LEASE_COLUMNS} FROM tasks WHERE lease = ? AND state IN ('leased', 'answered')"
+_LASTS = "(state = 'leased' OR (state = 'answered' AND answer IS NULL))"  # of an ended run: until its worker has heard
+_RENEW = f"UPDATE tasks SET until = iif(recalled, until, ?) WHERE lease = ? AND {_LASTS} RETURNING recalled"
 _LOST = "SELECT run, task, lost_delivery FROM tasks WHERE lost_lease = ?"
 _LEASED_UNDER = f"SELECT {LEASE_COLUMNS} FROM tasks WHERE request = ? AND state = 'leased' ORDER BY turn, run, task"
 _GRANT = (
@@ -112,8 +114,7 @@ class TaskLeases(ABC):
         def work() -> LeaseRenewal:
             lost, recalled = set(), set()
             for lease in leases:
-                query = "UPDATE tasks SET until = ? WHERE lease = ? AND state = 'leased' RETURNING recalled"
-                row = self._connection.execute(query, (until, lease)).get
+                row = self._connection.execute(_RENEW, (until, lease)).get
                 if row is None:
                     lost.add(lease)
                 elif row:
@@ -147,10 +148,9 @@ class TaskLeases(ABC):
     async def touch(self, lease: str) -> bool:
         return await self._change_one("UPDATE tasks SET touched = 1 WHERE lease = ? AND state = 'leased'", (lease,))
 
-    async def report(self, lease: str, message: Message, answer: bytes = b"", kept_until: Instant = 0) -> bool:
+    async def report(self, lease: str, message: Message | None, answer: bytes = b"", kept_until: Instant = 0) -> bool:
         return await self._change_one(
-            "UPDATE tasks SET state = 'answered', answer = ?, until = ?, body = x''"
-            " WHERE lease = ? AND state = 'leased'",
+            f"UPDATE tasks SET state = 'answered', answer = ?, until = ?, body = x'' WHERE lease = ? AND {_LASTS}",
             (answer, kept_until, lease),
             message,
         )
