@@ -220,8 +220,8 @@ class PermitSuite(ABC):
 
         renewal = await store.renew([row.lease for row in leases], 80_000)
         assert renewal.recalled == {row.lease for row in leases} and renewal.lost == frozenset()
-        found = await store.find_leases([row.lease for row in leases])
-        assert {(row.until, row.is_let_go) for row in found.values()} == {(20_000, True)}
+        rows = await store.find_leases([row.lease for row in leases])
+        assert {(row.until, row.is_let_go) for row in rows.values()} == {(20_000, True)}
         assert await store.report(by_run["b"][0], None, b"digest", 99_000)
         assert not await store.report(by_run["b"][0], None, b"other", 99_000)
         assert not await store.touch(by_run["b"][1]) and not await store.release(by_run["b"][1])
