@@ -13,7 +13,7 @@ from perdure.kernel import events as e
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.graphs.net import Certainty, Defect, DefectKind
-from perdure.kernel.graphs.run_trace import VisitStatus
+from perdure.kernel.graphs.run_trace import VisitStatus, trace_turns
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
 from tests.dialects.flow.documents import call, flow, returns
@@ -37,7 +37,7 @@ def _findings(dialect: Dialect, program: Any) -> list[Defect]:
 
 def _visited(dialect: Dialect, program: Any, rows: Iterable[bytes]) -> set[str]:
     """The nodes that were used, as the graph of the document calls them."""
-    trace = dialect.trace(program, (turn for row in rows for turn in decode_turns(dialect, row)))
+    trace = trace_turns(dialect.tracer(program), (turn for row in rows for turn in decode_turns(dialect, row)))
     return {visit.node for visit in trace.visits if visit.status is not VisitStatus.SKIPPED}
 
 

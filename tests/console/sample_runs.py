@@ -83,6 +83,44 @@ async def store(config, messages, context):
         await asyncio.sleep(0.5)
         message.done()
 """
+SQUARES = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: squares}
+spec:
+  steps:
+  - name: each
+    ref: map-reduce-adapter
+    with:
+      items: "{{ inputs.numbers }}"
+      map:
+        story: {steps: [{name: one, type: condition}], output: {n: "{{ inputs.item }}"}}
+        concurrency: 50
+        inlineResultsLimit: 100
+"""
+GATHER = {
+    "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+    "entrypoint": "each",
+    "steps": {
+        "each": {
+            "action": "Gather",
+            "over": "{{ step.input }}",
+            "concurrency": 100,
+            "call": {"flow": "One"},
+            "next": "end",
+        },
+        "end": {"action": "Return", "value": "{{ size(step.input) }}"},
+    },
+    "flows": {
+        "One": {
+            "entrypoint": "double",
+            "steps": {
+                "double": {"action": "Pass", "output": "{{ step.input * 2.0 }}", "next": "answer"},
+                "answer": {"action": "Return"},
+            },
+        }
+    },
+}
 HOSTILE = "<img src=x onerror=hacked=1>"
 
 
@@ -98,7 +136,7 @@ def playbook(name: str, *steps: dict[str, Any], **workload: Any) -> dict[str, An
 
 
 def make_runs(api: Api) -> dict[str, str]:
-    assert api("POST", "/api/v1/resources:apply", {"documents": [STORY, APPROVAL]}).status == 200
+    assert api("POST", "/api/v1/resources:apply", {"documents": [STORY, APPROVAL, SQUARES]}).status == 200
     runs = {name: _start(api, name="release", input={"env": "prod"}) for name in ("gate", "phone", "done")}
     runs["labelled"] = _start(api, name="release", input={"env": "test"}, labels={"team": "shop"})
     assert api("POST", f"/api/v1/runs/{runs['done']}/gates/approve", {"state": "Approved"}).status in (200, 202)
@@ -111,6 +149,8 @@ def make_runs(api: Api) -> dict[str, str]:
         "tool": {"kind": "noop", "result": {"n": "{{ iter.row }}"}},
     }
     runs["loop"] = api.start(playbook("loop", each, rows=list(range(10_000))))
+    runs["gather"] = api.start(GATHER, input=list(range(10_000)))
+    runs["map"] = _start(api, name="squares", input={"numbers": list(range(300))})
     noop = {"step": "start", "tool": {"kind": "noop"}}
     text = "<script>hacked = 2</script>\u202e\u0000\u0007</textarea><svg onload=hacked=3>"
     runs["hostile"] = api.start(
@@ -120,7 +160,7 @@ def make_runs(api: Api) -> dict[str, str]:
     )
     for number in range(MANY):
         api.start(playbook("spare" if number < 3 else f"plain-{number}", noop))
-    for name in ("done", "needle", "loop", "hostile"):
+    for name in ("done", "needle", "loop", "gather", "map", "hostile"):
         api.result(runs[name])
     return runs
 

@@ -126,4 +126,5 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as scratch:
         for each in play(Path(scratch), need_console(), " ".join(sys.argv[1:])):
-            sys.stdout.write(f"{each['seconds']:6.1f} s  {each['journey']}  {each['error'] or 'ok'}\n")
+            lines = [f"{each['seconds']:6.1f} s  {each['journey']}  {each['error'] or 'ok'}", *each["measured"]]
+            sys.stdout.write("\n          ".join(lines) + "\n")

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.engine.runs.history_pages import _HistoryReader
+from perdure.engine.runs.run_index import RunIndex
 from perdure.kernel.graphs.run_trace import Visit
 from perdure.kernel.json_values.values import RunId
 from perdure.server.trace_export import Span, _parts
@@ -45,21 +47,22 @@ async def test_a_long_run_is_told_traced_and_shown_in_threads(tmp_path: Path, mo
         language = engine.languages["playbook"]
         called: list[tuple[str, bool]] = []
 
-        def observe(name: str) -> None:
-            before = getattr(language, name)
+        def observe(owner: Any, name: str) -> None:
+            before = getattr(owner, name)
 
             def observed(*given: Any) -> Any:
                 called.append((name, threading.current_thread() is threading.main_thread()))
                 return before(*given)
 
-            monkeypatch.setattr(language, name, observed)
+            monkeypatch.setattr(owner, name, observed)
 
-        for name in ("show", "trace", "steps", "history", "graph"):
-            observe(name)
+        parts = [(language, "show"), (language, "graph"), (language, "tracer"), (language, "step_reader")]
+        for owner, name in [*parts, (RunIndex, "read"), (RunIndex, "steps"), (_HistoryReader, "read")]:
+            observe(owner, name)
         for view in VIEWS.values():
             assert await view(engine, handle.id)
 
-    assert {name for name, _ in called} == {"show", "trace", "steps", "history", "graph"}
+    assert {name for name, _ in called} == {"show", "graph", "tracer", "step_reader", "read", "steps"}
     assert not any(is_on_loop for _, is_on_loop in called), called
 
 

@@ -113,12 +113,14 @@ export interface TimelineStep {
   started_at: string;
   ended_at: string | null;
   stretches: Stretch[];
+  count?: number; // of visits that share the entry
 }
 
 export interface Timeline {
   started_at: string;
   ended_at: string | null;
   steps: TimelineStep[];
+  visits: number;
 }
 
 export interface Why {

@@ -356,7 +356,7 @@ export interface Routes {
   "GET /api/v1/retention": { query: NoQuery; body: undefined; answer: Json };
   "GET /api/v1/schedules": { query: { name?: string | null; namespace?: string | null; all_namespaces?: boolean; next?: number }; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/timeline-rows": { query: { at?: string | null; everything?: boolean }; body: undefined; answer: Json };
-  "GET /api/v1/runs/{id}/timeline": { query: { at?: string | null }; body: undefined; answer: Json };
+  "GET /api/v1/runs/{id}/timeline": { query: { at?: string | null; alike?: number | null }; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/topology": { query: { packets?: number }; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/logs": { query: { limit?: number; cursor?: string | null; step?: string | null }; body: undefined; answer: ItemPage };
   "GET /api/v1/runs/{id}/operations": { query: { limit?: number; cursor?: string | null }; body: undefined; answer: ItemPage };

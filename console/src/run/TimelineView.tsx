@@ -1,5 +1,5 @@
 // The run over time: a row for each visit of a step, attempts as bars, waits hatched. Dragging over the axis zooms.
-import { useMemo, useRef, useState, type PointerEvent } from "react";
+import { useRef, useState, type PointerEvent } from "react";
 import type { Timeline, TimelineStep } from "../api/shapes";
 import { useAnswer } from "../api/use";
 import { Problem } from "../parts/Problem";
@@ -8,24 +8,25 @@ import { useNow } from "../parts/Time";
 import { VirtualList } from "../parts/VirtualList";
 import { clockTime, lasting, oneLine } from "../words";
 import { isSelected, nameOfNode, type Shared } from "./selection";
-import { foldRows, type Row } from "./timelineRows";
+
+const ALIKE = 12; // visits of a node that have rows of their own; the server tells of the rest as one
 
 export function TimelineView({ run, steps, at, version, selected, onSelect }: Shared) {
+  const [isWhole, setWhole] = useState(false);
   const { answer, error } = useAnswer<"GET /api/v1/runs/{id}/timeline", Timeline>(
     "GET /api/v1/runs/{id}/timeline",
-    { path: { id: run.id }, query: { at: at?.toString() } },
+    { path: { id: run.id }, query: { at: at?.toString(), alike: isWhole ? undefined : ALIKE } },
     version,
   );
   const [window, setWindow] = useState<[number, number]>();
-  const [isWhole, setWhole] = useState(false);
   const now = useNow();
-  const rows = useMemo(() => foldRows(answer?.steps ?? [], isWhole), [answer, isWhole]);
   if (error) return <Problem error={error} />;
   if (!answer) return <p className="loading">…</p>;
   const begin = Date.parse(answer.started_at);
   const end = Math.max(begin + 1, answer.ended_at && at === undefined ? Date.parse(answer.ended_at) : latest(answer, at ? begin : now));
   const [from, to] = window ?? [begin, end];
-  const hidden = (answer.steps.length ?? 0) - rows.length;
+  const rows = answer.steps;
+  const hidden = answer.visits - rows.length;
   return (
     <div className="timeline" data-testid="timeline">
       <Axis begin={begin} from={from} to={to} onZoom={setWindow} />
@@ -37,7 +38,7 @@ export function TimelineView({ run, steps, at, version, selected, onSelect }: Sh
         )}
         {(hidden > 0 || isWhole) && (
           <button type="button" className="small" aria-pressed={isWhole} onClick={() => setWhole(!isWhole)}>
-            {isWhole ? "Fold many alike" : `Show all ${answer.steps.length.toLocaleString("en")} visits`}
+            {isWhole ? "Fold many alike" : `Show all ${answer.visits.toLocaleString("en")} visits`}
           </button>
         )}
       </div>
@@ -45,17 +46,17 @@ export function TimelineView({ run, steps, at, version, selected, onSelect }: Sh
         length={rows.length}
         rowHeight={26}
         label="Steps over time"
-        focus={rows.findIndex((row) => isSelected(row.step.node, selected, steps))}
+        focus={rows.findIndex((row) => isSelected(row.node, selected, steps))}
         row={(index) => {
-          const row = rows[index];
-          return row ? (
+          const step = rows[index];
+          return step ? (
             <Bar
-              row={row}
+              step={step}
               from={from}
               to={to}
               end={end}
-              isSelected={isSelected(row.step.node, selected, steps)}
-              onSelect={() => onSelect(nameOfNode(row.step.node, steps))}
+              isSelected={isSelected(step.node, selected, steps)}
+              onSelect={() => onSelect(nameOfNode(step.node, steps))}
             />
           ) : null;
         }}
@@ -116,7 +117,7 @@ function Axis({ begin, from, to, onZoom }: { begin: number; from: number; to: nu
 }
 
 interface BarProps {
-  row: Row;
+  step: TimelineStep;
   from: number;
   to: number;
   end: number;
@@ -124,9 +125,7 @@ interface BarProps {
   onSelect(): void;
 }
 
-function Bar({ row, from, to, end, isSelected: is, onSelect }: BarProps) {
-  const { step } = row;
-  const title = row.count > 1 ? `${step.title.replace(/\[\d+\]$/, "")}: ${row.count} more` : step.title;
+function Bar({ step, from, to, end, isSelected: is, onSelect }: BarProps) {
   return (
     <button
       type="button"
@@ -137,23 +136,22 @@ function Bar({ row, from, to, end, isSelected: is, onSelect }: BarProps) {
     >
       <span className="timeline-name" style={{ paddingLeft: step.depth * 14 }}>
         <StatusIcon status={step.status} />
-        <bdi>{oneLine(title, 80)}</bdi> <span className="unseen">{statusWord(step.status)}</span>
+        <bdi>{oneLine(step.title, 80)}</bdi> <span className="unseen">{statusWord(step.status)}</span>
       </span>
       <span className="timeline-bars">
-        <Stretch kind="visit" status={step.status} begin={step.started_at} finish={row.ended_at} from={from} to={to} end={end} />
-        {row.count === 1 &&
-          step.stretches.slice(0, 200).map((stretch, index) => (
-            <Stretch
-              key={index}
-              kind={stretch.kind}
-              status={stretch.failed ? "failed" : step.status}
-              begin={stretch.started_at}
-              finish={stretch.ended_at}
-              from={from}
-              to={to}
-              end={end}
-            />
-          ))}
+        <Stretch kind="visit" status={step.status} begin={step.started_at} finish={step.ended_at} from={from} to={to} end={end} />
+        {step.stretches.slice(0, 200).map((stretch, index) => (
+          <Stretch
+            key={index}
+            kind={stretch.kind}
+            status={stretch.failed ? "failed" : step.status}
+            begin={stretch.started_at}
+            finish={stretch.ended_at}
+            from={from}
+            to={to}
+            end={end}
+          />
+        ))}
         <span className="timeline-length faint">{span(step, end)}</span>
       </span>
     </button>

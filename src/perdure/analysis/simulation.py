@@ -15,7 +15,7 @@ from perdure.kernel.codec import decode_turns
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.graphs.graph import Graph
 from perdure.kernel.graphs.net import Defect, DefectKind
-from perdure.kernel.graphs.run_trace import Trace
+from perdure.kernel.graphs.run_trace import Trace, trace_turns
 from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Failed, Status
 
@@ -105,7 +105,7 @@ class Simulator:
         trace = None
         if self.graph is not None and violation is None and is_traced:
             turns = (turn for row in world.root.rows for turn in decode_turns(self._dialect, row))
-            trace = self._dialect.trace(world.root.program, turns)
+            trace = trace_turns(self._dialect.tracer(world.root.program), turns)
         return Simulated(
             seed=schedule.seed,
             faults=list(schedule.used),

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from perdure.kernel.events import Event
     from perdure.kernel.execution import Execution
     from perdure.kernel.graphs.net import Net
-    from perdure.kernel.graphs.run_trace import Trace
-    from perdure.kernel.graphs.step_overview import DocumentPath, StepDelay, StepOverview
+    from perdure.kernel.graphs.run_trace import RunTracer
+    from perdure.kernel.graphs.step_overview import DocumentPath, StepDelay, StepReader
     from perdure.kernel.inputs import Input
     from perdure.kernel.secrets.sealed_arguments import SecretRequests
     from perdure.kernel.turn import Turn
@@ -152,8 +152,8 @@ class Dialect(ABC):
         """The document as a graph."""
         raise NotImplementedError
 
-    def trace(self, program: Any, turns: Iterable[tuple[Instant, list["Event"]]]) -> "Trace":
-        """What a run made of the graph; for languages that draw graphs."""
+    def tracer(self, program: Any) -> "RunTracer":
+        """What finds out what a run made of the graph; for languages that draw graphs."""
         raise NotImplementedError
 
     def net(self, program: Any) -> "Net | None":
@@ -235,9 +235,9 @@ class Dialect(ABC):
         """Whose delays the run's timers are: retries, sleeps. By timer, from the state alone; bounds are not listed."""
         return {}
 
-    def steps(self, execution: "Execution", turns: Iterable[tuple[Instant, list["Event"]]]) -> list["StepOverview"]:
-        """The run's steps as people look at them, from its state and its recorded events; empty: it has none."""
-        return []
+    def step_reader(self, run: RunId, program: Any) -> "StepReader | None":
+        """What makes the run's steps, as people look at them, from its events and its state; None: it has none."""
+        return None
 
     def cause(self, execution: "Execution") -> str:
         """What made a run fail, in a few words, where its outcome does not say it."""

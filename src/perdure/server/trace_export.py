@@ -33,7 +33,7 @@ from perdure.stores.hook_deliveries import DeliveryRow
 from perdure.stores.protocol import RunFilter
 from perdure.views.errors import BadRequest
 from perdure.views.runs.progress_events import step_of_path
-from perdure.views.runs.run_graph import NoPicture, trace_run
+from perdure.views.runs.run_graph import NoPicture, TracedRun, trace_run
 
 if TYPE_CHECKING:
     import httpx
@@ -109,9 +109,12 @@ def _parts(
 async def _visits(client: Client, run: RunId) -> tuple[dict[str, str], list[Visit]]:
     """The labels of nodes, and the visits that have ended."""
     try:
-        traced = await trace_run(client, run)
+        return await trace_run(client, run, _labels_and_visits)
     except NoPicture:
         return {}, []
+
+
+def _labels_and_visits(traced: TracedRun) -> tuple[dict[str, str], list[Visit]]:
     return {node.id: node.label for node in traced.graph.nodes}, list(traced.trace.visits)
 
 

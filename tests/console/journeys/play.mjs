@@ -50,7 +50,7 @@ try {
         }
       }
       await world.close().catch(() => undefined);
-      say({ journey: journey.name, error, seconds: (Date.now() - began) / 1000 });
+      say({ journey: journey.name, error, seconds: (Date.now() - began) / 1000, measured: world.measured });
     }
   }
 } finally {

@@ -158,6 +158,29 @@ export default [
     },
   },
   {
+    name: "wide runs of every language open with few requests, bytes and elements (CON-002, CON-021)",
+    async play(world) {
+      const page = await world.page("#/runs");
+      await page.getByTestId("run-row").first().waitFor();
+      for (const [name, words] of [["loop", "10,000"], ["gather", "10,000"], ["map", "300"]]) {
+        const { length } = page.seen;
+        const { received } = page;
+        const began = Date.now();
+        await page.goto(`${world.url}/#/runs/${world.runs[name]}`);
+        await page.getByTestId("node").getByText(words).first().waitFor();
+        await page.getByTestId("why-text").filter({ hasText: "succeeded" }).waitFor();
+        world.measured.push(`${name}: ${Date.now() - began} ms, ${page.seen.length - length} requests, ${page.received - received} bytes`);
+        const asked = page.seen.slice(length).filter((url) => url.includes("/api/"));
+        need(asked.length <= 10, `${name}: ${asked.length} requests\n${asked.join("\n")}`);
+        await page.getByTestId("tab-timeline").click();
+        await page.getByTestId("bar").first().waitFor();
+        need(page.received - received < 500_000, `${name}: ${page.received - received} bytes`); // with the code of the graph
+        const drawn = await page.evaluate(() => document.querySelectorAll("*").length);
+        need(drawn < 1_500, `${name}: ${drawn} elements`);
+      }
+    },
+  },
+  {
     name: "open a loop of 10,000 iterations and its 90,000 events (CON-002, CON-021)",
     async play(world) {
       const page = await world.page(`#/runs/${world.runs.loop}`, { may: ["429", "503"] });

@@ -12,6 +12,7 @@ export class World {
     this.url = given.url;
     this.problems = [];
     this.contexts = [];
+    this.measured = []; // for people: no journey compares times
   }
 
   /** A page, logged in with the token of a role; what goes wrong in it fails the journey. */
@@ -26,6 +27,10 @@ export class World {
     context.setDefaultTimeout(PATIENCE);
     const page = await context.newPage();
     page.seen = [];
+    page.received = 0; // bytes of bodies
+    page.on("requestfinished", (request) => {
+      request.sizes().then((sizes) => (page.received += sizes.responseBodySize), () => undefined);
+    });
     page.on("request", (request) => page.seen.push(request.url()));
     page.on("request", (request) => {
       const url = request.url();

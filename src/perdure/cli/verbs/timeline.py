@@ -14,8 +14,8 @@ from perdure.kernel.graphs.run_trace import VisitStatus
 from perdure.kernel.json_values.values import Instant
 from perdure.views.runs.history_events import HELP
 from perdure.views.runs.progress_events import status_words
-from perdure.views.runs.run_graph import MomentQuery, short_span
-from perdure.views.runs.timeline import TIMELINE, TIMELINE_JSON, Timeline, TimelineQuery, TimelineRow
+from perdure.views.runs.run_graph import short_span
+from perdure.views.runs.timeline import TIMELINE, TIMELINE_JSON, Timeline, TimelineJsonQuery, TimelineQuery, TimelineRow
 from perdure.views.times import local
 
 EXAMPLES = """\
@@ -59,7 +59,7 @@ async def _show(asked: argparse.Namespace, talk: Console) -> int:
     async with open_access(asked, talk) as access:
         run = await access.resolve(asked.run)
         if asked.json:
-            give_json(await access.ask(TIMELINE_JSON, MomentQuery(at=asked.at), run))
+            give_json(await access.ask(TIMELINE_JSON, TimelineJsonQuery(at=asked.at), run))
             return Exit.OK
         timeline = await access.ask(TIMELINE, TimelineQuery(at=asked.at, everything=asked.everything), run)
     give_text("\n".join(_Chart(timeline).lines()))

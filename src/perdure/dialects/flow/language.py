@@ -90,7 +90,7 @@ class Flow(Dialect):
         return names
 
     graph = lazy(f"{_FLOW}.views.graph:draw")
-    trace = lazy(f"{_FLOW}.views.trace:trace")
+    tracer = lazy(f"{_FLOW}.views.trace:FlowTracer")
     net = lazy(f"{_FLOW}.views.net:net_of")
     find_places = lazy(f"{_FLOW}.document.reader:find_places")
 
@@ -112,7 +112,7 @@ class Flow(Dialect):
     show = lazy(f"{_FLOW}.views.result:show")
     ended_steps = lazy(f"{_FLOW}.views.ended_steps:ended_steps")
     missing_places = lazy(f"{_FLOW}.run.redrive:missing_places")
-    steps = lazy(f"{_FLOW}.views.steps:steps")
+    step_reader = lazy(f"{_FLOW}.views.steps:FlowStepReader")
     has_scope = lazy(f"{_FLOW}.views.evaluation:has_scope")
     evaluate = lazy(f"{_FLOW}.views.evaluation:evaluate")
     schemas = lazy(f"{_FLOW}.views.evaluation:schemas")

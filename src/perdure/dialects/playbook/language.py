@@ -92,7 +92,7 @@ class Playbook(Dialect):
         return names
 
     graph = lazy(f"{_PLAYBOOK}.views.graph:draw")
-    trace = lazy(f"{_PLAYBOOK}.views.trace:trace")
+    tracer = lazy(f"{_PLAYBOOK}.views.trace:PlaybookTracer")
     net = lazy(f"{_PLAYBOOK}.views.net:net_of")
     find_places = lazy(f"{_PLAYBOOK}.document.reader:find_places")
     open = lazy(f"{_PLAYBOOK}.run.envelope_opening:open_envelope")
@@ -134,7 +134,7 @@ class Playbook(Dialect):
     ended_steps = lazy(f"{_PLAYBOOK}.run.completion:ended_steps")
     missing_places = lazy(f"{_PLAYBOOK}.run.redrive:missing_places")
     show = lazy(f"{_PLAYBOOK}.views.execution:show")
-    steps = lazy(f"{_PLAYBOOK}.views.steps:steps")
+    step_reader = lazy(f"{_PLAYBOOK}.views.steps:PlaybookStepReader")
     has_scope = lazy(f"{_PLAYBOOK}.views.evaluation:has_scope")
     evaluate = lazy(f"{_PLAYBOOK}.views.evaluation:evaluate")
     schemas = lazy(f"{_PLAYBOOK}.views.evaluation:schemas")

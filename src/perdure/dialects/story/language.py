@@ -192,7 +192,7 @@ class Story(Dialect):
 
     load = lazy(f"{_STORY}.plan.compiler:load")
     graph = lazy(f"{_STORY}.views.graph:draw")
-    trace = lazy(f"{_STORY}.views.trace:trace")
+    tracer = lazy(f"{_STORY}.views.trace:StoryTracer")
     net = lazy(f"{_STORY}.views.net:net_of")
     find_places = lazy(f"{_STORY}.document.parser:find_places")
 
@@ -222,7 +222,7 @@ class Story(Dialect):
     awaits = lazy(f"{_STORY}.views.story_run:awaited_gates")
     show = lazy(f"{_STORY}.views.story_run:show")
     show_itself = lazy(f"{_STORY}.views.story_run:show_itself")
-    steps = lazy(f"{_STORY}.views.steps:steps")
+    step_reader = lazy(f"{_STORY}.views.steps:StoryStepReader")
     has_scope = lazy(f"{_STORY}.views.evaluation:has_scope")
     evaluate = lazy(f"{_STORY}.views.evaluation:evaluate")
     schemas = lazy(f"{_STORY}.views.evaluation:schemas")

@@ -7,6 +7,7 @@ for the next page or for whoever follows the run; the latest readers are kept.
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -20,6 +21,7 @@ from perdure.kernel.secrets.secret_masking import Mask
 from perdure.stores.protocol import RunRow, Store
 
 ROWS_AT_ONCE = 200  # of a log
+RAW_ROWS_AT_ONCE = 20
 WORTH_KEEPING = 1 << 16  # bytes of a log that were told; less is told again
 MOST_SHOWN = 1_000  # events that are kept of a history that was read to its end
 MOST_KEPT = 16
@@ -33,13 +35,14 @@ Rows = Sequence[tuple[int, bytes]]
 class _HistoryReader:
     """A history that is told up to some row of the log, and the last events that were told."""
 
-    __slots__ = ("bytes", "recorded", "run", "shown", "tell")
+    __slots__ = ("bytes", "recorded", "rest", "run", "shown", "tell")
 
     def __init__(self, run: tuple[RunId, Instant], tell: Callable[[Instant, Event], Iterable[dict[str, Any]]]) -> None:
         self.run = run
         self.tell = tell
         self.recorded = 0  # the last event of the log that was told
         self.bytes = 0
+        self.rest: list[tuple[int, bytes]] = []  # rows of the log that were read and are not told yet
         self.shown: list[dict[str, Any]] = []
 
     @property
@@ -51,8 +54,12 @@ class _HistoryReader:
     def last(self) -> int:
         return self.floor + len(self.shown)
 
-    def read(self, dialect: Dialect, rows: Rows) -> None:
-        for last, row in rows:
+    def read(self, dialect: Dialect, rows: Rows, until: int | None) -> None:
+        """Tell these rows, or as many of them as lead to that event."""
+        for place, (last, row) in enumerate(rows):
+            if until is not None and self.last >= until:
+                self.rest = list(rows[place:])
+                return
             turns = decode_turns(dialect, row)
             number = last - sum(len(events) for _, events in turns)
             senders = senders_of(turns, number)
@@ -63,6 +70,7 @@ class _HistoryReader:
                     self.shown += [item | who for item in self.tell(at, event)]
             self.recorded = last
             self.bytes += len(row)
+        self.rest = []
 
     def forget(self, until: int) -> None:
         """All but one of the events up to that one: it says where the others begin."""
@@ -88,16 +96,18 @@ class HistoryPages:
         store = self._store()
         assert store is not None, "whoever reads has it"
         if not is_own:
-            rows = await store.history(row.id, after, limit)  # each has one event at least
-            return await done_aside(bytes_of(rows), lambda: _raw_events(dialect, rows, mask, after, limit))
+            return await _raw_events(store, dialect, row.id, mask, after, limit)
         reader = self._take(dialect, row, after)
         at_once = ROWS_AT_ONCE if limit is not None else 10 * ROWS_AT_ONCE
-        while limit is None or len(reader.behind(after, limit)) < limit:
-            rows = await store.history(row.id, reader.recorded, at_once)
-            await done_aside(bytes_of(rows), partial(reader.read, dialect, rows))
+        until = None if limit is None else after + limit
+        while until is None or reader.last < until:
+            rest = reader.rest
+            rows = rest or await store.history(row.id, reader.recorded, at_once)
+            if rows:
+                await done_aside(bytes_of(rows), partial(reader.read, dialect, rows, until))
             if limit is not None:
                 reader.forget(after)
-            if len(rows) < at_once:
+            if not rest and len(rows) < at_once:
                 break
         page = reader.behind(after, limit)
         reader.forget(after if limit is not None else max(after, reader.last - MOST_SHOWN))
@@ -124,9 +134,30 @@ class HistoryPages:
             self._kept.popitem(last=False)
 
 
-def _raw_events(dialect: Dialect, rows: Rows, mask: Mask, after: int, limit: int | None) -> list[dict[str, Any]]:
-    all_events = [event for last, row in rows for event in _events_of_row(dialect, last, row) if event["seq"] > after]
-    return [mask.data(event) for event in all_events[:limit]]
+async def _raw_events(
+    store: Store, dialect: Dialect, run: RunId, mask: Mask, after: int, limit: int | None
+) -> list[dict[str, Any]]:
+    """A row has one event at least, and may have thousands."""
+    if limit is None:
+        rows = await store.history(run, after)
+        return await done_aside(bytes_of(rows), lambda: list(_shown_events(dialect, rows, mask, after)))
+    events: list[dict[str, Any]] = []
+    while len(events) < limit:
+        at_once = min(RAW_ROWS_AT_ONCE, limit - len(events))
+        rows = await store.history(run, after, at_once)
+        more = islice(_shown_events(dialect, rows, mask, after), limit - len(events))
+        events += await done_aside(bytes_of(rows), partial(list, more))
+        if len(rows) < at_once:
+            break
+        after = rows[-1][0]
+    return events
+
+
+def _shown_events(dialect: Dialect, rows: Rows, mask: Mask, after: int) -> Iterator[dict[str, Any]]:
+    for last, row in rows:
+        for event in _events_of_row(dialect, last, row):
+            if event["seq"] > after:
+                yield mask.data(event)
 
 
 def _events_of_row(dialect: Dialect, last: int, row: bytes) -> Iterator[dict[str, Any]]:

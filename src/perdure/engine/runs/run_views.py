@@ -12,7 +12,7 @@ from perdure.engine.decision_threads import WORK_OF_TEXT, ProgramCache, done_asi
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EventNotFound, NewerRecord, ReferenceNotAvailable, RunNotFound
-from perdure.kernel.events import Event, MessageSent, RunEnded
+from perdure.kernel.events import Event, MessageSent
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant, Ref, RunId
@@ -24,6 +24,7 @@ from perdure.stores.protocol import RunFilter, RunRow, Store, StoredRun
 STREAM_NUMBERS = b"s"
 """How the keys of the rows begin that hold numbers of streams."""
 
+ROWS_AT_ONCE = 500  # of a log of which a part is read
 WORK_OF_EVENT = 64  # to tell, trace or show it, in bytes of records that are folded
 
 R = TypeVar("R")
@@ -71,10 +72,12 @@ async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: i
         if at is None:
             (stored,) = await store.load([row.id])
             return await fold_stored(store, stored, dialect, program)
+        from perdure.engine.runs.run_index import read_index  # most commands look at the present
+
         execution = Execution(row.id, dialect, program)
-        seq = await recorded_at(store, dialect, row.id, at)
-        recorded = await turns(store, dialect, row.id)
-        await told_aside(recorded, lambda: execution.fold(cut(recorded, seq)))
+        seq = await read_index(store, dialects, row, lambda index: index.numbers[at - 1], at)
+        recorded = await turns(store, dialect, row.id, seq)
+        await told_aside(recorded, lambda: execution.fold(recorded))
         return execution
 
 
@@ -138,9 +141,37 @@ async def program_of(store: Store, dialect: Dialect, row: RunRow) -> Any:
     return program
 
 
-async def turns(store: Store, dialect: Dialect, run: RunId) -> Turns:
-    rows = await store.history(run)
-    return await done_aside(bytes_of(rows), lambda: [turn for _, row in rows for turn in decode_turns(dialect, row)])
+async def turns(store: Store, dialect: Dialect, run: RunId, until: int | None = None) -> Turns:
+    """All of them, or those up to an event of the log."""
+    rows: list[tuple[int, bytes]] = []
+    while until is not None and (not rows or rows[-1][0] < until):
+        more = await store.history(run, rows[-1][0] if rows else 0, ROWS_AT_ONCE)
+        rows += more
+        if len(more) < ROWS_AT_ONCE:
+            break
+    if until is None:
+        rows = await store.history(run)
+    all_turns = await done_aside(
+        bytes_of(rows), lambda: [turn for _, row in rows for turn in decode_turns(dialect, row)]
+    )
+    return all_turns if until is None else cut(all_turns, until)
+
+
+async def events_at(
+    store: Store, dialect: Dialect, run: RunId, numbers: Iterable[int]
+) -> dict[int, tuple[Instant, Event]]:
+    """Some events of a log, by number, each with its time."""
+    events_by_number: dict[int, tuple[Instant, Event]] = {}
+    for number in sorted(numbers):
+        if number in events_by_number:
+            continue
+        rows = await store.history(run, number - 1, 1)
+        for last, row in rows:
+            recorded = decode_turns(dialect, row)
+            first = last - sum(len(events) for _, events in recorded) + 1
+            together = ((at, event) for at, events in recorded for event in events)
+            events_by_number |= dict(enumerate(together, first))
+    return events_by_number
 
 
 async def told_aside(about: Turns | int, work: Callable[[], R]) -> R:
@@ -191,29 +222,6 @@ def senders_of(all_turns: Turns, before: int = 0) -> dict[int, dict[str, Any]]:
             senders |= {number + place: {"who": who} for place in range(1, len(events) + 1)}
         number += len(events)
     return senders
-
-
-async def recorded_at(store: Store, dialect: Dialect, run: RunId, at: int) -> int:
-    """The number under which the kernel recorded event `at` of the history as its readers see it."""
-    if not dialect.has_own_history:
-        return at
-    all_turns = await turns(store, dialect, run)
-    numbers = await told_aside(all_turns, lambda: [recorded for recorded, _ in tell(dialect, run, all_turns)])
-    return numbers[at - 1] if 0 < at <= len(numbers) else no_event(at, len(numbers))
-
-
-async def number_of_end(store: Store, execution: Execution) -> int:
-    """The number of the event with which a run has ended, in the history as its readers see it."""
-    dialect, all_turns = execution.dialect, await turns(store, execution.dialect, execution.id)
-
-    def look() -> int:
-        recorded = [event for _, events in all_turns for event in events]
-        end = max(number for number, event in enumerate(recorded, 1) if isinstance(event, RunEnded))
-        if not dialect.has_own_history:
-            return end
-        return max(int(shown["seq"]) for number, shown in tell(dialect, execution.id, all_turns) if number <= end)
-
-    return await told_aside(all_turns, look)
 
 
 def no_event(at: int, total: int) -> NoReturn:

@@ -3,12 +3,16 @@
 A language computes it from what was recorded (`Dialect.trace`). Pictures, timelines and lists of steps are made of it.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from perdure.kernel.json_values.values import Instant
+
+if TYPE_CHECKING:
+    from perdure.kernel.events import Event
 
 
 class VisitStatus(StrEnum):
@@ -113,3 +117,18 @@ class Trace:
         """The run has ended, or what is open was taken back."""
         for key in list(self._open):
             self.leave(key, at, status)
+
+
+class RunTracer(Protocol):
+    """Makes the trace of a run from its recorded events, one after the other."""
+
+    trace: Trace
+
+    def take(self, at: Instant, event: "Event") -> None: ...
+
+
+def trace_turns(tracer: RunTracer, turns: "Iterable[tuple[Instant, list[Event]]]") -> Trace:
+    for at, events in turns:
+        for event in events:
+            tracer.take(at, event)
+    return tracer.trace

@@ -5,13 +5,17 @@ overview of a run stays small at any width. Dialects make it from a run's record
 """
 
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Failed
+
+if TYPE_CHECKING:
+    from perdure.kernel.events import Event
+    from perdure.kernel.execution import Execution
 
 DocumentPath = tuple[str | int, ...]
 
@@ -115,6 +119,25 @@ class StepOverview(msgspec.Struct, gc=False):
         self.failure = failure
         if self.first_failure is None:
             self.first_failure = failure
+
+    def copy(self) -> "StepOverview":
+        """With those inside it: what reads on does not change what was shown."""
+        return msgspec.structs.replace(self, steps={name: step.copy() for name, step in self.steps.items()})
+
+
+class StepReader:
+    """Reads the recorded events of a run, one after the other, for the overview of its steps. This one has none."""
+
+    def __init__(self) -> None:
+        self.seq = 0  # the number of the latest event in the history as its readers see it
+
+    def take(self, turn: int, at: Instant, event: "Event") -> None:
+        """`turn` is the number of the turn in which the event was recorded."""
+        self.seq += 1
+
+    def steps(self, execution: "Execution") -> list[StepOverview]:
+        """What was read and the state of the run at that moment, together; the reader may go on afterwards."""
+        return []
 
 
 def frames_of(details: bytes | None) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from perdure.kernel.documents.validation import AppliedDocument, Validated
 from perdure.kernel.errors import Conflict
 from perdure.kernel.events import EffectCompleted
 from perdure.kernel.execution import Limits
+from perdure.kernel.graphs.run_trace import trace_turns
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.outcomes import Cancelled, Failed, Succeeded
@@ -298,7 +299,7 @@ class ScenarioStage:
         turns = await run_views.turns(engine.store, dialect, run)
         if dialect.draws_graphs:
             program = await run_views.program_of(engine.store, dialect, row)
-            seen.graph, seen.trace = dialect.graph(program), dialect.trace(program, turns)
+            seen.graph, seen.trace = dialect.graph(program), trace_turns(dialect.tracer(program), turns)
         seen.events = await engine.history(run)
         if seen.error is not None and not seen.error["message"]:
             seen.error["message"] = dialect.cause(execution)

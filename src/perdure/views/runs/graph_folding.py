@@ -8,7 +8,6 @@ from collections import defaultdict
 from typing import Any
 
 from perdure.engine.client import Client
-from perdure.engine.runs import run_views
 from perdure.kernel.graphs.run_trace import Visit, VisitStatus
 from perdure.kernel.json_values.values import RunId
 from perdure.views.errors import StepNotFound
@@ -24,10 +23,8 @@ Facts = dict[str, Any]
 async def graph_of_run(
     client: Client, run: RunId, at: int | None = None, under: str = "", cursor: str | None = None
 ) -> Facts:
-    traced = await trace_run(client, run, at)
-    size = len(traced.trace.visits) + len(traced.graph.nodes) + len(traced.graph.edges)
     begin = read_offset(cursor)
-    return await run_views.told_aside(size, lambda: fold_graph(traced, under, begin))
+    return await trace_run(client, run, lambda traced: fold_graph(traced, under, begin), at)
 
 
 def fold_graph(run: TracedRun, under: str = "", begin: int = 0) -> Facts:

@@ -1,10 +1,12 @@
 """Events of a run's history: their names, their JSON, and a position among them as people give it."""
 
+from bisect import bisect_right
 from typing import Any
 
 from perdure.engine.client import Client
+from perdure.engine.runs.run_index import read_index
 from perdure.kernel.errors import Conflict
-from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.views.errors import BadRequest
 from perdure.views.times import iso, read_instant
 
@@ -37,11 +39,8 @@ async def event_at(client: Client, run: RunId, moment: str) -> int:
         until = read_instant(moment, client.clock.wall())
     except ValueError as problem:
         raise BadRequest(str(problem)) from None
-    times: dict[int, Instant] = {
-        event["seq"]: read_instant(event["timestamp"], 0) if "timestamp" in event else event["at"]
-        for event in await client.history(run)
-    }
-    earlier = [seq for seq, at in times.items() if at <= until]
+    row = await client.find(run)
+    earlier = await read_index(client.store, client.languages, row, lambda index: bisect_right(index.times, until))
     if not earlier:
         raise Conflict(f"run {run} had not started at {iso(until)}")
-    return earlier[-1]
+    return earlier

@@ -3,20 +3,20 @@
 Each link names an event of the history, so that it can be looked up. The first one says what the status is now.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from perdure.engine.client import Client
 from perdure.engine.runs import run_views
+from perdure.engine.runs.run_index import RunIndex
 from perdure.kernel.execution import Execution
 from perdure.kernel.graphs.step_overview import StepOverview, StepStatus, flattened
-from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.views.access import Query, Question, Scope
 from perdure.views.administration.server_presence import is_served
 from perdure.views.runs.progress_events import outcome_text, status_words
-from perdure.views.runs.run_overview import explain, failure_of, find_step, steps_of
+from perdure.views.runs.run_overview import explain, failure_of, find_step, index_of
 from perdure.views.runs.run_status import status_of_execution
-from perdure.views.times import iso, read_instant
+from perdure.views.times import iso
 
 STEPS_EXPLAINED = 20  # of those that are open; `GET …/steps` has all
 
@@ -38,9 +38,8 @@ async def explain_run(client: Client, run: RunId, step: str | None = None) -> di
     """`{run, step?, chain[{seq, at, text}], commands[]}`; the chain begins with the state and ends with its cause."""
     row, execution, pending = await client.outlook(run)
     status = await status_of_execution(client, row, execution)
-    steps = await steps_of(client, execution)
-    events = await client.history(run)
-    history = await run_views.told_aside(len(events), lambda: _History(events))
+    await run_views.read_stream_numbers(client.store, execution)
+    steps, history = await index_of(client, run, lambda index: (index.steps(execution), _History(index)))
     commands: list[str] = []
     if step is not None:
         path, overview = find_step(flattened(steps), run, step)
@@ -63,20 +62,16 @@ async def explain_run(client: Client, run: RunId, step: str | None = None) -> di
 
 
 class _History:
-    """The events of a run by number."""
+    """When the events of a run were recorded, by number."""
 
-    def __init__(self, events: Sequence[dict[str, Any]]) -> None:
-        self._times = {event["seq"]: _time_of(event) for event in events}
-        self.first, self.last = min(self._times), max(self._times)
+    def __init__(self, index: RunIndex) -> None:
+        self._times = index.times[:]
+        self.first, self.last, self.end = 1, index.last, index.end
 
     def link(self, seq: int, text: str) -> dict[str, Any]:
         """A fact without an event of its own belongs to the present."""
         number = seq or self.last
-        return {"seq": number, "at": iso(self._times[number]), "text": text}
-
-
-def _time_of(event: dict[str, Any]) -> Instant:
-    return read_instant(event["timestamp"], 0) if "timestamp" in event else event["at"]
+        return {"seq": number, "at": iso(self._times[number - 1]), "text": text}
 
 
 async def _end_chain(
@@ -86,7 +81,7 @@ async def _end_chain(
     assert outcome is not None
     reason = outcome_text(outcome)
     ended = f"the run {status_words(execution.state.status.value)}{f': {reason}' if reason else ''}"
-    chain = [history.link(await run_views.number_of_end(client.store, execution), ended)]
+    chain = [history.link(history.end, ended)]
     place = await failure_of(client, execution, steps)
     return [*chain, *_step_chain(place.path, place.step, history, is_live=False)] if place is not None else chain
 

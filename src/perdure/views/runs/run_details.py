@@ -20,6 +20,7 @@ from perdure.kernel.secrets.secret_masking import Mask
 from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.errors import BadRequest
 from perdure.views.runs.run_list import Ownership
+from perdure.views.runs.run_overview import index_of
 from perdure.views.runs.run_pages import run_item_json
 from perdure.views.runs.run_status import RunStatus, Wait, count_open_tasks, status_of_execution, waits_at_hand
 from perdure.views.times import iso
@@ -52,8 +53,7 @@ async def _status_facts(client: Client, status: RunStatus, execution: Execution)
     brief = dialect.brief(execution) or {"status": status.status}
     last_seq = state.seq
     if dialect.has_own_history:
-        turns = await run_views.turns(client.store, dialect, execution.id)
-        last_seq = sum(1 for _ in dialect.history(execution.id, turns))
+        last_seq = await index_of(client, execution.id, lambda index: index.last)
     now = client.clock.now()
     return {
         "execution_id": execution.id,

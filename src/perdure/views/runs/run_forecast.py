@@ -11,12 +11,13 @@ from perdure.analysis.forecast import FEWEST, Forecast, ObservedRun, Spread, mak
 from perdure.engine.client import Client
 from perdure.engine.runs import run_views
 from perdure.kernel.graphs.graph import Graph
+from perdure.kernel.graphs.run_trace import trace_turns
 from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Status
 from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.access import NoParameters, Query, Question, Scope
 from perdure.views.errors import BadRequest
-from perdure.views.runs.run_graph import trace_run
+from perdure.views.runs.run_graph import TracedRun, trace_run
 from perdure.views.times import iso
 
 MOST_RUNS = 500  # the latest ones that are looked at
@@ -72,24 +73,26 @@ async def _forecast(client: Client, row: RunRow, *, is_about_run: bool) -> dict[
         others = [other for other in others if other.id != row.id]
     same = [other for other in others if other.program == row.program]
     chosen = same if len(same) >= FEWEST else others
-    traced = await trace_run(client, row.id)
     ended = await _observe(client, chosen) if len(chosen) >= FEWEST else []
-    own = ObservedRun(traced.started_at, traced.now, False, traced.trace.visits) if is_about_run else None
-    order = [node.id for node in traced.graph.nodes]
-    visits = sum(len(run.visits) for run in ended)
-    forecast = await run_views.told_aside(visits, lambda: make_forecast(ended, order, own, is_over=traced.is_over))
-    if not forecast.is_enough:
-        forecast = Forecast(len(chosen))
-    facts = {
-        "name": row.name,
-        "language": row.language,
-        "namespace": row.namespace,
-        **({"run": row.id, "status": str(row.status), "is_over": traced.is_over} if is_about_run else {}),
-        "same_version": chosen is same,
-        **_forecast_json(forecast, traced.graph, traced.now),
-    }
-    shown: dict[str, Any] = traced.mask.data(facts)
-    return shown
+
+    def look(traced: TracedRun) -> dict[str, Any]:
+        own = ObservedRun(traced.started_at, traced.now, False, traced.trace.visits) if is_about_run else None
+        order = [node.id for node in traced.graph.nodes]
+        forecast = make_forecast(ended, order, own, is_over=traced.is_over)
+        if not forecast.is_enough:
+            forecast = Forecast(len(chosen))
+        facts = {
+            "name": row.name,
+            "language": row.language,
+            "namespace": row.namespace,
+            **({"run": row.id, "status": str(row.status), "is_over": traced.is_over} if is_about_run else {}),
+            "same_version": chosen is same,
+            **_forecast_json(forecast, traced.graph, traced.now),
+        }
+        shown: dict[str, Any] = traced.mask.data(facts)
+        return shown
+
+    return await trace_run(client, row.id, look)
 
 
 async def _observe(client: Client, rows: Sequence[RunRow]) -> list[ObservedRun]:
@@ -100,7 +103,7 @@ async def _observe(client: Client, rows: Sequence[RunRow]) -> list[ObservedRun]:
         dialect = run_views.dialect_of(client.languages, row.language)
         program = await run_views.program_of(client.store, dialect, row)
         turns = await run_views.turns(client.store, dialect, row.id)
-        trace = await run_views.told_aside(turns, partial(dialect.trace, program, turns))
+        trace = await run_views.told_aside(turns, partial(trace_turns, dialect.tracer(program), turns))
         observed.append(ObservedRun(turns[0][0], turns[-1][0], row.status is Status.FAILED, trace.visits))
         visits += len(trace.visits)
         if visits > MOST_VISITS:

@@ -1,14 +1,16 @@
 """A run on the graph of its document: statuses of nodes, edges taken, and the same as JSON (`GET …/{id}/graph`)."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from perdure.analysis.coverage import taken_edges
 from perdure.engine.client import Client
 from perdure.engine.runs import run_views
+from perdure.engine.runs.run_index import RunIndex, read_index
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.graphs.graph import Graph
 from perdure.kernel.graphs.run_trace import Trace, Visit, VisitStatus
@@ -20,6 +22,8 @@ from perdure.views.drawing.boxes import NodeStatus
 from perdure.views.drawing.markup import graph_json
 from perdure.views.runs.history_events import event_at
 from perdure.views.times import iso, span
+
+R = TypeVar("R")
 
 
 class NoPicture(PerdureError):
@@ -42,32 +46,32 @@ class TracedRun:
     mask: Mask
 
 
-async def trace_run(client: Client, run: RunId, at: int | None = None) -> TracedRun:
-    """The run as it is now, or as it was after event number `at` of its history."""
+async def trace_run(client: Client, run: RunId, work: Callable[[TracedRun], R], at: int | None = None) -> R:
+    """What the work makes of the run as it is now, or as it was after event number `at` of its history."""
     row = await client.find(run)
     with run_views.naming(run):
         dialect = run_views.dialect_of(client.languages, row.language)
         if not dialect.draws_graphs:
             raise NoPicture(f"a run in {row.language!r} cannot be drawn")
         program = await run_views.program_of(client.store, dialect, row)
-        turns = await run_views.turns(client.store, dialect, run)
-    if at is not None:
-        turns = run_views.cut(turns, await run_views.recorded_at(client.store, dialect, run, at))
     mask = await run_views.mask_of_run(client.store, client.languages, row)
     is_over = row.status.is_final and at is None
-    last = turns[-1][0]
-    now = last if is_over or at is not None else max(last, client.clock.now())
-    trace, graph = await run_views.told_aside(turns, lambda: (dialect.trace(program, turns), dialect.graph(program)))
-    return TracedRun(row, graph, trace, turns[0][0], now, is_over, mask)
+    present = client.clock.now()
+
+    def look(index: RunIndex) -> R:
+        now = index.at if is_over or at is not None else max(index.at, present)
+        return work(TracedRun(row, dialect.graph(program), index.trace, index.started_at, now, is_over, mask))
+
+    return await read_index(client.store, client.languages, row, look, at)
 
 
 class MomentQuery(Query):
     at: str | None = None  # an event: its number, its id, or a time
 
 
-async def read_traced(client: Client, scope: Scope, query: MomentQuery) -> TracedRun:
+async def read_traced(client: Client, scope: Scope, query: MomentQuery, work: Callable[[TracedRun], R]) -> R:
     at = None if query.at is None else await event_at(client, scope.run, query.at)
-    return await trace_run(client, scope.run, at)
+    return await trace_run(client, scope.run, work, at)
 
 
 class RunDrawing(msgspec.Struct):
@@ -80,7 +84,10 @@ class RunDrawing(msgspec.Struct):
 
 
 async def read_drawing(client: Client, scope: Scope, query: MomentQuery) -> RunDrawing:
-    run = await read_traced(client, scope, query)
+    return await read_traced(client, scope, query, _drawing)
+
+
+def _drawing(run: TracedRun) -> RunDrawing:
     drawing = RunDrawing(run.graph, node_statuses(run), sorted(taken_edges(run.graph, run.trace)), {})
     return msgspec.structs.replace(masked(drawing, RunDrawing, run.mask.text), facts=run_graph_json(run))
 

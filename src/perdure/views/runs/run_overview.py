@@ -3,14 +3,15 @@
 `show` prints it, and so can any other client. The reason is one sentence; commands are complete but for options.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from perdure.engine.runs import run_views
 from perdure.engine.runs.dry_run import Pending
+from perdure.engine.runs.run_index import RunIndex, read_index
 from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution
 from perdure.kernel.graphs.step_overview import StepFailure, StepOverview, StepStatus, flattened
@@ -26,6 +27,8 @@ from perdure.views.times import local, span
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
+
+R = TypeVar("R")
 
 _COMMAND = "with: perdure "  # how languages end the phrase for something that a command can bring
 _FIRST = (WaitReason.PROVIDER, WaitReason.RESOURCE, WaitReason.SETTLEMENT, WaitReason.SIGNAL, WaitReason.PERMIT)
@@ -68,13 +71,14 @@ class FailurePlace:
 
 async def steps_of(client: "Client", execution: Execution, at: int | None = None) -> list[StepOverview]:
     """The steps of a run, as they are now or were after event number `at`."""
-    turns = await run_views.turns(client.store, execution.dialect, execution.id)
-    if at is not None:
-        seq = await run_views.recorded_at(client.store, execution.dialect, execution.id, at)
-        turns = run_views.cut(turns, seq)
-    else:
+    if at is None:
         await run_views.read_stream_numbers(client.store, execution)
-    return await run_views.told_aside(turns, lambda: execution.dialect.steps(execution, turns))
+    return await index_of(client, execution.id, lambda index: index.steps(execution), at)
+
+
+async def index_of(client: "Client", run: RunId, work: Callable[[RunIndex], R], at: int | None = None) -> R:
+    """What the work makes of what the events of a run tell of it."""
+    return await read_index(client.store, client.languages, await client.find(run), work, at)
 
 
 def find_step(

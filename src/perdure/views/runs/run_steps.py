@@ -2,16 +2,21 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.engine.client import Client
 from perdure.engine.runs import run_views
 from perdure.engine.runs.effects import effects
+from perdure.engine.runs.run_index import IndexedTask, RunIndex
+from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.graphs.step_overview import StepFailure, StepOverview, flattened
-from perdure.kernel.json_values.values import RunId
+from perdure.kernel.json_values.values import Instant, RunId
+from perdure.stores.protocol import RunRow
 from perdure.views.errors import BadRequest
 from perdure.views.runs.log_reader import TaskLogReader
 from perdure.views.runs.progress_events import step_of_path
-from perdure.views.runs.run_overview import find_step, steps_of
+from perdure.views.runs.run_overview import find_step, index_of, steps_of
 from perdure.views.times import iso
 
 MOST_EXPRESSIONS = 200  # of one step
@@ -34,20 +39,22 @@ async def describe_step(client: Client, run: RunId, name: str, limit: int, curso
     row = await client.find(run)
     execution = await run_views.load(client.store, client.languages, row)
     path, step = find_step(flattened(await steps_of(client, execution)), run, name)
-    attempts = await _attempts(client, run, path)
-    ended_well = [attempt for attempt in attempts if "output" in attempt]
+    tasks = await index_of(client, run, lambda index: _tasks_of(index, path))
+    ended_well = [task for task in tasks if task.status == "done"]
     begin = read_offset(cursor)
-    page = sorted(attempts, key=lambda attempt: attempt["status"] != "failed")[begin : begin + limit]
+    page = sorted(tasks, key=lambda task: task.status != "failed")[begin : begin + limit]
+    attempts = await _attempts(client, row, [*page, *tasks[-1:], *ended_well[-1:]])
+    last = attempts[len(page)] if tasks else None
     lines = await TaskLogReader(client, run, path[-1]).read()
     facts = {
         **step_json(path, step),
-        "input": attempts[-1]["input"] if attempts else None,
-        "output": ended_well[-1]["output"] if ended_well else None,
-        "expressions": _expressions(execution, path[-1], attempts[-1] if attempts else None),
-        "attempts": page,
+        "input": None if last is None else last["input"],
+        "output": attempts[-1]["output"] if ended_well else None,
+        "expressions": _expressions(execution, path[-1], last),
+        "attempts": attempts[: len(page)],
         "effects": [effect for effect in await effects(client, run) if _is_of(effect["path"], path)],
         "logs": [line.plain() for line in lines[-LOG_LINES:]],
-    } | ({"next": str(begin + limit)} if begin + limit < len(attempts) else {})
+    } | ({"next": str(begin + limit)} if begin + limit < len(tasks) else {})
     mask = await run_views.mask_of(client.store, execution)
     hidden: dict[str, Any] = await run_views.told_aside(10 * len(page), lambda: mask.data(facts))
     return hidden
@@ -109,44 +116,47 @@ def _failure_json(failure: StepFailure | None) -> dict[str, Any] | None:
     }
 
 
-async def _attempts(client: Client, run: RunId, path: tuple[str, ...]) -> list[dict[str, Any]]:
-    """What tasks of the step were given and answered, in order of their start."""
-    history = await client.history(run, raw=True)
-    return await run_views.told_aside(len(history), lambda: _attempts_in(history, path))
+def _tasks_of(index: RunIndex, path: tuple[str, ...]) -> list[IndexedTask]:
+    """Copies, in order of their start: the index may read on."""
+    return [replace(task) for task in index.tasks.values() if _is_of(task.path, path)]
 
 
-def _attempts_in(history: list[dict[str, Any]], path: tuple[str, ...]) -> list[dict[str, Any]]:
-    attempts: dict[int, dict[str, Any]] = {}
-    for event in history:
-        if event["event"] == "TaskScheduled" and _is_of(event["path"], path):
-            attempts[event["task"]] = {
-                "task": event["task"],
-                "seq": event["seq"],
-                "path": event["path"],
-                "provider": event["provider"],
-                "attempt": event["attempt"],
-                "delivery": 1,
-                "status": "open",
-                "input": event["arguments"] if event["arguments"] is not None else event["input"],
-                "started_at": iso(event["at"]),
-                "ended_at": None,
-            }
-        elif (attempt := attempts.get(event.get("task", -1))) is not None:
-            if event["event"] == "TaskRedelivered":
-                attempt["delivery"] = event["delivery"]
-            elif event["event"] == "TaskEnded":
-                attempt |= {"ended_at": iso(event["at"]), **_ending(event["outcome"])}
-    return list(attempts.values())
+async def _attempts(client: Client, row: RunRow, tasks: list[IndexedTask]) -> list[dict[str, Any]]:
+    """What tasks of the step were given and answered."""
+    dialect = run_views.dialect_of(client.languages, row.language)
+    numbers = {number for task in tasks for number in (task.scheduled, task.ended) if number}
+    events = await run_views.events_at(client.store, dialect, row.id, numbers)
+    return await run_views.told_aside(len(events), lambda: [_attempt(task, events) for task in tasks])
 
 
-def _ending(outcome: dict[str, Any]) -> dict[str, Any]:
+def _attempt(task: IndexedTask, events: dict[int, tuple[Instant, Event]]) -> dict[str, Any]:
+    begun = run_views.numbered(task.scheduled, *events[task.scheduled])
+    attempt = {
+        "task": task.task,
+        "seq": task.scheduled,
+        "path": task.path,
+        "provider": begun["provider"],
+        "attempt": begun["attempt"],
+        "delivery": task.delivery,
+        "status": task.status,
+        "input": begun["arguments"] if begun["arguments"] is not None else begun["input"],
+        "started_at": iso(begun["at"]),
+        "ended_at": None,
+    }
+    if task.ended:
+        ended = run_views.numbered(task.ended, *events[task.ended])
+        attempt |= {"ended_at": iso(ended["at"]), **_answer(ended["outcome"])}
+    return attempt
+
+
+def _answer(outcome: dict[str, Any]) -> dict[str, Any]:
     match outcome["type"]:
         case "Succeeded":
-            return {"status": "done", "output": outcome.get("value")}
+            return {"output": outcome.get("value")}
         case "Failed":
-            return {"status": "failed", "error": {"code": outcome.get("code"), "message": outcome.get("message")}}
+            return {"error": {"code": outcome.get("code"), "message": outcome.get("message")}}
         case _:
-            return {"status": "cancelled"}
+            return {}
 
 
 def _is_of(task_path: str, step: tuple[str, ...]) -> bool:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -15,6 +15,7 @@ from perdure.views.access import Question, Scope, masked
 from perdure.views.runs.run_graph import MomentQuery, TracedRun, read_traced
 from perdure.views.times import iso
 
+MOST_STRETCHES = 200  # of one visit, where visits are folded
 SHOWN_ALIKE = 12  # visits of one node inside one other; more of them share a row
 
 
@@ -54,8 +55,10 @@ class TimelineRow:
             yield from visit.stretches
 
 
-def timeline_rows(run: TracedRun, *, is_whole: bool) -> list[TimelineRow]:
-    """Rows in order of start, parts below what they belong to. Unless whole, many alike share a row."""
+def timeline_rows(run: TracedRun, alike: int | None) -> list[TimelineRow]:
+    """Rows in order of start, parts below what they belong to. Of visits of one node inside one other, so many have a
+    row of their own, and the rest share one; None: all have their own.
+    """
     nodes = {node.id: node for node in run.graph.nodes}
     inside: dict[int | None, list[Visit]] = defaultdict(list)
     for visit in run.trace.visits:
@@ -64,7 +67,7 @@ def timeline_rows(run: TracedRun, *, is_whole: bool) -> list[TimelineRow]:
     pending: list[tuple[Visit | TimelineRow, int]] = []
 
     def add(visits: list[Visit], depth: int) -> None:
-        pending.extend(reversed([(item, depth) for item in _gathered(visits, depth, nodes, is_whole)]))
+        pending.extend(reversed([(item, depth) for item in _gathered(visits, depth, nodes, alike)]))
 
     add(inside[None], 0)
     while pending:
@@ -78,12 +81,14 @@ def timeline_rows(run: TracedRun, *, is_whole: bool) -> list[TimelineRow]:
     return rows
 
 
-def _gathered(visits: list[Visit], depth: int, nodes: dict[str, Any], is_whole: bool) -> Iterator[Visit | TimelineRow]:
+def _gathered(
+    visits: list[Visit], depth: int, nodes: dict[str, Any], most: int | None
+) -> Iterator[Visit | TimelineRow]:
     alike: dict[str, list[Visit]] = defaultdict(list)
     for visit in visits:
         alike[visit.node].append(visit)
-    rest = {node: group[SHOWN_ALIKE:] for node, group in alike.items() if len(group) > SHOWN_ALIKE + 1}
-    hidden = set() if is_whole else {id(visit) for group in rest.values() for visit in group}
+    rest = {node: group[most:] for node, group in alike.items() if most is not None and len(group) > most + 1}
+    hidden = {id(visit) for group in rest.values() for visit in group}
     for visit in visits:
         if id(visit) not in hidden:
             yield visit
@@ -109,32 +114,41 @@ class Timeline(msgspec.Struct):
 
 
 async def read_timeline(client: Client, scope: Scope, query: TimelineQuery) -> Timeline:
-    run = await read_traced(client, scope, query)
+    return await read_traced(
+        client, scope, query, lambda run: _timeline(run, None if query.everything else SHOWN_ALIKE)
+    )
+
+
+def _timeline(run: TracedRun, alike: int | None) -> Timeline:
     rows = [
         replace(row, visits=tuple(msgspec.structs.replace(visit, parent=None) for visit in row.visits))
-        for row in timeline_rows(run, is_whole=query.everything)
+        for row in timeline_rows(run, alike)
     ]
     facts = Timeline(run.row.name, run.row.language, run.row.status, run.started_at, run.now, run.is_over, rows)
     return masked(facts, Timeline, run.mask.text)
 
 
-async def read_timeline_json(client: Client, scope: Scope, query: MomentQuery) -> Any:
-    return timeline_json(await read_traced(client, scope, query))
+class TimelineJsonQuery(MomentQuery):
+    alike: Annotated[int, msgspec.Meta(ge=1, le=1_000)] | None = None  # of visits of one node; the rest share an entry
+
+
+async def read_timeline_json(client: Client, scope: Scope, query: TimelineJsonQuery) -> Any:
+    return await read_traced(client, scope, query, lambda run: timeline_json(run, query.alike))
 
 
 TIMELINE = Question(
     "get_timeline_rows", "/runs/{id}/timeline-rows", "the timeline to draw", TimelineQuery, Timeline, read_timeline
 )
 TIMELINE_JSON = Question(
-    "get_timeline", "/runs/{id}/timeline", "the steps of the run over time", MomentQuery, Any, read_timeline_json
+    "get_timeline", "/runs/{id}/timeline", "the steps of the run over time", TimelineJsonQuery, Any, read_timeline_json
 )
 
 
-def timeline_json(run: TracedRun) -> Any:
-    """Every visit, with its attempts and waits."""
+def timeline_json(run: TracedRun, alike: int | None = None) -> Any:
+    """Every visit, with its attempts and waits; those that share an entry are counted in it."""
     steps = []
-    for row in timeline_rows(run, is_whole=True):
-        (visit,) = row.visits
+    for row in timeline_rows(run, alike):
+        count = len(row.visits)
         stretches = [
             {
                 "kind": "wait" if stretch.is_wait else "attempt",
@@ -142,19 +156,20 @@ def timeline_json(run: TracedRun) -> Any:
                 "ended_at": iso(stretch.ended_at),
                 "failed": stretch.has_failed,
             }
-            for stretch in visit.stretches
+            for stretch in ([] if count > 1 else _merged(row.visits[0].stretches, MOST_STRETCHES if alike else None))
         ]
         steps.append(
             {
-                "node": visit.node,
+                "node": row.visits[0].node,
                 "title": row.title,
                 "kind": row.kind,
                 "depth": row.depth,
-                "status": str(visit.status),
-                "attempts": visit.attempts,
-                "started_at": iso(visit.started_at),
-                "ended_at": iso(visit.ended_at),
+                "status": str(row.status),
+                "attempts": row.attempts,
+                "started_at": iso(row.started_at),
+                "ended_at": iso(row.ended_at),
                 "stretches": stretches,
+                **({"count": count} if count > 1 else {}),
             }
         )
     facts = {
@@ -165,5 +180,25 @@ def timeline_json(run: TracedRun) -> Any:
         "started_at": iso(run.started_at),
         "ended_at": iso(run.now) if run.is_over else None,
         "steps": steps,
+        "visits": len(run.trace.visits),
     }
     return run.mask.data(facts)
+
+
+def _merged(stretches: list[Stretch], most: int | None) -> list[Stretch]:
+    """Where they are more, those of a kind that follow each other closely are one."""
+    if most is None or len(stretches) <= most:
+        return stretches
+    ends = [stretch.ended_at or stretch.started_at for stretch in stretches]
+    gap = (max(ends) - stretches[0].started_at) // most
+    latest: dict[tuple[bool, bool], Stretch] = {}
+    merged: list[Stretch] = []
+    for stretch in stretches:
+        kind = (stretch.is_wait, stretch.has_failed)
+        before = latest.get(kind)
+        if before is None or (before.ended_at is not None and stretch.started_at - before.ended_at > gap):
+            latest[kind] = msgspec.structs.replace(stretch)
+            merged.append(latest[kind])
+        elif before.ended_at is not None:
+            before.ended_at = None if stretch.ended_at is None else max(before.ended_at, stretch.ended_at)
+    return merged

@@ -1,6 +1,5 @@
 """The Steps of a Flow's run, from its events. Steps of a called Flow stand under the Step that calls it."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from perdure.dialects.flow.plan.program import Program
@@ -14,6 +13,7 @@ from perdure.kernel.graphs.step_overview import (
     StepDelay,
     StepFailure,
     StepOverview,
+    StepReader,
     StepStatus,
     frames_of,
 )
@@ -24,16 +24,6 @@ from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Failed
 
 OUTSIDE = "(middleware of the Flow)"
-
-
-def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) -> list[StepOverview]:
-    overview = _Overview(execution.id, execution.program)
-    for at, events in turns:
-        overview.turn_seq = overview.seq
-        for event in events:
-            overview.seq += 1
-            overview.take(event, at)
-    return list(overview.top.values())
 
 
 def delays(execution: Execution) -> dict[int, StepDelay]:
@@ -91,11 +81,12 @@ class _Frame:
         self.attempts: dict[int, int] = {}  # by dispatch, of the current Step
 
 
-class _Overview:
+class FlowStepReader(StepReader):
     def __init__(self, run: RunId, program: Program) -> None:
+        super().__init__()
         self.top: dict[str, StepOverview] = {}
-        self.seq = 0  # of the event that is taken
         self.turn_seq = 0  # of the last event before its turn
+        self._turn = 0
         self._run = run
         self._program = program
         self._frames: dict[int, _Frame] = {}
@@ -103,7 +94,13 @@ class _Overview:
         self._tasks: dict[int, tuple[StepOverview, int, int]] = {}  # with dispatch and attempt
         self._dues: dict[int, Instant] = {}
 
-    def take(self, event: e.Event, at: Instant) -> None:
+    def steps(self, execution: Execution) -> list[StepOverview]:
+        return [step.copy() for step in self.top.values()]
+
+    def take(self, turn: int, at: Instant, event: e.Event) -> None:
+        if turn != self._turn:
+            self._turn, self.turn_seq = turn, self.seq
+        self.seq += 1
         match event:
             case e.TimerSet():
                 self._dues[event.timer] = event.due

@@ -1,6 +1,6 @@
 """What the run of a Flow made of its Steps, read from its events beside the state they change."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.flow.plan.program import Program
@@ -15,18 +15,7 @@ from perdure.kernel.json_values.values import Instant
 Key = tuple[int, int]  # of a frame and a Step in it
 
 
-def trace(program: Program, turns: Iterable[tuple[Instant, list[e.Event]]]) -> Trace:
-    tracing = _FlowTrace(program)
-    for at, events in turns:
-        for event in events:
-            tell = _TELLERS.get(type(event))
-            if tell is not None:
-                tell(tracing, event, at)
-            evolve(tracing.body, event)
-    return tracing.trace
-
-
-class _FlowTrace:
+class FlowTracer:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.body = Body(program)
@@ -34,6 +23,12 @@ class _FlowTrace:
         self.nodes = {node.id for node in draw(program).nodes}
         self.callers: dict[int, Visit | None] = {}  # by frame
         self.labels: dict[int, str] = {}
+
+    def take(self, at: Instant, event: e.Event) -> None:
+        tell = _TELLERS.get(type(event))
+        if tell is not None:
+            tell(self, event, at)
+        evolve(self.body, event)
 
     def site(self, frame: int, name: str) -> str:
         return self.program.flows[self.body.frames[frame].flow].steps[name].site
@@ -147,21 +142,21 @@ class _FlowTrace:
         self.trace.close(at, VisitStatus.CANCELLED)
 
 
-_TELLERS: dict[type[e.Event], Callable[[_FlowTrace, Any, Instant], None]] = {
-    f.FrameOpened: _FlowTrace.opened,
-    f.StepEntered: _FlowTrace.entered,
-    f.StepLeft: _FlowTrace.left,
-    f.StepAnswered: _FlowTrace.left,
-    f.StepCaught: _FlowTrace.caught,
-    f.StepEnded: _FlowTrace.ended,
-    f.StepDropped: _FlowTrace.dropped,
-    f.StepSlept: _FlowTrace.slept,
-    f.CallEntered: _FlowTrace.call_entered,
-    f.CallSettled: _FlowTrace.settled,
-    f.CallFaulted: _FlowTrace.faulted,
-    f.CallLeft: _FlowTrace.call_left,
-    f.GapBegan: _FlowTrace.gap_began,
-    f.GapEnded: _FlowTrace.gap_ended,
-    f.RunAgain: _FlowTrace.gap_ended,
-    e.RunEnded: _FlowTrace.run_ended,
+_TELLERS: dict[type[e.Event], Callable[[FlowTracer, Any, Instant], None]] = {
+    f.FrameOpened: FlowTracer.opened,
+    f.StepEntered: FlowTracer.entered,
+    f.StepLeft: FlowTracer.left,
+    f.StepAnswered: FlowTracer.left,
+    f.StepCaught: FlowTracer.caught,
+    f.StepEnded: FlowTracer.ended,
+    f.StepDropped: FlowTracer.dropped,
+    f.StepSlept: FlowTracer.slept,
+    f.CallEntered: FlowTracer.call_entered,
+    f.CallSettled: FlowTracer.settled,
+    f.CallFaulted: FlowTracer.faulted,
+    f.CallLeft: FlowTracer.call_left,
+    f.GapBegan: FlowTracer.gap_began,
+    f.GapEnded: FlowTracer.gap_ended,
+    f.RunAgain: FlowTracer.gap_ended,
+    e.RunEnded: FlowTracer.run_ended,
 }

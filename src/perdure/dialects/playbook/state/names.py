@@ -1,6 +1,7 @@
 """Ids of step-runs and tokens, and timestamps, as readers and templates see them."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from perdure.kernel.json_values.values import Instant
 
@@ -14,4 +15,11 @@ def token_id(number: int) -> str:
 
 
 def timestamp(at: Instant) -> str:
-    return datetime.fromtimestamp(at // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{at % 1_000_000:06d}Z"
+    second, rest = divmod(at, 1_000_000)
+    return f"{_second(second)}.{rest:06d}Z"
+
+
+@lru_cache(64)
+def _second(second: int) -> str:
+    """Many events are recorded in one."""
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")

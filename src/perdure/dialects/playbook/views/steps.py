@@ -1,11 +1,11 @@
 """The steps of a Playbook's run, from its history: steps with their tasks, loops with counts."""
 
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perdure.dialects.playbook.plan.program import Directive, Program, Task
 from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.views.history import entries_of
+from perdure.dialects.playbook.views.history.entries import HistoryEntry, HistoryState
 from perdure.documents.errors import UnreadableText
 from perdure.documents.reader import read_document
 from perdure.kernel import events as e
@@ -15,35 +15,19 @@ from perdure.kernel.graphs.step_overview import (
     StepDelay,
     StepFailure,
     StepOverview,
+    StepReader,
     StepStatus,
     frames_of,
 )
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant, RunId
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STEP_ENDS = {
     "step.done": StepStatus.DONE,
     "loop.done": StepStatus.DONE,
     "step.failed": StepStatus.FAILED,
     "step.cancelled": StepStatus.CANCELLED,
 }
-
-
-def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) -> list[StepOverview]:
-    overview = _Overview(execution)
-    turn_number = 0
-
-    def counted() -> Iterator[tuple[Instant, list[e.Event]]]:
-        nonlocal turn_number
-        for turn in turns:
-            turn_number += 1
-            yield turn
-
-    for event in execution.dialect.history(execution.id, counted()):
-        overview.take(event, turn_number)
-    overview.add_waits(execution)
-    return list(overview.steps.values())
 
 
 def delays(execution: Execution) -> dict[int, StepDelay]:
@@ -85,28 +69,35 @@ def line_of(text: bytes, place: DocumentPath) -> int | None:
     return None
 
 
-class _Overview:
-    def __init__(self, execution: Execution) -> None:
-        self.steps: dict[str, StepOverview] = {}
+class PlaybookStepReader(StepReader):
+    def __init__(self, run: RunId, program: Program) -> None:
+        super().__init__()
+        self._told = HistoryState(run=run)
+        self._steps: dict[str, StepOverview] = {}
         self._failed_in: dict[str, int] = {}  # the turn of each step's latest failure
-        self._has_many_tasks = {name: len(step.tasks) > 1 for name, step in execution.program.steps.items()}
+        self._has_many_tasks = {name: len(step.tasks) > 1 for name, step in program.steps.items()}
 
-    def take(self, event: dict[str, Any], turn: int) -> None:
-        name, kind = event.get("step"), event["event_type"]
-        if not name:
-            return
-        at = (datetime.fromisoformat(event["timestamp"]) - _EPOCH) // timedelta(microseconds=1)
-        step = self._step(name) if kind.startswith(("step.", "task.", "loop.")) else None
-        if step is None:
-            return
-        payload = event.get("payload") or {}
+    def steps(self, execution: Execution) -> list[StepOverview]:
+        steps = {name: step.copy() for name, step in self._steps.items()}
+        _add_waits(steps, execution)
+        return list(steps.values())
+
+    def take(self, turn: int, at: Instant, event: e.Event) -> None:
+        for entry in entries_of(self._told, event):
+            self.seq += 1
+            name, kind = entry.rest.get("step"), entry.name
+            if name and kind.startswith(("step.", "task.", "loop.")):
+                self._take_entry(self._step(name), entry, turn, at)
+
+    def _take_entry(self, step: StepOverview, entry: HistoryEntry, turn: int, at: Instant) -> None:
+        kind, payload = entry.name, entry.payload
         match kind:
             case "step.started":
-                step.enter(at, event["seq"])
+                step.enter(at, self.seq)
             case "step.done" | "loop.done" | "step.failed" | "step.cancelled":
-                step.leave(_STEP_ENDS[kind], at, event["seq"])
-                if kind == "step.failed" and self._failed_in.get(name) != turn:  # no attempt of it did
-                    self._fail(step, payload.get("error"), at, event)
+                step.leave(_STEP_ENDS[kind], at, self.seq)
+                if kind == "step.failed" and self._failed_in.get(step.name) != turn:  # no attempt of it did
+                    self._fail(step, payload.get("error"), at, entry.rest)
             case "loop.started":
                 step.items += payload.get("total") or 0
             case "loop.iteration.done" | "loop.shard.done":
@@ -115,37 +106,35 @@ class _Overview:
                 step.items_failed += 1
             case _ if kind.startswith("task."):
                 if kind == "task.attempt.failed":
-                    self._failed_in[name] = turn
-                self._take_task(step, event, kind, payload, at)
+                    self._failed_in[step.name] = turn
+                self._take_task(step, entry, at)
             case _:
                 pass
 
-    def _take_task(
-        self, step: StepOverview, event: dict[str, Any], kind: str, payload: dict[str, Any], at: Instant
-    ) -> None:
-        label = str(event.get("task") or "")
-        task = self._task(step, label)
+    def _take_task(self, step: StepOverview, entry: HistoryEntry, at: Instant) -> None:
+        kind, payload = entry.name, entry.payload
+        task = self._task(step, str(entry.rest.get("task") or ""))
         match kind:
             case "task.started":
                 task.kind = task.kind or str(payload.get("kind") or "")
                 if task is not step:
-                    task.enter(at, event["seq"])
+                    task.enter(at, self.seq)
             case "task.attempt.started":
                 for item in {id(task): task, id(step): step}.values():
                     item.attempts += 1
-                    item.child, item.child_seq = RunId(payload.get("child_execution_id", "")), event["seq"]
+                    item.child, item.child_seq = RunId(payload.get("child_execution_id", "")), self.seq
                     item.state, item.due = StepStatus.AT_WORK, None
             case "task.attempt.failed":
                 error = (payload.get("outcome") or {}).get("error")
                 for item in {id(task): task, id(step): step}.values():
-                    self._fail(item, error, at, event)
+                    self._fail(item, error, at, entry.rest)
             case "task.done" | "task.failed" if task is not step:
-                task.leave(StepStatus.DONE if kind == "task.done" else StepStatus.FAILED, at, event["seq"])
+                task.leave(StepStatus.DONE if kind == "task.done" else StepStatus.FAILED, at, self.seq)
             case _:
                 pass
 
     def _step(self, name: str) -> StepOverview:
-        return self.steps.get(name) or self.steps.setdefault(name, StepOverview(name, place=(name,)))
+        return _entry_of(self._steps, name)
 
     def _task(self, step: StepOverview, label: str) -> StepOverview:
         """A task of a pipeline; the only task of a step is the step."""
@@ -153,35 +142,40 @@ class _Overview:
             return step
         return step.steps.get(label) or step.steps.setdefault(label, StepOverview(label, place=(step.name, label)))
 
-    def _fail(self, step: StepOverview, error: Any, at: Instant, event: dict[str, Any]) -> None:
+    def _fail(self, step: StepOverview, error: Any, at: Instant, ids: dict[str, Any]) -> None:
         if not isinstance(error, dict):
             return
         details = error.get("details")
         frames = frames_of(jsontext.encode(details)) if isinstance(details, dict) else ()
         code = str(error.get("code") or error.get("kind") or "")
-        item, label = event.get("iteration"), str(event.get("task") or "")
+        item, label = ids.get("iteration"), str(ids.get("task") or "")
         step.fail(
             StepFailure(
                 code,
                 str(error.get("message") or ""),
                 at,
-                event.get("attempt") or (0 if step.failure is None else step.failure.attempt),
-                "" if label == f"{event['step']}_task" else label,  # the name of a task that has none
+                ids.get("attempt") or (0 if step.failure is None else step.failure.attempt),
+                "" if label == f"{ids['step']}_task" else label,  # the name of a task that has none
                 item if isinstance(item, int) else -1,
                 frames,
-                seq=event["seq"],
+                seq=self.seq,
             )
         )
 
-    def add_waits(self, execution: Execution) -> None:
-        """What the history does not say: tokens that wait for their gate, and when a next try is made."""
-        body: b.Body = execution.body
-        for number in body.pending:
-            step = self._step(body.tokens[number].step)
-            step.state, step.note = StepStatus.WAITS, "its gate does not admit it yet"
-        for thread in body.threads.values():
-            timer = execution.state.timers.get(thread.number)
-            run = body.runs.get(thread.run)
-            if timer is not None and run is not None and thread.phase is b.ThreadPhase.RESTING:
-                step = self._step(run.step)
-                step.state, step.due = StepStatus.RETRIES, timer.due
+
+def _add_waits(steps: dict[str, StepOverview], execution: Execution) -> None:
+    """What the history does not say: tokens that wait for their gate, and when a next try is made."""
+    body: b.Body = execution.body
+    for number in body.pending:
+        step = _entry_of(steps, body.tokens[number].step)
+        step.state, step.note = StepStatus.WAITS, "its gate does not admit it yet"
+    for thread in body.threads.values():
+        timer = execution.state.timers.get(thread.number)
+        run = body.runs.get(thread.run)
+        if timer is not None and run is not None and thread.phase is b.ThreadPhase.RESTING:
+            step = _entry_of(steps, run.step)
+            step.state, step.due = StepStatus.RETRIES, timer.due
+
+
+def _entry_of(steps: dict[str, StepOverview], name: str) -> StepOverview:
+    return steps.get(name) or steps.setdefault(name, StepOverview(name, place=(name,)))

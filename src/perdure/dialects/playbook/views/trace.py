@@ -1,7 +1,6 @@
 """What the run of a Playbook made of its steps and tasks, read from its events beside the state they change."""
 
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.playbook.plan.program import Directive, Program, Step
@@ -15,24 +14,20 @@ from perdure.kernel.graphs.run_trace import Trace, VisitStatus
 from perdure.kernel.json_values.values import Instant
 
 
-def trace(program: Program, turns: Iterable[tuple[Instant, list[e.Event]]]) -> Trace:
-    tracing = _PlaybookTrace(program)
-    for at, recorded in turns:
-        for event in chain.from_iterable(map(expand, recorded)):
-            tell = _TELLERS.get(type(event))
-            if tell is not None:
-                tell(tracing, event, at)
-            evolve(tracing.body, event)
-    return tracing.trace
-
-
-class _PlaybookTrace:
+class PlaybookTracer:
     """Visits of steps by token, then by run; those of tasks in a pipeline by thread."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.body = b.Body()
         self.trace = Trace()
+
+    def take(self, at: Instant, event: e.Event) -> None:
+        for fact in expand(event):
+            tell = _TELLERS.get(type(fact))
+            if tell is not None:
+                tell(self, fact, at)
+            evolve(self.body, fact)
 
     def step_of(self, run: int) -> Step:
         return self.program.steps[self.body.runs[run].step]
@@ -153,19 +148,19 @@ class _PlaybookTrace:
         self.trace.close(at, VisitStatus.CANCELLED)
 
 
-_TELLERS: dict[type[e.Event], Callable[[_PlaybookTrace, Any, Instant], None]] = {
-    p.AdmissionJudged: _PlaybookTrace.judged,
-    p.TokenDropped: _PlaybookTrace.dropped,
-    p.JoinReached: _PlaybookTrace.reached,
-    p.JoinCompleted: _PlaybookTrace.joined,
-    p.JoinFailed: _PlaybookTrace.not_joined,
-    p.StepStarted: _PlaybookTrace.started,
-    p.AttemptStarted: _PlaybookTrace.attempt_started,
-    p.AttemptEnded: _PlaybookTrace.attempt_ended,
-    p.OutcomeJudged: _PlaybookTrace.outcome_judged,
-    p.StepEnded: _PlaybookTrace.ended,
-    p.NextEvaluated: _PlaybookTrace.routed,
-    p.RunWithdrawn: _PlaybookTrace.withdrawn,
-    p.WorkflowQuiesced: _PlaybookTrace.quiesced,
-    e.RunEnded: _PlaybookTrace.run_ended,
+_TELLERS: dict[type[e.Event], Callable[[PlaybookTracer, Any, Instant], None]] = {
+    p.AdmissionJudged: PlaybookTracer.judged,
+    p.TokenDropped: PlaybookTracer.dropped,
+    p.JoinReached: PlaybookTracer.reached,
+    p.JoinCompleted: PlaybookTracer.joined,
+    p.JoinFailed: PlaybookTracer.not_joined,
+    p.StepStarted: PlaybookTracer.started,
+    p.AttemptStarted: PlaybookTracer.attempt_started,
+    p.AttemptEnded: PlaybookTracer.attempt_ended,
+    p.OutcomeJudged: PlaybookTracer.outcome_judged,
+    p.StepEnded: PlaybookTracer.ended,
+    p.NextEvaluated: PlaybookTracer.routed,
+    p.RunWithdrawn: PlaybookTracer.withdrawn,
+    p.WorkflowQuiesced: PlaybookTracer.quiesced,
+    e.RunEnded: PlaybookTracer.run_ended,
 }

@@ -30,7 +30,7 @@ def history(run: str, turns: Iterable[tuple[Instant, list[e.Event]]]) -> Iterato
 
 
 def history_teller(run: str) -> Callable[[Instant, e.Event], Iterator[dict[str, Any]]]:
-    describe = _describer()
+    describe = describer()
 
     def tell(at: Instant, event: e.Event) -> Iterator[dict[str, Any]]:
         first, entries = describe(event)
@@ -45,17 +45,7 @@ def history_teller(run: str) -> Callable[[Instant, e.Event], Iterator[dict[str, 
     return tell
 
 
-def describe_events(
-    turns: Iterable[tuple[Instant, list[e.Event]]],
-) -> Iterator[tuple[Instant, e.Event, int, list[HistoryEntry]]]:
-    """Each recorded event with its entries in the history and the number of the first one."""
-    describe = _describer()
-    for at, recorded in turns:
-        for event in recorded:
-            yield at, event, *describe(event)
-
-
-def _describer() -> Callable[[e.Event], tuple[int, list[HistoryEntry]]]:
+def describer() -> Callable[[e.Event], tuple[int, list[HistoryEntry]]]:
     """For one event after the other: the number of its first entry, and its entries."""
     first = 1
     paths: dict[int, str] = {}  # the step of each task

@@ -1,23 +1,29 @@
 """The steps of a Story's run: from its state, and from its events what its Engrams' code said when it failed."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from perdure.dialects.story.plan.execution_policy import ExecutionPolicy
 from perdure.dialects.story.plan.program import Program
 from perdure.dialects.story.resources.resource import key_of
 from perdure.dialects.story.state import events as s
-from perdure.dialects.story.state.body import Body, StepRun
+from perdure.dialects.story.state.body import REDUCE, Body, StepRun
 from perdure.dialects.story.state.body import StepState as State
 from perdure.dialects.story.state.phases import Reason, StoryPhase
-from perdure.dialects.story.views.history import describe_events
+from perdure.dialects.story.views.history import describer
 from perdure.dialects.story.views.step_runs import TextReader, resources_of
 from perdure.dialects.story.views.stream_views import describe_worker
 from perdure.kernel import events as e
 from perdure.kernel.execution import Execution
-from perdure.kernel.graphs.step_overview import DocumentPath, StepDelay, StepFailure, StepOverview, StepStatus
+from perdure.kernel.graphs.step_overview import (
+    DocumentPath,
+    StepDelay,
+    StepFailure,
+    StepOverview,
+    StepReader,
+    StepStatus,
+)
 from perdure.kernel.json_values import jsontext
-from perdure.kernel.json_values.values import Instant
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Failed
 from perdure.kernel.turn import MissingValues
 
@@ -31,14 +37,26 @@ _ENDS = {
 }
 
 
-def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) -> list[StepOverview]:
+class StoryStepReader(StepReader):
+    def __init__(self, run: RunId, program: Program) -> None:
+        super().__init__()
+        self._describe = describer()
+        self._events = _StepEvents()
+
+    def take(self, turn: int, at: Instant, event: e.Event) -> None:
+        first, entries = self._describe(event)
+        self._events.take(event, at, first)
+        self.seq += len(entries)
+
+    def steps(self, execution: Execution) -> list[StepOverview]:
+        return _steps(execution, self._events)
+
+
+def _steps(execution: Execution, events: "_StepEvents") -> list[StepOverview]:
     body: Body = execution.body
     program: Program = execution.program
     if not body.plan.order:
         return []
-    events = _StepEvents()
-    for at, event, seq, _ in describe_events(turns):
-        events.take(event, at, seq)
     overview: dict[str, StepOverview] = {}
     top = []
     has_passed = True
@@ -57,6 +75,7 @@ def steps(execution: Execution, turns: Iterable[tuple[Instant, list[e.Event]]]) 
             step.began_seq = events.began.get(name, 0)
             step.ended_seq = events.ended.get(name, 0)
             step.child_seq = events.children.get(state.child, 0)
+        step.items, step.items_done, step.items_failed = events.items.get(name, (0, 0, 0))
         step.attempts = max(step.attempts, events.attempts.get(name, 0))
         for failure in events.failures.get(name, ()):
             step.fail(failure)
@@ -87,8 +106,6 @@ def _describe(execution: Execution, step: StepOverview, state: State) -> None:
         step.attempts = state.run.retries + 1
     if state.child:
         step.child = execution.child_id(state.child)
-    if state.fan is not None:
-        step.items, step.items_done, step.items_failed = state.fan.total, state.fan.succeeded, state.fan.failed
 
 
 def _state(state: State) -> StepStatus:
@@ -117,13 +134,19 @@ class _StepEvents:
         self.children: dict[int, int] = {}  # by child
         self.failures: dict[str, list[StepFailure]] = {}  # of its tasks: the first and the latest
         self.attempts: dict[str, int] = {}
+        self.items: dict[str, list[int]] = {}  # of a map: all, done, failed
         self._tasks: dict[int, tuple[str, int]] = {}  # step and attempt
 
     def take(self, event: e.Event, at: Instant, seq: int) -> None:
         match event:
             case s.StepQueued() | s.StepBlocked():
                 self.began.setdefault(event.step, seq)
-            case s.StepStarted() | s.StepRunCreated() | s.StepLaunched() | s.FanBegan():
+            case s.FanBegan():
+                self.began[event.step] = seq
+                self.items[event.step] = [event.total, 0, 0]
+            case s.FanChildEnded() if event.index != REDUCE and event.step in self.items:
+                self.items[event.step][1 if event.phase == StoryPhase.SUCCEEDED else 2] += 1
+            case s.StepStarted() | s.StepRunCreated() | s.StepLaunched():
                 self.began[event.step] = seq
             case s.StepEnded():
                 self.ended[event.step] = seq

@@ -1,6 +1,6 @@
 """What the run of a Story made of its steps, read from its events."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from perdure.dialects.story.plan.program import Program
@@ -20,21 +20,16 @@ _STATUSES = {
 }
 
 
-def trace(program: Program, turns: Iterable[tuple[Instant, list[e.Event]]]) -> Trace:
-    tracing = _StoryTrace(program)
-    for at, events in turns:
-        for event in events:
-            tell = _TELLERS.get(type(event))
-            if tell is not None:
-                tell(tracing, event, at)
-    return tracing.trace
-
-
-class _StoryTrace:
+class StoryTracer:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.trace = Trace()
         self.block = "steps"
+
+    def take(self, at: Instant, event: e.Event) -> None:
+        tell = _TELLERS.get(type(event))
+        if tell is not None:
+            tell(self, event, at)
 
     def enter(self, step: str, at: Instant) -> None:
         """Unless it is queued or blocked already. Helpers of the engine are not in the document."""
@@ -89,17 +84,17 @@ class _StoryTrace:
         self.trace.close(at, VisitStatus.CANCELLED)
 
 
-_TELLERS: dict[type[e.Event], Callable[[_StoryTrace, Any, Instant], None]] = {
-    s.StepsSkipped: _StoryTrace.skipped,
-    s.StepQueued: _StoryTrace.held_back,
-    s.StepBlocked: _StoryTrace.held_back,
-    s.StepStarted: _StoryTrace.started,
-    s.StepRunCreated: _StoryTrace.created,
-    s.AttemptStarted: _StoryTrace.attempted,
-    s.StepLaunched: _StoryTrace.attempted,
-    s.RetryScheduled: _StoryTrace.retried,
-    s.StepEnded: _StoryTrace.ended,
-    s.BlockEntered: _StoryTrace.block_entered,
-    s.Redriven: _StoryTrace.redriven,
-    e.RunEnded: _StoryTrace.run_ended,
+_TELLERS: dict[type[e.Event], Callable[[StoryTracer, Any, Instant], None]] = {
+    s.StepsSkipped: StoryTracer.skipped,
+    s.StepQueued: StoryTracer.held_back,
+    s.StepBlocked: StoryTracer.held_back,
+    s.StepStarted: StoryTracer.started,
+    s.StepRunCreated: StoryTracer.created,
+    s.AttemptStarted: StoryTracer.attempted,
+    s.StepLaunched: StoryTracer.attempted,
+    s.RetryScheduled: StoryTracer.retried,
+    s.StepEnded: StoryTracer.ended,
+    s.BlockEntered: StoryTracer.block_entered,
+    s.Redriven: StoryTracer.redriven,
+    e.RunEnded: StoryTracer.run_ended,
 }

@@ -105,15 +105,20 @@ def history_teller(run: str) -> Callable[[Instant, Event], Iterator[dict[str, An
 
     def tell(at: Instant, recorded: Event) -> Iterator[dict[str, Any]]:
         nonlocal seq
-        for event in expand(recorded):
-            make_entries = _TELLERS.get(type(event))
-            entries = list(make_entries(view, event)) if make_entries is not None else []
-            evolve(view.body, event)
-            for entry in entries:
-                seq += 1
-                yield _envelope(run, seq, at, entry)
+        for entry in entries_of(view, recorded):
+            seq += 1
+            yield _envelope(run, seq, at, entry)
 
     return tell
+
+
+def entries_of(view: HistoryState, recorded: Event) -> Iterator[HistoryEntry]:
+    """The canonical events that a recorded one stands for; the state follows."""
+    for event in expand(recorded):
+        make_entries = _TELLERS.get(type(event))
+        entries = list(make_entries(view, event)) if make_entries is not None else []
+        evolve(view.body, event)
+        yield from entries
 
 
 def history(run: str, turns: Iterable[tuple[Instant, list[Event]]]) -> Iterator[dict[str, Any]]:
