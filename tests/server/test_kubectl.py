@@ -62,7 +62,11 @@ def test_entries_are_applied_shown_changed_and_deleted(kubectl: Kubectl) -> None
     assert "Warning: spec.image: these fields only apply to Kubernetes and are ignored" in err
     assert kubectl("apply", "-f", "story.yaml") == "story.bubustack.io/deploy unchanged\n"
     changed = kubectl.write("changed.yaml", STORY.replace("30m", "45m"))
-    assert "+      timeout: 45m" in kubectl("diff", "-f", changed, code=1)
+    shown = kubectl("diff", "-f", changed, code=1)
+    assert "+      timeout: 45m" in shown and "-  conditions:" not in shown
+    bad = kubectl.write("bad.yaml", STORY.replace("deploy", "bad").replace("gate", "gaate"))
+    refused = kubectl("apply", "-f", bad, code=1)
+    assert refused.startswith('The Story "bad" is invalid') and "did you mean 'gate'?" in refused
     assert kubectl("apply", "-f", changed) == "story.bubustack.io/deploy configured\n"
     assert kubectl("diff", "-f", changed) == ""
 
@@ -131,7 +135,7 @@ def test_what_is_wrong_is_told_where_it_is(kubectl: Kubectl) -> None:
     """SRV-061: reasons of Kubernetes; admission is the one that all interfaces have."""
     wrong = kubectl.write("wrong.yaml", STORY.replace("type: gate", "type: gata").replace("deploy", "wrong"))
     told = kubectl("apply", "-f", wrong, code=1)
-    assert 'The stories "wrong" is invalid: ' in told or "is invalid" in told
+    assert 'The Story "wrong" is invalid: ' in told
     assert "spec.steps[0].type" in told and "gata" in told
     assert 'stories.bubustack.io "wrong" not found' in kubectl("get", "story", "wrong", code=1)
     assert "(AlreadyExists)" in kubectl("create", "-f", "story.yaml", code=1)
@@ -149,6 +153,7 @@ def test_explain_knows_the_fields_of_a_story(kubectl: Kubectl) -> None:
     assert "ENUM:\n    condition\n" in kubectl("explain", "story.spec.steps.type")
     for kind, field in (("storyrun", "cancelRequested"), ("engram", "templateRef"), ("configmap", "binaryData")):
         assert f"{field}\t<" in kubectl("explain", kind, "--recursive"), kind
+    assert "ENUM:\n    Approved\n" in kubectl("explain", "storyrun.status.gates.state")
 
 
 def test_a_dry_run_of_any_verb_changes_nothing(kubectl: Kubectl) -> None:

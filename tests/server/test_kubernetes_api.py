@@ -95,7 +95,7 @@ def test_refusals_are_statuses_with_reasons(server: Server, api: Api) -> None:
     reply = api("PUT", f"{STORIES}/wrong", {**wrong, "spec": {"steps": [{"name": "A b"}]}})
     assert reply.status == 422
     assert "spec.steps[0].name" in {cause["field"] for cause in reply.json["details"]["causes"]}
-    assert reply.json["details"]["kind"] == "stories" and reply.json["details"]["name"] == "wrong"
+    assert reply.json["details"]["kind"] == "Story" and reply.json["details"]["name"] == "wrong"
 
 
 def test_discovery_in_the_plain_form(api: Api) -> None:

@@ -4,8 +4,6 @@ from typing import Any
 
 from perdure.server.calls import Answer, ApiCall, Caller, Result
 from perdure.server.kubernetes.discovery import (
-    AUTHENTICATION,
-    AUTHORIZATION,
     REVIEW_GROUPS,
     REVIEWS,
     ApiResource,
@@ -80,9 +78,12 @@ def _rules(call: ApiCall, spec: dict[str, Any]) -> dict[str, Any]:
         if verbs:
             names = [resource.kind.plural, *([f"{resource.kind.plural}/status"] if resource.has_status else [])]
             rules.append({"verbs": verbs, "apiGroups": [resource.kind.group], "resources": names})
-    own = {"verbs": ["create"], "apiGroups": [AUTHORIZATION, AUTHENTICATION], "resources": list(REVIEWS)}
+    own = [
+        {"verbs": ["create"], "apiGroups": [REVIEW_GROUPS[review]], "resources": [plural]}
+        for plural, review in REVIEWS.items()
+    ]
     pages = [{"verbs": ["get"], "nonResourceURLs": ["/api", "/apis/*", "/openapi/*", "/version"]}]
-    return {"resourceRules": [*rules, own], "nonResourceRules": pages, "incomplete": False}
+    return {"resourceRules": [*rules, *own], "nonResourceRules": pages, "incomplete": False}
 
 
 def _self(call: ApiCall, spec: dict[str, Any]) -> dict[str, Any]:

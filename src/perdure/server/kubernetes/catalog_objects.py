@@ -224,7 +224,7 @@ class CatalogObjects:
         if dry:
             foreseen = self._foreseen(declared, row)
             foreseen["metadata"]["managedFields"] = managers
-            return foreseen, warnings_of(findings)
+            return (await with_usage(engine, self._kind, [foreseen]))[0], warnings_of(findings)
         if engine.runtime is not None:
             await engine.runtime.read_inbox()
         return await self.get(key.namespace, key.name), warnings_of(findings)

@@ -1,7 +1,8 @@
 """The verbs of the API, the same for every kind: get, list, create, update, patch, delete."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -9,7 +10,7 @@ from perdure.engine.decision_threads import SMALL, done_aside
 from perdure.engine.resources.catalog import ResourceNotFound
 from perdure.engine.resources.catalog_changes import VersionConflict, version_conflict
 from perdure.kernel.documents.resource_kinds import ResourceKind
-from perdure.kernel.errors import UnfitInput
+from perdure.kernel.errors import PerdureError, UnfitInput
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
 from perdure.server.calls import Answer, ApiCall, Result
@@ -207,12 +208,23 @@ async def create_object(call: ApiCall) -> Result:
         name = metadata["name"] or _generated(prefix)
         call.audit(resource.kind.title(name), namespace=metadata.get("namespace", ""))
         try:
-            item, warnings = await objects.create({**body, "metadata": {**metadata, "name": name}}, dry=dry)
+            with _named(resource, name):
+                item, warnings = await objects.create({**body, "metadata": {**metadata, "name": name}}, dry=dry)
             return _told(call, resource.kind, item, 201, warnings)
         except AlreadyExists:
             if metadata["name"] or tries == TRIES - 1:
                 raise
     raise already_exists(resource, prefix)
+
+
+@contextmanager
+def _named(resource: ApiResource, name: str) -> Iterator[None]:
+    """Refusals inside name what was to be written, as kubectl words it: `The Story "x" is invalid`."""
+    try:
+        yield
+    except PerdureError as refusal:
+        refusal.facts["written"] = {"name": name, "kind": resource.kind.name}
+        raise
 
 
 def _generated(prefix: Any) -> str:
@@ -231,7 +243,8 @@ async def replace_object(call: ApiCall) -> Result:
     objects = objects_of(call, resource)
     before = await objects.get(body["metadata"].get("namespace", ""), body["metadata"]["name"])
     _audit(call, resource)
-    item, warnings = await objects.replace(before, body, part=_part(call), dry=is_dry(query), version=version)
+    with _named(resource, call.path["name"]):
+        item, warnings = await objects.replace(before, body, part=_part(call), dry=is_dry(query), version=version)
     return _told(call, resource.kind, item, 200, warnings)
 
 
@@ -241,12 +254,18 @@ def _audit(call: ApiCall, resource: ApiResource) -> None:
 
 async def patch_object(call: ApiCall) -> Result:
     resource = find_resource(call)
-    query: ObjectQuery = call.query
     objects = objects_of(call, resource)
     if _media_type(call) == patches.APPLY:
-        return await _apply(call, resource, objects)
+        with _named(resource, call.path["name"]):
+            return await _apply(call, resource, objects)
     change = await _read_patch(call, resource)
     _audit(call, resource)
+    with _named(resource, call.path["name"]):
+        return await _patch(call, resource, objects, change)
+
+
+async def _patch(call: ApiCall, resource: ApiResource, objects: Objects, change: Callable[[Object], Object]) -> Result:
+    query: ObjectQuery = call.query
     for tries in range(TRIES):
         before = await objects.get(_place(call, resource), call.path["name"])
         weight = SMALL + 1 if jsontext.is_large(before) else len(call.raw_body)

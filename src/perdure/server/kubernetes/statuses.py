@@ -71,6 +71,8 @@ def status_json(error: PerdureError, path: Mapping[str, str]) -> tuple[int, dict
     details: dict[str, Any] = {
         name: path[part] for name, part in (("name", "name"), ("group", "group"), ("kind", "plural")) if path.get(part)
     }
+    if status == 422 and isinstance(written := error.facts.get("written"), dict):
+        details |= written
     if status in (409, 422) and (causes := _causes(error)):
         details["causes"] = causes
     headers = {"Content-Type": "application/json"}

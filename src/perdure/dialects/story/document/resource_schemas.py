@@ -7,6 +7,7 @@ from perdure.dialects.story.document import shapes as s
 from perdure.dialects.story.document.steps import STEP, StepShape, StepType
 from perdure.dialects.story.document.validation import RULES
 from perdure.dialects.story.steps import TYPES
+from perdure.dialects.story.steps.gate import DECISIONS
 
 Schema = dict[str, Any]
 
@@ -65,11 +66,82 @@ DESCRIPTIONS = {
 }
 
 
+TEXT: Schema = {"type": "string"}
+COUNT: Schema = {"type": "integer"}
+TIME: Schema = {"type": "string", "format": "date-time"}
+CONDITIONS: Schema = {
+    "type": "array",
+    "description": "What is the case: Ready, Progressing, Degraded …",
+    "x-kubernetes-list-type": "map",
+    "x-kubernetes-list-map-keys": ["type"],
+    "items": {
+        "type": "object",
+        "required": ["type", "status"],
+        "properties": {
+            **dict.fromkeys(("type", "status", "reason", "message"), TEXT),
+            "lastTransitionTime": TIME,
+            "observedGeneration": COUNT,
+        },
+    },
+}
+GATE: Schema = {
+    "type": "object",
+    "properties": {
+        "state": {"type": "string", "enum": list(DECISIONS), "description": "The decision; set it to decide."},
+        "message": {**TEXT, "description": "Why it was decided so."},
+        "updatedBy": {**TEXT, "description": "Who decided."},
+        "updatedAt": {**TIME, "description": "When it was decided."},
+    },
+}
+STATUS: dict[str, Schema] = {
+    "Story": {
+        "stepsTotal": {**COUNT, "description": "Steps of all blocks."},
+        "usageCount": {**COUNT, "description": "Resources that refer to it."},
+        "triggers": {**COUNT, "description": "Runs that it has had."},
+        "validationStatus": {**TEXT, "description": "valid, or invalid."},
+        "validationErrors": {"type": "array", "items": TEXT},
+        "validationWarnings": {"type": "array", "items": TEXT},
+    },
+    "StoryRun": {
+        "phase": {**TEXT, "description": "How far it is: Pending, Running, Paused, Succeeded, Failed …"},
+        "message": {**TEXT, "description": "About the phase, for people."},
+        "startedAt": TIME,
+        "finishedAt": TIME,
+        "duration": TEXT,
+        "attempts": {**COUNT, "description": "How often it was started or redriven."},
+        "active": {"type": "array", "items": TEXT, "description": "Steps that run or wait."},
+        "completed": {"type": "array", "items": TEXT, "description": "Steps that have succeeded."},
+        "gates": {
+            "type": "object",
+            "description": "Decisions of gates by step; these can be changed through the subresource status.",
+            "additionalProperties": GATE,
+        },
+        "stepStates": {
+            "type": "object",
+            "description": "Each step that was reached.",
+            "additionalProperties": {
+                "type": "object",
+                "properties": {"phase": TEXT, "message": TEXT, "startedAt": TIME, "finishedAt": TIME},
+                **ANY,
+            },
+        },
+        **dict.fromkeys(("stepsTotal", "stepsComplete", "stepsFailed", "stepsSkipped"), COUNT),
+        "output": {"description": "Of a run that has succeeded.", **ANY},
+        "error": {"description": "Of a run that has failed.", **ANY},
+    },
+    "StepRun": {"phase": TEXT, "message": TEXT, "startedAt": TIME, "finishedAt": TIME, "output": ANY, "error": ANY},
+}
+
+
+def _status(kind: str) -> Schema:
+    return {"conditions": CONDITIONS, "observedGeneration": COUNT, **STATUS.get(kind, {})}
+
+
 @lru_cache
 def schema_of(kind: str) -> Schema:
     """Of `spec` and `status`, with the description of the kind."""
     spec = _schema(RULES[kind].spec, f"{kind}.spec") if kind in RULES else dict(ANY)
-    status = {"type": "object", "description": "What the engine says about it.", **ANY}
+    status = {"type": "object", "description": "What the engine says about it.", "properties": _status(kind), **ANY}
     return {"description": DESCRIPTIONS.get(kind, ""), "properties": {"spec": spec, "status": status}}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from perdure.dialects.story.resources.labels import REDRIVE, REDRIVE_FROM
 from perdure.dialects.story.state.body import METADATA, Body
+from perdure.dialects.story.steps.gate import DECISIONS
 from perdure.kernel import inputs as i
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import reserved_label
@@ -85,6 +86,8 @@ def _redrive(execution: Execution, name: str, value: Any) -> Iterator[i.Input]:
 def _decision(step: str, decision: Any) -> i.Input:
     if not isinstance(decision, dict) or not set(decision) <= {"state", "message", "updatedBy", "updatedAt"}:
         raise ValueError(f"status.gates.{step} is {{state?, message?, updatedBy?}}")
+    if decision.get("state") not in (None, *DECISIONS):
+        raise ValueError(f"a gate's state is {', '.join(DECISIONS)}, not {decision['state']!r}")
     names = {"state": "state", "message": "message", "updatedBy": "by"}
     members = {names[name]: value for name, value in decision.items() if name in names}
     return i.Steer("gate", jsontext.encode({"step": step, **members}))
