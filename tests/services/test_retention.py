@@ -8,9 +8,9 @@ import pytest
 from perdure.dialects.story import Story
 from perdure.dialects.story.plan.retention import retention
 from perdure.engine.runs.retention import Sweeper, Swept
-from perdure.kernel.dialect import Retention
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.json_values.values import SECOND
+from perdure.kernel.outcomes import Retention
 from perdure.testing.world import World
 from tests.dialects.story.world import bundle, engram, story, template
 from tests.services.story_engine import NEEDED, WORK, engine_of, runs, texts

@@ -17,16 +17,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
-
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.documents.problems import Problem
 from perdure.kernel.documents.resource_kinds import ResourceKind
-from perdure.kernel.documents.validation import DeclaredResource, Validated, ValidationContext
+from perdure.kernel.documents.validation import ConvertedDocument, DeclaredResource, Validated, ValidationContext
 from perdure.kernel.graphs.graph import Graph
 from perdure.kernel.inputs import Reopen, Signal, Steer
 from perdure.kernel.json_values.values import Instant, RunId
-from perdure.kernel.outcomes import Outcome, Status
+from perdure.kernel.outcomes import Outcome, Retention, Status
 
 if TYPE_CHECKING:
     from perdure.kernel.events import Event
@@ -37,17 +35,6 @@ if TYPE_CHECKING:
     from perdure.kernel.inputs import Input
     from perdure.kernel.secrets.sealed_arguments import SecretRequests
     from perdure.kernel.turn import Turn
-
-
-class Retention(msgspec.Struct, frozen=True):
-    """How long a run is kept after its end. `children` None: as long as the run itself; `record` None: for ever.
-
-    With `is_brief` the record goes as soon as the children have gone.
-    """
-
-    children: Instant | None
-    record: Instant | None
-    is_brief: bool = False
 
 
 class Dialect(ABC):
@@ -120,6 +107,10 @@ class Dialect(ABC):
     @abstractmethod
     def load(self, text: bytes) -> Any:
         """The program of a pinned document: parsed, not validated."""
+
+    def convert(self, text: bytes) -> ConvertedDocument:
+        """A document of an earlier form of the language, in its present form."""
+        return ConvertedDocument()
 
     @abstractmethod
     def title(self, program: Any) -> str:

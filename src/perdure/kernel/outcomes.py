@@ -1,10 +1,10 @@
-"""How work ends: a task, a child, a run. Dialects translate these into their own terms."""
+"""How work ends (a task, a child, a run) and how long a run is kept then. Dialects have terms of their own for it."""
 
 from enum import StrEnum
 
 import msgspec
 
-from perdure.kernel.json_values.values import NULL, Payload
+from perdure.kernel.json_values.values import NULL, Instant, Payload
 
 
 class Succeeded(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=1, gc=False):
@@ -98,3 +98,14 @@ class Code(StrEnum):
     NOT_ALLOWED = "Platform.NotAllowed"  # by the operator's policy
     CANNOT_BEGIN = "Platform.CannotBegin"
     NAME_TAKEN = "Platform.NameTaken"  # by a run that is not the caller's
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """How long a run is kept after its end. `children` None: as long as the run itself; `record` None: for ever.
+
+    With `is_brief` the record goes as soon as the children have gone.
+    """
+
+    children: Instant | None
+    record: Instant | None
+    is_brief: bool = False

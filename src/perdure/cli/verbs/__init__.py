@@ -52,6 +52,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "describe": ("perdure.cli.verbs.describe", "show a resource with its runs and recent events"),
     "delete": ("perdure.cli.verbs.delete", "delete resources from the catalog"),
     "check": ("perdure.cli.verbs.check", "check documents for problems without running them"),
+    "convert": ("perdure.cli.verbs.convert", "rewrite a legacy document in today's form"),
     "sim": ("perdure.cli.verbs.sim", "simulate many runs of a document, with faults"),
     "test": ("perdure.cli.verbs.test", "test documents with scenarios, mocks and crashes"),
     "graph": ("perdure.cli.verbs.graph", "draw a document or a run as SVG, Mermaid or text"),

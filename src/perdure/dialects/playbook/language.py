@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.kernel.dialect import Dialect, lazy
 from perdure.kernel.documents.problems import Problem, guess
 from perdure.kernel.documents.resource_kinds import ResourceKind
-from perdure.kernel.documents.validation import DeclaredResource, Validated, ValidationContext
+from perdure.kernel.documents.validation import ConvertedDocument, DeclaredResource, Validated, ValidationContext
 from perdure.kernel.events import Event
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values.values import Instant
@@ -66,6 +66,11 @@ class Playbook(Dialect):
     def recognizes(self, text: bytes) -> bool:
         """By its `apiVersion`, or by its kind."""
         return b"noetl.io/" in text or (b"Playbook" in text and b"workflow" in text)
+
+    def convert(self, text: bytes) -> ConvertedDocument:
+        from perdure.dialects.playbook.document.conversion import convert
+
+        return convert(text)
 
     def title(self, program: Any) -> str:
         return str(program.name)

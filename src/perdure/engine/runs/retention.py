@@ -19,13 +19,12 @@ from perdure.engine.runs import run_views
 from perdure.engine.runs.message_sending import SendResult
 from perdure.engine.runs.run_removal import descendants, remove_runs
 from perdure.kernel import inputs as i
-from perdure.kernel.dialect import Retention
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.errors import Conflict, NewerRecord
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values.values import Instant, RunId
-from perdure.kernel.outcomes import Status
+from perdure.kernel.outcomes import Retention, Status
 from perdure.kernel.versions import read_pinned
 from perdure.stores.commit_types import Message
 from perdure.stores.protocol import RunRow

@@ -75,6 +75,21 @@ class Validated(msgspec.Struct, frozen=True):
         return any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
+class ConvertedConstruct(msgspec.Struct, frozen=True):
+    """A construct of an earlier form of a language: where it is written, what became of it or why it stays."""
+
+    path: str
+    message: str
+    is_done: bool = True
+
+
+class ConvertedDocument(msgspec.Struct, frozen=True):
+    """A document in the present form of its language. Without `text`: nothing was changed."""
+
+    text: str | None = None
+    constructs: tuple[ConvertedConstruct, ...] = ()
+
+
 class ValidationContext:
     """What a document is validated against.
 

@@ -5,11 +5,11 @@ ended ──child TTL──▶ StepRuns and sub-runs are removed ──retention
 
 from perdure.dialects.story.plan.program import Program, object_at
 from perdure.dialects.story.resources.labels import REQUEST_NAME
-from perdure.kernel.dialect import Retention
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import SECOND
+from perdure.kernel.outcomes import Retention
 
 
 def retention(program: Program) -> Retention:
