@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.outcomes import Code, Outcome
-from perdure.kernel.secrets.credentials import ResolvedSecret
+from perdure.kernel.secrets.credentials import ResolvedSecret, SecretsOfTask
 from perdure.kernel.secrets.sealed_arguments import REDACTED, EntryFields
 from perdure.kernel.secrets.secret_masking import LINE, QUICK, Mask
 from perdure.kernel.tasks.assignments import Assignment, EffectClaimResult, RunPort, StreamRows
@@ -124,20 +124,12 @@ class KeychainSource(Protocol):
         """The credential that is stored under this name for runs of the namespace. Raises `EnvelopeError`."""
         ...
 
-    async def see(self, names: Iterable[str], namespace: str) -> None:
-        """Have the present values of these Secrets and ConfigMaps of the catalog."""
-        ...
-
-    def secret(self, name: str, namespace: str) -> str | None:
-        """The value of a key of a Secret of the catalog, as it was last seen: `name/key`."""
-        ...
-
-    def config(self, name: str, key: str, namespace: str) -> str | None:
-        """The same of a ConfigMap."""
+    async def see(self, names: Iterable[str], namespace: str) -> SecretsOfTask | None:
+        """The present values of these Secrets and ConfigMaps of the catalog."""
         ...
 
     def secret_texts(self, name: str, namespace: str) -> Iterator[str]:
-        """The texts to mask for a name in `Assignment.secrets`."""
+        """The texts to mask for a name in `Assignment.secrets` that is one of the keychain."""
         ...
 
 
@@ -181,15 +173,26 @@ def secret_values(
         yield from keychain.secret_texts(name, namespace)
 
 
-def fill_mask(
-    mask: Mask, names: Iterable[str], resolve: Resolver, keychain: KeychainSource | None, namespace: str
-) -> None:
-    """The family's mask knows at once what the run's document names: an earlier process may have used it."""
-    for name in names:
-        if name not in mask.names:
-            mask.names.add(name)
-            for value in secret_values(name, resolve, keychain, namespace):
-                mask.add(value)
+async def look_at_secrets(secrets: "Secrets", names: Sequence[str], resolve: Resolver, namespace: str) -> None:
+    """What the run's document names, as it is now; the family's mask knows it at once: an earlier process may have
+    used it. Many of them are looked up, and their forms computed, in a thread.
+    """
+    keychain = secrets.keychain
+    if keychain is not None:
+        secrets.seen = await keychain.see(names, namespace)
+    mask, seen = secrets.mask, secrets.seen
+    unknown = [name for name in names if name not in mask.names]
+
+    def add() -> None:
+        texts = [text for name in unknown for text in secret_values(name, resolve, keychain, namespace)]
+        texts += [] if seen is None else [text for name in unknown for text in seen.texts(name)]
+        mask.add_all(texts)
+
+    if len(unknown) <= ADDED_AT_ONCE:
+        add()
+    else:
+        await run_in_thread(add, "perdure-mask")
+    mask.names.update(unknown)
 
 
 def _all_keys(name: str) -> Iterator[str]:
@@ -210,15 +213,15 @@ class Secrets(msgspec.Struct, eq=False, gc=False):
 
     _resolve: Resolver
     mask: Mask = msgspec.field(default_factory=Mask)
-    keychain: KeychainSource | None = None  # what the store keeps counts before what the machine has
-    _namespace: str = DEFAULT_NAMESPACE
+    keychain: KeychainSource | None = None
+    seen: SecretsOfTask | None = None  # what the store keeps counts before what the machine has
     _known: dict[str, str] = {}
 
     __repr__ = object.__repr__  # a struct would show its fields
 
     def __getitem__(self, name: str) -> str:
         if name not in self._known:
-            value = None if self.keychain is None else self.keychain.secret(name, self._namespace)
+            value = None if self.seen is None else self.seen.secret(name)
             if value is None:
                 value = self._resolve(name)
             if value is None:
@@ -229,7 +232,7 @@ class Secrets(msgspec.Struct, eq=False, gc=False):
 
     def config(self, name: str, key: str) -> str | None:
         """A value of a ConfigMap of the catalog, if there is one."""
-        return None if self.keychain is None else self.keychain.config(name, key, self._namespace)
+        return None if self.seen is None else self.seen.config(name, key)
 
     def are_in(self, text: str) -> bool:
         """Whether one that this task or another of its run was given is in the text."""

@@ -25,7 +25,7 @@ from perdure.kernel.tasks.assignments import Assignment, RunPort
 from perdure.providers.registry import Mode, Provider, Registry, shared
 from perdure.providers.task_outcomes import to_outcome
 from perdure.workers.concurrency_limits import Limits, TaskSemaphore
-from perdure.workers.secrets import KeychainSource, Masks, Resolver, Secrets, fill_mask, from_environment
+from perdure.workers.secrets import KeychainSource, Masks, Resolver, Secrets, from_environment, look_at_secrets
 from perdure.workers.task_execution import PROCESS, Deadlines, Done, TaskExecution, is_isolated, mode_of, why_refused
 from perdure.workers.threads import Threads
 
@@ -120,25 +120,22 @@ class Worker:
             return
         mask = self._masks.of(family := family_of(assignment.run))
         keychain, limit = self._keychain and self._keychain.for_task(assignment), self._limits.result_bytes
-        secrets = Secrets(self._resolve_secret, mask, keychain, assignment.namespace)
+        secrets = Secrets(self._resolve_secret, mask, keychain)
         mode = _ISOLATED if assignment.apart else mode_of(provider, assignment) if provider.is_quick else provider.mode
         execution = TaskExecution(assignment, port, provider, done, secrets, limit, family, mode, provider.group)
-        if assignment.secrets and keychain is not None:
-            self._track(execution)
-            execution.coroutine = looking = self._look_at_secrets(execution, keychain)
-            execution.task = asyncio.get_running_loop().create_task(looking)
+        if not assignment.secrets:
+            self._enter(execution)
             return
-        if assignment.secrets:
-            fill_mask(mask, assignment.secrets, self._resolve_secret, None, assignment.namespace)
-        self._enter(execution)
+        self._track(execution)
+        execution.coroutine = looking = self._look_at_secrets(execution)
+        execution.task = asyncio.get_running_loop().create_task(looking)
 
-    async def _look_at_secrets(self, execution: TaskExecution, keychain: KeychainSource) -> None:
+    async def _look_at_secrets(self, execution: TaskExecution) -> None:
         """Those that the document names, as they are now; then begin as any other."""
         assignment = execution.assignment
         try:
-            await keychain.see(assignment.secrets, assignment.namespace)
-            mask = execution.secrets.mask
-            fill_mask(mask, assignment.secrets, self._resolve_secret, keychain, assignment.namespace)
+            names, namespace = assignment.secrets, assignment.namespace
+            await look_at_secrets(execution.secrets, names, self._resolve_secret, namespace)
         except BaseException as error:
             self._finish(execution, self._outcome_of_error(execution, error))
             return

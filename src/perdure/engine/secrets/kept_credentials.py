@@ -132,8 +132,7 @@ class KeptCredentials:
         return None if row is None else self._value(row)
 
     async def look(self) -> None:
-        """See all of them, because runs that are taken over may have used any; and Secrets that tasks asked for."""
-        await self.secrets.look()
+        """See all of them, because runs that are taken over may have used any."""
         self._rows = {(row.key.namespace, row.key.name): row async for row in entries(self._store, KIND)}
 
     def _value(self, row: ResourceRow) -> dict[str, Any]:

@@ -5,25 +5,35 @@ text is bound to its entry. Tasks in this process are given the values, and thos
 """
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from weakref import WeakValueDictionary
 
 import msgspec
 
+from perdure.engine.decision_threads import done_aside
 from perdure.engine.resources.catalog_changes import retry_on_conflict
 from perdure.engine.secrets.secret_encryption import SecretKeys, SecretsKeyUnusable
 from perdure.kernel.documents.lookups import ResourceKey
-from perdure.kernel.errors import Conflict
+from perdure.kernel.errors import Conflict, PerdureError, UnfitInput
 from perdure.kernel.json_values import jsontext
 from perdure.stores.protocol import CatalogConflict, ResourceRow, ResourceWrite, Store
 
 SECRET_KIND, CONFIG_MAP_KIND = "Secret", "ConfigMap"
 CONFIG = "config:"
 """How names of config maps begin among the names of secrets that a document has."""
-MOST_BYTES = 32 << 20  # of entries that were seen before, beside those of the task that begins
-KEYS_AT_ONCE = 64
+MOST_BYTES = 32 << 20  # of the entries that one document names, and of those that were seen last
+KEYS_AT_ONCE = 8  # of up to a megabyte, before others have their turn
 LOST_RACE = "others keep changing the same secret; nothing was stored"
+
+
+class TooManySecrets(UnfitInput):
+    """A document names Secrets and ConfigMaps that are too large together."""
+
+    code = "SECRETS-TOO-LARGE"
+    hint = "Name fewer of them in one document, or put what is large elsewhere."
 
 
 class _Encrypted(msgspec.Struct, frozen=True):
@@ -32,11 +42,74 @@ class _Encrypted(msgspec.Struct, frozen=True):
     encrypted: str
 
 
+class _Entry:
+    """A Secret or a ConfigMap as one version of it says; it is decrypted and read once, for all who have it."""
+
+    def __init__(self, row: ResourceRow) -> None:
+        self.version = row.version
+        self.size = 500 + len(row.body) + len(row.status or b"")
+        self._row: ResourceRow | None = row
+        self._texts: dict[str, str | None] = {}
+        self._problem: SecretsKeyUnusable | None = None
+
+    def read(self, values: Callable[[ResourceRow], dict[str, str]]) -> None:
+        if self._row is None:
+            return
+        try:
+            if self._row.key.kind == SECRET_KIND:
+                self._texts = {name: _text(value) for name, value in values(self._row).items()}
+            else:
+                body = jsontext.decode(self._row.body)
+                binary = {name: _text(value) for name, value in (body.get("binaryData") or {}).items()}
+                self._texts = binary | (body.get("data") or {})
+        except SecretsKeyUnusable as problem:
+            self._problem = problem
+        self._row = None
+
+    @property
+    def texts(self) -> Mapping[str, str | None]:
+        """By key. Raises `SecretsKeyUnusable`."""
+        if self._problem is not None:
+            raise self._problem.with_traceback(None)
+        return self._texts
+
+
+class SeenSecrets:
+    """What one task may ask for, as it was when the task began: whatever others ask for, it stays there."""
+
+    def __init__(self, namespace: str, entries: Mapping[ResourceKey, _Entry]) -> None:
+        self._namespace = namespace
+        self._entries = entries
+
+    def secret(self, name: str) -> str | None:
+        """The value of `name/key`. Raises `SecretsKeyUnusable`."""
+        return self._texts(SECRET_KIND, _entry_of(name)).get(name.partition("/")[2])
+
+    def config(self, name: str, key: str) -> str | None:
+        return self._texts(CONFIG_MAP_KIND, name).get(key)
+
+    def all_keys(self, entry: str) -> dict[str, str]:
+        """The values of all keys, by `name/key`. Raises `SecretsKeyUnusable`."""
+        texts = self._texts(SECRET_KIND, entry)
+        return {f"{entry}/{key}": text for key, text in texts.items() if text is not None}
+
+    def texts(self, name: str) -> Iterator[str]:
+        """What must be masked for `name/key`, or for `name/*`; nothing where the values cannot be read."""
+        with suppress(SecretsKeyUnusable):
+            key, texts = name.partition("/")[2], self._texts(SECRET_KIND, _entry_of(name))
+            yield from filter(None, texts.values() if key == "*" else (texts.get(key),))
+
+    def _texts(self, kind: str, name: str) -> Mapping[str, str | None]:
+        entry = self._entries.get(ResourceKey(kind, self._namespace, name))
+        return {} if entry is None else entry.texts
+
+
 class KeptSecrets:
     def __init__(self, store: Store, keys: SecretKeys) -> None:
         self._store = store
         self._keys = keys
-        self._rows: dict[ResourceKey, ResourceRow] = {}  # as this process has last seen them
+        self._shared: WeakValueDictionary[ResourceKey, _Entry] = WeakValueDictionary()  # that some task has
+        self._latest: OrderedDict[ResourceKey, _Entry] = OrderedDict()  # for as long as the store is away
 
     def status(self, key: ResourceKey, values: Mapping[str, str]) -> bytes:
         """What is kept of the values, Base64 each; `SecretsKeyMissing` if there is no key to encrypt them with."""
@@ -51,57 +124,47 @@ class KeptSecrets:
 
     # What tasks are given: `name/key`.
 
-    async def see(self, namespace: str, names: Iterable[str]) -> None:
-        """Read those that a document names, before a task begins that may ask for them."""
-        keys = {
-            ResourceKey(CONFIG_MAP_KIND if name.startswith(CONFIG) else SECRET_KIND, namespace, _entry_of(name))
-            for name in names
-            if "/" in name
-        }
-        if keys:
-            rows = await self._store.resources(list(keys))
-            others = {key: row for key, row in self._rows.items() if key not in keys}
-            self._rows = _latest(others, MOST_BYTES - sum(map(_size, rows.values()))) | rows
+    async def see(self, namespace: str, names: Iterable[str]) -> SeenSecrets:
+        """Those that a document names, before a task begins that may ask for them. Raises `TooManySecrets`.
 
-    async def look(self) -> None:
-        """See those again that tasks have asked for. Others are seen before the first task begins that names them."""
-        keys = list(self._rows)
+        While the store is away, those count that were seen last.
+        """
+        named = [name for name in names if "/" in name]
+        kinds = {(CONFIG_MAP_KIND if name.startswith(CONFIG) else SECRET_KIND, _entry_of(name)) for name in named}
+        keys = [ResourceKey(kind, namespace, name) for kind, name in kinds]
+        entries: dict[ResourceKey, _Entry] = {}
         for begin in range(0, len(keys), KEYS_AT_ONCE):
-            some = keys[begin : begin + KEYS_AT_ONCE]
-            rows = await self._store.resources(some)
-            self._rows = {key: rows.get(key, row) for key, row in self._rows.items() if key in rows or key not in some}
+            entries |= await self._see(keys[begin : begin + KEYS_AT_ONCE])
+            size = sum(entry.size for entry in entries.values())
+            if size > MOST_BYTES:
+                raise TooManySecrets(f"the Secrets and ConfigMaps of one document have more than {MOST_BYTES:,} bytes")
+            await done_aside(size, partial(self._read, list(entries.values())))
+        self._remember(entries)
+        return SeenSecrets(namespace, entries)
 
-    def secret(self, namespace: str, name: str) -> str | None:
-        """The value of one key. Raises `SecretsKeyUnusable`."""
-        row = self._rows.get(ResourceKey(SECRET_KIND, namespace, _entry_of(name)))
-        value = None if row is None else self.values(row).get(name.partition("/")[2])
-        return None if value is None else _text(value)
+    async def _see(self, keys: Sequence[ResourceKey]) -> dict[ResourceKey, _Entry]:
+        try:
+            rows = await self._store.resources(keys)
+        except PerdureError:
+            return {key: self._latest[key] for key in keys if key in self._latest}
+        entries = {}
+        for key, row in rows.items():
+            known = self._shared.get(key)
+            entries[key] = known if known is not None and known.version == row.version else _Entry(row)
+        self._shared.update(entries)
+        return entries
 
-    def all_keys(self, namespace: str, entry: str) -> dict[str, str]:
-        """The values of all keys, by `name/key`. Raises `SecretsKeyUnusable`."""
-        row = self._rows.get(ResourceKey(SECRET_KIND, namespace, entry))
-        texts = {} if row is None else {key: _text(value) for key, value in self.values(row).items()}
-        return {f"{entry}/{key}": text for key, text in texts.items() if text is not None}
+    def _read(self, entries: Sequence[_Entry]) -> None:
+        for entry in entries:
+            entry.read(self.values)
 
-    def texts(self, namespace: str, name: str) -> Iterator[str]:
-        """What must be masked for `name/key`, or for `name/*`; nothing where the values cannot be read."""
-        row = self._rows.get(ResourceKey(SECRET_KIND, namespace, _entry_of(name)))
-        if row is None:
-            return
-        key = name.partition("/")[2]
-        with suppress(SecretsKeyUnusable):
-            values = self.values(row)
-            texts = [_text(value) for known, value in values.items() if key in ("*", known)]
-            yield from (text for text in texts if text)
-
-    def config(self, namespace: str, name: str, key: str) -> str | None:
-        row = self._rows.get(ResourceKey(CONFIG_MAP_KIND, namespace, name))
-        if row is None:
-            return None
-        body = jsontext.decode(row.body)
-        value: str | None = (body.get("data") or {}).get(key)
-        binary = (body.get("binaryData") or {}).get(key)
-        return value if value is not None or binary is None else _text(binary)
+    def _remember(self, entries: Mapping[ResourceKey, _Entry]) -> None:
+        for key, entry in entries.items():
+            self._latest[key] = entry
+            self._latest.move_to_end(key)
+        size = sum(entry.size for entry in self._latest.values())
+        while size > MOST_BYTES:
+            size -= self._latest.popitem(last=False)[1].size
 
     async def rekey(self) -> tuple[int, int]:
         """Encrypt everything with the first key; how many were written again, and how many there are."""
@@ -119,21 +182,6 @@ class KeptSecrets:
         status = self.status(key, self.values(row))
         write = ResourceWrite(row.key, row.uid, row.generation, row.body, row.source, row.labels, status, row.version)
         return await self._store.write_catalog([write]) or True
-
-
-def _latest(rows: dict[ResourceKey, ResourceRow], room: int) -> dict[ResourceKey, ResourceRow]:
-    """Those that were seen last, as far as there is room."""
-    kept: dict[ResourceKey, ResourceRow] = {}
-    for key, row in reversed(rows.items()):
-        room -= _size(row)
-        if room < 0:
-            break
-        kept[key] = row
-    return dict(reversed(kept.items()))
-
-
-def _size(row: ResourceRow) -> int:
-    return 500 + len(row.body) + len(row.status or b"")
 
 
 def _entry_of(name: str) -> str:

@@ -6,7 +6,7 @@ here.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 PUBLIC = frozenset(
     {
@@ -104,3 +104,19 @@ def for_http(kind: str, value: Any) -> dict[str, Any] | None:
     if (key := first(value, _KEYS)) is not None:
         return {"type": "api_key", "name": str(value.get("header") or "X-API-Key"), "value": key, "in": "header"}
     return None
+
+
+class SecretsOfTask(Protocol):
+    """Secrets and ConfigMaps of the catalog that the document of a task names, as they were when it began."""
+
+    def secret(self, name: str) -> str | None:
+        """The value of a key of a Secret: `name/key`."""
+        ...
+
+    def config(self, name: str, key: str) -> str | None:
+        """The same of a ConfigMap."""
+        ...
+
+    def texts(self, name: str) -> Iterator[str]:
+        """The texts to mask for a name in `Assignment.secrets`."""
+        ...

@@ -104,23 +104,25 @@ class SentSecrets:
         value: dict[str, Any] | None = self._sent.get(f"{CREDENTIAL}{name}")
         return value
 
-    async def see(self, namespace: str, names: Iterable[str]) -> None:
+    async def see(self, namespace: str, names: Iterable[str]) -> "SentSecrets":
         """Be sent those of the names that are Secrets and ConfigMaps, before the task begins."""
         await self._ask(name for name in names if "/" in name and not name.startswith((CREDENTIAL, "env:", "file:")))
+        return self
 
-    def secret(self, namespace: str, name: str) -> str | None:
+    def secret(self, name: str) -> str | None:
         return self._text(name)
 
-    def config(self, namespace: str, name: str, key: str) -> str | None:
+    def config(self, name: str, key: str) -> str | None:
         return self._text(f"{CONFIG}{name}/{key}")
 
     def _text(self, name: str) -> str | None:
         value: str | None = self._sent.get(name)
         return value
 
-    def texts(self, namespace: str, name: str) -> Iterator[str]:
+    def texts(self, name: str) -> Iterator[str]:
         """What must be masked for `NAME/KEY`, or for `NAME/*`."""
-        beginning = name.removesuffix("*") if name.endswith("/*") else None
-        for known, value in self._sent.items():
-            if known == name or (beginning is not None and known.startswith(beginning)):
-                yield from (text for text in secret_texts(value) if not is_reference(text))
+        values = [self._sent.get(name)]
+        if name.endswith("/*"):
+            values += [value for known, value in self._sent.items() if known.startswith(name.removesuffix("*"))]
+        for value in values:
+            yield from (text for text in secret_texts(value) if not is_reference(text))

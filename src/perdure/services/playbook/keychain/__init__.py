@@ -5,13 +5,12 @@ the first entry of a kind is resolved: an HTTP client is expensive to import.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, Protocol
 
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.secrets.credentials import REFERENCES, ResolvedSecret, first
+from perdure.kernel.secrets.credentials import REFERENCES, ResolvedSecret, SecretsOfTask, first
 from perdure.kernel.secrets.sealed_arguments import EntryFields, EnvelopeError
 from perdure.kernel.tasks.assignments import Assignment
 from perdure.services.playbook.keychain.host import HostSecrets
@@ -36,10 +35,7 @@ KINDS: Mapping[str, str] = {
 class KeptSecretSource(Protocol):
     """Secrets and ConfigMaps that a store keeps, as `KeptSecrets` has them."""
 
-    async def see(self, namespace: str, names: Iterable[str]) -> None: ...
-    def secret(self, namespace: str, name: str) -> str | None: ...
-    def config(self, namespace: str, name: str, key: str) -> str | None: ...
-    def texts(self, namespace: str, name: str) -> Iterator[str]: ...
+    async def see(self, namespace: str, names: Iterable[str]) -> SecretsOfTask: ...
 
 
 class KeptCredentialSource(Protocol):
@@ -109,24 +105,12 @@ class HostKeychain:
 
     # Secrets and ConfigMaps of the catalog.
 
-    async def see(self, names: Iterable[str], namespace: str) -> None:
-        """Have the present values of these `name/key`; while the store is away those that were seen last count."""
-        if self._kept is not None:
-            with suppress(PerdureError):
-                await self._kept().secrets.see(namespace, names)
-
-    def secret(self, name: str, namespace: str) -> str | None:
-        return None if self._kept is None else self._kept().secrets.secret(namespace, name)
-
-    def config(self, name: str, key: str, namespace: str) -> str | None:
-        return None if self._kept is None else self._kept().secrets.config(namespace, name, key)
+    async def see(self, names: Iterable[str], namespace: str) -> SecretsOfTask | None:
+        """The present values of these `name/key`, for one task."""
+        return None if self._kept is None else await self._kept().secrets.see(namespace, names)
 
     def secret_texts(self, name: str, namespace: str) -> Iterator[str]:
-        """The texts to mask for a name as a program lists it: `env:NAME`, `file:NAME`, `credential:NAME` or
-        `NAME/KEY`.
-        """
-        if self._kept is not None:
-            yield from self._kept().secrets.texts(namespace, name)
+        """The texts to mask for a name as a program lists it: `env:NAME`, `file:NAME`, `credential:NAME`."""
         kind, _, rest = name.partition(":")
         try:
             match kind:

@@ -247,9 +247,7 @@ class ImpulseEvents:
     async def _secret(self, name: str, namespace: str) -> str | None:
         value = None
         if self._kept is not None:
-            kept = self._kept()
-            await kept.see(namespace, [name])
-            value = kept.secret(namespace, name)
+            value = (await self._kept().see(namespace, [name])).secret(name)
         return self._host_secret(name) if value is None else value
 
     async def check_signature(
