@@ -7,7 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.engine.client import Client
-from perdure.engine.tasks.leased_tasks import LEASE, LeasedTasks, LeaseGone, parcel_of
+from perdure.engine.tasks.lease_errors import LeaseGone
+from perdure.engine.tasks.leased_tasks import LEASE, LeasedTasks, parcel_of
 from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.tasks.assignments import EffectClaimResult, RunPort

@@ -11,7 +11,8 @@ from perdure.engine.runs import resident_runs
 from perdure.engine.runs.run_views import checksum, fold_stored
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Slot
-from perdure.engine.tasks.leased_tasks import LeaseAnswered, LeasedTasks, LeaseGone, parcel_of
+from perdure.engine.tasks.lease_errors import LeaseAnswered, LeaseGone
+from perdure.engine.tasks.leased_tasks import LeasedTasks, parcel_of
 from perdure.kernel.errors import Conflict
 from perdure.kernel.json_values.values import SECOND, RunId
 from perdure.kernel.outcomes import Failed, Succeeded

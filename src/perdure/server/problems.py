@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.engine.resources.catalog_changes import VersionConflict
-from perdure.engine.tasks.leased_tasks import LeaseAnswered, LeaseGone, OwnerSilent
+from perdure.engine.tasks.lease_errors import LeaseAnswered, LeaseGone, OwnerSilent
 from perdure.kernel.errors import (
     EngineMissing,
     EngineStopped,

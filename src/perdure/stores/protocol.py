@@ -304,6 +304,7 @@ class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
         """Language and text of a pinned document."""
 
     async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]: ...
+    async def value_sizes(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, int]: ...  # without reading them
 
     async def stream_rows(self, run: RunId, prefix: bytes = b"") -> list[tuple[bytes, bytes]]:
         """What the streams of a run keep under keys that begin so, in order of the keys."""

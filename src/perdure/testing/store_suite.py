@@ -216,6 +216,7 @@ class StoreSuite(AccessSuite, CatalogSuite, FeedSuite, NameSuite, PartitionSuite
         assert await store.values(RunId("a"), [first, second]) == {first: b"one", second: b"two"}
         assert await store.values(RunId("b"), [first, second]) == {first: b"one"}
         assert await store.values(RunId("c"), [first, second]) == {first: b"one", second: b"two"}
+        assert await store.value_sizes(RunId("b"), [first, second]) == {first: 3}
         await store.close()
 
     async def test_stream_rows_are_written_removed_and_go_with_their_run(self, tmp_path: Path) -> None:

@@ -14,14 +14,16 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.engine.decision_threads import done_aside
 from perdure.engine.runs import run_views
 from perdure.engine.runs.effects import recorded_answer
 from perdure.engine.slot import ELSEWHERE
+from perdure.engine.tasks.lease_errors import LeaseAnswered, LeaseGone, OwnerSilent
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.errors import Conflict, PerdureError, RunNotFound
+from perdure.kernel.errors import Conflict, RunNotFound
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.large_values import extract_large_values
 from perdure.kernel.json_values.values import SECOND, Instant, Payload, RunId
@@ -39,30 +41,12 @@ WORKER = i.Sender("worker")
 PATIENCE = 5.0  # seconds that an owner elsewhere gets to decide
 LOOK_EVERY = 0.01, 0.1  # seconds between looks at its run: at first, and at most
 OFFERS_LOOKED_FOR = 0.1  # seconds between looks for what other processes have offered, while somebody waits
+LOOKING = 50  # of those who wait, at that pace: if there are more, each looks less often
+FOUND_AT_ONCE = 500  # leases
+LOOKS_AT_ONCE = 8  # of so many who wait, before other work has its turn
 
 
 LineLogger = Callable[[str, str, dict[str, Any], int | None], None]
-
-
-class LeaseGone(PerdureError):
-    """The lease is not this worker's any more: it ended, the task was handed on, or its run needs it no longer."""
-
-    code = "LEASE-GONE"
-    hint = "Stop the task; what was sent changed nothing."
-
-
-class LeaseAnswered(PerdureError):
-    """The task of this lease was answered before, with something else; the first answer counts."""
-
-    code = "LEASE-ANSWERED"
-    hint = "Send the same answer again, or none."
-
-
-class OwnerSilent(PerdureError):
-    """The process that owns the run has not decided in time."""
-
-    code = "OWNER-SILENT"
-    hint = "Send the same request again: it finds the decision, or is decided then."
 
 
 async def answer_digest(outcome: Outcome, judged: bytes | None = None) -> bytes:
@@ -78,6 +62,7 @@ class LeasedTasks:
         self._clock = client.clock
         self.lease_for = lease
         self._waiting: set[asyncio.Event] = set()  # each is set when something may have been offered
+        self._looks = asyncio.Semaphore(LOOKS_AT_ONCE)
         self._unwatch: Callable[[], None] = lambda: None
         self._is_stopping = False
         self._lines: dict[str, int] = {}  # by lease: lines logged so far
@@ -99,22 +84,29 @@ class LeasedTasks:
                 offered.clear()
                 if is_gone is not None and await is_gone():
                     return []
-                asked = msgspec.structs.replace(request, until=self._clock.now() + self.lease_for)
-                granted = await self._store.lease(asked)
+                granted = await self._look(request)
                 left = end - loop.time()
                 if granted or left <= 0 or self._is_stopping:
                     return granted
                 if offered not in self._waiting:
                     self._watch_for(offered)
                     continue  # it may have come in between
+                pause = OFFERS_LOOKED_FOR * max(1.0, len(self._waiting) / LOOKING)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(min(left, OFFERS_LOOKED_FOR)):
+                    async with asyncio.timeout(min(left, pause)):
                         await offered.wait()
         finally:
             self._waiting.discard(offered)
             if not self._waiting:
                 self._unwatch()
                 self._unwatch = lambda: None
+
+    async def _look(self, request: LeaseRequest) -> list[TaskLease]:
+        if len(self._waiting) <= LOOKING:
+            return await self._store.lease(replace(request, until=self._clock.now() + self.lease_for))
+        async with self._looks:
+            await asyncio.sleep(0)
+            return await self._store.lease(replace(request, until=self._clock.now() + self.lease_for))
 
     def _watch_for(self, offered: asyncio.Event) -> None:
         if not self._waiting and self._client.runtime is not None:
@@ -141,8 +133,12 @@ class LeasedTasks:
 
     async def find_many(self, leases: Sequence[str]) -> dict[str, TaskLease]:
         """Those that last; one that was recalled lasts until the end of its grace, whoever looks after it."""
-        rows, now = await self._store.find_leases(leases), self._clock.now()
-        return {lease: row for lease, row in rows.items() if not (row.is_let_go and row.until <= now)}
+        leased: dict[str, TaskLease] = {}
+        for begin in range(0, len(leases), FOUND_AT_ONCE):
+            leased |= await self._store.find_leases(leases[begin : begin + FOUND_AT_ONCE])
+            await asyncio.sleep(0)
+        now = self._clock.now()
+        return {lease: row for lease, row in leased.items() if not (row.is_let_go and row.until <= now)}
 
     async def find(self, lease: str) -> TaskLease:
         row = (await self.find_many([lease])).get(lease)
@@ -307,7 +303,7 @@ class LeasedTasks:
         if runtime is None:
             return lambda *_: None
         recorder = runtime.scheduler.recorder
-        assignment = msgspec.structs.replace(parcel_of(lease).assignment, delivery=lease.delivery)
+        assignment = replace(parcel_of(lease).assignment, delivery=lease.delivery)
         if len(self._lines) > 10_000:
             self._lines.clear()
 

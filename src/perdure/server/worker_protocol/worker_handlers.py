@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from perdure.engine.decision_threads import done_aside
-from perdure.engine.tasks.leased_tasks import LeasedTasks, LeaseGone, answer_digest, parcel_of
+from perdure.engine.tasks.lease_errors import LeaseGone
+from perdure.engine.tasks.leased_tasks import LeasedTasks, answer_digest, parcel_of
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Ref, digest
@@ -119,9 +120,9 @@ async def _output(call: ApiCall, lease: TaskLease, output: Any) -> Outcome:
     """The value; one that was put before is named by its digest, and has the size that it has."""
     if isinstance(output, dict) and output.keys() == {"$large", "bytes"}:
         name = _digest(output["$large"])
-        values = {} if name is None else await call.engine.store.values(lease.run, [name])
-        if name is not None and name in values:
-            return Succeeded(Ref(name, len(values[name])))
+        sizes = {} if name is None else await call.engine.store.value_sizes(lease.run, [name])
+        if name is not None and name in sizes:
+            return Succeeded(Ref(name, sizes[name]))
     return Succeeded(await encode_value(output))
 
 

@@ -11,6 +11,7 @@ class Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 LeaseId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]  # what is stored fits into a column
 
 Opens = Annotated[list[Name], msgspec.Meta(max_length=100)]
 
@@ -22,10 +23,10 @@ class LeaseBody(Body):
     worker: Name
     pools: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=100)]
     providers: Annotated[list[Name], msgspec.Meta(max_length=1_000)] | None = None  # none given: any
-    max: Annotated[int, msgspec.Meta(ge=1)] = 1
+    max: Annotated[int, msgspec.Meta(ge=1)] = 1  # more than there are is no mistake
     wait: Annotated[float, msgspec.Meta(ge=0)] = 0
     opens: Opens = msgspec.field(default_factory=list)  # languages whose sealed tasks it opens
-    slots: Annotated[int, msgspec.Meta(ge=1)] | None = None  # tasks that it does at a time, for whoever looks
+    slots: Count | None = None  # tasks that it does at a time, for whoever looks
 
 
 class LeasedTask(msgspec.Struct):
@@ -128,7 +129,7 @@ class LogLineBody(Body):
     message: str
     level: Annotated[str, msgspec.Meta(max_length=20)] = "info"
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
-    number: Annotated[int, msgspec.Meta(ge=1)] | None = None  # of the line in this delivery
+    number: Count | None = None  # of the line in this delivery
 
 
 LogLines = Annotated[list[LogLineBody], msgspec.Meta(max_length=10_000)]
@@ -155,7 +156,7 @@ class ReportBody(Body):
     """Progress, or with a number the outcome of a task of a pipeline: one of `output` and `failure`."""
 
     body: Any = None
-    number: Annotated[int, msgspec.Meta(ge=1, le=1 << 31)] | None = None
+    number: Count | None = None
     output: Any = msgspec.UNSET
     failure: FailBody | None = None
     judged: JudgedBody | None = None  # none: the server applies the task's rules

@@ -69,6 +69,12 @@ _VALUES = Statement(
     TEXT,
     BLOBS,
 )
+_VALUE_SIZES = Statement(
+    "SELECT digest, octet_length(text) FROM large_values"
+    " WHERE run = (SELECT number FROM runs WHERE id = {}) AND digest = ANY({})",
+    TEXT,
+    BLOBS,
+)
 _STREAM_ROWS = Statement(
     "SELECT key, body FROM stream_rows WHERE run = (SELECT number FROM runs WHERE id = {})"
     " AND key >= {} AND substr(key, 1, {}::integer) = {} ORDER BY key",
@@ -220,6 +226,9 @@ class StoreReads(ABC):
 
     async def values(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, bytes]:
         return dict(await self._read(_VALUES, run, digests)) if digests else {}
+
+    async def value_sizes(self, run: RunId, digests: Sequence[bytes]) -> dict[bytes, int]:
+        return dict(await self._read(_VALUE_SIZES, run, digests)) if digests else {}
 
     async def stream_rows(self, run: RunId, prefix: bytes = b"") -> list[tuple[bytes, bytes]]:
         return await self._read(_STREAM_ROWS, run, prefix, len(prefix), prefix)

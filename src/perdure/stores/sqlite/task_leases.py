@@ -39,6 +39,17 @@ _GRANT = (
 )
 
 
+_OFFERED_PROVIDERS = """
+WITH RECURSIVE offered (name) AS (
+    SELECT min(provider) FROM tasks WHERE state = 'ready' AND pool = ?1
+    UNION ALL
+    SELECT (SELECT min(provider) FROM tasks WHERE state = 'ready' AND pool = ?1 AND provider > name)
+    FROM offered WHERE name IS NOT NULL
+)
+SELECT name FROM offered WHERE name IS NOT NULL
+"""  # one step in the index for each
+
+
 class TaskLeases(ABC):
     """The leasing verbs of a store that can read and run a transaction."""
 
@@ -75,7 +86,9 @@ class TaskLeases(ABC):
             if request.providers is None:
                 looks.append((query, [pool, *values]))
             else:
-                looks += [(query + " AND provider = ?", [pool, *values, name]) for name in request.providers]
+                own = frozenset(request.providers)
+                some = [name for (name,) in self._read(_OFFERED_PROVIDERS, (pool,)) if name in own]
+                looks += [(query + " AND provider = ?", [pool, *values, name]) for name in some]
 
         def work() -> list[TaskLease]:
             execute = self._connection.execute

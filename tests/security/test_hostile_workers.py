@@ -1,0 +1,129 @@
+"""What workers elsewhere send, and what they wait for, stops no server and holds nobody up (SRV-030 to SRV-034)."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from perdure.engine.tasks import leased_tasks
+from perdure.engine.tasks.leased_tasks import LeasedTasks
+from perdure.kernel.json_values.values import RunId, digest
+from perdure.server.worker_protocol import worker_handlers
+from perdure.stores.pool_tasks import LeaseRequest
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.transitions import created
+from tests.server.serving import Api, Server
+
+TRAINS = {"drill": 1, "name": "trains", "steps": [{"call": "train", "pool": "gpu", "save": "x"}, {"return": "$x"}]}
+TOO_MANY = 1 << 63  # what no column takes
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    running = Server.start(tmp_path, "--route", "train=gpu")
+    try:
+        yield running
+        running.stop()
+    finally:
+        running.commands.end_all()
+
+
+def test_no_number_of_a_worker_stops_the_server(server: Server) -> None:
+    """One line with such a number ended the whole process; so many slots ended the notes about all workers."""
+    worker: Api = server.role("worker")
+    run = server.admin.start(TRAINS)
+    asked = {"worker": "w", "pools": ["gpu"], "providers": ["train"], "wait": 20}
+    assert worker("POST", "/api/v1/worker/lease", {**asked, "slots": TOO_MANY}).problem == (400, "USAGE")
+    (task,) = worker("POST", "/api/v1/worker/lease", {**asked, "max": TOO_MANY}).json["tasks"]
+    path = f"/api/v1/worker/tasks/{task['lease']}"
+    for number in (TOO_MANY, TOO_MANY - 1):
+        lines = {"lines": [{"message": "hostile", "number": number}, {"message": "the next"}]}
+        assert worker("POST", f"{path}/log", lines).problem == (400, "USAGE")
+    assert worker("POST", f"{path}/log", {"lines": [{"message": "said", "number": 1 << 31}]}).status == 200
+    assert worker("POST", f"{path}/complete", {"output": 1}).status == 200
+    assert server.admin.result(run)["value"] == 1
+
+
+async def test_a_large_output_is_named_without_being_read() -> None:
+    """A thousand answers that name a value of 60 MB stopped the event loop for minutes."""
+
+    async def value_sizes(run: RunId, digests: list[bytes]) -> dict[bytes, int]:
+        return dict.fromkeys(digests, 60_000_000)
+
+    call: Any = SimpleNamespace(engine=SimpleNamespace(store=SimpleNamespace(value_sizes=value_sizes)))
+    lease: Any = SimpleNamespace(run=RunId("r"))
+    outcome: Any = await worker_handlers._output(call, lease, {"$large": "ab" * 32, "bytes": 1})
+    assert outcome.value.size == 60_000_000
+
+
+async def test_a_value_of_megabytes_is_not_read_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from perdure.stores.sqlite import reads
+
+    threads: list[threading.Thread] = []
+    read = reads._read_value
+
+    def noted(id: int, connection: Any) -> bytes | None:
+        threads.append(threading.current_thread())
+        return read(id, connection)
+
+    monkeypatch.setattr(reads, "_read_value", noted)
+    store = SqliteStore(tmp_path / "runs.db")
+    large, small = b"a" * (2 << 20), b"b" * 1_000
+    values = [(digest(text), text) for text in (large, small)]
+    await store.commit([created("a", await store.claim(), values=values)])
+    assert await store.values(RunId("a"), [name for name, _ in values]) == dict(values)
+    assert len(threads) == 1 and threads[0] is not threading.main_thread()
+    await store.close()
+
+
+async def test_a_look_for_work_costs_the_same_however_much_a_worker_offers(tmp_path: Path) -> None:
+    """It was a query for each of a thousand providers, ten times a second, for each who waits."""
+    store = SqliteStore(tmp_path / "runs.db")
+    counts = []
+    for number in (1, 1_000):
+        queries: list[str] = []
+
+        def note(_: Any, query: str, __: Any, queries: list[str] = queries) -> bool:
+            queries.append(query)
+            return True
+
+        store._reader.exec_trace = note
+        asked = LeaseRequest(["gpu"], "w", 1, 0, [f"provider {each}" for each in range(number)])
+        assert await store.lease(asked) == []
+        counts.append(len(queries))
+    store._reader.exec_trace = None
+    assert counts[0] == counts[1] > 0
+    await store.close()
+
+
+async def test_of_many_who_wait_for_work_a_few_look_at_a_time() -> None:
+    """Six hundred of them kept the event loop busy all the time."""
+    looking = most = looks = 0
+
+    class Store:
+        async def lease(self, request: LeaseRequest) -> list[Any]:
+            nonlocal looking, most, looks
+            looking, looks = looking + 1, looks + 1
+            most = max(most, looking)
+            await asyncio.sleep(0)
+            looking -= 1
+            return []
+
+    client: Any = SimpleNamespace(store=Store(), clock=SimpleNamespace(now=lambda: 0), runtime=None)
+    tasks = LeasedTasks(client)
+    waiting = [asyncio.ensure_future(tasks.lease(LeaseRequest(["gpu"], "w", 1, 0), 600)) for _ in range(300)]
+    while len(tasks._waiting) < 300 or looking:
+        await asyncio.sleep(0)
+    most = looks = 0
+    tasks._wake()
+    while looks < 300:
+        await asyncio.sleep(0)
+    tasks.stop_waiting()
+    await asyncio.gather(*waiting)
+    assert 0 < most <= leased_tasks.LOOKS_AT_ONCE
