@@ -1,9 +1,11 @@
 """A run in one file: exported, opened without its store, and refused when a byte of it was changed (ANA-033)."""
 
 import asyncio
+import copy
 import json
 import random
 import threading
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from tests.cli.commandline import CommandLine
 from tests.cli.test_diff import DOCUMENTS
 
 import perdure
+from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
+from perdure.engine.runs import capsules
 from perdure.engine.runs.capsules import CapsuleDamaged, _Chain, read_capsule, write_capsule
 from perdure.kernel.json_values.values import RunId
 
@@ -138,3 +142,59 @@ def test_large_values_and_long_histories_are_written_with_pauses(tmp_path: Path)
         patch.setattr(_Chain, "record", record)
         assert asyncio.run(export()) > 4_000_000
     assert max(on_loop) < 64 * 1024 and len(threads) > 1
+
+
+def _forged(contents: list[Any]) -> list[bytes]:
+    """A capsule with these lines, each with the digest that it must have: anybody can compute them."""
+    chain, lines = sha256(b"perdure capsule").digest(), []
+    for content in contents:
+        text = content if isinstance(content, bytes) else json.dumps(content).encode()
+        chain = sha256(chain + text).digest()
+        lines.append(chain.hex().encode() + b" " + text + b"\n")
+    return lines
+
+
+RUN_FIELDS = ("id", "language", "name", "program", "parent", "labels", "key", "status", "has_work", "due", "created_at")
+
+
+def _with(contents: list[Any], kind: str, place: int, value: Any) -> list[Any]:
+    changed = copy.deepcopy(contents)
+    line = next(line for line in changed if isinstance(line.get(kind), list))
+    line[kind][place] = value
+    return changed
+
+
+def test_a_capsule_that_was_forged_is_refused_as_damaged(tmp_path: Path) -> None:
+    """Records that do not belong together, times out of range and deep nesting were faults of the command."""
+    run, url = _run(DOCUMENTS["flow"], {"n": 3, "text": "x"}, tmp_path)
+    line, file = CommandLine(tmp_path), tmp_path / "run.perdure"
+    line.here("export", run, "--file", str(file), "--db", url)
+    contents = [json.loads(text[65:]) for text in file.read_text().splitlines()]
+    assert read_capsule(_forged(contents)).head.run == run
+    head = contents[0]
+    forged: list[list[Any]] = [[{**head, "exported_at": at}, *contents[1:]] for at in (1 << 62, -1)]
+    for field, value in (("status", "none"), ("program", "AAAA"), ("created_at", 1 << 62), ("due", -1)):
+        forged.append(_with(contents, "run", RUN_FIELDS.index(field), value))
+    forged.append([*contents[:-2], {"value": ["other", "AAAA", "AAAA"]}, contents[-2], {"end": len(contents)}])
+    forged += [_with(contents, "events", 0, "other"), [head, b"[" * 100_000], [head, b"{"], [b"5"]]
+    for lines in forged:
+        with pytest.raises(CapsuleDamaged):
+            read_capsule(_forged(lines))
+    for kind, place, value in (("document", 1, "flow@x"), ("document", 2, "ew=="), ("events", 2, "3f////8=")):
+        file.write_bytes(b"".join(_forged(_with(contents, kind, place, value))))
+        line.here("open", str(file), code=7)
+
+
+async def test_a_long_document_is_compiled_beside_other_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A viewer's request for a capsule of a short run stopped the event loop for as long as that took."""
+    run, url = await asyncio.to_thread(_run, LARGE, {"text": "x"}, tmp_path)
+    sizes: list[int] = []
+
+    async def noted(size: int, work: Any) -> Any:
+        sizes.append(size)
+        return await done_aside(size, work)
+
+    monkeypatch.setattr(capsules, "done_aside", noted)
+    async with perdure.Engine(url) as engine:
+        assert [line async for line in capsules.write_capsule(engine, RunId(run), "0")]
+    assert any(size >= WORK_OF_TEXT * len(LARGE) for size in sizes)

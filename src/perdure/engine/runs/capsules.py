@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.engine.decision_threads import ShortTurns, done_aside
+from perdure.engine.decision_threads import WORK_OF_TEXT, ShortTurns, done_aside
 from perdure.engine.runs import run_views
 from perdure.kernel.codec import decode_turns, encode_turns, fold
 from perdure.kernel.dialect import Dialect
@@ -27,6 +27,7 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant, Ref, RunId
 from perdure.kernel.lazy_regex import lazy_regex
+from perdure.kernel.outcomes import Status
 from perdure.kernel.secrets.secret_masking import Mask
 from perdure.kernel.versions import RECORDS, read_pinned
 from perdure.stores.protocol import RunFilter, RunRow
@@ -47,6 +48,8 @@ KINDS: dict[str, type[Record]] = {
 }
 
 
+STATUSES = frozenset(status.value for status in Status)
+LAST_INSTANT = 253_402_300_799_999_999  # of the year 9999
 _RUN_ID = lazy_regex(r"[0-9a-z][0-9a-z.-]*")
 
 
@@ -133,7 +136,7 @@ async def _write_history(
             execution = Execution(row.id, dialect, read_pinned(dialect, *pinned))
             return kept, run_views.checksum(fold(execution, kept))
 
-        kept, checksum = await done_aside(run_views.bytes_of(rows), prepare)
+        kept, checksum = await done_aside(run_views.bytes_of(rows) + WORK_OF_TEXT * len(pinned[1]), prepare)
     for last, body in kept:
         yield await _write(chain, "events", LogRecord(row.id, last, body), body)
     for digests in _portions(large):
@@ -275,7 +278,10 @@ class _Chain:
         self.count += 1
         if digest != self._digest.hex().encode() or not line.endswith(b"\n"):
             raise CapsuleDamaged(f"line {self.count} was changed, or is not one of a capsule")
-        return msgspec.json.decode(text)
+        try:
+            return msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise CapsuleDamaged(f"line {self.count} cannot be read: {error}") from None
 
     @property
     def digest(self) -> str:
@@ -315,10 +321,25 @@ def read_capsule(lines: Iterable[bytes]) -> Capsule:
             raise CapsuleDamaged(f"line {chain.count} cannot be read: {error}") from None
     if head is None or not is_complete:
         raise CapsuleDamaged("the end of the capsule is missing" if head is not None else "the file is empty")
-    runs = {record.id for record in records if isinstance(record, RunRecord)}
+    _check_records(head, records)
+    return Capsule(head, records, checksums, redacted, chain.digest)
+
+
+def _check_records(head: CapsuleHead, records: Sequence[Record]) -> None:
+    """They belong together, and a store can take them: whoever wrote the file chose the digests too."""
+    runs = {record.id: record for record in records if isinstance(record, RunRecord)}
     if head.run not in runs or not _RUN_ID.fullmatch(head.run):  # it becomes a word of a command
         raise CapsuleDamaged("the capsule does not have the run that its first line names")
-    return Capsule(head, records, checksums, redacted, chain.digest)
+    if not {record.run for record in records if isinstance(record, LogRecord | ValueRecord)} <= runs.keys():
+        raise CapsuleDamaged("the capsule has events or values of a run that it does not have")
+    programs = {record.digest for record in records if isinstance(record, ProgramRecord)}
+    instants = [head.exported_at]
+    for run in runs.values():
+        instants += filter(None, (run.created_at, run.ended_at, run.due, run.on_wall))
+        if run.program not in programs or run.status not in STATUSES:
+            raise CapsuleDamaged(f"run {run.id} has no document, or a status that there is not")
+    if not all(0 <= instant <= LAST_INSTANT for instant in instants):
+        raise CapsuleDamaged("the capsule has a time that is out of range")
 
 
 def _read_head(content: Any) -> CapsuleHead:
@@ -341,7 +362,12 @@ def check_states(capsule: Capsule, dialects: Mapping[str, Dialect]) -> None:
         if isinstance(record, RunRecord):
             dialect = run_views.dialect_of(dialects, record.language)
             pinned = programs[record.program]
-            program = read_pinned(dialect, pinned.language, pinned.text)
-            execution = fold(Execution(record.id, dialect, program), logs.get(record.id, ()))
+            try:
+                program = read_pinned(dialect, pinned.language, pinned.text)
+                execution = fold(Execution(record.id, dialect, program), logs.get(record.id, ()))
+            except PerdureError:
+                raise
+            except Exception as error:  # parsers and codecs of each language: what they raise is theirs
+                raise CapsuleDamaged(f"run {record.id} cannot be replayed: {error}") from None
             if run_views.checksum(execution) != capsule.checksums.get(record.id):
                 raise CapsuleDamaged(f"run {record.id} is not what it was: this version replays it to another state")
