@@ -24,16 +24,17 @@ from perdure.engine.decision_threads import done_aside
 from perdure.engine.tasks.leased_tasks import LeasedTasks
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.json_values import jsontext
-from perdure.server.authentication import Authentication, carries_token, host_of, network_of
+from perdure.server.authentication import Authentication, carries_token, check_origin, network_of
 from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, SeenRequest, check_body, visible_run
 from perdure.server.console_files import ConsoleFiles, read_console
 from perdure.server.kubernetes.statuses import is_kubernetes_path, status_json
-from perdure.server.limits import CallerPlaces, Rates, RequestLimits
+from perdure.server.limits import CallerPlaces, HeldBytes, LargeBytes, Rates, RequestLimits
 from perdure.server.openapi import describe
 from perdure.server.problems import ServerFault, problem_json
 from perdure.server.request_reading import (
     check_accept,
     idempotency_key,
+    largest_body,
     read_body,
     read_json,
     read_query,
@@ -54,7 +55,7 @@ from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.administration.audit_log import AuditEntry, AuditLog
 from perdure.views.administration.server_metrics import ServerMetrics
 from perdure.views.administration.worker_pools import WorkerPresence
-from perdure.views.api_errors import AccessDenied, ApiError, HostUnknown, NotReady, RouteNotFound, TooManyRequests
+from perdure.views.api_errors import ApiError, NotReady, RouteNotFound, TooManyRequests
 from perdure.views.errors import BadRequest
 from perdure.views.runs.live_events import LiveEvents
 from perdure.views.runs.run_changes import ChangeFeed
@@ -126,6 +127,7 @@ class Application:
         self._rates = Rates(server.limits)
         self._streams = CallerPlaces(server.limits.streams, "live streams")
         self._expensive = CallerPlaces(server.limits.expensive, "reads of whole runs")
+        self._large = LargeBytes(server.limits)
         self._turn = asyncio.Lock()
         self._strangers = CallerPlaces(server.limits.signed, "requests without a token")
         self._neighbours = CallerPlaces(max(1, server.limits.signed // 2), "requests without a token from one address")
@@ -166,7 +168,7 @@ class Application:
         )
         seen.verb = route.verb
         headers, seen.address = self._server.authentication.read_headers(connection.scope, seen.address)
-        host = self._check_origin(headers, is_health=False)
+        host = check_origin(headers, self._server.hosts, is_health=False)
         caller = seen.caller = await self._server.authentication.caller(headers, seen.address, host, "WEBSOCKET")
         self._rates.take(caller.identity)
         if route.role is not AccessRole.WORKER:
@@ -224,7 +226,7 @@ class Application:
             seen.verb, seen.changes = route.verb, route.changes
         is_open = route is not None and route.role is None
         headers, seen.address = server.authentication.read_headers(request.scope, seen.address)
-        host = self._check_origin(headers, is_health=is_open and not seen.changes)
+        host = check_origin(headers, server.hosts, is_health=is_open and not seen.changes)
         if is_open:
             caller = Caller("", AccessRole.VIEWER, via=OPEN)
         elif route is not None and route.takes_signatures and not carries_token(headers):
@@ -248,33 +250,42 @@ class Application:
             call.audit(f"run/{call.row.id}", run=call.row.id, namespace=call.row.namespace)
         if route.check is not None:
             route.check(call)
-        value: Any = None
-        is_allowed = route.is_for_every_role or route.role is None or caller.role.includes(route.role)
-        if not is_allowed:
-            assert route.role is not None
-            if route.body is not None and caller.namespaces is not None:
-                text = await read_body(request, headers, server.limits)
-                with suppress(BadRequest, ApiError):
-                    value = await done_aside(len(text), partial(read_json, route, headers, text))
-                check_body(caller, value)
-            caller.need(route.role)
-        if server.is_stopping and route.changes:
-            raise NotReady("this server is stopping")
+        most = largest_body(route, headers, self._limits_of(caller))
         try:
-            if caller.via != SIGNATURE:
-                limits = self._open_limits if caller.via == OPEN else server.limits
-                return await self._carry_out(request, route, call, limits, wants_stream=wants_stream)
-            with self._neighbours.one(network_of(seen.address)), self._strangers.one(""):
-                return await self._carry_out(request, route, call, self._strangers_limits, wants_stream=wants_stream)
+            async with self._large.room(caller.identity, most) as body:
+                await self._check_role(request, route, call)
+                if server.is_stopping and route.changes:
+                    raise NotReady("this server is stopping")
+                if caller.via != SIGNATURE:
+                    return await self._carry_out(request, route, call, body, wants_stream=wants_stream)
+                with self._neighbours.one(network_of(seen.address)), self._strangers.one(""):
+                    return await self._carry_out(request, route, call, body, wants_stream=wants_stream)
         finally:
             call.end_act()
 
+    def _limits_of(self, caller: Caller) -> RequestLimits:
+        known = self._strangers_limits if caller.via == SIGNATURE else self._server.limits
+        return self._open_limits if caller.via == OPEN else known
+
+    async def _check_role(self, request: Request, route: Route, call: ApiCall) -> None:
+        caller = call.caller
+        if route.is_for_every_role or route.role is None or caller.role.includes(route.role):
+            return
+        if route.body is not None and caller.namespaces is not None:
+            text = await read_body(request, call.headers, self._server.limits)
+            value: Any = None
+            with suppress(BadRequest, ApiError):
+                value = await done_aside(len(text), partial(read_json, route, call.headers, text))
+            check_body(caller, value)
+        caller.need(route.role)
+
     async def _carry_out(
-        self, request: Request, route: Route, call: ApiCall, limits: RequestLimits, *, wants_stream: bool
+        self, request: Request, route: Route, call: ApiCall, body: HeldBytes, *, wants_stream: bool
     ) -> Response:
         caller, headers = call.caller, call.headers
         call.query = read_query(route.query, request.scope.get("query_string", b""))
-        text = await read_body(request, headers, limits, is_value=route.takes_value)
+        text = await read_body(request, headers, self._limits_of(caller), is_value=route.takes_value)
+        body.set(len(text))
         value: Any = None
         key = idempotency_key(headers) if route.changes and caller.via != SIGNATURE else None
         if route.is_raw:
@@ -297,22 +308,8 @@ class Application:
         result = await (self._once(request, route, call, key, text, value) if key else self._handle(route, call))
         if isinstance(result, EventStream):
             return self._followed(call, result)
-        return await make_response(result, with_body=request.method != "HEAD")
-
-    def _check_origin(self, headers: Mapping[str, str], *, is_health: bool) -> str:
-        """The name under which the server is called.
-
-        Pages of strangers reach a server on loopback through the browser: by its name, or from their own.
-        """
-        host = headers.get("host", "")
-        name = host_of(host)
-        if not is_health and name not in self._server.hosts:
-            raise HostUnknown(f"this server is not called {name[:80]!r}")
-        site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin")
-        is_own = origin is None or origin in (f"http://{host}", f"https://{host}")
-        if site not in ("none", "same-origin") or not is_own:
-            raise AccessDenied("the request comes from a page of another site", hint="Call the API from a program.")
-        return name
+        hold = partial(self._large.hold, caller.identity)
+        return await make_response(result, hold, with_body=request.method != "HEAD")
 
     async def _handle(self, route: Route, call: ApiCall) -> Result:
         if not route.is_expensive:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,7 +15,7 @@ from perdure.server.calls import Caller
 from perdure.server.request_reading import read_headers
 from perdure.stores.access import AccessTokenRow
 from perdure.views.administration.access_tokens import AccessRole, digest_of
-from perdure.views.api_errors import NotAuthenticated, NotReady, TooManyRequests
+from perdure.views.api_errors import AccessDenied, HostUnknown, NotAuthenticated, NotReady, TooManyRequests
 from perdure.wiring import Engine
 
 if TYPE_CHECKING:
@@ -279,6 +279,22 @@ def host_of(host: str) -> str:
         name, _, port = host.partition("]")
         return name.lstrip("[").lower() if port[:1] in ("", ":") else host
     return host.partition(":")[0].rstrip(".").lower()
+
+
+def check_origin(headers: Mapping[str, str], hosts: Collection[str], *, is_health: bool) -> str:
+    """The name under which the server is called.
+
+    Pages of strangers reach a server on loopback through the browser: by its name, or from their own.
+    """
+    host = headers.get("host", "")
+    name = host_of(host)
+    if not is_health and name not in hosts:
+        raise HostUnknown(f"this server is not called {name[:80]!r}")
+    site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin")
+    is_own = origin is None or origin in (f"http://{host}", f"https://{host}")
+    if site not in ("none", "same-origin") or not is_own:
+        raise AccessDenied("the request comes from a page of another site", hint="Call the API from a program.")
+    return name
 
 
 def listened_hosts(host: str, names: Sequence[str]) -> frozenset[str]:

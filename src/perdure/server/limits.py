@@ -34,6 +34,8 @@ class RequestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expensive_wait: float = 5.0  # seconds that another one waits for its turn
     connections: int = 10_000
     read_seconds: float = 30.0  # for a whole request
+    large: int = 256 << 20  # bytes of large bodies and answers of a token that are in memory
+    all_large: int = 1 << 30  # and of all tokens together
     signed: int = 64  # requests at a time that have a signature instead of a token
     signed_body: int = 4 << 20  # bytes of one: it is read before anybody knows who has sent it
 
@@ -98,6 +100,60 @@ class CallerPlaces:
                     await freed.wait()
         with self.one(caller):
             yield
+
+
+LARGE = 1 << 20  # bytes of a body or an answer that is counted
+
+
+class LargeBytes:
+    """Large bodies and answers that are in memory: whoever sends slowly, or does not read, has only so many."""
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self._limits = limits
+        self._held: dict[str, int] = {}
+
+    def hold(self, caller: str, size: int) -> "HeldBytes":
+        """Raises `TooManyRequests`."""
+        held = HeldBytes(self._held, caller)
+        if size > LARGE and not self._has_room(caller, size):
+            raise TooManyRequests("too many large bodies and answers of this token, or of all, are under way")
+        held.set(size)
+        return held
+
+    @asynccontextmanager
+    async def room(self, caller: str, size: int) -> "AsyncIterator[HeldBytes]":
+        """The same, after waiting for it, and for as long as this lasts."""
+        end = time.monotonic() + self._limits.expensive_wait
+        while size > LARGE and not self._has_room(caller, size) and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        held = self.hold(caller, size)
+        try:
+            yield held
+        finally:
+            held.set(0)
+
+    def _has_room(self, caller: str, size: int) -> bool:
+        """Whoever has nothing yet is not refused for what one request may have."""
+        own, limits = self._held.get(caller, 0), self._limits
+        others = sum(self._held.values()) - own
+        return not (own and own + size > limits.large) and not (others and own + others + size > limits.all_large)
+
+
+class HeldBytes:
+    """Of one body or answer."""
+
+    def __init__(self, all: dict[str, int], caller: str) -> None:
+        self._all, self._caller, self._size = all, caller, 0
+
+    def set(self, size: int) -> None:
+        """As many as it has turned out to have; none when it is over."""
+        size = size if size > LARGE else 0
+        held = self._all.get(self._caller, 0) + size - self._size
+        self._size = size
+        if held:
+            self._all[self._caller] = held
+        else:
+            self._all.pop(self._caller, None)
 
 
 CONFIG = "PERDURE_CONFIG"

@@ -85,6 +85,14 @@ async def read_body(
     return b"".join(parts)
 
 
+def largest_body(route: "Route", headers: Mapping[str, str], limits: "RequestLimits") -> int:
+    """The bytes that the body of a request may take: as many as it announces, or as it may have."""
+    most, declared = limits.value if route.takes_value else limits.body, headers.get("content-length", "")
+    if "transfer-encoding" in headers:
+        return most
+    return int(declared) if declared.isdigit() and len(declared) < 12 and int(declared) <= most else 0
+
+
 def read_typed(route: "Route", headers: Mapping[str, str], text: bytes) -> tuple[Any, Any]:
     """The body as a JSON value, and as the type that the route takes."""
     assert route.body is not None

@@ -1,7 +1,7 @@
 """How answers are sent: large ones in pieces, streams in short slices, and nobody waits for a slow reader."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from perdure.kernel.json_values import jsontext
 from perdure.server.calls import Answer, ApiCall, Result
 
 if TYPE_CHECKING:
+    from perdure.server.limits import HeldBytes
     from perdure.server.route_table import Route
 
 SLOWEST_READER = 30.0  # seconds that a follower may leave its stream unread
@@ -32,10 +33,18 @@ class PiecewiseResponse(Response):
 
     def __init__(self, body: bytes, status: int = 200, headers: Mapping[str, str] = {}) -> None:
         self.body, self.status_code, self.background = body, status, None
+        self.held: HeldBytes | None = None
         self.raw_headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
         self.raw_headers.append((b"content-length", b"%d" % len(body)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._send(send)
+        finally:
+            if self.held is not None:
+                self.held.set(0)
+
+    async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if len(self.body) <= PIECE:
             await send({"type": "http.response.body", "body": self.body})
@@ -72,13 +81,18 @@ class FollowedStream(StreamingResponse):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def make_response(result: Result, *, with_body: bool = True) -> Response:
+async def make_response(
+    result: Result, hold: "Callable[[int], HeldBytes] | None" = None, *, with_body: bool = True
+) -> Response:
+    """`hold`: a large answer is in memory until it is sent."""
     assert isinstance(result, Answer)
     if result.status == 204 or result.body is None:
         return Response(b"", result.status, dict(result.headers))
     headers = {"Content-Type": "application/json", **result.headers}
     body = result.body if isinstance(result.body, bytes) else await _encode(result.body)
-    return PiecewiseResponse(body if with_body else b"", result.status, headers)
+    response = PiecewiseResponse(body if with_body else b"", result.status, headers)
+    response.held = None if hold is None else hold(len(response.body))
+    return response
 
 
 async def _encode(body: Any) -> bytes:
