@@ -24,6 +24,7 @@ ENGINE_ONLY = "x-perdure-unsaid"
 RESERVED = ("input", "context")
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_LONGEST_GUESSED = 100  # characters
 _PATH = lazy_regex(r"^(?P<problem>.*) - at `\$\.?(?P<path>(?P<parameter>[^.\[`]*)[^`]*)`$", re.DOTALL)
 
 
@@ -160,7 +161,7 @@ class Function:
     def _refuse_unexpected(self, name: str) -> typing.NoReturn:
         from difflib import get_close_matches
 
-        near = get_close_matches(name, self._parameters, n=1)
+        near = get_close_matches(name[:_LONGEST_GUESSED], self._parameters, n=1)
         guess = f"; did you mean {near[0]!r}?" if near else ""
         raise BadArguments(f"unexpected argument {name!r}{guess}", name)
 

@@ -103,8 +103,11 @@ def children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
+_LONGEST_GUESSED = 100  # characters; functions and variables have no longer names
+
+
 def _guess(name: str, candidates: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, sorted(candidates), n=1)
+    near = get_close_matches(name, sorted(candidates), n=1) if len(name) <= _LONGEST_GUESSED else []
     return f"; did you mean `{near[0]}`?" if near else ""

@@ -32,6 +32,9 @@ class Problem(msgspec.Struct, frozen=True):
 MOST_COMPARED = 20_000
 """Names that are compared for suggestions about one document: about a second of work."""
 
+LONGEST_GUESSED = 100
+"""Characters of a name for which others are suggested: comparing takes the product of the lengths."""
+
 _left: ContextVar[list[int] | None] = ContextVar("names_left_to_compare", default=None)
 
 
@@ -52,8 +55,11 @@ def guess(name: str, candidates: Sequence[str]) -> str:
         left[0] -= len(candidates)
         if left[0] < 0:
             return ""
+    if len(name) > LONGEST_GUESSED:
+        return ""
     from difflib import get_close_matches
 
-    same = [candidate for candidate in candidates if candidate.lower() == name.lower()]
-    near = same or get_close_matches(name, candidates, n=1)
+    lowered, short = name.lower(), [candidate for candidate in candidates if len(candidate) <= LONGEST_GUESSED]
+    same = [candidate for candidate in short if candidate.lower() == lowered]
+    near = same or get_close_matches(name, short, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

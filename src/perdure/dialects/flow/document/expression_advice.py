@@ -22,7 +22,6 @@ from perdure.dialects.flow.steps.protocol import Action
 from perdure.documents.cursor import DocumentFinding
 from perdure.expressions.mwl import Expression, analyse, find_expression
 from perdure.kernel.documents.problems import guess
-from perdure.kernel.lazy_regex import lazy_regex
 
 Members = Mapping[str, frozenset[str]]
 """The roots in scope at a site, each with the members that may exist there (section 5 of MWL)."""
@@ -48,7 +47,6 @@ _ELSEWHERE = {
     "middleware.result": "It exists in `onSuccess`, `onFailure` and `onAlways`.",
     "step.output": "A Call Step has `step.result.value`.",
 }
-_BRACES = lazy_regex(r"(?s)\{\{.*?\}\}")
 _SHOWN = 50  # warnings of one Flow; nobody reads more at a time
 
 
@@ -183,10 +181,16 @@ def _texts(document: Any, site: str, is_document: bool) -> Iterator[DocumentFind
             pending += [(item, pointer(at, name)) for name, item in value.items() if name != passed_on]
         elif isinstance(value, list):
             pending += [(item, pointer(at, index)) for index, item in enumerate(value)]
-        elif isinstance(value, str) and find_expression(value) is None and _BRACES.search(value):
+        elif isinstance(value, str) and find_expression(value) is None and _has_braces(value):
             message = "this text is used as written: {{ … }} is evaluated only if it is the whole value"
             if find_expression(value.strip()) is not None:
                 hint = "Remove the blanks before {{ and after }}."
             else:
                 hint = "Write one expression that joins texts: \"{{ 'Hello ' + vars.name }}\"."
             yield warning("MWL-100", message, at, hint)
+
+
+def _has_braces(text: str) -> bool:
+    """Whether something between double braces is in it; a pattern for that would search from each of them."""
+    opening = text.find("{{")
+    return opening >= 0 and text.find("}}", opening + 2) >= 0
