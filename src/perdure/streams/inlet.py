@@ -7,6 +7,7 @@ offer ─▶ waiting ─▶ take ─▶ pending ─▶ acknowledge          a lo
 """
 
 from collections import deque
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from perdure.streams.stream_graph import Settings, StreamStep
 from perdure.streams.stream_messages import HOOK, StreamMessage
 
 WHOLE = 100
+MOST_PARTITIONS = 8192  # whose numbers are kept, with every commit; more than receivers remember packets (STR-064)
 MOST_PENDING = 4096  # not acknowledged at once, where nothing else limits them (STR-064)
 
 
@@ -159,9 +161,19 @@ class Inlet:
         if not self._kept:
             return 0
         key = partition if self.settings.ordering == "per_partition" else ""
-        sequence = self.state.sequences.get(key, 0) + 1
-        self.state.sequences[key] = sequence
+        sequences = self.state.sequences
+        sequence = sequences.pop(key, 0) + 1
+        sequences[key] = sequence  # at the end: the first is the one that was not used for longest
+        if len(sequences) > MOST_PARTITIONS + MOST_PARTITIONS // 8:
+            self._forget_partitions()
         return sequence
+
+    def _forget_partitions(self) -> None:
+        """Packets name their partitions: those that are settled and were not used for longest begin anew."""
+        sequences, acked = self.state.sequences, self.state.acked
+        settled = (key for key, last in sequences.items() if acked.get(key) == last)
+        for key in list(islice(settled, len(sequences) - MOST_PARTITIONS)):
+            del sequences[key], acked[key]
 
     def _append(self, packet: Packet) -> None:
         self.waiting.append(packet)
@@ -224,11 +236,13 @@ class Inlet:
 
     def _note_acknowledged(self, packet: Packet) -> None:
         key = packet.partition if self.settings.ordering == "per_partition" else ""
-        last, ahead = self.state.acked.get(key, 0), self._acked_ahead.setdefault(key, set())
+        last, ahead = self.state.acked.get(key, 0), self._acked_ahead.pop(key, set())
         ahead.add(packet.sequence)
         while last + 1 in ahead:
             last += 1
             ahead.discard(last)
+        if ahead:
+            self._acked_ahead[key] = ahead
         self.state.acked[key] = last
 
     def pass_over(self, packet: Packet) -> None:

@@ -1,6 +1,7 @@
 """`sim`: many runs of a document in virtual time, with faults drawn from a seed; a failing one is shrunk and kept."""
 
 import argparse
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,8 @@ async def _simulate(asked: argparse.Namespace, talk: Console) -> int:
         return Exit.OK
     shrunk = simulation.simulator.shrunk(report.failing[0])
     place = asked.write or Path(asked.document).with_suffix(".failing.json")
-    place.write_bytes(simulation.to_file(shrunk).to_json())
+    with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # it has the input
+        file.write(simulation.to_file(shrunk).to_json())
     _give(asked, report, {"file": str(place), "seed": shrunk.seed, **_facts(shrunk)})
     talk.say(f"again: perdure sim {asked.document} --trace {place}")
     return Exit.FAILED

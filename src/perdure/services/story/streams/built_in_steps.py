@@ -61,6 +61,12 @@ class _InOrder:
         task = asyncio.get_running_loop().create_task(self._go_on(inbound, work, self._last.get(partition)))
         self._last[partition] = task
         self._tasks.add(task)
+        task.add_done_callback(lambda done: self._forget(partition, done))
+
+    def _forget(self, partition: str, task: asyncio.Task[None]) -> None:
+        """Packets name their partitions: those without work are not remembered."""
+        if self._last.get(partition) is task:
+            del self._last[partition]
 
     async def _go_on(
         self, inbound: InboundMessage, work: Awaitable[StreamMessage], before: "asyncio.Task[None] | None"
