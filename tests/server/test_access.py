@@ -263,6 +263,78 @@ def flow_that_calls(provider: str, arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def story_with(name: str, **step: Any) -> str:
+    head = {"apiVersion": "bubustack.io/v1alpha1", "kind": "Story", "metadata": {"name": name}}
+    return json.dumps({**head, "spec": {"steps": [{"name": "s", "ref": {"name": name}, **step}]}})
+
+
+def test_the_origin_of_an_engram_is_asked_again_when_a_task_begins(tmp_path: Path) -> None:
+    """SRV-023: code that an author brought while it was allowed does not run in the operator's Story afterwards."""
+    (tmp_path / "settings.toml").write_text('[policy]\ncode = "allow"\n')
+    server = Server.start(tmp_path, "--config", "settings.toml")
+    parts = {}
+    for name in ("brought", "own"):
+        note = {"perdure/command": json.dumps(["touch", name])}
+        template = {**TEMPLATE, "metadata": {"name": name, "annotations": note}}
+        head = {"apiVersion": "bubustack.io/v1alpha1", "kind": "Engram", "metadata": {"name": name}}
+        parts[name] = [template, {**head, "spec": {"templateRef": {"name": name}}}]
+    assert server.role("author")("POST", "/api/v1/resources:apply", {"documents": parts["brought"]}).status == 200
+    for number, document in enumerate([*parts["own"], json.loads(story_with("brought")), json.loads(story_with("own"))]):
+        (tmp_path / f"{number}.json").write_text(json.dumps(document))
+        server.commands("apply", "-f", f"{number}.json", code=0)
+    allowed = server.admin("POST", "/api/v1/runs", {"name": "brought"}).json["id"]
+    assert server.admin.result(allowed)["status"] == "succeeded"
+    server.stop()
+    (tmp_path / "brought").unlink()
+
+    server = Server.start(tmp_path)
+    try:
+        results = {
+            name: server.admin.result(server.admin("POST", "/api/v1/runs", {"name": name}).json["id"])
+            for name in ("brought", "own")
+        }
+        assert {name: ended["status"] for name, ended in results.items()} == {"brought": "failed", "own": "succeeded"}
+        assert "does not allow 'engram.command'" in str(results["brought"])
+        assert (tmp_path / "own").exists() and not (tmp_path / "brought").exists()
+        server.stop()
+    finally:
+        server.commands.end_all()
+
+
+PLANTED_FILE = "planted-in-a-file"
+
+
+@pytest.mark.parametrize(
+    ("provider", "arguments"),
+    [
+        ("sqlite", {"path": "{folder}/data.db", "query": "SELECT 1"}),
+        ("sqlite", {"query": "ATTACH '{folder}/data.db' AS d"}),
+        ("sqlite", {"script": {"uri": "{folder}/planted"}}),
+        ("sqlite", {"script": {"uri": "planted", "folder": "{folder}"}}),
+        ("duckdb", {"query": "SELECT * FROM read_text('{folder}/planted')"}),
+        ("duckdb", {"script": {"uri": "planted", "folder": "{folder}"}}),
+        ("postgres", {"auth": {"conninfo": "host=127.0.0.1 sslrootcert={folder}/planted"}, "query": "SELECT 1"}),
+        ("postgres", {"auth": {"host": "127.0.0.1", "passfile": "{folder}/planted"}, "query": "SELECT 1"}),
+        ("http", {"url": "file://{folder}/planted"}),
+    ],
+)
+def test_no_document_of_the_api_reads_a_file_of_the_server(
+    server: Server, provider: str, arguments: dict[str, Any]
+) -> None:
+    """SRV-023: every path that a document names, in whatever provider."""
+    folder = server.commands.folder
+    (folder / "planted").write_text(PLANTED_FILE)
+    text = json.dumps(flow_that_calls(provider, arguments)).replace("{folder}", str(folder))
+    reply = server.admin("POST", "/api/v1/runs", {"document": text})
+    if reply.status == 202:
+        ended = server.admin.result(reply.json["id"])
+        assert ended["status"] == "failed" and PLANTED_FILE not in str(ended), ended
+        assert "syntax" not in str(ended), "it was read as SQL"
+    else:
+        assert reply.status in (403, 422), reply.text
+    assert not (folder / "data.db").exists()
+
+
 def test_a_fork_with_a_document_from_the_api_has_the_stricter_origin(server: Server) -> None:
     """SRV-023: what the operator's run might do, the author's document may not, nor what it calls."""
     folder = server.commands.folder

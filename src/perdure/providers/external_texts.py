@@ -18,7 +18,7 @@ import msgspec
 
 from perdure.providers import function
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.policy import policy_in_force
+from perdure.providers.policy import of_api_document, policy_in_force
 
 PREFIX = "Provider.Call.ScriptSource"
 ROOT = "PERDURE_SCRIPTS_DIR"
@@ -104,8 +104,8 @@ def _from_file(script: Script) -> bytes:
 
 
 def _folders(script: Script) -> list[str]:
-    """Where files may be; a relative name is resolved in the first one."""
-    if fixed := os.environ.get(ROOT) or script.folder:
+    """Where files may be; a relative name is resolved in the first one. No document of the API opens a folder."""
+    if fixed := os.environ.get(ROOT) or (None if of_api_document.get() else script.folder):
         return [fixed]
     opened = policy_in_force().script_folders
     return ["."] if opened is None else opened

@@ -27,6 +27,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -293,6 +294,9 @@ def use_policy(policy: Policy | None, for_api: Policy | None = None) -> None:
 
 
 _for_api: Policy | None = None
+
+of_api_document: ContextVar[bool] = ContextVar("of_api_document", default=False)
+"""Whether the task that is being done belongs to a document that came through the API of a server."""
 
 
 def refusal_for_api(provider: str, namespace: str = "default") -> str | None:

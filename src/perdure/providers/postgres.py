@@ -28,7 +28,7 @@ from perdure.providers.databases.values import bounded, table
 from perdure.providers.external_texts import Script
 from perdure.providers.failure import Exhausted, ProviderFailure
 from perdure.providers.optional_libraries import import_library
-from perdure.providers.policy import policy_in_force
+from perdure.providers.policy import of_api_document, policy_in_force
 from perdure.providers.registry import DATABASE, Mode, Provider
 from perdure.providers.task_outcomes import RESULT_LIMIT
 
@@ -163,7 +163,8 @@ class _Session:
         settings: dict[str, Any] = {**conninfo_to_dict(str(settings_in_task.pop("conninfo", ""))), **settings_in_task}
         settings.setdefault("password", "")  # otherwise libpq would use PGPASSWORD, or the password file
         policy = policy_in_force()
-        named = settings.keys() - _DOCUMENT_SETTINGS if policy.network == "closed" else settings.keys() & _NEVER
+        is_bound = policy.network == "closed" or of_api_document.get()
+        named = settings.keys() - _DOCUMENT_SETTINGS if is_bound else settings.keys() & _NEVER
         if named:
             message = f"{', '.join(sorted(named))}: documents may not change this connection setting"
             raise ProviderFailure(f"{PREFIX}.Forbidden", message, retryable=False)

@@ -25,7 +25,7 @@ from perdure.kernel.tasks.assignments import Assignment, RunPort
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.effects import EffectQueue
 from perdure.providers.off_loop import resting
-from perdure.providers.policy import policy_in_force, refusal_in_force
+from perdure.providers.policy import of_api_document, policy_in_force, refusal_in_force
 from perdure.providers.registry import QUICK, Mode, Provider, language_of, note_slow, slow_providers
 from perdure.providers.task_outcomes import describe, to_outcome
 from perdure.providers.text import Capture, at_work, family_at_work, hidden_by
@@ -165,6 +165,8 @@ class TaskExecution(msgspec.Struct, eq=False):
     def attempt(self, loop: asyncio.AbstractEventLoop | None = None) -> "Answer":
         """Make the call. With `loop`, this is another thread and the context must speak to that loop."""
         self.has_begun = True
+        if self.assignment.from_api is not of_api_document.get():
+            of_api_document.set(self.assignment.from_api)
         began = perf_counter() if self.provider.is_quick and loop is None else 0.0
         token = None
         if loop is not None:

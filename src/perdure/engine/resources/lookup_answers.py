@@ -7,6 +7,8 @@ from perdure.engine.decision_threads import ShortTurns, done_aside
 from perdure.engine.slot import Slot
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.lookups import (
+    FROM_API,
+    ORIGIN,
     CacheLookup,
     Lookup,
     LookupAnswers,
@@ -28,7 +30,7 @@ BYTES_AT_ONCE = 1 << 20
 async def answer(store: Store, lookups: Sequence[Lookup], dialects: Iterable[Dialect] = ()) -> LookupAnswers:
     """From the store; what the catalog does not have may be one of the dialects' own."""
     keys = [resource_key for resource_key in lookups if isinstance(resource_key, ResourceKey)]
-    resources = {row.key: await read_document(row) async for row in _rows(store, [(key, 0) for key in keys])}
+    resources = {row.key: await _used_document(row) async for row in _rows(store, [(key, 0) for key in keys])}
     turns = ShortTurns()
     memories = await store.memories([lookup.key for lookup in lookups if isinstance(lookup, CacheLookup)])
     answers: LookupAnswers = {}
@@ -98,6 +100,12 @@ async def _rows(store: Store, keys: Sequence[SizedKey]) -> AsyncIterator[Resourc
                 await turns.pause()
         group, size = [], 0
         await turns.pause()
+
+
+async def _used_document(row: ResourceRow) -> Resource:
+    """An entry that a run uses, with where it came from: what the policy allows depends on it."""
+    resource = await read_document(row)
+    return {**resource, "metadata": {**resource["metadata"], ORIGIN: FROM_API}} if row.from_api else resource
 
 
 async def read_document(row: ResourceRow) -> Resource:

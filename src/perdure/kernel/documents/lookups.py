@@ -40,6 +40,10 @@ class CalleeLookup(msgspec.Struct, gc=False, frozen=True):
     namespace: str = "default"  # of the run that asks
 
 
+ORIGIN, FROM_API = "origin", "api"
+"""The member of the metadata of a resource that was written through the API of a server, and its value."""
+
+
 class Callee(msgspec.Struct, gc=False, frozen=True):
     """A document ready to be run: what a run of it is pinned to."""
 

@@ -30,7 +30,7 @@ from perdure.providers.context import BlockingContext, CallPort, Cancellation
 from perdure.providers.effects import EffectQueue
 from perdure.providers.failure import Exhausted, ProviderFailure
 from perdure.providers.isolation import frames
-from perdure.providers.policy import Policy, use_policy
+from perdure.providers.policy import Policy, of_api_document, use_policy
 from perdure.providers.registry import SHIPPED, Provider, shared
 from perdure.providers.source_loading import load
 from perdure.providers.task_outcomes import describe, to_outcome
@@ -194,6 +194,7 @@ class CallRunner:
         try:
             _go_to(call.folder)
             use_policy(msgspec.json.decode(call.policy, type=Policy))
+            of_api_document.set(call.assignment.from_api)
             provider = _find(call)
         except Exception as error:
             return frames.CallResult(Failed(Code.PROVIDER_FAULT, str(error), False), is_found=False)

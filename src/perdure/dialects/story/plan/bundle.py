@@ -32,9 +32,10 @@ from perdure.dialects.story.resources.resource import (
     spec_of,
 )
 from perdure.dialects.story.steps import kinds_in
+from perdure.kernel.documents.lookups import ORIGIN
 from perdure.kernel.json_values import jsontext
 
-KEPT_METADATA = ("name", "namespace", "labels", "annotations", "uid", "generation")
+KEPT_METADATA = ("name", "namespace", "labels", "annotations", "uid", "generation", ORIGIN)
 
 
 StepLines = dict[str, dict[str, int]]

@@ -15,13 +15,22 @@ from perdure.dialects.story.plan.execution_policy import ExecutionPolicy, TaskSe
 from perdure.dialects.story.plan.inline_stories import MAP_TEMPLATE, inline_stories, without_stories
 from perdure.dialects.story.plan.program import Program, Step, object_at
 from perdure.dialects.story.resources.reference_grants import refuse
-from perdure.dialects.story.resources.resource import Reference, Resource, merged, read_reference, spec_of, version_of
+from perdure.dialects.story.resources.resource import (
+    Reference,
+    Resource,
+    merged,
+    metadata_of,
+    read_reference,
+    spec_of,
+    version_of,
+)
 from perdure.dialects.story.run.step_end import end_step
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body, StepState
 from perdure.dialects.story.state.phases import Reason, StoryPhase
 from perdure.dialects.story.values.references import may_refer, places
 from perdure.expressions.gotemplate import Structure
+from perdure.kernel.documents.lookups import FROM_API, ORIGIN
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 
@@ -65,6 +74,7 @@ class EngramAndTemplate:
         self.has_code = is_elsewhere or place_of(template) is not None  # otherwise loaded code is searched
         self.provider = provider_for(template, name, self.template_version)
         self.run = run_of(template)
+        self.is_from_api = FROM_API in (metadata_of(engram).get(ORIGIN), metadata_of(template).get(ORIGIN))
         spec = spec_of(template)
         self.input_schema: Any = spec.get("inputSchema")
         self.output_schema: Any = spec.get("outputSchema")
@@ -146,6 +156,7 @@ class ResolvedEngram:
                 "engram": {"name": self.reference.name, "namespace": self.reference.namespace, "version": self.version},
                 "template": {"name": self.template_name, "version": pair.template_version},
                 **({} if pair.run is None else {"run": pair.run}),
+                **({ORIGIN: FROM_API} if pair.is_from_api else {}),
                 **({"storage": storage} if storage else {}),
             }
             self._shared = jsontext.encode(arguments)[1:]

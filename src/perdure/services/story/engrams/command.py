@@ -9,7 +9,7 @@ from perdure.providers.command import Command, by_shell, environment, refuse_sec
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Provider
-from perdure.services.story.engrams.external import filled_texts, output_of, report_stderr, task_document
+from perdure.services.story.engrams.external import check_origin, filled_texts, output_of, report_stderr, task_document
 from perdure.services.story.engrams.failure import EngramError
 
 _SIGNALLED = 128  # shell convention: the exit code is 128 plus the signal number
@@ -17,6 +17,7 @@ _SIGNALLED = 128  # shell convention: the exit code is 128 plus the signal numbe
 
 async def command(context: TaskContext, run: dict[str, Any], **task: Any) -> dict[str, Any]:
     """Execute `run.argv` (a list, or a string for the shell) in `run.cwd`, with `run.env` added to the environment."""
+    check_origin(context, PROVIDER.name, task)
     argv = run.get("argv")
     if not argv:
         raise EngramError("the template does not name a command", type="initialization_error")

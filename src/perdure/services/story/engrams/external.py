@@ -11,19 +11,31 @@ Output that is not JSON becomes `{"stdout": …}` or `{"body": …}`.
 
 from typing import Any
 
+from perdure.kernel.documents.lookups import FROM_API, ORIGIN
 from perdure.kernel.json_values import jsontext
+from perdure.kernel.outcomes import Code
 from perdure.providers.context import TaskContext
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.policy import refusal_for_api
 from perdure.services.story.engrams.context import EngramContext
 from perdure.services.story.engrams.failure import EngramError
 from perdure.services.story.engrams.hydration import fill, hydrate_inputs
 from perdure.services.story.engrams.step_log import StepLog
 
 
+def check_origin(context: TaskContext, provider: str, task: dict[str, Any]) -> None:
+    """Whether an Engram or template that came through the API may bring code, by the policy of this moment."""
+    is_from_api, namespace = task.get(ORIGIN) == FROM_API, EngramContext(context, task).namespace
+    refusal = refusal_for_api(provider, namespace) if is_from_api else None
+    if refusal is not None:
+        raise ProviderFailure(Code.NOT_ALLOWED, refusal, retryable=False)
+
+
 def task_document(context: TaskContext, task: dict[str, Any]) -> dict[str, Any]:
     """The task as it is sent to external code."""
     namespace = EngramContext(context, task).namespace
     inputs = hydrate_inputs(task, context.secrets, namespace, context.run)
-    members = {name: value for name, value in task.items() if name != "references"}
+    members = {name: value for name, value in task.items() if name not in ("references", ORIGIN)}
     return {**members, "inputs": inputs, "attempt": context.attempt, "delivery": context.delivery}
 
 

@@ -9,12 +9,13 @@ from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.job_folders import JobRuntime
 from perdure.providers.registry import Provider
-from perdure.services.story.engrams.external import filled_texts, output_of, report_stderr, task_document
+from perdure.services.story.engrams.external import check_origin, filled_texts, output_of, report_stderr, task_document
 from perdure.services.story.engrams.failure import EngramError
 
 
 async def image(context: TaskContext, run: dict[str, Any], **task: Any) -> dict[str, Any]:
     """Run the container `run.image` to its end, with `run.command`, `run.args` and `run.env`."""
+    check_origin(context, PROVIDER.name, task)
     members: dict[str, Any] = {name: run[name] for name in ("image", "command", "args") if name in run}
     members["env"] = filled_texts(context, task, run.get("env"))
     try:

@@ -15,10 +15,11 @@ from perdure.dialects.story.plan.execution_policy import Retry
 from perdure.dialects.story.run.attempts import RETRIED
 from perdure.dialects.story.values.engram_contract import classify_failure
 from perdure.dialects.story.views.stream_views import shown_stream
+from perdure.kernel.documents.lookups import FROM_API, ORIGIN
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import SECOND
 from perdure.providers.context import TaskContext
-from perdure.providers.policy import refusal_in_force
+from perdure.providers.policy import of_api_document, refusal_in_force
 from perdure.providers.remote_steps import StreamConnectionLost
 from perdure.providers.task_outcomes import describe
 from perdure.services.story.engrams.failure import EngramError
@@ -215,7 +216,8 @@ class WorkerTask:
             task.cancel()
 
     def _may_run(self, provider: str) -> None:
-        refusal = refusal_in_force(provider, self._topology.run["namespace"])
+        is_from_api = of_api_document.get() or self._spec["task"].get(ORIGIN) == FROM_API
+        refusal = refusal_in_force(provider, self._topology.run["namespace"], from_api=is_from_api)
         if refusal is not None:
             raise EngramError(refusal, type="initialization_error", exit_class="terminal")
 
