@@ -107,6 +107,8 @@ def problem_json(error: PerdureError, request_id: str) -> tuple[int, dict[str, s
     problems = error.facts.get("problems")
     if isinstance(problems, list):
         body["problems"] = problems
+    if isinstance(run := error.facts.get("run"), str):
+        body["run"] = run
     headers = {"Content-Type": MEDIA_TYPE}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="perdure"'

@@ -145,8 +145,13 @@ class GateBody(Body):
 
 
 class PatchBody(Body):
+    """Members of a ctx, or with `kind` a merge patch of the run as a resource."""
+
     ctx: dict[str, Any] = {}
     set: dict[str, Any] = {}
+    kind: str | None = None
+    patch: dict[str, Any] | None = None
+    subresource: Literal["status"] | None = None
     reason: str = ""
     key: str | None = None
     by: str | None = None

@@ -206,7 +206,7 @@ ROUTES = (
     _steer("/cancel", steering.cancel_run, "ask the run to stop", m.CancelBody, is_keyed_by_run=False),
     _steer("/signals/{name}", steering.signal_run, "send a signal", m.SignalBody),
     _steer("/gates/{step}", steering.decide_gate, "decide a gate", m.GateBody, body_is_optional=False),
-    _steer("/patch", steering.patch_run, "change the ctx of a Playbook", m.PatchBody, body_is_optional=False),
+    _steer("/patch", steering.patch_run, "change a ctx, or a run as a resource", m.PatchBody, body_is_optional=False),
     _steer("/redrive", steering.redrive_run, "reopen a run that has ended", m.RedriveBody),
     _steer(
         "/fork",

@@ -22,6 +22,7 @@ from perdure.views.times import iso, read_instant
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
+    from perdure.views.resources.resource_changes import ResourcePatch
     from perdure.views.runs.log_reader import TaskLine
 
 INSTANTS = ("at", "due", "now", "next_try", "on_wall")  # fields that hold one; so do those whose name ends with `_at`
@@ -80,6 +81,7 @@ class Access(Protocol):
     async def steer(
         self, run: RunId, verb: str, body: Any = None, *, key: str | None = None, by: str = ""
     ) -> SendResult: ...
+    async def patch_resource(self, run: RunId, patch: "ResourcePatch", by: str = "") -> SendResult: ...
     async def redrive_from(self, run: RunId, step: str, *, key: str | None = None, by: str = "") -> SendResult: ...
     async def settle(
         self, run: RunId, effect: str, result: bytes | None, *, key: str | None = None, by: str = ""
@@ -171,6 +173,11 @@ class StoreAccess:
         self, run: RunId, verb: str, body: Any = None, *, key: str | None = None, by: str = ""
     ) -> SendResult:
         return await steer(await self._acting(STEERING.get(verb, f"{verb}_run"), run), run, verb, body, key=key, by=by)
+
+    async def patch_resource(self, run: RunId, patch: "ResourcePatch", by: str = "") -> SendResult:
+        from perdure.views.resources.resource_changes import patch_run
+
+        return await patch_run(await self._acting("patch_run", run), run, patch, by)
 
     async def redrive_from(self, run: RunId, step: str, *, key: str | None = None, by: str = "") -> SendResult:
         return await (await self._acting("redrive_run", run)).handle(run).redrive(step, key=key, by=by)

@@ -1,17 +1,15 @@
 """`open`: a run from a capsule, looked at with the verbs that look at runs; nothing of it is executed."""
 
 import argparse
-import tempfile
 from pathlib import Path
 
+from perdure.cli.capsule_store import capsule_store
 from perdure.cli.console import Console
 from perdure.cli.errors import BadUsage
 from perdure.cli.main import main
-from perdure.engine.clock import SystemClock
 from perdure.engine.runs.capsules import Capsule, check_states, read_capsule
-from perdure.views.runs.run_capsule import fill_store
 from perdure.views.times import iso
-from perdure.wiring import languages, open_admin
+from perdure.wiring import languages
 
 VERBS = ("show", "history", "why", "timeline", "graph", "diff", "evaluate", "effects", "result", "ps")
 OF_ALL = ("ps",)  # these are about no run in particular
@@ -46,11 +44,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     others = f" and {runs - 1} below it" if runs > 1 else ""
     talk.say(f"run {head.run}{others}, exported {iso(head.exported_at)} by Perdure {head.engine}")
     talk.say(f"digest {capsule.digest}; {_redactions(capsule)}")
-    with tempfile.TemporaryDirectory(prefix="perdure-") as folder:
-        url = f"sqlite:///{folder}/capsule.db"
-        admin = open_admin(url, SystemClock())
-        admin.migrate()
-        fill_store(capsule, admin)
+    with capsule_store(capsule) as url:
         run = [] if asked.view in OF_ALL else [head.run]
         words = [asked.view, *run, *asked.words, *(["--json"] if asked.json else []), "--db", url]
         return main(words)

@@ -10,11 +10,10 @@ from perdure.cli.console import Console
 from perdure.cli.control import steer
 from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
-from perdure.engine.resources.resource_views import find_views
 from perdure.engine.runs.message_sending import SendResult
-from perdure.kernel.errors import RunNotFound
 from perdure.kernel.json_values.values import RunId
-from perdure.views.access import Access, StoreAccess
+from perdure.views.access import Access
+from perdure.views.resources.resource_changes import ResourcePatch, check_parts
 
 EXAMPLES = """\
 examples:
@@ -50,15 +49,13 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
         raise BadUsage("use either KIND NAME -p PATCH or RUN --ctx MEMBERS")
     if not isinstance(asked.patch, dict):
         raise BadUsage("a merge patch is a JSON object")
-    _check_parts(asked.patch, asked.subresource)
     kind, _, name = asked.run.partition("/") if asked.name is None else (asked.run, "", asked.name)
     if not name:
         raise BadUsage("a name is required: KIND NAME or KIND/NAME")
     asked.run = name
-    if asked.choice is not None:
-        hint = "Use `perdure approve`, `reject`, `cancel` or `redrive`, or name the store with --db."
-        raise BadUsage("KIND NAME -p works on a store, not through a server", hint=hint)
-    return complete(steer(asked, talk, "patched", lambda access, run: _send(access, run, kind, asked)))
+    patch = ResourcePatch(kind, asked.patch, asked.subresource)
+    check_parts(patch)
+    return complete(steer(asked, talk, "patched", lambda access, run: access.patch_resource(run, patch, asked.by)))
 
 
 def _patch_ctx(asked: argparse.Namespace, talk: Console) -> int:
@@ -77,34 +74,3 @@ def _patch_ctx(asked: argparse.Namespace, talk: Console) -> int:
 
 async def _send_ctx(access: Access, run: RunId, body: dict[str, Any], asked: argparse.Namespace) -> SendResult:
     return await access.steer(run, "patch", body, key=asked.key, by=asked.by)
-
-
-def _check_parts(patch: dict[str, Any], part: str | None) -> None:
-    """A patch of one part may touch nothing else; a patch of the whole does not touch the status."""
-    if part is not None and set(patch) - {part}:
-        raise BadUsage(f"--subresource {part} changes {part} only")
-    if part is None and "status" in patch:
-        raise BadUsage("the status is changed with --subresource status")
-
-
-async def _send(access: Access, run: RunId, word: str, asked: argparse.Namespace) -> SendResult:
-    """What the language makes of the patch, in order."""
-    assert isinstance(access, StoreAccess)
-    client = access.client
-    kind = client.catalog.kind(word)
-    language = client.catalog.language_of(kind)
-    if not kind.of_runs or not language.shows_resources:
-        raise BadUsage(f"a {kind.name} is changed with `perdure apply`")
-    if not await find_views(client, kind, run, asked.namespace):
-        raise RunNotFound(f"run {run} is not a {kind.name}")
-    try:
-        messages = language.patched(await client.execution(run), kind.name, asked.patch)
-    except ValueError as error:
-        raise BadUsage(f"{kind.name.lower()} {asked.run}: {error}") from None
-    results = [await client.tell(run, message) for message in messages]
-    return SendResult(
-        all(result.is_decided for result in results),
-        all(result.is_live for result in results),
-        any(result.is_new for result in results),
-        tuple(dict.fromkeys(remark for result in results for remark in result.remarks)),
-    )

@@ -6,18 +6,26 @@ from importlib import import_module
 from typing import Any
 
 from perdure.cli import arguments as a
+from perdure.cli.capsule_store import capsule_store
 from perdure.cli.console import Console, Paint, cut, width_of
 from perdure.cli.document_files import read, read_applied
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.open_engine import open_observer
+from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
+from perdure.engine.runs.capsules import read_capsule
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
 from perdure.services import REPLAYER
+from perdure.views.access import Access, NoParameters, StoreAccess
 from perdure.views.runs.history_events import event_name
+from perdure.views.runs.run_capsule import CAPSULE
 from perdure.views.runs.run_differences import parting_json
+from perdure.views.runs.run_list_json import ListQuery, list_all
+from perdure.wiring import Observer
 
 EXAMPLES = """\
 examples:
@@ -30,6 +38,9 @@ and nothing is changed. The exit code is 7 if a run diverges, or needs a result 
 """
 
 SAME = "same"
+
+Document = tuple[str, bytes, list[AppliedDocument]]
+"""Where it comes from, its text, and what is applied with it."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,16 +66,15 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _replay(asked: argparse.Namespace, talk: Console) -> int:
-    origin, text = read(asked.document)
-    async with open_observer(asked, talk) as observer:
-        replayer = import_module(REPLAYER).Replayer(observer, origin, text, read_applied(asked.apply))
-        rows = [await observer.find(await observer.resolve(name)) for name in asked.runs]
-        if not rows:
-            statuses = [Status(status) for status in asked.by_status]
-            rows = await replayer.latest(asked.by_name, statuses, max(1, asked.limit))
+    document = (*read(asked.document), read_applied(asked.apply))
+    async with open_access(asked, talk) as access:
+        runs = [await access.resolve(name) for name in asked.runs]
+        if not runs:
+            query = ListQuery(name=asked.by_name, status=asked.by_status, roots=True)
+            runs = [run.id for run in (await list_all(access, query, max(1, asked.limit))).runs]
         verdicts: list[Any] = []
-        for row in rows:
-            verdicts.append(await replayer.replay(row))
+        for run in runs:
+            verdicts.append(await _replay_one(access, run, document))
             if not asked.json:
                 give_text("\n".join(_lines(verdicts[-1])))
     if asked.json:
@@ -73,6 +83,18 @@ async def _replay(asked: argparse.Namespace, talk: Console) -> int:
         same = sum(verdict.verdict == SAME for verdict in verdicts)
         give_text(f"{len(verdicts)} replayed, {same} the same")
     return Exit.OK if all(verdict.verdict == SAME for verdict in verdicts) else Exit.FINDINGS
+
+
+async def _replay_one(access: Access, run: RunId, document: Document) -> Any:
+    """Here, also of a run of a server: that gives the run as a capsule, and is asked for nothing else."""
+    make_replayer = import_module(REPLAYER).Replayer
+    if isinstance(access, StoreAccess):
+        return await make_replayer(access.client, *document).replay(await access.client.find(run))
+    answer = await access.ask(CAPSULE, NoParameters(), run)
+    capsule = read_capsule(line.encode() for line in answer.lines)
+    with capsule_store(capsule) as url:
+        async with Observer(url) as observer:
+            return await make_replayer(observer, *document).replay(await observer.find(run))
 
 
 def _replay_json(replay: Any) -> dict[str, Any]:

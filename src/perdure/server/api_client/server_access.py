@@ -16,6 +16,7 @@ from perdure.kernel.outcomes import Status
 from perdure.server.api_client.remote_engine import RemoteEngine
 from perdure.server.api_client.server_connection import API, error_of
 from perdure.views.access import NO_RUN, Question, Send, from_wire
+from perdure.views.resources.resource_changes import ResourcePatch
 from perdure.views.runs.batch_steering import BatchAnswer, Failure, Selection, Verb
 from perdure.views.runs.log_reader import LAST_LINES, TaskLine
 from perdure.views.runs.run_screen import NAME, NameQuery
@@ -56,6 +57,10 @@ class ServerAccess(RemoteEngine):
 
     async def is_served(self) -> bool:
         return True
+
+    async def patch_resource(self, run: RunId, patch: ResourcePatch, by: str = "") -> SendResult:
+        body = {"kind": patch.kind, "patch": patch.members}
+        return await self._send(run, "patch", body | ({"subresource": patch.part} if patch.part else {}), None, by)
 
     async def redrive_from(self, run: RunId, step: str, *, key: str | None = None, by: str = "") -> SendResult:
         return await self.redrive(run, step, key=key, by=by)

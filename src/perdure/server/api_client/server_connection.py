@@ -28,7 +28,7 @@ def error_of(status: int, body: Any) -> PerdureError:
     problem = body if isinstance(body, dict) else {}
     message = str(problem.get("detail") or f"the server answered {status}")
     hint = str(problem.get("hint") or "")
-    facts = {"problems": problem["problems"]} if "problems" in problem else {}
+    facts = {name: problem[name] for name in ("problems", "run") if name in problem}
     kind = error_kind(str(problem.get("code")))
     if kind is None or kind is PerdureError or kind is RunFailed:
         error = ApiError(message, hint=hint, **facts)

@@ -19,6 +19,8 @@ from perdure.server.calls import Answer, ApiCall, Result
 from perdure.views.access import steer
 from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.errors import BadRequest
+from perdure.views.resources.resource_changes import ResourcePatch
+from perdure.views.resources.resource_changes import patch_run as patch_resource
 from perdure.views.runs.batch_steering import Selection, Verb, plan, steer_piece
 from perdure.views.runs.history_events import event_at
 
@@ -72,11 +74,16 @@ async def decide_gate(call: ApiCall) -> Result:
 async def patch_run(call: ApiCall) -> Result:
     body: m.PatchBody = call.body
     members = {**body.ctx, **body.set}
+    if body.kind is not None or body.patch is not None:
+        if members or body.kind is None or body.patch is None:
+            raise BadRequest("give `kind` and `patch`, or members of `ctx`")
+        patch = ResourcePatch(body.kind, body.patch, body.subresource)
+        return _sent(call, await patch_resource(call.engine, call.run.id, patch, call.caller.identity))
     if not members:
         raise BadRequest("nothing to set: give members of `ctx`, or `set` with dotted names")
-    patch = {"ctx": members, "reason": body.reason}
+    about = {"ctx": members, "reason": body.reason}
     key = _key(call, body.key)
-    return _sent(call, await steer(call.engine, call.run.id, "patch", patch, key=key, by=call.caller.identity))
+    return _sent(call, await steer(call.engine, call.run.id, "patch", about, key=key, by=call.caller.identity))
 
 
 async def redrive_run(call: ApiCall) -> Result:

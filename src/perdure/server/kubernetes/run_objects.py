@@ -24,6 +24,7 @@ from perdure.server.kubernetes.selectors import ObjectSelection, check_behind
 from perdure.stores.protocol import RunFilter, RunRow, StoredRun
 from perdure.views.api_errors import NotReady
 from perdure.views.resources.document_check import NotApplied
+from perdure.views.resources.resource_changes import sent_by
 from perdure.views.times import iso
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class RunObjects:
             seen = events_seen(version, execution.state.seq)
             messages = [msgspec.structs.replace(messages[0], seen=seen), *messages[1:]]
         for message in messages:
-            sent = await self._client.tell(run, _sent_by(message, self._call.caller.identity))
+            sent = await self._client.tell(run, sent_by(message, self._call.caller.identity))
             if not sent.is_decided:
                 raise NotReady(f"run {run} has not decided yet")
         return await self.get(metadata["namespace"], metadata["name"]), []
@@ -222,12 +223,6 @@ class RunObjects:
     def _going(self, item: Object) -> Object:
         now = timestamp(self._client.clock.now())
         return {**item, "metadata": {"deletionTimestamp": now, **item["metadata"]}}
-
-
-def _sent_by(message: i.Input, who: str) -> i.Input:
-    if isinstance(message, i.Signal | i.Steer | i.Reopen | i.Cancel):
-        return msgspec.structs.replace(message, by=who)
-    return message
 
 
 def _difference(before: Any, after: Any) -> Object:

@@ -24,7 +24,7 @@ from perdure.kernel.errors import InvalidDocument, PerdureError
 from perdure.kernel.events import CancelRequested, RunStarted, SignalReceived, Steered, TaskEnded, TaskScheduled
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant, Payload, Ref, RunId
-from perdure.kernel.outcomes import Failed, Outcome, Status, Succeeded
+from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 from perdure.services.scenarios.mocked_tasks import scenario_languages
 from perdure.services.scenarios.stage import ScenarioStage
 from perdure.services.scenarios.suite import MEMORY, validate_document
@@ -86,10 +86,6 @@ class Replayer:
         self._applied = applied
         self._spoken = scenario_languages((), has_everything=True)
         self._validator = DocumentValidator(self._spoken)
-
-    async def latest(self, name: str | None, statuses: Sequence[Status], limit: int) -> list[RunRow]:
-        """The latest runs of this name and in these statuses that no other run has started."""
-        return await self._client.search(RunFilter(name=name, statuses=statuses, roots_only=True, limit=limit))
 
     async def replay(self, row: RunRow) -> RunReplay:
         try:

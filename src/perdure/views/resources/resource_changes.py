@@ -4,15 +4,21 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from perdure.engine.client import Client
 from perdure.engine.resources.catalog import Catalog, ResourceNotFound, key_of
 from perdure.engine.resources.catalog_changes import Change, Entry, Finding, Rejected
 from perdure.engine.resources.lookup_answers import read_document
-from perdure.engine.resources.resource_views import views_behind
+from perdure.engine.resources.resource_views import find_views, views_behind
+from perdure.engine.runs.message_sending import SendResult
 from perdure.engine.runs.retention import DeletedResources, delete_resources
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.documents.validation import AppliedDocument, Resource
+from perdure.kernel.errors import RunNotFound
+from perdure.kernel.inputs import Cancel, Input, Reopen, Signal, Steer
 from perdure.kernel.json_values.values import RunId
 from perdure.views.errors import BadRequest
 from perdure.views.resources.document_check import NotApplied
@@ -168,3 +174,46 @@ def read_entry_tags(text: str | None) -> int | None:
         return None
     tag = text.strip().removeprefix("W/").strip('"')
     return int(tag) if tag.isascii() and tag.isdigit() and len(tag) < 19 else -1
+
+
+class ResourcePatch(msgspec.Struct, frozen=True):
+    """A merge patch of a run that its language shows as a resource; `part` is the subresource that it changes."""
+
+    kind: str
+    members: dict[str, Any]
+    part: str | None = None
+
+
+def check_parts(patch: ResourcePatch) -> None:
+    """A patch of one part may touch nothing else; a patch of the whole does not touch the status."""
+    if patch.part is not None and set(patch.members) - {patch.part}:
+        raise BadRequest(f"--subresource {patch.part} changes {patch.part} only")
+    if patch.part is None and "status" in patch.members:
+        raise BadRequest("the status is changed with --subresource status")
+
+
+async def patch_run(client: Client, run: RunId, patch: ResourcePatch, by: str = "") -> SendResult:
+    """Send what the language makes of the patch, in order."""
+    check_parts(patch)
+    kind = client.catalog.kind(patch.kind)
+    language = client.catalog.language_of(kind)
+    if not kind.of_runs or not language.shows_resources:
+        raise BadRequest(f"a {kind.name} is changed with `perdure apply`")
+    if not await find_views(client, kind, run):
+        raise RunNotFound(f"run {run} is not a {kind.name}")
+    try:
+        messages = language.patched(await client.execution(run), kind.name, patch.members)
+    except ValueError as error:
+        raise BadRequest(f"{kind.name.lower()} {run}: {error}") from None
+    results = [await client.tell(run, sent_by(message, by)) for message in messages]
+    return SendResult(
+        all(result.is_decided for result in results),
+        all(result.is_live for result in results),
+        any(result.is_new for result in results),
+        tuple(dict.fromkeys(remark for result in results for remark in result.remarks)),
+    )
+
+
+def sent_by(message: Input, who: str) -> Input:
+    """The same message with who has sent it."""
+    return replace(message, by=who) if who and isinstance(message, Signal | Steer | Reopen | Cancel) else message
