@@ -279,7 +279,9 @@ def test_the_origin_of_an_engram_is_asked_again_when_a_task_begins(tmp_path: Pat
         head = {"apiVersion": "bubustack.io/v1alpha1", "kind": "Engram", "metadata": {"name": name}}
         parts[name] = [template, {**head, "spec": {"templateRef": {"name": name}}}]
     assert server.role("author")("POST", "/api/v1/resources:apply", {"documents": parts["brought"]}).status == 200
-    for number, document in enumerate([*parts["own"], json.loads(story_with("brought")), json.loads(story_with("own"))]):
+    for number, document in enumerate(
+        [*parts["own"], json.loads(story_with("brought")), json.loads(story_with("own"))]
+    ):
         (tmp_path / f"{number}.json").write_text(json.dumps(document))
         server.commands("apply", "-f", f"{number}.json", code=0)
     allowed = server.admin("POST", "/api/v1/runs", {"name": "brought"}).json["id"]

@@ -51,7 +51,7 @@ ACTS: dict[str, list[str]] = {
     "approve": ["approve %fresh ok --json"],
     "reject": ["reject %fresh ok --json"],
     "patch": [
-        "patch %held --ctx {\"go\":true} --json",
+        'patch %held --ctx {"go":true} --json',
         f"patch storyrun %fresh --subresource status -p {GATE.replace(' ', '')}",
         'patch storyrun %fresh -p {"spec":{"cancelRequested":true}}',
         'patch storyrun %fresh -p {"spec":{"storyRef":1}}',
@@ -86,8 +86,7 @@ ELSEWHERE = {"mcp": "test_mcp.py"}
 
 
 def test_every_verb_is_in_one_of_the_tables() -> None:
-    tables = [LOOKS, ACTS, REFUSED, ELSEWHERE, dict.fromkeys(STORE_VERBS)]
-    listed = [verb for table in tables for verb in table]
+    listed = [*LOOKS, *ACTS, *REFUSED, *ELSEWHERE, *STORE_VERBS]
 
     assert sorted(listed) == sorted({*VERBS, *UNLISTED}), "a new verb needs a line here"
 
