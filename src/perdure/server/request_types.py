@@ -145,11 +145,9 @@ class GateBody(Body):
 
 
 class PatchBody(Body):
-    """Members of a ctx, or with `kind` a merge patch of the run as a resource."""
-
     ctx: dict[str, Any] = {}
     set: dict[str, Any] = {}
-    kind: str | None = None
+    kind: str | None = None  # with `patch`: the run as a resource
     patch: dict[str, Any] | None = None
     subresource: Literal["status"] | None = None
     reason: str = ""
