@@ -72,7 +72,7 @@ def test_what_a_playbook_does_was_foreseen(seed: int) -> None:
         if not world.is_over:
             assert {defect.kind for defect in findings} & WAITS, world.show()
         elif certain & ENDLESS and program.completion.on_failure not in (OnFailure.IGNORE, OnFailure.PARTIAL):
-            assert world.show()["status"] == "failed", "only a limit of the engine ends it"
+            assert world.show()["status"] != "success", "only a limit of the engine ends it"
         assert not (world.is_over and DefectKind.DEADLOCK in certain)
 
 

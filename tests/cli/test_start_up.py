@@ -89,9 +89,9 @@ SELDOM = {"yaml", "zoneinfo", "difflib", "jsonschema_rs", "httpx", "importlib.re
     ("language", "unneeded", "most"),
     [
         ("drill", {"jinja2", "perdure.expressions.cel", "perdure.expressions.gotemplate"}, 170),
-        ("flow", {"jinja2", "perdure.expressions.gotemplate", "perdure.dialects.story.state.body"}, 280),
+        ("flow", {"jinja2", "perdure.expressions.gotemplate", "perdure.dialects.story.state.body"}, 281),
         ("playbook", {"perdure.expressions.cel", "perdure.expressions.gotemplate"}, 275),
-        ("story", {"jinja2", "perdure.expressions.cel", "perdure.dialects.playbook.state.body"}, 328),
+        ("story", {"jinja2", "perdure.expressions.cel", "perdure.dialects.playbook.state.body"}, 329),
     ],
 )
 def test_a_first_result_waits_for_nothing_that_its_document_does_not_need(

@@ -334,7 +334,7 @@ export interface Routes {
   "GET /api/v1/runs/{id}/steps/{step}": { query: { limit?: number; cursor?: string | null }; body: undefined; answer: Record<string, Json> };
   "GET /api/v1/audit:head": { query: NoQuery; body: undefined; answer: Json };
   "GET /api/v1/audit:verify": { query: { head?: string }; body: undefined; answer: Json };
-  "GET /api/v1/runs/{id}/why": { query: { step?: string | null }; body: undefined; answer: Json };
+  "GET /api/v1/runs/{id}/why": { query: { step?: string | null; field?: string | null }; body: undefined; answer: Json };
   "GET /api/v1/stats": { query: { by?: string; every?: string; from?: string | null; to?: string | null; namespace?: string | null }; body: undefined; answer: Json };
   "GET /api/v1/resources:description": { query: { what?: string[]; namespace?: string | null }; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/capsule": { query: NoQuery; body: undefined; answer: Json };

@@ -27,6 +27,7 @@ from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Outcome, Retention, Status
 
 if TYPE_CHECKING:
+    from perdure.kernel.evaluation_trace import ValueTracer
     from perdure.kernel.events import Event
     from perdure.kernel.execution import Execution
     from perdure.kernel.graphs.net import Net
@@ -241,6 +242,14 @@ class Dialect(ABC):
     def evaluate(self, turn: "Turn", step: str, expression: str, hide: Callable[[Any], Any]) -> Any:
         """The value of an expression as the step would read it now; `hide` masks. May raise `ExpressionFailed`."""
         raise NotImplementedError
+
+    def with_all_code(self) -> "Dialect":
+        """The same, as if all code were loaded: for views that decide again what a process that has it decided."""
+        return self
+
+    def value_tracer(self) -> "ValueTracer | None":
+        """What tells where values come from, for one history that is decided again; None: the language does not."""
+        return None
 
     def written_arguments(self, program: Any, step: str) -> Any:
         """What the document passes to the task of a step, with its expressions; None where it passes nothing."""

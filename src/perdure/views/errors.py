@@ -51,6 +51,13 @@ class ErrorFamily(Enum):
     ENGINE_ERROR = "engine error"
 
 
+class FieldNotFound(PerdureError):
+    """A step, or the run, has no value of that name, or not yet."""
+
+    code = "FIELD-NOT-FOUND"
+    hint = "Name a part of `input` or `output` of the step: `perdure show RUN --json` shows them."
+
+
 class StepNotFound(PerdureError):
     """The run has no step of that name."""
 
@@ -82,7 +89,7 @@ def family_of(error: Exception) -> ErrorFamily:
             return ErrorFamily.USAGE
         case InvalidDocument() | ExpressionFailed() | CapsuleDamaged():
             return ErrorFamily.INVALID_DOCUMENT
-        case ResourceNotFound() | UnknownKind() | ReferenceNotAvailable() | EffectNotFound():
+        case ResourceNotFound() | UnknownKind() | ReferenceNotAvailable() | EffectNotFound() | FieldNotFound():
             return ErrorFamily.NOT_FOUND
         case (
             RunNotFound() | EventNotFound() | ProviderNotFound() | StepNotFound() | StoreMissing() | FileNotFoundError()

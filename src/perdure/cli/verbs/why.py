@@ -17,6 +17,9 @@ EXAMPLES = """\
 examples:
   perdure why 06g2k                  why it waits, or why it failed: the first cause comes last
   perdure why 06g2k charge           why this step stands as it does
+  perdure why 06g2k charge --field input.amount
+                                     where this value came from: expressions, inputs, results
+  perdure why 06g2k --field total    the same for the result of the run
   perdure why 06g2k --json           {"chain": [{"seq", "at", "text"}], "commands": []}
 
 Each line but the first names an event of `perdure history`, by its number.
@@ -29,6 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "step", metavar="STEP", nargs="?", help="a step of the run; `block/step` if the name is not unique"
     )
+    parser.add_argument(
+        "--field", metavar="PATH", help="why this value: a part of `input` or `output` of the step, or of the run"
+    )
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
@@ -37,7 +43,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 async def _explain(asked: argparse.Namespace, talk: Console) -> int:
     async with open_access(asked, talk) as access:
-        causes = await access.ask(CAUSES, CauseQuery(step=asked.step), await access.resolve(asked.run))
+        causes = await access.ask(CAUSES, CauseQuery(asked.step, asked.field), await access.resolve(asked.run))
         if asked.json:
             give_json(causes)
             return Exit.OK
@@ -45,7 +51,7 @@ async def _explain(asked: argparse.Namespace, talk: Console) -> int:
         numbers = max(len(str(link["seq"])) for link in chain)
         lines, width = [], width_of(sys.stdout)
         for link in chain:
-            head = f"{link['seq']:>{numbers}}  {local(read_instant(link['at'], 0))}  "
+            head = f"{link['seq']:>{numbers}}  {local(read_instant(link['at'], 0))}  {'  ' * link.get('depth', 0)}"
             lines.append(head + indented(wrapped(link["text"], width, len(head)), len(head)))
         give_text("\n".join(lines))
         for command in causes["commands"]:

@@ -115,6 +115,7 @@ class Flow(Dialect):
     step_reader = lazy(f"{_FLOW}.views.steps:FlowStepReader")
     has_scope = lazy(f"{_FLOW}.views.evaluation:has_scope")
     evaluate = lazy(f"{_FLOW}.views.evaluation:evaluate")
+    value_tracer = lazy(f"{_FLOW}.views.provenance:FlowValues")
     schemas = lazy(f"{_FLOW}.views.evaluation:schemas")
     written_arguments = lazy(f"{_FLOW}.views.evaluation:written_arguments")
     delays = lazy(f"{_FLOW}.views.steps:delays")

@@ -142,6 +142,7 @@ class Playbook(Dialect):
     step_reader = lazy(f"{_PLAYBOOK}.views.steps:PlaybookStepReader")
     has_scope = lazy(f"{_PLAYBOOK}.views.evaluation:has_scope")
     evaluate = lazy(f"{_PLAYBOOK}.views.evaluation:evaluate")
+    value_tracer = lazy(f"{_PLAYBOOK}.views.provenance:PlaybookValues")
     schemas = lazy(f"{_PLAYBOOK}.views.evaluation:schemas")
     written_arguments = lazy(f"{_PLAYBOOK}.views.evaluation:written_arguments")
     delays = lazy(f"{_PLAYBOOK}.views.steps:delays")

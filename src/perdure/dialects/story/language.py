@@ -1,6 +1,7 @@
 """The Story language. Every command creates it, so it imports its other modules only when a Story is met."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +167,15 @@ class Story(Dialect):
             else lambda template, version: template == MAP_TEMPLATE or implements(template, version)
         )
 
+    def with_all_code(self) -> "Story":
+        return self._with_all_code
+
+    @cached_property
+    def _with_all_code(self) -> "Story":
+        same = copy(self)
+        same._implements = None
+        return same
+
     def admitted(self, resource: dict[str, Any], warnings: Sequence[str] = ()) -> dict[str, Any] | None:
         """The status of a Story at admission (STY-006)."""
         if resource.get("kind") != "Story":
@@ -225,6 +235,7 @@ class Story(Dialect):
     step_reader = lazy(f"{_STORY}.views.steps:StoryStepReader")
     has_scope = lazy(f"{_STORY}.views.evaluation:has_scope")
     evaluate = lazy(f"{_STORY}.views.evaluation:evaluate")
+    value_tracer = lazy(f"{_STORY}.views.provenance:StoryValues")
     schemas = lazy(f"{_STORY}.views.evaluation:schemas")
     written_arguments = lazy(f"{_STORY}.views.evaluation:written_arguments")
     delays = lazy(f"{_STORY}.views.steps:delays")

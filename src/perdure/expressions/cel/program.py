@@ -5,7 +5,17 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.expressions.cel.checks import check
-from perdure.expressions.cel.frame import BYTES, DEFAULT_LIMITS, LATER, STEPS, Limits, SharedBudget, read_int
+from perdure.expressions.cel.frame import (
+    BYTES,
+    DEFAULT_LIMITS,
+    LATER,
+    STEPS,
+    Closure,
+    Frame,
+    Limits,
+    SharedBudget,
+    read_int,
+)
 from perdure.expressions.cel.functions import STANDARD, Library
 from perdure.expressions.cel.names import Scope
 from perdure.expressions.cel.parser import parse
@@ -13,6 +23,7 @@ from perdure.expressions.cel.planner.planner import plan
 from perdure.expressions.cel.values import Value
 from perdure.expressions.errors import Failure, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.source import ExpressionProblem, Source
+from perdure.kernel.evaluation_trace import current_trace
 from perdure.kernel.turn_budget import PORTION, TurnTooExpensive, current, give_way
 
 
@@ -38,7 +49,7 @@ DEFAULT = Environment()
 class Program:
     """A compiled expression. Holds no data; safe to share and to evaluate any number of times."""
 
-    __slots__ = ("_blank", "_environment", "_run", "findings", "source")
+    __slots__ = ("_blank", "_environment", "_run", "_scope", "findings", "source")
 
     def __init__(self, text: str, scope: Scope, environment: Environment) -> None:
         self.source = Source(text)
@@ -55,6 +66,7 @@ class Program:
         except RecursionError:
             raise OutOfStack((ExpressionProblem.at(self.source, 0, "the expression is nested too deeply"),)) from None
         self._run = planned.run
+        self._scope = scope
         self._environment = environment
         self._blank: tuple[None, ...] = (None,) * planned.locals
 
@@ -78,9 +90,12 @@ class Program:
             allowed = steps = work.allow(most)
             if work.rest is not None and allowed > PORTION:
                 steps, later = PORTION, allowed - PORTION
-        frame: list[Any] = [roots, steps, limits, environment.read_leaf, clock, memory, later, *self._blank]
+        run, blank = self._run, self._blank
+        if current_trace.get() is not None:
+            run, blank = self._tracing()
+        frame: list[Any] = [roots, steps, limits, environment.read_leaf, clock, memory, later, *blank]
         try:
-            return self._run(frame)
+            return run(frame)
         except Failure as failure:
             if frame[STEPS] < 0 and steps + later < most:
                 raise TurnTooExpensive("an expression exceeds the budget of the turn") from None
@@ -97,6 +112,20 @@ class Program:
             if budget is not None:
                 budget.steps -= used
                 budget.memory -= memory - frame[BYTES]
+
+    def _tracing(self) -> tuple[Closure, tuple[None, ...]]:
+        """The same program, which reports to the current trace what it reads."""
+        tree = parse(self.source, self._environment.limits.depth)
+        planned = plan(tree, self._scope, self._environment.library, traces=True)
+        trace = current_trace.get()
+        assert trace is not None
+
+        def run(frame: Frame) -> Value:
+            with trace.evaluating(self.source.text) as evaluation:
+                value = evaluation.value = planned.run(frame)
+                return value
+
+        return run, (None,) * planned.locals
 
 
 def compile_program(

@@ -13,6 +13,7 @@ from perdure.expressions.errors import LimitExceeded
 from perdure.expressions.gotemplate.aliases import find_aliased
 from perdure.expressions.gotemplate.budget import Budget, Limits
 from perdure.expressions.gotemplate.values import Value
+from perdure.kernel.evaluation_trace import EvaluationTrace
 
 
 class Ambient(msgspec.Struct, frozen=True):
@@ -52,3 +53,21 @@ class Frame:
             return None
         self.budget.charge(len(container))
         return find_aliased(container, key)
+
+
+class TracedFrame(Frame):
+    """Reports to a trace which members of the data are read; never used to decide."""
+
+    __slots__ = ("_trace",)
+
+    def __init__(
+        self, roots: Mapping[str, Any], slots: int, limits: Limits, ambient: Ambient | None, trace: EvaluationTrace
+    ) -> None:
+        super().__init__(roots, slots, limits, ambient)
+        self._trace = trace
+        trace.begin_at(roots)
+
+    def name_in(self, container: dict[str, Any], key: str) -> str | None:
+        name = super().name_in(container, key)
+        self._trace.read_member(container, key if name is None else name, None if name is None else container[name])
+        return name

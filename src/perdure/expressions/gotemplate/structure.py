@@ -15,6 +15,7 @@ from perdure.expressions.gotemplate.frame import Ambient
 from perdure.expressions.gotemplate.references import References, all_references
 from perdure.expressions.gotemplate.template import DEFAULT, Environment, compile_template, is_template
 from perdure.expressions.source import ExpressionProblem
+from perdure.kernel.evaluation_trace import note_place
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn_budget import pay
 
@@ -148,6 +149,7 @@ class _Compiler:
         place = _spell(path)
 
         def render(roots: Mapping[str, Any], ambient: Ambient | None, results: _Results | None) -> Any:
+            note_place(path)
             try:
                 value = template.render(roots, ambient)
                 if results is not None:

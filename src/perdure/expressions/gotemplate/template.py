@@ -11,7 +11,7 @@ from perdure.expressions.errors import EvaluationFault, Failure, LimitExceeded, 
 from perdure.expressions.gotemplate.access import follow_path
 from perdure.expressions.gotemplate.budget import DEFAULT_LIMITS, Limits
 from perdure.expressions.gotemplate.errors import NotJson
-from perdure.expressions.gotemplate.frame import Ambient, Frame
+from perdure.expressions.gotemplate.frame import Ambient, Frame, TracedFrame
 from perdure.expressions.gotemplate.functions import DETERMINISTIC, GO_BUILTINS, Library
 from perdure.expressions.gotemplate.json_text import decode
 from perdure.expressions.gotemplate.parser import parse
@@ -20,6 +20,7 @@ from perdure.expressions.gotemplate.planner import plan
 from perdure.expressions.gotemplate.references import Mention, collect, find_mentions
 from perdure.expressions.gotemplate.syntax import ActionNode, Block, Text
 from perdure.expressions.source import ExpressionProblem, Source
+from perdure.kernel.evaluation_trace import EvaluationTrace, current_trace
 from perdure.kernel.turn_budget import give_way
 
 # What every template of one place in a Story shares: which roots it may read, its functions, its limits.
@@ -158,6 +159,19 @@ class Template:
 
         Raises a `Failure`: `EvaluationFault`, `MissingKey`, `NeedsStoredValue` or `LimitExceeded`.
         """
+        trace = current_trace.get()
+        if trace is not None:
+            return self._traced(trace, roots, ambient)
+        return self._rendered(roots, ambient)
+
+    def _traced(self, trace: EvaluationTrace, roots: Mapping[str, Any], ambient: Ambient | None) -> Any:
+        with trace.evaluating(self.source.text) as evaluation:
+            value = evaluation.value = self._rendered(roots, ambient)
+            if self._path:
+                trace.read(self._path, value)
+            return value
+
+    def _rendered(self, roots: Mapping[str, Any], ambient: Ambient | None) -> Any:
         if self._path:
             try:
                 return follow_path(roots if isinstance(roots, dict) else dict(roots), self._path)
@@ -170,7 +184,11 @@ class Template:
     def render_text(self, roots: Mapping[str, Any], ambient: Ambient | None = None) -> str:
         """What Go would write, whatever the template consists of. Raises as `render` does."""
         data = roots if isinstance(roots, dict) else dict(roots)
-        frame = Frame(data, self._slots, self._environment.limits, ambient)
+        trace = current_trace.get()
+        if trace is None:
+            frame = Frame(data, self._slots, self._environment.limits, ambient)
+        else:
+            frame = TracedFrame(data, self._slots, self._environment.limits, ambient, trace)
         try:
             self._perform(frame)
             if frame.absent and self._environment.refuses_absent:

@@ -5,7 +5,8 @@ can point at the exact place. There are two environments, one for values and one
 undefined.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, NoReturn
 
 from jinja2 import TemplateSyntaxError, Undefined, pass_context
@@ -28,6 +29,7 @@ from perdure.expressions.jinja.operators import (
     take_slice,
 )
 from perdure.expressions.jinja.undefined import LenientUndefined, StrictUndefined
+from perdure.kernel.evaluation_trace import current_trace
 
 # The filters behind rewritten operations. Their names begin with `$`, so no template can call them.
 
@@ -106,6 +108,7 @@ class MeteredEnvironment(ClosedEnvironment):
     """What templates are compiled for: every operation is paid for."""
 
     context_class = MeteredContext
+    traces = False
     intercepted_binops = BINARY_OPERATORS
     intercepted_unops = frozenset({"+", "-"})
 
@@ -200,3 +203,50 @@ def _with_offsets(tokens: Iterator[tuple[int, str, str]], source: str) -> Iterat
 
 VALUES = MeteredEnvironment(StrictUndefined)
 GUARDS = MeteredEnvironment(LenientUndefined)
+
+
+# The same, for templates that report what they read (`kernel.evaluation_trace`); never used to decide.
+
+
+@pass_context
+def _read(context: Any, value: Any, name: str) -> Any:
+    """A name where it is used; those that the template itself has bound are not reported."""
+    trace = current_trace.get()
+    if trace is not None and context.parent.get(name, _UNBOUND) is value and name not in context.environment.globals:
+        trace.read((name,), value)
+    return value
+
+
+@pass_context
+def _traced_method(context: Any, value: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    result = _method(context, value, name, *args, **kwargs)
+    trace = current_trace.get()
+    if trace is not None and name == "get" and args and isinstance(value, Mapping) and isinstance(args[0], str):
+        trace.read_member(value, args[0], result)
+    return result
+
+
+_UNBOUND = object()
+
+
+class TracingEnvironment(MeteredEnvironment):
+    traces = True
+
+    def __init__(self, undefined: type[Undefined]) -> None:
+        super().__init__(undefined)
+        self.filters = {**self.filters, "$read": _read, "$method": _traced_method}
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        return self.getitem(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        value = super().getitem(obj, argument)
+        trace = current_trace.get()
+        if trace is not None and isinstance(argument, str | int):
+            trace.read_member(obj, argument, None if isinstance(value, Undefined) else value)
+        return value
+
+
+@cache
+def tracing(environment: MeteredEnvironment) -> TracingEnvironment:
+    return TracingEnvironment(environment.undefined)

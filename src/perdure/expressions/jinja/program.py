@@ -5,7 +5,7 @@ expression that only reads and compares data is computed without Jinja where pos
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -16,7 +16,7 @@ from jinja2 import Template, TemplateSyntaxError, nodes
 from jinja2.parser import Parser
 
 from perdure.expressions.jinja.budget import DEFAULT_LIMITS, Budget, Limits
-from perdure.expressions.jinja.environment import GUARDS, VALUES, MeteredContext, MeteredEnvironment
+from perdure.expressions.jinja.environment import GUARDS, VALUES, MeteredContext, MeteredEnvironment, tracing
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded, MissingValue, SyntaxFault, TemplateError
 from perdure.expressions.jinja.growth import Held, find_added, find_growth
 from perdure.expressions.jinja.plain import NotPlain, Plain, plain
@@ -24,6 +24,7 @@ from perdure.expressions.jinja.reads import NOTHING, TemplateReads, find_reads
 from perdure.expressions.jinja.results import Json, as_json, by_reference
 from perdure.expressions.jinja.rewriter import RefusedNode, inspect, rewrite
 from perdure.expressions.source import Source
+from perdure.kernel.evaluation_trace import current_trace
 from perdure.kernel.turn_budget import give_way
 
 # Where in a template something is: located in its text once there is an error to show.
@@ -117,6 +118,8 @@ class Program:
         """The value for these roots, as JSON data. Raises `TemplateError`."""
         if self._template is None:
             return self.source.text
+        if current_trace.get() is not None and not self._environment.traces:
+            return self._traced(lambda twin: twin.render(roots, budget))  # type: ignore[no-any-return]
         if self._plain is not None:
             try:
                 value = self._plain(roots)
@@ -135,12 +138,16 @@ class Program:
     def added(self, roots: Mapping[str, Any], budget: Budget) -> Any:
         """What is appended to the beginning of the value, as the expression returned it. Raises `TemplateError`."""
         assert self._added is not None
+        if current_trace.get() is not None and not self._environment.traces:
+            return self._traced(lambda twin: twin.added(roots, budget))
         return self._guarded(lambda: self._run(roots, budget, self._added))
 
     def evaluate(self, roots: Mapping[str, Any]) -> Any:
         """The value as the expression returned it: it may be undefined. Raises `TemplateError`."""
         if self._template is None:
             return self.source.text
+        if current_trace.get() is not None and not self._environment.traces:
+            return self._traced(lambda twin: twin.evaluate(roots))
         if self._plain is not None:
             try:
                 return self._plain(roots)
@@ -151,6 +158,15 @@ class Program:
             return self._guarded(lambda: self._run(roots, own_budget))
         finally:
             own_budget.settle()
+
+    def _traced(self, work: "Callable[[Program], Any]") -> Any:
+        """The same with a program that reports to the current trace what it reads."""
+        trace = current_trace.get()
+        assert trace is not None
+        twin = _compile(self.source.text, tracing(self._environment), self.limits)
+        with trace.evaluating(self.source.text) as evaluation:
+            value = evaluation.value = work(twin)
+            return value
 
     def _convert(self, value: Any, budget: Budget) -> Json:
         return by_reference(budget, value) if self._is_path else as_json(budget, value)
@@ -208,7 +224,7 @@ class Program:
             if expression is not None:
                 self.is_native = True
                 self._is_path = _is_path(expression)
-                self._plain = plain(expression)
+                self._plain = None if self._environment.traces else plain(expression)
                 self.grows = find_growth(expression)
                 tree = _answering(expression)
             self._template = self._compiled(tree)

@@ -57,7 +57,7 @@ def inspect(tree: nodes.Template, limits: Limits) -> int:
 
 def rewrite(tree: nodes.Template, environment: Environment) -> nodes.Template:
     """The same template with every operation metered."""
-    metered = _Metering().visit(tree)
+    metered = (_Tracing() if getattr(environment, "traces", False) else _Metering()).visit(tree)
     metered.set_environment(environment)
     return metered  # type: ignore[no-any-return]
 
@@ -123,6 +123,13 @@ class _Metering(NodeTransformer):
             return node
         bounds = [bound or nodes.Const(None) for bound in (node.arg.start, node.arg.stop, node.arg.step)]
         return _metered("slice", node.node, bounds)
+
+
+class _Tracing(_Metering):
+    """Reports names where they are used: Jinja looks all of them up at the beginning."""
+
+    def visit_Name(self, node: nodes.Name) -> nodes.Node:
+        return _metered("read", node, [nodes.Const(node.name)]) if node.ctx == "load" else node
 
 
 def _toll(weight: int, lineno: int) -> nodes.Node:

@@ -13,6 +13,7 @@ from perdure.expressions.jinja.program import Program, compile_condition, compil
 from perdure.expressions.jinja.reads import NOTHING, TemplateReads, all_reads
 from perdure.expressions.jinja.results import Json
 from perdure.expressions.jinja.truth import is_true
+from perdure.kernel.evaluation_trace import note_place
 
 # A condition of a rule or an arc: a boolean, or a template whose result counts as one (PBK-029, PBK-147, PBK-149).
 
@@ -123,6 +124,7 @@ class Template:
 
 def _fill_text(program: Program, path: Path) -> _Fill:
     def fill(roots: Mapping[str, Any], budget: Budget) -> Json:
+        note_place(path)
         try:
             value = program.render(roots, budget)
             if budget.weighs_results:

@@ -9,6 +9,7 @@ from perdure.expressions.mwl.expression import EVALUATION_ERROR, Expression, Exp
 from perdure.expressions.mwl.functions import ClockPin
 from perdure.expressions.mwl.results import ConstructBudget, Json
 from perdure.expressions.source import ExpressionProblem
+from perdure.kernel.evaluation_trace import EvaluationTrace, current_trace
 
 _Fill = Callable[[Mapping[str, Any], ClockPin | None, ConstructBudget | None], Json]
 
@@ -47,10 +48,29 @@ class Template:
         """
         if self._fill is None:
             return self.document
+        trace = current_trace.get()
+        if trace is not None:
+            return self._traced(trace, roots, clock, budget)
         try:
             return self._fill(roots, clock, budget or ConstructBudget())
         except RecursionError:
             return _refuse(roots, clock, budget)
+
+    def _traced(
+        self,
+        trace: EvaluationTrace,
+        roots: Mapping[str, Any],
+        clock: ClockPin | None,
+        budget: ConstructBudget | None,
+    ) -> Json:
+        """The same, and the trace is told where in the value each expression is written."""
+        assert self._fill is not None
+        first = len(trace.evaluations)
+        try:
+            return self._fill(roots, clock, budget or ConstructBudget())
+        finally:
+            for evaluation, pointer in zip(trace.evaluations[first:], self.expressions, strict=False):
+                evaluation.place = tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
 
     def _plan(self, value: Json, pointer: str, roots: frozenset[str], limits: Limits) -> _Fill | None:
         if isinstance(value, str):

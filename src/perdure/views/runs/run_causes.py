@@ -15,6 +15,7 @@ from perdure.views.access import Query, Question, Scope
 from perdure.views.administration.server_presence import is_served
 from perdure.views.runs.progress_events import outcome_text, status_words
 from perdure.views.runs.run_overview import explain, failure_of, find_step, index_of
+from perdure.views.runs.run_provenance import explain_value
 from perdure.views.runs.run_status import status_of_execution
 from perdure.views.times import iso
 
@@ -23,14 +24,22 @@ STEPS_EXPLAINED = 20  # of those that are open; `GET …/steps` has all
 
 class CauseQuery(Query):
     step: str | None = None
+    field: str | None = None  # of the step, or of the run: why is it this value?
 
 
 async def read_causes(client: Client, scope: Scope, query: CauseQuery) -> dict[str, Any]:
+    if query.field is not None:
+        return await explain_value(client, scope.run, query.step, query.field)
     return await explain_run(client, scope.run, query.step)
 
 
 CAUSES = Question(
-    "explain", "/runs/{id}/why", "why the run, or a step of it, stands as it does", CauseQuery, Any, read_causes
+    "explain",
+    "/runs/{id}/why",
+    "why the run, or a step of it, stands as it does; with `field` why a value of it is what it is",
+    CauseQuery,
+    Any,
+    read_causes,
 )
 
 

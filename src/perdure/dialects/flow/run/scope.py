@@ -11,6 +11,7 @@ from perdure.dialects.flow.state.failures import Fault, failure, invalid
 from perdure.dialects.flow.state.values import FRAME_INPUT, STEP_INPUT, Carried, Place, is_deeper
 from perdure.expressions import mwl
 from perdure.expressions.mwl import ClockPin
+from perdure.kernel.evaluation_trace import note_site
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.growth import joined
 from perdure.kernel.json_values.values import Instant, Ref
@@ -50,7 +51,7 @@ class Scope:
     def value(self, field: Field) -> Any:
         """The field's value as data, or `Fault`."""
         try:
-            return field.template.evaluate(*self._evaluation_context(field.reads))
+            return field.template.evaluate(*self._evaluation_context(field.reads, field.site))
         except mwl.ExpressionFault as fault:
             raise self._fault(fault, field.site) from None
 
@@ -67,7 +68,7 @@ class Scope:
         if predicate.expression is None:
             return bool(predicate.literal)
         try:
-            return predicate.expression.holds(*self._evaluation_context(predicate.reads))
+            return predicate.expression.holds(*self._evaluation_context(predicate.reads, predicate.site))
         except mwl.ExpressionFault as fault:
             raise self._fault(fault, predicate.site) from None
 
@@ -94,7 +95,7 @@ class Scope:
         if measure is None:
             return None
         try:
-            added = growth.added(measure[0], *self._evaluation_context(growing.reads))
+            added = growth.added(measure[0], *self._evaluation_context(growing.reads, site))
         except mwl.ExpressionFault as fault:
             raise self._fault(fault, site) from None
         if not growth.fits(*measure, added):
@@ -139,10 +140,11 @@ class Scope:
         return arguments
 
     def _evaluation_context(
-        self, reading: ExpressionReads
+        self, reading: ExpressionReads, site: str
     ) -> tuple[dict[str, Any], ClockPin | None, mwl.ConstructBudget]:
         if self._budget is None:
             self._budget = mwl.ConstructBudget()
+        note_site(site, self._frame)
         for root in reading.roots:
             if root == "vars":
                 self._roots[root] = self._frame.vars.read(self._turn, reading.variables)
@@ -186,7 +188,7 @@ class Scope:
 
     def _rising(self, root: str) -> str | None:
         """The place of the rising Result, unless an action has replaced it."""
-        result = self._evaluation_context(ExpressionReads([root], frozenset({root})))[0][root].get("result")
+        result = self._evaluation_context(ExpressionReads([root], frozenset({root})), "")[0][root].get("result")
         rising = self._frame.rising
         is_rising = result is not None and rising is not None and rising.ok and rising.cell.holds(result.get("value"))
         return "rising" if is_rising else None

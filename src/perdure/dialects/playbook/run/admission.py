@@ -9,6 +9,7 @@ from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import template_message
 from perdure.dialects.playbook.values.template_scopes import control_makers, gather
 from perdure.expressions.jinja import TemplateError
+from perdure.kernel.evaluation_trace import note_site
 from perdure.kernel.turn import Turn
 
 FIXED = frozenset({"workload", "args", "event", "execution_id"})
@@ -44,6 +45,7 @@ def decide(turn: Turn, admission: Admission, token: b.Token) -> b.AdmissionDecis
         if rule.when is None:
             return b.AdmissionDecision(rule.allow, b.ELSE, tuple(errors))
         try:
+            note_site("admit.when")
             if rule.when.holds(scope):
                 return b.AdmissionDecision(rule.allow, index, tuple(errors))
         except TemplateError as fault:

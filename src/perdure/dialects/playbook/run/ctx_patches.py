@@ -8,6 +8,7 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.task_errors import Error, error, template_message
 from perdure.dialects.playbook.state.values import BadKey, Patch, Variables
 from perdure.expressions.jinja import Template, TemplateError
+from perdure.kernel.evaluation_trace import note_site
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.growth import joined
 from perdure.kernel.turn import Turn
@@ -43,6 +44,7 @@ def render(
     patch: list[tuple[str, bytes]] = []
     size = 0
     for key, template in assignments.items():
+        note_site(f"{scope_name}.{key}")
         if growths is not None and template.grows == ("ctx", key) and (grown := _grown(template, scope, key)):
             growths[key] = grown
             patch.append((key, grown.whole))

@@ -12,6 +12,7 @@ from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import Error, error, template_message
 from perdure.dialects.playbook.values.template_scopes import control_makers, gather
 from perdure.expressions.jinja import TemplateError
+from perdure.kernel.evaluation_trace import note_site
 from perdure.kernel.turn import Turn
 
 IN_FLIGHT = 10  # of a parallel loop without `max_in_flight` (PBK-108)
@@ -29,6 +30,7 @@ class CannotLoop(Exception):
 def collection_of(turn: Turn, loop: Loop, token: b.Token) -> list[Any]:
     """Once per step-run; a map or a text is not silently treated as one element (PBK-103)."""
     makers = control_makers(turn, token.args, token.event)
+    note_site("loop.in")
     try:
         collection = loop.over.render(gather(makers, loop.over.reads))
     except TemplateError as fault:

@@ -34,6 +34,7 @@ from perdure.dialects.playbook.values.template_scopes import (
 )
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel import inputs as i
+from perdure.kernel.evaluation_trace import note_site
 from perdure.kernel.turn import Turn
 
 # Access to members of an enumeration is slow, and every step needs these.
@@ -88,6 +89,7 @@ def _begin_plainly(turn: Turn, number: int, task: Task, args: Value) -> bool:
         scope = gather_plain(turn, template.reads, args)
         if scope is None:
             return False
+        note_site("fields", within=(name,))
         try:
             fields[name] = template.render(scope)
         except TemplateError as fault:
@@ -103,6 +105,7 @@ def _begin_with_all(turn: Turn, number: int, task: Task, makers: Makers) -> None
     for name, template in task.fields.items():  # `args` first
         if name in left:
             continue
+        note_site("fields", within=(name,))
         try:
             call.fields[name] = template.render(gather(makers, template.reads))
         except TemplateError as fault:

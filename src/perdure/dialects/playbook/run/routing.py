@@ -10,6 +10,7 @@ from perdure.dialects.playbook.state.task_errors import Error, error, template_m
 from perdure.dialects.playbook.state.values import Patch
 from perdure.dialects.playbook.values.template_scopes import control_makers, gather, gather_all, gather_plain
 from perdure.expressions.jinja import TemplateError
+from perdure.kernel.evaluation_trace import note_site
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.large_values import INLINE_BYTES
 from perdure.kernel.json_values.values import Payload
@@ -79,6 +80,7 @@ def _follow_only_arc(turn: Turn, number: int, run: b.StepRun, router: Router) ->
         scope = gather_plain(turn, arc.args.reads, run.args, run.boundary)
         if scope is None:
             return False
+        note_site("arcs[0].args")
         try:
             args = jsontext.encode(arc.args.render(scope))
         except (TemplateError, jsontext.NotJson):
@@ -158,6 +160,7 @@ class _FiredArcs:
         for index, arc in enumerate(router.arcs):
             if is_taken and not router.is_inclusive:
                 break  # later guards are not evaluated (PBK-116)
+            note_site(f"arcs[{index}].when")
             try:
                 matches = arc.when is None or arc.when.holds(gather(self.makers, arc.when.reads))
             except TemplateError as fault:
@@ -188,6 +191,7 @@ class _FiredArcs:
         if arc.args is None:
             return NO_ARGS
         place = f"arcs[{index}].args"
+        note_site(place)
         try:
             value = arc.args.render(gather(self.makers, arc.args.reads))
             text = jsontext.encode(value)

@@ -15,6 +15,7 @@ from perdure.dialects.playbook.state.values import Patch, Reader
 from perdure.dialects.playbook.values import io_names
 from perdure.dialects.playbook.values.template_scopes import Makers, gather, gather_all, outcome_view
 from perdure.expressions.jinja import Template, TemplateError
+from perdure.kernel.evaluation_trace import note_site
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Code
@@ -35,6 +36,7 @@ def choose_rule(task: Task, failed: Error | None, makers: Makers, errors: list[s
     for index, rule in enumerate(policy.rules):
         if rule.when is None:
             return b.ELSE, rule.then, None
+        note_site(f"rules[{index}].when")
         try:
             if rule.when.holds(gather(makers, rule.when.reads)):
                 return index, rule.then, None
@@ -202,6 +204,7 @@ class RuleDecision:
             return 0
         seconds: Any = 0.0 if then.backoff == "none" else 1.0
         if then.delay is not None:
+            note_site("delay")
             try:
                 seconds = then.delay.render(gather(self.makers, then.delay.reads))
             except TemplateError as fault:

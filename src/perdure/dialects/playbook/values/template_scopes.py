@@ -11,6 +11,7 @@ from perdure.dialects.playbook.values import io_names
 from perdure.dialects.playbook.values.references import part_ref, reference_of, task_run_id
 from perdure.dialects.playbook.values.results import shard_names
 from perdure.expressions.jinja import Template, TemplateReads, all_reads
+from perdure.kernel.evaluation_trace import note_context
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 
@@ -40,6 +41,7 @@ def gather_plain(
 
     Most templates read nothing else, and a dozen makers cost more than rendering them. Not for profile "io".
     """
+    note_context((args, event))
     scope: dict[str, Any] = {}
     for name, members in reads.members.items():
         if name == "args":
@@ -73,6 +75,7 @@ def execution_makers(turn: Turn) -> Makers:
 
 def control_makers(turn: Turn, args: Value, event: b.Boundary, local: Variables | None = None) -> Makers:
     """For admission, routing and `loop.in`."""
+    note_context((args, event))
     makers = execution_makers(turn)
     makers["args"] = lambda _: args.read(turn.text)
     makers["event"] = lambda members: event_view(event, turn.text, members)
@@ -119,6 +122,7 @@ def pipeline_makers(turn: Turn, number: int, task: Task, loop: Loop | None) -> M
     body: b.Body = turn.body
     thread = body.threads[number]
     run = body.runs[thread.run]
+    note_context(number)
     makers = execution_makers(turn)
     makers["args"] = lambda _: run.args.read(turn.text)
     makers["_task"] = lambda _: task.label

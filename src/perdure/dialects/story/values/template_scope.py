@@ -21,6 +21,7 @@ from perdure.expressions.gotemplate import (
     holds,
     is_template,
 )
+from perdure.kernel.evaluation_trace import note_site
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 
@@ -77,6 +78,7 @@ class Scope:
             return holds(condition)
         template = compile_template(condition, self._program.environment)
         roots = self._roots(template.references)
+        note_site(f"{self._name}/{purpose}")
         try:
             return holds(self._render_here(template.render, roots))
         except NeedsStoredValue:
@@ -89,6 +91,7 @@ class Scope:
 
     def _rendered(self, value: Any, structure: Structure, environment: Environment, purpose: str) -> Any:
         roots = self._roots(structure.references)
+        note_site(f"{self._name}/{purpose}")
         if not structure.needs_ambient:
             return structure.render(roots)  # plain paths lead to references where values are stored
         try:

@@ -13,6 +13,7 @@ from perdure.expressions.cel.planner import calls, logic, loops, operators, path
 from perdure.expressions.cel.syntax import Node
 from perdure.expressions.cel.values import NONE, CelList, CelMap, Optional, Value, type_denotations, type_name
 from perdure.expressions.errors import EvaluationFault, Failure
+from perdure.kernel.evaluation_trace import current_trace
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -22,8 +23,9 @@ class Plan(msgspec.Struct, frozen=True):
     locals: int
 
 
-def plan(tree: Node, scope: Scope, library: Library) -> Plan:
-    planner = _Planner(scope, library)
+def plan(tree: Node, scope: Scope, library: Library, *, traces: bool = False) -> Plan:
+    """`traces`: what is read is reported to the current trace (`kernel.evaluation_trace`)."""
+    planner = _TracingPlanner(scope, library) if traces else _Planner(scope, library)
     return Plan(planner.plan(tree), planner.slots)
 
 
@@ -245,6 +247,66 @@ class _Planner:
         first = FIRST_LOCAL + self.slots
         self.slots += count
         return tuple(range(first, first + count))
+
+
+class _TracingPlanner(_Planner):
+    """Plans the same, and reports what the longest paths into the roots led to; never used to decide."""
+
+    def __init__(self, scope: Scope, library: Library) -> None:
+        super().__init__(scope, library)
+        self._inner: set[int] = set()  # nodes inside a longer path
+
+    def plan(self, node: Node) -> Closure:
+        steps = None if id(node) in self._inner else self._steps(node)
+        run = super().plan(node)
+        if steps is None:
+            return run
+        planned = [self.plan(step) if isinstance(step, Node) else step for step in steps]
+
+        def read(frame: Frame) -> Value:
+            value: Value = None
+            try:
+                value = run(frame)
+                return value
+            finally:
+                trace = current_trace.get()
+                if trace is not None:
+                    trace.read(tuple(_steps_taken(frame, planned)), value.value if type(value) is Optional else value)
+
+        return read
+
+    def _steps(self, node: Node) -> list[str | Node] | None:
+        """From a variable in scope to this node; its inner nodes are marked. None if it is something else."""
+        steps: list[str | Node] = []
+        inner: list[Node] = []
+        while not isinstance(node, syntax.Name):
+            match node:
+                case syntax.Select(field=field) | syntax.Has(field=field):
+                    steps.append(field)
+                case syntax.Index(key=key):
+                    steps.append(key)
+                case _:
+                    return None
+            node = node.operand
+            inner.append(node)
+        if (node.name in self._bound and not node.absolute) or node.name not in (self._scope.names or ()):
+            return None
+        self._inner.update(map(id, inner))
+        return [node.name, *reversed(steps)]
+
+
+def _steps_taken(frame: Frame, planned: list[str | Closure]) -> Iterator[str | int]:
+    for step in planned:
+        try:
+            key = step if isinstance(step, str) else step(frame)
+        except Failure:
+            return
+        if isinstance(key, str):
+            yield key
+        elif isinstance(key, int | float) and not isinstance(key, bool):
+            yield int(key)
+        else:
+            return
 
 
 _TYPES = type_denotations()
