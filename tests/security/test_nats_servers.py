@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from perdure.providers import nats_connection
 from perdure.providers.failure import ProviderFailure
-from perdure.services.story.streams import nats_connection
-from perdure.services.story.streams.nats_connection import NatsConnector, NatsFailure, NatsSettings
+from perdure.providers.nats_connection import NatsConnector, NatsFailure
+from perdure.services.story.streams.nats_log import NatsSettings, connector_for
 
 PASSWORD = "quite-secret-word"
 INFO = {"server_id": "x", "version": "2.11.0", "max_payload": 1048576, "auth_required": True, "headers": True}
@@ -62,7 +63,7 @@ async def hostile(then: Hostile | None = None) -> AsyncIterator[tuple[int, list[
 
 def connector(scheme: str, port: int) -> NatsConnector:
     settings = NatsSettings((f"{scheme}://127.0.0.1:{port}",), secret="login")
-    return NatsConnector(settings, Secrets(), "test")
+    return connector_for(settings, Secrets(), "test")
 
 
 async def test_a_login_is_not_sent_in_clear_where_tls_is_meant() -> None:

@@ -14,10 +14,11 @@ import perdure
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.json_values.values import RunId
+from perdure.providers import nats_connection
 from perdure.providers.policy import Policy, use_policy
 from perdure.server.tls import CA_FILES, SERVER_FILES, OwnCertificate
 from perdure.services.story.engrams.registry import shared_engrams
-from perdure.services.story.streams import nats_connection, nats_log
+from perdure.services.story.streams import nats_log
 from tests.nats_server import NatsServer, own_server, shared_server
 from tests.streams.topologies import NATS, SEEN, Played, add_workers, apply_nats, played, states, story, transport
 

@@ -27,6 +27,7 @@ SHIPPED: Mapping[str, str] = {
     "duckdb": "perdure.providers.duckdb",
     "echo": "perdure.providers.echo",
     "http": "perdure.providers.http",
+    "nats": "perdure.providers.nats",
     "python": "perdure.providers.python",
     "postgres": "perdure.providers.postgres",
     "script": "perdure.providers.script",
@@ -52,7 +53,11 @@ def language_of(name: str) -> str | None:
     return next((language for prefix, language in _OWNERS.items() if name.startswith(prefix)), None)
 
 
-EXTRAS: Mapping[str, tuple[str, str]] = {"duckdb": ("duckdb", "duckdb"), "postgres": ("psycopg", "postgres")}
+EXTRAS: Mapping[str, tuple[str, str]] = {
+    "duckdb": ("duckdb", "duckdb"),
+    "nats": ("nats", "nats"),
+    "postgres": ("psycopg", "postgres"),
+}
 """Name → the library that it needs, and Perdure's extra that installs it."""
 
 ANYTHING: Mapping[str, Any] = {"type": "object", "additionalProperties": True}

@@ -7,6 +7,12 @@
 The hub stays what it is; the stream is what survives it. Consumers give the tokens for acknowledging; they bring no
 bodies, except while a hub takes over. A packet whose ack was lost is delivered again, and acknowledged then.
 
+A Transport names its servers and a secret with the login: `token`, or `username` and `password`; `ca.crt` are the
+authorities that a TLS server is checked with:
+
+    defaultSettings:
+      nats: {servers: [tls://nats.example:4222], secretRef: {name: nats-login}, replicas: 1}
+
     writing ─▶ lost (connection, server) ─▶ connect ─▶ what did the stream take? ─▶ send the rest
 """
 
@@ -21,8 +27,10 @@ import msgspec
 
 from perdure.kernel.errors import Conflict
 from perdure.kernel.json_values.values import RunId
-from perdure.providers.context import TaskContext
-from perdure.services.story.streams.nats_connection import NatsConnector, NatsFailure, NatsSettings
+from perdure.providers.context import SecretSource, TaskContext
+from perdure.providers.failure import ProviderFailure
+from perdure.providers.nats_connection import NatsConnector, NatsFailure
+from perdure.services.story.engrams.secrets import secret
 from perdure.services.story.streams.nats_stream import (
     ANSWER,
     NatsLost,
@@ -54,6 +62,40 @@ PATIENCE = 30.0  # seconds for the first connection of a new topology; one that 
 PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
 
 
+class NatsSettings(msgspec.Struct, frozen=True, rename="camel"):
+    """The member `nats` of a Transport's settings, checked when the run started."""
+
+    servers: tuple[str, ...]
+    secret: str = ""
+    replicas: int = 1
+
+
+def connector_for(settings: NatsSettings, secrets: SecretSource, name: str) -> NatsConnector:
+    authorities = _optional(secrets, settings.secret, "ca.crt")
+    return NatsConnector(settings.servers, _login(settings, secrets), name, authorities)
+
+
+def _login(settings: NatsSettings, secrets: SecretSource) -> dict[str, str]:
+    """How the connection says who it is: with a token, or a name and a password; with nothing if no secret is named."""
+    if not settings.secret:
+        return {}
+    if (token := _optional(secrets, settings.secret, "token")) is not None:
+        return {"token": token}
+    if _optional(secrets, settings.secret, "username") is None and _optional(secrets, settings.secret, "ca.crt"):
+        return {}
+    return {
+        "user": secret(secrets, settings.secret, "username"),
+        "password": secret(secrets, settings.secret, "password"),
+    }
+
+
+def _optional(secrets: SecretSource, name: str, key: str) -> str | None:
+    try:
+        return secret(secrets, name, key) if name else None
+    except ProviderFailure:  # it has no such key
+        return None
+
+
 class NatsLog:
     writes_everything = True
 
@@ -64,7 +106,7 @@ class NatsLog:
         settings = msgspec.convert(task["nats"], NatsSettings)
         self._steps = {name: plan for name, plan in hub.graph.steps.items() if plan.settings.driver == "nats"}
         name = token(f"{context.run}-{task['life']}").replace("%2E", "_")
-        connector = NatsConnector(settings, context.secrets, f"perdure {context.run}")
+        connector = connector_for(settings, context.secrets, f"perdure {context.run}")
         self._stream = NatsStream(connector, name, self._steps, settings.replicas)
         self._until = time.monotonic() + PATIENCE if context.delivery <= 1 else None
         self._log = MessageLog(0, 1)

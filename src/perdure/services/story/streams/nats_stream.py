@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.services.story.streams.nats_connection import NatsConnector, NatsFailure, nats_library
+from perdure.providers.nats_connection import NatsConnector, NatsFailure, nats_library
 from perdure.streams.log_messages import HEAD, IDS, PACKETS, KeptMessage, LogMessage, token
 from perdure.streams.stream_graph import SECOND, StreamStep
 

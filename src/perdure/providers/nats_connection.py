@@ -1,80 +1,74 @@
-"""Connections to the NATS servers of a Transport: which addresses, as whom, and what their failures mean.
+"""Connections to NATS servers: which addresses, as whom, and what their failures mean.
 
-    spec:
-      driver: nats
-      defaultSettings:
-        nats: {servers: [tls://nats.example:4222], secretRef: {name: nats-login}, replicas: 1}
-
-The secret has `token`, or `username` and `password`; `ca.crt` are the authorities that a TLS server is checked with. A
-document that names a server causes the connection, so its address is checked (SRV-024). A lost connection is made anew
-here and not by the library: it would also connect to servers that another server names. The library encrypts if the
-server says so, in clear; with `tls://` nothing is said to one that does not.
+A document that names a server causes the connection, so its address is checked (SRV-024). A lost connection is made
+anew by who uses it and not by the library: it would also connect to servers that another server names. The library
+encrypts if the server says so, in clear; with `tls://` nothing is said to one that does not.
 """
 
 import asyncio
 import importlib
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
-
 from perdure.providers.addresses import AddressRefused, resolve
-from perdure.providers.context import SecretSource
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.policy import policy_in_force
-from perdure.services.story.engrams.secrets import secret
 
-PREFIX = "Transport.Nats"
 CONNECT_TIMEOUT = 5  # seconds
 LONGEST_LINE = 64 * 1024  # bytes of a line of the protocol
 LARGEST_MESSAGE = 128 * 1024 * 1024  # bytes: twice what a server can be set to
 DEFAULT_PORT = 4222
 
 
+TRANSPORT = "Transport.Nats"
+
+
 class NatsFailure(ProviderFailure):
-    """What stands between a topology and its NATS server; `retryable` if it may pass by itself."""
+    """What stands between us and a NATS server; `retryable` if it may pass by itself."""
 
-    def __init__(self, name: str, message: str, hint: str, *, retryable: bool = False) -> None:
-        super().__init__(f"{PREFIX}.{name}", f"{message} ({hint})", retryable, {"hint": hint})
-
-
-class NatsSettings(msgspec.Struct, frozen=True, rename="camel"):
-    """The member `nats` of a Transport's settings, checked when the run started."""
-
-    servers: tuple[str, ...]
-    secret: str = ""
-    replicas: int = 1
+    def __init__(self, name: str, message: str, hint: str, *, retryable: bool = False, prefix: str = TRANSPORT) -> None:
+        super().__init__(f"{prefix}.{name}", f"{message} ({hint})", retryable, {"hint": hint})
 
 
-def nats_library() -> Any:
+def nats_library(prefix: str = TRANSPORT) -> Any:
     try:
         return importlib.import_module("nats")
     except ModuleNotFoundError as error:
         if error.name != "nats":
             raise
         hint = "pip install 'perdure[nats]'"
-        raise NatsFailure("MissingExtra", "the driver nats needs nats-py, which is not installed here", hint) from None
+        message = "NATS needs nats-py, which is not installed here"
+        raise NatsFailure("MissingExtra", message, hint, prefix=prefix) from None
 
 
 class NatsConnector:
     """Makes connections, to one server after the other."""
 
-    def __init__(self, settings: NatsSettings, secrets: SecretSource, name: str) -> None:
-        self._settings = settings
-        self._library = nats_library()
-        self._login = _login(settings, secrets)
-        self._authorities = _optional(secrets, settings.secret, "ca.crt")
+    def __init__(
+        self,
+        servers: Sequence[str],
+        login: Mapping[str, str],
+        name: str,
+        authorities: str | None = None,
+        prefix: str = TRANSPORT,
+    ) -> None:
+        """`login` has `token`, or `user` and `password`; `authorities` are those that a TLS server is checked with."""
+        self._servers = servers
+        self._library = nats_library(prefix)
+        self._login = login
+        self._authorities = authorities
         self._name = name
+        self._prefix = prefix
         self._turn = 0
 
     async def connect(self) -> Any:
         """A connection to the first server that answers. Raises `NatsFailure`, or `AddressRefused`."""
         problems = []
-        for _ in self._settings.servers:
-            server = self._settings.servers[self._turn % len(self._settings.servers)]
+        for _ in self._servers:
+            server = self._servers[self._turn % len(self._servers)]
             try:
                 return await self._connect(server)
             except NatsFailure as problem:
@@ -86,7 +80,7 @@ class NatsConnector:
         parts = urlsplit(server)
         host, port = parts.hostname or "", parts.port or DEFAULT_PORT
         failure: Exception | None = None
-        for address in await _addresses(host, port):
+        for address in await self._addresses(host, port):
             shown = f"[{address}]" if ":" in address else address
             try:
                 return await self._open(f"{parts.scheme}://{shown}:{port}", host)
@@ -94,18 +88,32 @@ class NatsConnector:
                 failure = PermissionError() if _is_refusal(error) else error
         if isinstance(failure, PermissionError):
             hint = "its secret needs `token`, or `username` and `password`"
-            raise NatsFailure("NotAuthorized", f"the NATS server {host}:{port} does not accept the login", hint)
+            raise self._failure("NotAuthorized", f"the NATS server {host}:{port} does not accept the login", hint)
         if isinstance(failure, self._library.errors.SecureConnWantedError):
             hint = "it must ask for TLS, or its address begins with nats:// if that is meant"
-            raise NatsFailure("TlsFailed", f"the NATS server {host}:{port} does not encrypt", hint)
+            raise self._failure("TlsFailed", f"the NATS server {host}:{port} does not encrypt", hint)
         if isinstance(failure, ssl.SSLError):
             hint = "`ca.crt` of its secret must hold the authority that has signed its certificate"
-            raise NatsFailure("TlsFailed", f"no secure connection to {host}:{port}: {failure.reason}", hint)
+            raise self._failure("TlsFailed", f"no secure connection to {host}:{port}: {failure.reason}", hint)
         reason = str(failure) or type(failure).__name__
         hint = "is it running, and reachable from here?"
-        raise NatsFailure(
+        raise self._failure(
             "Unreachable", f"no connection to the NATS server {host}:{port}: {reason}", hint, retryable=True
         )
+
+    def _failure(self, name: str, message: str, hint: str, *, retryable: bool = False) -> NatsFailure:
+        return NatsFailure(name, message, hint, retryable=retryable, prefix=self._prefix)
+
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        policy = policy_in_force()
+        try:
+            return await resolve(policy, host, port, self._prefix) if policy.checks_addresses else [host]
+        except AddressRefused:
+            raise
+        except OSError as error:
+            hint = "is the name right?"
+            message = f"the name of the NATS server {host!r} is not known: {error}"
+            raise self._failure("Unreachable", message, hint, retryable=True) from None
 
     async def _open(self, url: str, host: str) -> Any:
         options: dict[str, Any] = dict(self._login)
@@ -174,38 +182,5 @@ def _client(library: Any, *, must_encrypt: bool) -> Any:
     return client
 
 
-async def _addresses(host: str, port: int) -> Sequence[str]:
-    policy = policy_in_force()
-    try:
-        return await resolve(policy, host, port, PREFIX) if policy.checks_addresses else [host]
-    except AddressRefused:
-        raise
-    except OSError as error:
-        hint = "is the name right?"
-        message = f"the name of the NATS server {host!r} is not known: {error}"
-        raise NatsFailure("Unreachable", message, hint, retryable=True) from None
-
-
 def _is_refusal(error: Exception) -> bool:
     return "authorization" in str(error).lower() or "authentication" in str(error).lower()
-
-
-def _login(settings: NatsSettings, secrets: SecretSource) -> dict[str, str]:
-    """How the connection says who it is: with a token, or a name and a password; with nothing if no secret is named."""
-    if not settings.secret:
-        return {}
-    if (token := _optional(secrets, settings.secret, "token")) is not None:
-        return {"token": token}
-    if _optional(secrets, settings.secret, "username") is None and _optional(secrets, settings.secret, "ca.crt"):
-        return {}
-    return {
-        "user": secret(secrets, settings.secret, "username"),
-        "password": secret(secrets, settings.secret, "password"),
-    }
-
-
-def _optional(secrets: SecretSource, name: str, key: str) -> str | None:
-    try:
-        return secret(secrets, name, key) if name else None
-    except ProviderFailure:  # it has no such key
-        return None
