@@ -145,6 +145,7 @@ def test_every_verb_works_on_a_database(perdure: CommandLine, url: str) -> None:
         "kubeconfig",
         "mcp",
         "restore",
+        "schema",
         "sim",
         "test",
         "worker",

@@ -304,6 +304,7 @@ OF_NO_NAMESPACE = {
     "/version",
     "/openapi.json",
     "/api/v1/providers",
+    "/api/v1/schemas/{language}",
     "/api/v1/servers",
     "/api/v1/resources",
 }

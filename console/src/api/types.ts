@@ -119,6 +119,9 @@ export interface NotedToolCall {
 export interface PatchBody {
   ctx?: Record<string, Json>;
   set?: Record<string, Json>;
+  kind?: string | null;
+  patch?: Record<string, Json> | null;
+  subresource?: "status" | null;
   reason?: string;
   key?: string | null;
   by?: string | null;
@@ -311,6 +314,7 @@ export interface Routes {
   "POST /api/v1/runs/{id}/evaluate": { query: NoQuery; body: EvaluateBody; answer: Record<string, Json> };
   "POST /api/v1/tools:called": { query: NoQuery; body: NotedToolCall; answer: Record<string, Json> };
   "GET /api/v1/tools": { query: { namespace?: string | null }; body: undefined; answer: Json };
+  "GET /api/v1/schemas/{language}": { query: NoQuery; body: undefined; answer: Record<string, Json> };
   "GET /api/v1/resources/{kind}/{namespace}/{name}/source": { query: NoQuery; body: undefined; answer: Record<string, Json> };
   "GET /api/v1/resources/{kind}/{namespace}/{name}/graph": { query: NoQuery; body: undefined; answer: Record<string, Json> };
   "GET /api/v1/resources/{kind}/{namespace}/{name}/schema": { query: NoQuery; body: undefined; answer: Record<string, Json> };
@@ -411,6 +415,7 @@ export const ROLES: Record<keyof Routes, Role> = {
   "POST /api/v1/runs/{id}/evaluate": "operator",
   "POST /api/v1/tools:called": "viewer",
   "GET /api/v1/tools": "viewer",
+  "GET /api/v1/schemas/{language}": "viewer",
   "GET /api/v1/resources/{kind}/{namespace}/{name}/source": "viewer",
   "GET /api/v1/resources/{kind}/{namespace}/{name}/graph": "viewer",
   "GET /api/v1/resources/{kind}/{namespace}/{name}/schema": "viewer",

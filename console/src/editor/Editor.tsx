@@ -38,26 +38,31 @@ interface Props {
   label: string;
   problems?: Problem[];
   words?: Offer[]; // offered while typing
+  offersAt?(text: string, position: number): Offer[] | null; // at a place of the document; null: the words are offered
   line?: { number: number }; // to be shown; another object shows it again
   onChange?(text: string): void;
 }
 
-export default function Editor({ text, label, problems = [], words = [], line, onChange }: Props) {
+export default function Editor({ text, label, problems = [], words = [], offersAt, line, onChange }: Props) {
   const host = useRef<HTMLDivElement>(null);
   const view = useRef<EditorView>(null);
   const told = useRef(onChange);
   told.current = onChange;
   const offered = useRef(words);
   offered.current = words;
+  const placed = useRef(offersAt);
+  placed.current = offersAt;
 
   useEffect(() => {
     const element = host.current;
     if (!element) return;
     const root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
     const complete = (context: CompletionContext): CompletionResult | null => {
-      const word = context.matchBefore(/[\w./:-]+/);
+      const word = context.matchBefore(/[$\w./:-]+/);
       if (!word && !context.explicit) return null;
-      return { from: word?.from ?? context.pos, options: offered.current };
+      const from = word?.from ?? context.pos;
+      const members = placed.current?.(context.state.doc.toString(), from);
+      return { from, options: members ?? offered.current, validFor: /^[$\w./:-]*$/ };
     };
     const isReadOnly = told.current === undefined;
     const editor = new EditorView({

@@ -1,9 +1,9 @@
 // A document left; right its graph and its problems while one types, and a trial of it with mocks in virtual time.
 import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { addressTo, usePlace } from "../address";
-import { ask, askText, mayAsk, readJson, Refused } from "../api/client";
+import { ask, mayAsk, Refused } from "../api/client";
 import type { Json } from "../api/types";
-import { useAnswer, useRead } from "../api/use";
+import { useAnswer } from "../api/use";
 import { lineOfStep, listedOf, withExample, type Checked, type Finding } from "../definitions/checked";
 import { Problems } from "../definitions/Problems";
 import { Sandbox } from "../definitions/Sandbox";
@@ -11,6 +11,7 @@ import { EXAMPLES } from "../definitions/examples";
 import { KINDS, type Resource } from "../definitions/kinds";
 import { textOf } from "../definitions/text";
 import { merged, offersOf, type Offer } from "../editor/completion";
+import { offersAt } from "../editor/schema";
 import { Problem } from "../parts/Problem";
 import { Tabs } from "../parts/Tabs";
 import { count } from "../words";
@@ -53,8 +54,13 @@ function Workbench({ begin, isStored, name, namespace }: Begun) {
   const [error, setError] = useState<Error>();
   const [said, setSaid] = useState("");
   const [view, setView] = useState<"graph" | "try">("graph");
-  const schemas = useSchemas(checked?.language);
-  const words = useMemo(() => merged(schemas, text), [schemas, text]);
+  const providers = useProviders();
+  const words = useMemo(() => merged(providers, text), [providers, text]);
+  const [language, setLanguage] = useState("");
+  useEffect(() => {
+    if (checked?.language) setLanguage(checked.language); // a document that cannot be read keeps the one it had
+  }, [checked]);
+  const schema = useAnswer(language ? "GET /api/v1/schemas/{language}" : null, { path: { language } });
 
   useEffect(() => {
     if (!isStored) sessionStorage.setItem(KEPT, text.slice(0, 1_000_000));
@@ -132,7 +138,16 @@ function Workbench({ begin, isStored, name, namespace }: Begun) {
       <div className="bench">
         <Suspense fallback={<p className="loading">…</p>}>
           <section className="bench-text" aria-label="Document">
-            <Editor key={source.number} text={source.text} label="Document" problems={problems} words={words} line={line} onChange={setText} />
+            <Editor
+              key={source.number}
+              text={source.text}
+              label="Document"
+              problems={problems}
+              words={words}
+              offersAt={(typed, position) => offersAt(schema.answer, typed, position)}
+              line={line}
+              onChange={setText}
+            />
           </section>
           <section className="bench-side" aria-label="Findings">
             <Problems
@@ -177,20 +192,12 @@ function Workbench({ begin, isStored, name, namespace }: Begun) {
 }
 
 /** What is offered while typing: providers with their parameters, members of the kinds of a Story. */
-function useSchemas(language: string | null | undefined): Offer[][] {
+/** What is offered where the schema of the language says nothing: providers and their parameters. */
+function useProviders(): Offer[][] {
   const providers = useAnswer<"GET /api/v1/providers", { items: { name?: string; description?: string; parameters?: Json }[] }>("GET /api/v1/providers");
-  const kinds = useRead(language === "story" ? "kinds" : null, async () => readJson(await askText("/openapi/v3/apis/bubustack.io/v1alpha1")));
   return useMemo(() => {
     const listed = (providers.answer?.items ?? []).filter((each) => each.name);
     const names = listed.map((each) => ({ label: each.name ?? "", type: "function", detail: "provider", info: each.description ?? "" }));
-    return [storyMembers(kinds.answer), names, ...listed.map((each) => offersOf(each.parameters, each.name ?? ""))];
-  }, [providers.answer, kinds.answer]);
-}
-
-function storyMembers(page: Json | undefined): Offer[] {
-  const schemas = (page as { components?: { schemas?: Record<string, Json> } } | undefined)?.components?.schemas ?? {};
-  return ["Story", "Engram", "Impulse"].flatMap((kind) => {
-    const name = Object.keys(schemas).find((each) => each.endsWith(`.${kind}`));
-    return name ? offersOf(schemas[name], kind) : [];
-  });
+    return [names, ...listed.map((each) => offersOf(each.parameters, each.name ?? ""))];
+  }, [providers.answer]);
 }

@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from perdure.server.api_client.server_access import ServerAccess
 
 PLAIN_HOSTS = ("127.0.0.1", "localhost", "::1")
-STORE_VERBS = ("serve", "worker", "ca", "kubeconfig", "completion", "conformance", "context", "config", "open")
+STORE_VERBS = (
+    "serve",
+    "worker",
+    "ca",
+    "kubeconfig",
+    "completion",
+    "conformance",
+    "context",
+    "config",
+    "open",
+    "schema",
+)
 """Verbs that take no notice of a context: they work here, or are told their server themselves."""
 
 

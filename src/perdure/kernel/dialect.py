@@ -160,6 +160,9 @@ class Dialect(ABC):
         """What a start may say, as JSON Schema: `input` and `arguments`; one that is left out may be anything."""
         return {}
 
+    def document_schema(self) -> dict[str, Any] | None:
+        return None  # what documents may contain, as JSON Schema 2020-12, for editors
+
     def why_unfit(self, program: Any, input: Any) -> str | None:
         """What is wrong with the input of a run, before anything of it is stored; None when it is accepted."""
         return None
@@ -232,8 +235,7 @@ class Dialect(ABC):
         return None
 
     def cause(self, execution: "Execution") -> str:
-        """What made a run fail, in a few words, where its outcome does not say it."""
-        return ""
+        return ""  # what made a run fail, in a few words, where its outcome does not say it
 
     def has_scope(self, execution: "Execution", step: str) -> bool:
         """Whether the state has what expressions of this step read; asked where the language `evaluates`."""
@@ -392,9 +394,7 @@ class _Lazy:
         if instance is None:
             return self
         module, _, name = self.target.partition(":")
-        value = instance.__dict__[self.name] = getattr(import_module(module), name)
-        return value
+        return instance.__dict__.setdefault(self.name, getattr(import_module(module), name))
 
 
-lazy: Any = _Lazy
-"""For the class of a language, which every command creates: `show = lazy("package.module:show")`, without `self`."""
+lazy: Any = _Lazy  # for languages, which every command creates: `show = lazy("package.module:show")`, without `self`

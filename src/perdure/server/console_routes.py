@@ -22,7 +22,13 @@ from perdure.views.access import Scope, to_wire
 from perdure.views.administration.access_tokens import AccessRole, check_namespace
 from perdure.views.administration.audit_log import TOOL_HEADER
 from perdure.views.drawing.markup import graph_json
-from perdure.views.resources.document_check import CheckedDocument, NothingToRun, ProblemsFound, validate
+from perdure.views.resources.document_check import (
+    CheckedDocument,
+    NothingToRun,
+    ProblemsFound,
+    schema_of_language,
+    validate,
+)
 from perdure.views.resources.resource_changes import check_place
 from perdure.views.resources.schedule_json import firings_json, schedule_json
 from perdure.views.resources.workflow_tools import TOOLS, read_tools
@@ -95,6 +101,10 @@ async def get_schema_of_resource(call: ApiCall) -> Result:
     assert checked.language is not None
     schemas = checked.language.schemas(checked.program)
     return Answer({"input": schemas.get("input"), "arguments": schemas.get("arguments")})
+
+
+async def get_schema_of_language(call: ApiCall) -> Result:
+    return Answer(schema_of_language(call.engine.languages, call.path["language"]))
 
 
 async def get_schedule_of_resource(call: ApiCall) -> Result:
@@ -252,6 +262,15 @@ CONSOLE_ROUTES = (
         query=TOOLS.query,
         is_expensive=True,
         refusals=(404, 409),
+    ),
+    Route(
+        "GET",
+        f"{API}/schemas/{{language}}",
+        AccessRole.VIEWER,
+        get_schema_of_language,
+        "what documents of a language may contain, as JSON Schema",
+        answer=dict[str, Any],
+        refusals=(400,),
     ),
     _of_resource("source", get_source_of_resource, "a document as it was written, with what is wrong with it"),
     _of_resource("graph", get_graph_of_resource, "a document as a graph"),

@@ -124,9 +124,9 @@ export default [
       await page.getByTestId("verdict").filter({ hasText: "no problem" }).waitFor();
       await page.getByTestId("editor").locator(".cm-content").click();
       await page.keyboard.press("ControlOrMeta+End");
-      await page.keyboard.type("  inputsS");
-      const offered = page.getByTestId("editor").locator(".cm-tooltip-autocomplete li").filter({ hasText: "inputsSchema" });
-      await offered.filter({ hasText: "Story" }).waitFor();
+      await page.keyboard.type("  poli");
+      const offered = page.getByTestId("editor").locator(".cm-tooltip-autocomplete li").filter({ hasText: "policy" });
+      await offered.filter({ hasText: "object" }).waitFor();
       await page.keyboard.press("Escape");
       await type(page, story("grett"));
       await page.getByTestId("problems").filter({ hasText: "line 8" }).waitFor();

@@ -53,6 +53,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "delete": ("perdure.cli.verbs.delete", "delete resources from the catalog"),
     "check": ("perdure.cli.verbs.check", "check documents for problems without running them"),
     "convert": ("perdure.cli.verbs.convert", "rewrite a legacy document in today's form"),
+    "schema": ("perdure.cli.verbs.schema", "print the JSON Schema of a language, for editors"),
     "sim": ("perdure.cli.verbs.sim", "simulate many runs of a document, with faults"),
     "test": ("perdure.cli.verbs.test", "test documents with scenarios, mocks and crashes"),
     "graph": ("perdure.cli.verbs.graph", "draw a document or a run as SVG, Mermaid or text"),

@@ -90,6 +90,7 @@ class Flow(Dialect):
         return names
 
     graph = lazy(f"{_FLOW}.views.graph:draw")
+    document_schema = lazy(f"{_FLOW}.document.flow_schema:document_schema")
     tracer = lazy(f"{_FLOW}.views.trace:FlowTracer")
     net = lazy(f"{_FLOW}.views.net:net_of")
     find_places = lazy(f"{_FLOW}.document.reader:find_places")

@@ -97,6 +97,7 @@ class Playbook(Dialect):
         return names
 
     graph = lazy(f"{_PLAYBOOK}.views.graph:draw")
+    document_schema = lazy(f"{_PLAYBOOK}.document.playbook_schema:document_schema")
     tracer = lazy(f"{_PLAYBOOK}.views.trace:PlaybookTracer")
     net = lazy(f"{_PLAYBOOK}.views.net:net_of")
     find_places = lazy(f"{_PLAYBOOK}.document.reader:find_places")

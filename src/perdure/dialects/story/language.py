@@ -202,6 +202,7 @@ class Story(Dialect):
 
     load = lazy(f"{_STORY}.plan.compiler:load")
     graph = lazy(f"{_STORY}.views.graph:draw")
+    document_schema = lazy(f"{_STORY}.document.resource_schemas:document_schema")
     tracer = lazy(f"{_STORY}.views.trace:StoryTracer")
     net = lazy(f"{_STORY}.views.net:net_of")
     find_places = lazy(f"{_STORY}.document.parser:find_places")

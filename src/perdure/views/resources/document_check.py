@@ -141,3 +141,12 @@ def _in_no_language(text: bytes, validator: DocumentValidator) -> list[Problem]:
         return list(unreadable.problems)
     message = in_no_language(validator.languages) if documents else "the document is empty"
     return [Problem(UNKNOWN_LANGUAGE, message, line=1, column=1)]
+
+
+def schema_of_language(languages: Mapping[str, Dialect], name: str) -> dict[str, Any]:
+    """What documents of a language may contain, as JSON Schema 2020-12."""
+    schemas = {known: language.document_schema() for known, language in languages.items() if not language.is_for_tests}
+    if (schema := schemas.get(name)) is None:
+        known = ", ".join(sorted(known for known, schema in schemas.items() if schema is not None))
+        raise BadRequest(f"there is no schema of a language {name[:40]!r}", hint=f"There are: {known}.")
+    return schema

@@ -19,46 +19,39 @@ def flow(cursor: Cursor, is_root: bool) -> None:
     if not cursor.has("an object", "MWL-021" if is_root else "MWL-022"):
         return
     cursor = replace(cursor, enclosing=EnclosingFlow(cursor.path, cursor.value, cursor.enclosing), level="step")
-    members = {
-        "entrypoint": _entrypoint,
-        "steps": _steps,
-        "flows": _flows,
-        "middleware": _middleware,
-        "parameters": _parameters,
-        "comment": comment,
-    }
+    members = FLOW
     if is_root:
-        cursor.closed({"$schema": _schema, **members}, ("entrypoint", "steps"), subject="a Flow")
+        cursor.closed({"$schema": flow_schema, **members}, ("entrypoint", "steps"), subject="a Flow")
         if "$schema" not in cursor.value:
             cursor.problem("MWL-021", "the root Flow is missing '$schema'", hint=f'Write "$schema": "{FLOW_SCHEMA}".')
     else:
         cursor.closed(members, ("entrypoint", "steps"), subject="a Flow", foreign={"$schema": "MWL-021"})
 
 
-def _schema(cursor: Cursor) -> None:
+def flow_schema(cursor: Cursor) -> None:
     if cursor.value != FLOW_SCHEMA:
         cursor.problem("MWL-021", f"'$schema' must be {FLOW_SCHEMA!r}")
 
 
-def _entrypoint(cursor: Cursor) -> None:
+def entrypoint(cursor: Cursor) -> None:
     assert cursor.enclosing is not None
-    steps = cursor.enclosing.raw.get("steps")
-    if cursor.has("a string") and isinstance(steps, dict) and cursor.value not in steps:
-        cursor.problem("MWL-023", f"there is no Step {cursor.value!r}{cursor.guess(cursor.value, list(steps))}")
+    names = cursor.enclosing.raw.get("steps")
+    if cursor.has("a string") and isinstance(names, dict) and cursor.value not in names:
+        cursor.problem("MWL-023", f"there is no Step {cursor.value!r}{cursor.guess(cursor.value, list(names))}")
 
 
-def _middleware(cursor: Cursor) -> None:
+def middleware(cursor: Cursor) -> None:
     parts.flow_stack(replace(cursor, level="flow"))
 
 
-def _flows(cursor: Cursor) -> None:
+def flows(cursor: Cursor) -> None:
     if cursor.has("an object"):
         for name in cursor.value:
             _plain_name(cursor, name, "a Flow")
             flow(cursor.at(name), is_root=False)
 
 
-def _steps(cursor: Cursor) -> None:
+def steps(cursor: Cursor) -> None:
     if not cursor.has("an object"):
         return
     if not cursor.value:
@@ -104,7 +97,7 @@ def _members(cursor: Cursor, action: Action) -> None:
     cursor.closed({**everywhere, **action.members}, (), action.code_of_missing, subject, foreign)
 
 
-def _parameters(cursor: Cursor) -> None:
+def parameters(cursor: Cursor) -> None:
     if not cursor.has("an object", "MWL-033"):
         return
     if cursor.value.get("type") != "object":
@@ -120,6 +113,16 @@ def _parameters(cursor: Cursor) -> None:
         cursor.problem(
             "MWL-033", f"'parameters' is not a valid JSON Schema: {error}", *_existing_part(cursor, error.path)
         )
+
+
+FLOW: dict[str, Rule] = {
+    "entrypoint": entrypoint,
+    "steps": steps,
+    "flows": flows,
+    "middleware": middleware,
+    "parameters": parameters,
+    "comment": comment,
+}
 
 
 def _existing_part(cursor: Cursor, path: Path) -> Path:

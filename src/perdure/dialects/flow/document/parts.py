@@ -27,21 +27,23 @@ array = _typed("an array")
 arguments = _typed("an object")
 
 
-def _middleware_arguments(cursor: Cursor) -> None:
+def middleware_arguments(cursor: Cursor) -> None:
     arguments(cursor)
     if "call" not in (cursor.value if isinstance(cursor.value, dict) else ()):
         refuse_secrets(cursor)
 
 
 boolean = _typed("a boolean")
+boolean_or_null = _typed("a boolean or null")
+object_or_null = _typed("an object or null")
 
 ENVELOPE: dict[str, Rule] = {
     "type": string,
     "code": string,
     "message": string,
     "details": anything,
-    "retryable": _typed("a boolean or null"),
-    "previous": _typed("an object or null"),
+    "retryable": boolean_or_null,
+    "previous": object_or_null,
 }
 
 
@@ -68,20 +70,17 @@ def catch(cursor: Cursor) -> None:
 
 
 def _catch_clause(cursor: Cursor) -> None:
-    members = {"match": matcher, "output": anything, "assign": assign, "next": next_step, "comment": comment}
-    cursor.closed(members, ("match", "next"), subject="a catch clause")
+    cursor.closed(CATCH, ("match", "next"), subject="a catch clause")
 
 
 def matcher(cursor: Cursor) -> None:
-    if not cursor.closed(
-        {"codes": _patterns, "types": _types, "retryable": _retryable}, code="MWL-041", subject="a failure matcher"
-    ):
+    if not cursor.closed(MATCHER, code="MWL-041", subject="a failure matcher"):
         return
     if not cursor.value:
         cursor.problem("MWL-041", "a failure matcher needs at least one of 'codes', 'types' and 'retryable'")
 
 
-def _patterns(cursor: Cursor) -> None:
+def patterns(cursor: Cursor) -> None:
     if not cursor.has("an array", "MWL-041"):
         return
     if not cursor.value:
@@ -90,14 +89,24 @@ def _patterns(cursor: Cursor) -> None:
         cursor.at(index).has("a string", "MWL-041")
 
 
-def _types(cursor: Cursor) -> None:
-    _patterns(cursor)
+def types(cursor: Cursor) -> None:
+    patterns(cursor)
     if isinstance(cursor.value, list) and "success" in cursor.value:
         cursor.problem("MWL-041", "'types' lists failure types: 'success' is not allowed")
 
 
-def _retryable(cursor: Cursor) -> None:
+def retryable(cursor: Cursor) -> None:
     cursor.has("a boolean", "MWL-041")
+
+
+CATCH: dict[str, Rule] = {
+    "match": matcher,
+    "output": anything,
+    "assign": assign,
+    "next": next_step,
+    "comment": comment,
+}
+MATCHER: dict[str, Rule] = {"codes": patterns, "types": types, "retryable": retryable}
 
 
 def refuse_success(cursor: Cursor) -> None:
@@ -109,16 +118,7 @@ def refuse_success(cursor: Cursor) -> None:
 
 
 def call(cursor: Cursor) -> None:
-    members: dict[str, Rule] = {
-        "provider": _call_provider,
-        "flow": _flow_target,
-        "input": anything,
-        "with": arguments,
-        "onSuccess": _success_arm,
-        "onFailure": _failure_arm,
-        "comment": comment,
-    }
-    if cursor.closed(members, subject="a call"):
+    if cursor.closed(CALL, subject="a call"):
         cursor.exactly_one("provider", "flow", code="MWL-028")
         provider = cursor.value.get("provider")
         target = cursor.report.catalog.call(provider) if isinstance(provider, str) else None
@@ -137,15 +137,19 @@ def refuse_secrets(cursor: Cursor) -> None:
         at.problem("SECRET", f"the secret {name!r} would become data here", hint=hint)
 
 
-def _success_arm(cursor: Cursor) -> None:
-    cursor.closed({"value": anything, "assign": assign}, subject="'onSuccess' of a call")
+SUCCESS_ARM: dict[str, Rule] = {"value": anything, "assign": assign}
+FAILURE_ARM: dict[str, Rule] = {"assign": assign}
 
 
-def _failure_arm(cursor: Cursor) -> None:
-    cursor.closed({"assign": assign}, subject="'onFailure' of a call")
+def success_arm(cursor: Cursor) -> None:
+    cursor.closed(SUCCESS_ARM, subject="'onSuccess' of a call")
 
 
-def _call_provider(cursor: Cursor) -> None:
+def failure_arm(cursor: Cursor) -> None:
+    cursor.closed(FAILURE_ARM, subject="'onFailure' of a call")
+
+
+def call_provider(cursor: Cursor) -> None:
     if not _is_uri(cursor, "provider.call"):
         return
     catalog = cursor.report.catalog
@@ -170,7 +174,7 @@ def _is_uri(cursor: Cursor, expected: str) -> bool:
     return kind == expected
 
 
-def _flow_target(cursor: Cursor) -> None:
+def flow_target(cursor: Cursor) -> None:
     from perdure.dialects.flow.document.flows import flow
 
     assert cursor.enclosing is not None
@@ -206,6 +210,17 @@ def _add_edge(cursor: Cursor, callee: tuple[str | int, ...]) -> None:
     cursor.report.edges.setdefault(cursor.enclosing.path, []).append((callee, cursor.path))
 
 
+CALL: dict[str, Rule] = {
+    "provider": call_provider,
+    "flow": flow_target,
+    "input": anything,
+    "with": arguments,
+    "onSuccess": success_arm,
+    "onFailure": failure_arm,
+    "comment": comment,
+}
+
+
 # Middleware.
 
 
@@ -217,8 +232,7 @@ flow_stack = step_stack
 
 
 def _middleware_entry(cursor: Cursor) -> None:
-    blocks: dict[str, Rule] = {"provider": _middleware, "comment": comment, **dict.fromkeys(PHASES, anything)}
-    if not cursor.closed(blocks, ("provider",), subject="a middleware entry"):
+    if not cursor.closed(MIDDLEWARE, ("provider",), subject="a middleware entry"):
         return
     uri = cursor.value.get("provider")
     provider = cursor.report.catalog.middleware.get(uri) if isinstance(uri, str) else None
@@ -235,7 +249,7 @@ def _middleware_entry(cursor: Cursor) -> None:
             cursor.problem("MWL-043", f"this middleware needs '{phase}.{key}'")
 
 
-def _middleware(cursor: Cursor) -> None:
+def middleware_provider(cursor: Cursor) -> None:
     if not _is_uri(cursor, "provider.middleware"):
         return
     middleware = cursor.report.catalog.middleware
@@ -248,19 +262,24 @@ def _middleware(cursor: Cursor) -> None:
         cursor.problem("MWL-032", f"{cursor.value!r} cannot be attached at the {cursor.level} level")
 
 
+MIDDLEWARE: dict[str, Rule] = {
+    "provider": middleware_provider,
+    "comment": comment,
+    **dict.fromkeys(PHASES, anything),
+}
+_EVERY_PHASE: dict[str, Rule] = {"when": boolean, "with": middleware_arguments, "assign": assign}
+PHASE_MEMBERS: dict[str, dict[str, Rule]] = {
+    "onEntry": {**_EVERY_PHASE, "output": anything},
+    "onSuccess": {**_EVERY_PHASE, "value": anything},
+    "onFailure": {**_EVERY_PHASE, **ENVELOPE},
+    "onAlways": _EVERY_PHASE,
+}
+
+
 def _phase(cursor: Cursor, name: str, is_structural: bool) -> None:
-    members: dict[str, Rule] = {"when": boolean, "with": _middleware_arguments, "assign": assign}
-    match name:
-        case "onEntry":
-            members["output"] = anything
-        case "onSuccess":
-            members["value"] = anything
-        case "onFailure":
-            members |= ENVELOPE
-        case _ if is_structural:
-            members["with"] = anything
-        case _:
-            pass
+    members = PHASE_MEMBERS[name]
+    if is_structural and name == "onAlways":
+        members = {**members, "with": anything}
     if cursor.closed(members, subject=f"'{name}'") and name == "onFailure":
         refuse_success(cursor)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.document.cursor import Cursor
+from perdure.dialects.flow.document.cursor import Cursor, Rule
 from perdure.dialects.flow.plan.program import AMBIENT, Field, pointer
 from perdure.dialects.flow.plan.program import PlannedCall as CallProgram
 from perdure.dialects.flow.plan.program import Step as PlannedStep
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _CANCELLED = jsontext.encode(cancellation(DISPATCH_CANCELLED))
 
 
-def _scatter(cursor: Cursor) -> None:
+def scatter(cursor: Cursor) -> None:
     if not cursor.has("an array", "MWL-035"):
         return
     if not cursor.value:
@@ -47,24 +47,24 @@ def _scatter(cursor: Cursor) -> None:
         parts.call(cursor.at(index))
 
 
-def _completion(cursor: Cursor) -> None:
-    if (
-        cursor.closed({"successes": _successes, "wait": _wait}, subject="'completion'")
-        and "successes" not in cursor.value
-    ):
+def completion(cursor: Cursor) -> None:
+    if cursor.closed(COMPLETION, subject="'completion'") and "successes" not in cursor.value:
         cursor.problem("MWL-037", "'completion' is missing 'successes'")
 
 
-def _successes(cursor: Cursor) -> None:
+def successes(cursor: Cursor) -> None:
     if not cursor.is_expression and not _is_whole(cursor.value):
         cursor.problem("MWL-037", "'successes' must be an integer or an expression")
 
 
-def _wait(cursor: Cursor) -> None:
+def wait(cursor: Cursor) -> None:
     cursor.has("a boolean", "MWL-037")
 
 
-def _concurrency(cursor: Cursor) -> None:
+COMPLETION: dict[str, Rule] = {"successes": successes, "wait": wait}
+
+
+def concurrency(cursor: Cursor) -> None:
     if cursor.is_expression:
         cursor.problem("MWL-042", "'concurrency' is literal: an expression is not allowed here")
     elif cursor.value is not None and not (_is_whole(cursor.value) and cursor.value >= 1):
@@ -96,9 +96,9 @@ class GatherAction(Action):
     members: ClassVar = {
         "over": parts.array,
         "call": parts.call,
-        "calls": _scatter,
-        "completion": _completion,
-        "concurrency": _concurrency,
+        "calls": scatter,
+        "completion": completion,
+        "concurrency": concurrency,
         "output": parts.anything,
         "assign": parts.assign,
         "catch": parts.catch,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from perdure.dialects.flow.document import parts
-from perdure.dialects.flow.document.cursor import Cursor, comment
+from perdure.dialects.flow.document.cursor import Cursor, Rule, comment
 from perdure.dialects.flow.plan.program import AMBIENT, Clause, Field, pointer
 from perdure.dialects.flow.plan.program import Step as PlannedStep
 from perdure.dialects.flow.run.expression_roots import match_record, step_record
@@ -25,30 +25,31 @@ if TYPE_CHECKING:
     from perdure.dialects.flow.views.net import FlowNet
 
 
-def _match_cases(cursor: Cursor) -> None:
+def match_cases(cursor: Cursor) -> None:
     parts.each(cursor, _match_case, code="MWL-039")
 
 
 def _match_case(cursor: Cursor) -> None:
-    members = {
-        "when": _predicate,
-        "output": parts.anything,
-        "assign": parts.assign,
-        "next": parts.next_step,
-        "comment": comment,
-    }
-    if cursor.closed(members, ("next",), subject="a Match case") and "when" not in cursor.value:
+    if cursor.closed(CASE, ("next",), subject="a Match case") and "when" not in cursor.value:
         cursor.problem("MWL-039", "a Match case is missing 'when'")
 
 
-def _predicate(cursor: Cursor) -> None:
+def predicate(cursor: Cursor) -> None:
     if not cursor.is_expression:
         cursor.problem("MWL-039", "'when' of a Match case must be an expression", hint='Write "{{ … }}".')
 
 
-def _match_default(cursor: Cursor) -> None:
-    members = {"output": parts.anything, "assign": parts.assign, "next": parts.next_step, "comment": comment}
-    cursor.closed(members, ("next",), "MWL-022", "a Match default", foreign={"when": "MWL-039"})
+def match_default(cursor: Cursor) -> None:
+    cursor.closed(DEFAULT, ("next",), "MWL-022", "a Match default", foreign={"when": "MWL-039"})
+
+
+DEFAULT: dict[str, Rule] = {
+    "output": parts.anything,
+    "assign": parts.assign,
+    "next": parts.next_step,
+    "comment": comment,
+}
+CASE: dict[str, Rule] = {"when": predicate, **DEFAULT}
 
 
 class MatchFields(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ class MatchAction(Action):
     name = "Match"
     role = Role.CHOICE
 
-    members: ClassVar = {"input": parts.anything, "cases": _match_cases, "default": _match_default}
+    members: ClassVar = {"input": parts.anything, "cases": match_cases, "default": match_default}
     required = ("cases", "default")
     code_of_missing = "MWL-039"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perdure.dialects.flow.views.net import FlowNet
 
 
-def _raised(cursor: Cursor) -> None:
+def raised(cursor: Cursor) -> None:
     if cursor.closed(parts.ENVELOPE, subject="a Raise result"):
         if "code" not in cursor.value:
             cursor.problem("MWL-040", "a Raise result is missing 'code'")
@@ -32,7 +32,7 @@ class RaiseAction(Action):
     name = "Raise"
     role = Role.FAILURE
 
-    members: ClassVar = {"result": _raised}
+    members: ClassVar = {"result": raised}
     is_terminal = True
 
     def compile(

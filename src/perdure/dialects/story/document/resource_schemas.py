@@ -5,9 +5,11 @@ from typing import Any
 
 from perdure.dialects.story.document import shapes as s
 from perdure.dialects.story.document.steps import STEP, StepShape, StepType
-from perdure.dialects.story.document.validation import RULES
+from perdure.dialects.story.document.validation import METADATA, RULES
+from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.steps import TYPES
 from perdure.dialects.story.steps.gate import DECISIONS
+from perdure.documents import schema_parts
 
 Schema = dict[str, Any]
 
@@ -191,3 +193,56 @@ def _plain(shape: s.Shape, path: str) -> Schema:
             return {"type": "object", **ANY}
         case _:
             return dict(ANY)
+
+
+@lru_cache
+def document_schema() -> Schema:
+    """Of files: one resource each, by its kind."""
+    kinds = [
+        {
+            "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
+            "then": {"properties": {"apiVersion": {"const": RESOURCE_KINDS[kind].api_version}, **_of_file(kind)}},
+        }
+        for kind in RULES
+    ]
+    metadata = _closed(_plain(METADATA, "metadata"))
+    named = {"type": "string", "description": "What the document declares.", "enum": list(RULES)}
+    root = {
+        "type": "object",
+        "properties": {"apiVersion": {"type": "string"}, "kind": named, "metadata": metadata, "spec": {}, "status": {}},
+        "required": ["apiVersion", "kind", "metadata"],
+        "additionalProperties": False,
+        "allOf": kinds,
+    }
+    step = _closed(_plain(STEP, "Story.spec.steps"))
+    shared = {"step": step}
+    return schema_parts.document("story", "A resource of BubuStack: a Story, an Engram, an Impulse, …", root, shared)
+
+
+_PARALLEL: Schema = {
+    "if": {"properties": {"type": {"const": "parallel"}}, "required": ["type"]},
+    "then": {"properties": {"with": {"properties": {"steps": {"items": schema_parts.part("step")}}}}},
+}
+"""The branches of a parallel step are steps."""
+
+
+def _of_file(kind: str) -> Schema:
+    """Without what only Kubernetes reads of a schema; objects whose members are known have no others."""
+    properties: Schema = _closed(schema_of(kind)["properties"])
+    return properties
+
+
+def _closed(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_closed(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    shown = {name: _closed(member) for name, member in part.items() if not name.startswith("x-kubernetes-")}
+    is_object = part.get("type") == "object" and isinstance(part.get("properties"), dict)
+    if not is_object or "additionalProperties" in part:
+        return shown
+    shown["additionalProperties"] = False
+    if part.get("required") == list(STEP.required) and part["properties"].keys() == STEP.members.keys():
+        return {**shown, **_PARALLEL}
+    is_reference = part["properties"] == _plain(s.REFERENCE, "")["properties"]
+    return {"anyOf": [{"type": "string"}, shown]} if is_reference else shown  # a text is its `name`

@@ -61,7 +61,7 @@ RULES: dict[str, ResourceRules] = {
     "EffectClaim": ResourceRules(triggers.EFFECT_CLAIM, triggers.validate_effect_claim, is_run_object=True),
 }
 
-_METADATA = FieldsShape(
+METADATA = FieldsShape(
     {
         "name": NameShape(253),
         "namespace": NameShape(),
@@ -86,7 +86,7 @@ def resource_shape(kind: str) -> FieldsShape:
         {
             "apiVersion": AnyShape(),
             "kind": AnyShape(),
-            "metadata": _METADATA,
+            "metadata": METADATA,
             "spec": RULES[kind].spec,
             "status": AnyShape(),
         },

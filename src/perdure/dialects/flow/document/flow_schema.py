@@ -1,0 +1,145 @@
+"""The JSON Schema of Flows, made from the rules that they are validated with: each rule has its schema here."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from perdure.dialects.flow.document import flows, parts
+from perdure.dialects.flow.document.cursor import Rule, comment
+from perdure.dialects.flow.middleware import KNOWN
+from perdure.dialects.flow.steps import ACTIONS, gather, match, raise_
+from perdure.documents import schema_parts as s
+
+_EXPRESSION: s.Schema = {"type": "string", "pattern": r"\{\{"}
+_NAMES: s.Schema = {"type": "array", "items": s.TEXT, "minItems": 1}
+
+_RULES: dict[Rule, s.Schema] = {
+    parts.anything: s.ANYTHING,
+    parts.string: s.TEXT,
+    parts.array: s.either({"type": "array"}, _EXPRESSION),
+    parts.arguments: s.either(s.OPEN, _EXPRESSION),
+    parts.middleware_arguments: s.either(s.OPEN, _EXPRESSION),
+    parts.boolean: s.either(s.SWITCH, _EXPRESSION),
+    parts.boolean_or_null: s.either({"type": ["boolean", "null"]}, _EXPRESSION),
+    parts.object_or_null: s.either({"type": ["object", "null"]}, _EXPRESSION),
+    parts.assign: s.OPEN,
+    parts.next_step: s.TEXT,
+    parts.catch: s.list_of(s.part("catch")),
+    parts.matcher: s.part("matcher"),
+    parts.patterns: _NAMES,
+    parts.types: _NAMES,
+    parts.retryable: s.SWITCH,
+    parts.call: s.part("call"),
+    parts.call_provider: s.TEXT,
+    parts.flow_target: s.either(s.TEXT, s.part("flow")),
+    parts.success_arm: s.part("successArm"),
+    parts.failure_arm: s.part("failureArm"),
+    parts.step_stack: s.list_of(s.part("middleware")),
+    parts.middleware_provider: s.TEXT,
+    comment: s.TEXT,
+    flows.flow_schema: {"const": flows.FLOW_SCHEMA},
+    flows.entrypoint: s.TEXT,
+    flows.steps: {**s.map_of(s.part("step")), "minProperties": 1},
+    flows.flows: s.map_of(s.part("flow")),
+    flows.middleware: s.list_of(s.part("middleware")),
+    flows.parameters: {"type": "object", "properties": {"type": {"const": "object"}}, "required": ["type"]},
+    gather.scatter: s.list_of(s.part("call"), 1),
+    gather.completion: s.part("completion"),
+    gather.successes: s.either(s.NUMBER, _EXPRESSION),
+    gather.wait: s.SWITCH,
+    gather.concurrency: {"type": ["integer", "null"], "minimum": 1},
+    match.match_cases: s.list_of(s.part("case")),
+    match.match_default: s.part("default"),
+    match.predicate: _EXPRESSION,
+    raise_.raised: s.part("failure"),
+}
+_TEXTS = {
+    "$schema": "The language and its version.",
+    "entrypoint": "The Step that runs first.",
+    "steps": "Steps by name; each names the next one.",
+    "flows": "Flows that calls in this one may name.",
+    "parameters": "JSON Schema of the arguments (`with`) of a call of this Flow.",
+    "middleware": "What runs around the call or the Flow: retries, timeouts, cleanup.",
+    "comment": "For people; never evaluated.",
+    "action": "What the Step does.",
+    "call": "The provider or the Flow to call, and with what.",
+    "calls": "Several calls at once.",
+    "over": "The list of which each element is passed to a call.",
+    "concurrency": "At most so many calls at once.",
+    "completion": "How many calls must succeed, and whether the rest is waited for.",
+    "input": "What is passed on as input, instead of the input of the Step.",
+    "output": "What the next Step gets as its input.",
+    "assign": "Variables that are set.",
+    "catch": "Where failures lead; the first clause that matches counts.",
+    "next": "The Step that follows.",
+    "cases": "Conditions in order, each with a next Step.",
+    "default": "Where it goes on if no case holds.",
+    "when": "An expression that gives true or false.",
+    "for": "How long to sleep: a duration such as PT5M.",
+    "until": "The instant to sleep until.",
+    "value": "The result of the Flow.",
+    "result": "The failure that is raised; none raises the current one again.",
+    "provider": "The URI of a provider, such as mwl:provider.call/perdure/http/v1.",
+    "flow": "The name of a Flow in scope, or a Flow.",
+    "with": "Arguments.",
+}
+
+
+def _object(rules: Mapping[str, Rule], required: Sequence[str] = ()) -> s.Schema:
+    described = {name: _member(name, rule) for name, rule in rules.items()}
+    return s.members(rules, described, required)
+
+
+def _member(name: str, rule: Rule) -> s.Schema:
+    return s.described(_TEXTS[name], _RULES[rule]) if name in _TEXTS else _RULES[rule]
+
+
+@lru_cache
+def document_schema() -> s.Schema:
+    steps = [
+        {
+            "if": {"properties": {"action": {"const": action.name}}, "required": ["action"]},
+            "then": _step({**action.members, "comment": comment}, action.required, action.name),
+        }
+        for action in ACTIONS.values()
+    ]
+    action = s.described(_TEXTS["action"], s.choice(ACTIONS))
+    phases = {
+        phase: s.members(rules, {name: _member(name, rule) for name, rule in rules.items()})
+        for phase, rules in parts.PHASE_MEMBERS.items()
+    }
+    cleanup = s.members(
+        ("call", "middleware"), {"call": s.part("call"), "middleware": s.list_of(s.part("middleware"))}, ("call",)
+    )
+    structural = {
+        "if": {"properties": {"provider": {"enum": [uri for uri, known in KNOWN.items() if known.dispatches]}}},
+        "then": {"properties": {"onAlways": {"properties": {"with": cleanup}}}},
+        "else": {"properties": {"onAlways": {"properties": {"with": _RULES[parts.middleware_arguments]}}}},
+    }
+    phases["onAlways"]["properties"]["with"] = s.described(_TEXTS["with"], s.ANYTHING)
+    middleware = {name: _member(name, rule) for name, rule in parts.MIDDLEWARE.items()}
+    shared = {
+        "flow": _object(flows.FLOW, ("entrypoint", "steps")),
+        "step": {"type": "object", "properties": {"action": action}, "required": ["action"], "allOf": steps},
+        "call": {**_object(parts.CALL), "oneOf": [{"required": ["provider"]}, {"required": ["flow"]}]},
+        "successArm": _object(parts.SUCCESS_ARM),
+        "failureArm": _object(parts.FAILURE_ARM),
+        "catch": _object(parts.CATCH, ("match", "next")),
+        "matcher": {**_object(parts.MATCHER), "minProperties": 1},
+        "middleware": {**s.members(parts.MIDDLEWARE, {**middleware, **phases}, ("provider",)), **structural},
+        "completion": _object(gather.COMPLETION, ("successes",)),
+        "case": _object(match.CASE, ("when", "next")),
+        "default": _object(match.DEFAULT, ("next",)),
+        "failure": _object(parts.ENVELOPE, ("code",)),
+    }
+    root = _object({"$schema": flows.flow_schema, **flows.FLOW}, ("$schema", "entrypoint", "steps"))
+    return s.document("flow", "A Flow: Metolia Workflow Language v0.1", root, shared)
+
+
+def _step(rules: Mapping[str, Rule], required: Sequence[str], name: str) -> s.Schema:
+    schema = _object(rules, required)
+    schema["properties"]["action"] = {"const": name}
+    if name == "Gather":
+        schema["oneOf"] = [{"required": ["over", "call"]}, {"required": ["calls"]}]
+    if name == "Sleep":
+        schema["oneOf"] = [{"required": ["for"]}, {"required": ["until"]}]
+    return schema

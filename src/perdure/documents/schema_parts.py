@@ -1,0 +1,73 @@
+"""Parts of the JSON Schemas (2020-12) of documents: for editors, which complete members and mark mistakes.
+
+A language makes its schema of the same tables that its documents are validated with (`Dialect.document_schema`). A
+schema is the weaker of the two: names of steps, templates and references are judged by `check` alone.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Schema = dict[str, Any]
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+ANYTHING: Schema = {}
+TEXT: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "number"}
+SWITCH: Schema = {"type": "boolean"}
+TEMPLATE: Schema = {"type": "string", "pattern": r"\{[{%]"}
+OPEN: Schema = {"type": "object"}
+
+
+def document(language: str, title: str, schema: Schema, parts: Mapping[str, Schema] | None = None) -> Schema:
+    """The schema of a language's documents. Its `$id` never changes."""
+    shared = {"$defs": dict(parts)} if parts else {}
+    return {"$schema": DRAFT, "$id": f"urn:perdure:schema:{language}", "title": title, **schema, **shared}
+
+
+def members(
+    names: Iterable[str],
+    described: Mapping[str, Schema] | None = None,
+    required: Sequence[str] = (),
+    *,
+    is_open: bool = False,
+) -> Schema:
+    """An object with these members. What is described must be one of the names: nothing is invented here."""
+    listed = list(dict.fromkeys(names))
+    if unknown := set(described or {}) - set(listed):
+        raise ValueError(f"the reader knows no {', '.join(sorted(unknown))}")
+    needed = {"required": list(required)} if required else {}
+    closed = {} if is_open else {"additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {name: (described or {}).get(name, {}) for name in listed},
+        **needed,
+    } | closed
+
+
+def list_of(item: Schema, least: int = 0) -> Schema:
+    return {"type": "array", "items": item, **({"minItems": least} if least else {})}
+
+
+def map_of(member: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": member}
+
+
+def choice(words: Iterable[str]) -> Schema:
+    return {"type": "string", "enum": list(words)}
+
+
+def whole(least: int) -> Schema:
+    return {"type": "integer", "minimum": least}
+
+
+def either(*schemas: Schema) -> Schema:
+    return {"anyOf": list(schemas)}
+
+
+def part(name: str) -> Schema:
+    """A reference to a part that the schema shares."""
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def described(text: str, schema: Schema) -> Schema:
+    return {"description": text, **schema}

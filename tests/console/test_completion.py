@@ -1,0 +1,101 @@
+"""CON-006: what the editor offers depends on the place in the document, by the schemas that the server has."""
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+from tools import build_console
+
+from perdure.wiring import languages
+
+FLOW = '{\n  "entrypoint": "a",\n  "steps": {\n    "a": { "action": '
+PLAYBOOK = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p, path: p}\nworkflow:\n- step: one\n"
+STORY = "apiVersion: bubustack.io/v1alpha1\nkind: Story\nmetadata: {name: s}\nspec:\n"
+CASES: dict[str, tuple[str, str, set[str], set[str]]] = {
+    "members of a Flow": (
+        "flow",
+        '{\n  "entrypoint": "a",\n  "',
+        {"steps", "flows", "parameters"},
+        {"entrypoint", "action"},
+    ),
+    "actions": ("flow", FLOW + '"', {"Call", "Gather", "Return"}, {"steps"}),
+    "members of a Gather": ("flow", FLOW + '"Gather", "', {"over", "calls", "concurrency"}, {"action", "until"}),
+    "members of a Sleep": ("flow", FLOW + '"Sleep", "', {"for", "until", "next"}, {"over", "call"}),
+    "members of a call": ("flow", FLOW + '"Call", "call": { "', {"provider", "flow", "with"}, {"action", "next"}),
+    "a catch clause": ("flow", FLOW + '"Call", "catch": [{ "', {"match", "next"}, {"call"}),
+    "after a member that is closed": ("flow", FLOW + '"Call", "call": { "flow": "x" }, "', {"next"}, {"provider"}),
+    "members of a Playbook": (
+        "playbook",
+        "apiVersion: noetl.io/v2\n",
+        {"workflow", "workload", "kind"},
+        {"apiVersion", "tool"},
+    ),
+    "a word": ("playbook", "apiVersion: ", {"noetl.io/v2"}, {"kind"}),
+    "members of a step": ("playbook", PLAYBOOK + "  ", {"tool", "loop", "next"}, {"step", "workload", "url"}),
+    "members of the next step": ("playbook", PLAYBOOK + "  tool: {kind: noop}\n- ", {"step", "tool"}, {"workload"}),
+    "a loop": ("playbook", PLAYBOOK + "  loop:\n    in: x\n    ", {"iterator", "spec"}, {"in", "tool"}),
+    "a task of a kind": (
+        "playbook",
+        PLAYBOOK + "  tool:\n    kind: http\n    ",
+        {"url", "method"},
+        {"kind", "command"},
+    ),
+    "a task on one line": ("playbook", PLAYBOOK + "  tool: {kind: http, ", {"url"}, {"step"}),
+    "a task of a pipeline": ("playbook", PLAYBOOK + "  tool:\n  - name: a\n    kind: python\n    ", {"code"}, {"url"}),
+    "kinds": ("playbook", PLAYBOOK + "  tool:\n    kind: ", {"http", "postgres"}, {"url"}),
+    "directives": (
+        "playbook",
+        PLAYBOOK + "  tool:\n    kind: http\n    spec:\n      policy:\n        rules:\n        - else: {then: {do: ",
+        {"retry", "jump"},
+        {"url"},
+    ),
+    "an arc": ("playbook", PLAYBOOK + "  next:\n    arcs:\n    - step: x\n      ", {"when", "args"}, {"arcs", "tool"}),
+    "members of a Story": ("story", STORY + "  ", {"steps", "inputsSchema", "policy"}, {"needs", "kind"}),
+    "members of its steps": ("story", STORY + "  steps:\n  - name: a\n    ", {"needs", "ref", "if"}, {"name", "steps"}),
+    "types of steps": ("story", STORY + "  steps:\n  - name: a\n    type: ", {"gate", "parallel"}, {"needs"}),
+    "a branch": (
+        "story",
+        STORY + "  steps:\n  - name: a\n    type: parallel\n    with:\n      steps:\n      - name: b\n        ",
+        {"ref", "needs"},
+        {"name", "steps"},
+    ),
+    "the second document": ("story", STORY + "  steps: []\n---\nkind: Engram\nspec:\n  ", {"templateRef"}, {"steps"}),
+    "free data": ("playbook", PLAYBOOK + "workload:\n  ", set(), {"step", "tool"}),
+}
+PROGRAM = """
+const { offersAt } = require("./editor/schema.js");
+const { schemas, cases } = JSON.parse(require("node:fs").readFileSync(0, "utf8"));
+const answers = cases.map(([language, text]) => offersAt(schemas[language], text, text.length) ?? []);
+process.stdout.write(JSON.stringify(answers.map((offers) => offers.map((each) => each.label))));
+"""
+
+
+@pytest.fixture(scope="module")
+def offered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    node = shutil.which("node")
+    try:
+        build_console.install()
+    except build_console.PackagesMissing as missing:
+        pytest.skip(f"the console cannot be built here: {missing}")
+    folder = tmp_path_factory.mktemp("completion")
+    compiler = build_console.SOURCE / "node_modules" / "typescript" / "lib" / "tsc.js"
+    source = build_console.SOURCE / "src" / "editor" / "schema.ts"
+    options = ["--outDir", str(folder), "--module", "commonjs", "--target", "es2022", "--skipLibCheck", "--strict"]
+    root = ["--rootDir", str(build_console.SOURCE / "src"), "--ignoreConfig"]
+    subprocess.run([str(node), str(compiler), str(source), *options, *root], check=True, capture_output=True)
+    program = folder / "asked.js"
+    program.write_text(PROGRAM, "utf-8")
+    schemas = {name: language.document_schema() for name, language in languages().items()}
+    cases = [[language, text] for language, text, _, _ in CASES.values()]
+    asked = json.dumps({"schemas": schemas, "cases": cases})
+    told = subprocess.run([str(node), str(program)], input=asked, check=True, capture_output=True, text=True).stdout
+    answers: list[Any] = json.loads(told)
+    return dict(zip(CASES, answers, strict=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_editor_offers_what_fits_the_place(offered: dict[str, list[str]], case: str) -> None:
+    _, _, wanted, unwanted = CASES[case]
+    assert wanted <= set(offered[case]) and not unwanted & set(offered[case]), sorted(offered[case])
