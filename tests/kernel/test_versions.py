@@ -28,6 +28,7 @@ VOCABULARIES = {
     7: "e09e5a86e8ea8859",
     8: "8fe729963663748e",
     9: "9bb8a8914cb601f0",
+    10: "e8ce8e75bab162eb",
 }
 """By the number of the vocabulary (`kernel.versions.RECORDS`), for all that was ever released."""
 

@@ -108,6 +108,7 @@ def _request(method: str, path: str, *bodies: Any) -> Attack:
 
 POOLED = {"drill": 1, "name": "pooled", "steps": [{"call": "far-away", "pool": "far", "save": "x"}, {"return": "$x"}]}
 BLUE_STORY = {**STORY, "metadata": {"name": "other", "namespace": "blue"}}
+NO_PLAN = {"language": "drill", "name": "returns", "to": "00", "document": json.dumps(RETURNS), "moves": []}
 RESOURCE = "/api/v1/resources/story/blue"
 OF_ALL_NAMESPACES = ("/metrics", "/api/v1/overview", "/api/v1/audit:head", "/api/v1/audit:verify", "/api/v1/retention")
 HIDDEN: dict[tuple[str, str], Attack] = {
@@ -127,6 +128,16 @@ HIDDEN: dict[tuple[str, str], Attack] = {
     ("POST", "/api/v1/check"): _request(
         "POST", "/api/v1/check", {"document": BLUE_STORY}, {"document": RETURNS, "namespace": "blue"}
     ),
+    ("POST", "/api/v1/impact"): _request(
+        "POST",
+        "/api/v1/impact",
+        {"document": BLUE_STORY},
+        {"document": RETURNS, "namespace": "blue"},
+    ),
+    ("POST", "/api/v1/migrations"): lambda scene, api: [
+        api("POST", "/api/v1/migrations", {"plan": {**NO_PLAN, "namespace": "blue"}}),
+        api("POST", "/api/v1/migrations", {"undo": [scene.runs["blue"]]}),
+    ],
     ("POST", "/api/v1/resources:apply"): _request(
         "POST", "/api/v1/resources:apply", {"documents": [BLUE_STORY]}, {"documents": [STORY], "namespace": "blue"}
     ),

@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 
 import perdure.stores.records as r
+from perdure.engine.runs.run_documents import moves_in
 from perdure.kernel import inputs
-from perdure.kernel.codec import decode_turns
+from perdure.kernel.codec import Turns, decode_turns
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import NewerRecord
+from perdure.kernel.events import RunMigrated, RunStarted
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values.values import Instant, Ref, RunId, digest
 from perdure.kernel.outcomes import Status
@@ -112,6 +114,7 @@ class StoreValidator:
         if fold is None:
             return
         self.read.events += fold.seq
+        fold.finish()
         for message in fold.findings():
             yield OrphanRow("runs", fold.row.id, message)
         state = fold.state
@@ -171,13 +174,16 @@ class _Fold:
         self._dialect = dialect
         self._problems: list[str] = []
         self._execution: Execution | None = None
+        self._program = program
+        self._loaded: Any = None
+        self._kept: Turns = []  # of a run whose first document is not the one it has
         if dialect is None:
             self._problems.append(f"it is written in {row.language!r}, which is not loaded here")
             return
         try:
-            loaded = program(row.program)
-            if loaded is not None:  # one that is not there is told of by the store
-                self._execution = Execution(row.id, dialect, loaded)
+            self._loaded = program(row.program)
+            if self._loaded is not None:  # one that is not there is told of by the store
+                self._execution = Execution(row.id, dialect, self._loaded)
         except Exception as error:
             self._problems.append(f"its document cannot be read any more: {type(error).__name__}: {error}")
 
@@ -200,12 +206,37 @@ class _Fold:
         for name in _references(turns):
             if name not in values:
                 self._problems.append(f"large value {name.hex()[:12]}, named up to event {record.seq}, is not there")
-        if self._execution is not None:
+        if self._kept or moves_in(turns) or (before == 0 and _begins_otherwise(turns, self.row.program)):
+            self._kept += turns
+        elif self._execution is not None:
             try:
                 self._execution.fold(turns)
             except Exception as error:
                 self._problems.append(f"its log does not fold at event {record.seq}: {type(error).__name__}: {error}")
                 self._execution = None
+
+    def finish(self) -> None:
+        """All of its rows have come: what was kept of a run that was moved is folded with its documents, in order."""
+        turns, self._kept = self._kept, []
+        if not turns or self._execution is None:
+            return
+        programs = [*map(self._program_before, moves_in(turns)), self._loaded]
+        if None in programs:
+            self._execution = None  # a large document of that time is beside the log: this reader does not keep it
+            return
+        if not self._execution.state.seq:
+            self._execution = Execution(self.row.id, self._execution.dialect, programs[0])
+        self._execution.later_programs = programs[1:]
+        try:
+            self._execution.fold(turns)
+        except Exception as error:
+            self._problems.append(f"its log does not fold: {type(error).__name__}: {error}")
+            self._execution = None
+
+    def _program_before(self, move: RunMigrated) -> Any:
+        if isinstance(move.document, Ref) or self._dialect is None:
+            return self._program(move.before)
+        return read_pinned(self._dialect, move.language, move.document)
 
     @property
     def state(self) -> State | None:
@@ -270,3 +301,9 @@ def _references(container: Any) -> Iterator[bytes]:
                 yield from _references(item)
         case _:
             pass
+
+
+def _begins_otherwise(turns: Turns, program: bytes) -> bool:
+    """Whether a run was started with another document than the one it has."""
+    first = turns[0][1][0] if turns and turns[0][1] else None
+    return isinstance(first, RunStarted) and first.program != program

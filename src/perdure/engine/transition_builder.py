@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from perdure.engine.slot import Slot
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.codec import encode_snapshot, encode_turns
+from perdure.kernel.codec import Turns, encode_snapshot, encode_turns
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
@@ -65,7 +65,7 @@ def transition(slot: Slot, snapshot_bytes: int, recall_grace: float = 0.0) -> Tr
         if slot.creation is None:
             change.base = seq - count
         tail = slot.tail_bytes + len(row)
-        if tail <= snapshot_bytes or tail <= slot.snapshot_bytes:
+        if (tail <= snapshot_bytes or tail <= slot.snapshot_bytes) and not (brings_more and _is_moved(turns)):
             slot.tail_bytes = tail
         else:
             pay((tail + slot.snapshot_bytes) // _BYTES_PER_WORK)
@@ -93,13 +93,18 @@ def transition(slot: Slot, snapshot_bytes: int, recall_grace: float = 0.0) -> Tr
         change.inherited_log = append_to(change.inherited_log, slot.lived)
     if (summary := _summary(slot, execution)) is not None:
         change.summary = summary
-    elif change.labels is not None:
+    elif change.labels is not None or change.program is not None:
         change.summary = slot.summary  # one statement writes both
     if slot.summary is not None:
         change.was = slot.summary.status
     if slot.failures:
         change.stuck = ""
     return change
+
+
+def _is_moved(turns: Turns) -> bool:
+    """Whether the run goes on with another document: from its snapshot on it needs no former one to be folded."""
+    return any(type(event) is e.RunMigrated for _, events in turns for event in events)
 
 
 def _add_more(change: Transition, slot: Slot) -> None:
@@ -388,4 +393,5 @@ _ASKS: dict[type[e.Event], Callable[[Transition, Slot, Execution, Any], None]] =
     e.RunDisowned: _run_disowned,
     e.Steered: _steered,
     e.RunForked: _run_forked,
+    e.RunMigrated: lambda change, slot, execution, event: setattr(change, "program", event.program),
 }

@@ -1,8 +1,13 @@
 """Control messages: what people and programs send to a run, apart from results, timers and messages between runs."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from perdure.kernel import events as e
 from perdure.kernel import inputs as i
+
+if TYPE_CHECKING:
+    from perdure.kernel.turn import Turn
 
 PARENT = "parent"
 """Who cancels a child when its parent is cancelled; that is a message of the engine, not a control message."""
@@ -13,9 +18,13 @@ _KINDS: dict[type[i.Input], str] = {
     i.Cancel: "cancel",
     i.Reopen: "reopen",
     i.EffectSettle: "settle",
+    i.Migrate: "migrate",
 }
 _IN_ROWS = (i.Signal, i.Steer, i.Cancel)
-_BETWEEN_ROWS = (i.Start, i.TaskResult, i.TaskLost, i.ChildResult, i.TimerDue, i.Reopen, i.Fork, i.Disown)
+_BETWEEN_ROWS = (i.Start, i.TaskResult, i.TaskLost, i.ChildResult, i.TimerDue, i.Reopen, i.Fork, i.Disown, i.Migrate)
+
+SENDERS_SINCE = 8
+"""The record version that has `MessageSent`."""
 
 RESULTS = (i.TaskResult, i.TaskLost, i.ChildResult)
 
@@ -48,3 +57,10 @@ def deferred_places(inputs: Sequence[i.Input]) -> frozenset[int]:
         elif isinstance(input, _BETWEEN_ROWS):
             first = None
     return frozenset(places)
+
+
+def name_sender(turn: "Turn", input: i.Input) -> None:
+    """Record how a server knew who has sent the control message, before the message itself."""
+    sender: i.Sender | None = getattr(input, "sender", None)
+    if sender is not None and turn.record_version >= SENDERS_SINCE:
+        turn.emit(e.MessageSent(sender.via, sender.issuer))

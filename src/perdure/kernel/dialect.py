@@ -14,8 +14,9 @@ Optional methods have a default that means "nothing". Where there is none, it ra
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
 
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.documents.problems import Problem
@@ -27,6 +28,7 @@ from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Outcome, Retention, Status
 
 if TYPE_CHECKING:
+    from perdure.kernel.document_change import DocumentChange
     from perdure.kernel.evaluation_trace import ValueTracer
     from perdure.kernel.events import Event
     from perdure.kernel.execution import Execution
@@ -36,6 +38,14 @@ if TYPE_CHECKING:
     from perdure.kernel.inputs import Input
     from perdure.kernel.secrets.sealed_arguments import SecretRequests
     from perdure.kernel.turn import Turn
+
+
+class Obstacle(msgspec.Struct, frozen=True):
+    """Why a run cannot be moved to another document."""
+
+    place: str  # a step, as people write it; empty: the whole run
+    reason: str
+    needs_mapping: bool = False  # it can, once somebody says which step of the new document this one is
 
 
 class Dialect(ABC):
@@ -196,6 +206,14 @@ class Dialect(ABC):
 
     def missing_places(self, execution: "Execution") -> list[str]:
         """Where a run, if it were redriven with a newer document, would go on that it does not have: a phrase each."""
+        raise NotImplementedError
+
+    def obstacles(self, execution: "Execution", move: "DocumentChange") -> list["Obstacle"]:
+        """What keeps an open run from going on with another document; none: it is safe to move."""
+        return [Obstacle("", f"runs of language {self.name!r} are not moved to other documents")]
+
+    def moved(self, body: Any, program: Any, mapping: Mapping[str, str]) -> Any:
+        """The body of a run that goes on with this program; called where there were no obstacles."""
         raise NotImplementedError
 
     @abstractmethod
@@ -379,22 +397,3 @@ class Dialect(ABC):
 
     def forget(self, runs: "Sequence[RunId]") -> None:  # noqa: B027  (no files is an answer)
         """These runs, of any language, were removed: remove files that belong to one of them alone."""
-
-
-class _Lazy:
-    """A function of another module, imported at its first use; afterwards an ordinary attribute."""
-
-    def __init__(self, target: str) -> None:
-        self.target = target
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        module, _, name = self.target.partition(":")
-        return instance.__dict__.setdefault(self.name, getattr(import_module(module), name))
-
-
-lazy: Any = _Lazy  # for languages, which every command creates: `show = lazy("package.module:show")`, without `self`

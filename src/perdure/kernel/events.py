@@ -317,6 +317,20 @@ class MoreInputsDeclined(Event, frozen=True, tag=45):
     total: int
 
 
+class RunMigrated(Event, frozen=True, tag=49):
+    """From here on the run goes on with another document; everything before was decided with the one it had."""
+
+    program: bytes  # digest of the new document
+    before: bytes
+    language: str  # as the document it had was pinned
+    document: Payload  # the text of that one: the run's own, however long others need it
+    mapping: dict[str, str] = {}
+    undoes: bool = False  # it returns to the document before the last move
+    key: str = ""
+    by: str = ""
+    from_api: bool = False
+
+
 KERNEL_EVENTS: tuple[type[Event], ...] = (
     RunStarted,
     TaskScheduled,
@@ -359,4 +373,5 @@ KERNEL_EVENTS: tuple[type[Event], ...] = (
     RunPaused,
     RunUnpaused,
     MessageSent,
+    RunMigrated,
 )

@@ -6,7 +6,7 @@
 Recovery folds what was recorded; it never decides.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -41,6 +41,10 @@ COUNTED_SINCE = 3
 """The record version that has `WorkCounted`."""
 
 
+class RunWasMoved(Exception):
+    """The log has a move to another document: it is folded with the programs of its documents, in their order."""
+
+
 class MoveNotRepeatable(RuntimeError):
     """A dialect emitted before it asked: its move cannot be made again."""
 
@@ -53,6 +57,7 @@ class Execution:
         "document_namespace",
         "evolve",
         "id",
+        "later_programs",
         "program",
         "secret_names",
         "state",
@@ -65,6 +70,7 @@ class Execution:
         self.program = program
         self.state = State()
         self.body: Any = dialect.begin(program)
+        self.later_programs: list[Any] = []  # of a run that was moved: one for each move that is folded
         self.secret_names = dialect.secret_names(program)
         self.document_namespace = dialect.namespace_of(program)  # empty if the language does not say so
         self.evolve = dialect.evolve
@@ -87,6 +93,17 @@ class Execution:
         if change is not None:
             change(state, event)
         self.evolve(self.body, event)
+        if type(event) is e.RunMigrated:
+            if not self.later_programs:
+                raise RunWasMoved(f"run {self.id} was moved to another document")
+            self.take_program(self.later_programs.pop(0), event.mapping)
+
+    def take_program(self, program: Any, mapping: Mapping[str, str]) -> None:
+        """From here on the run goes on with this one."""
+        self.body = self.dialect.moved(self.body, program, mapping)
+        self.program = program
+        self.secret_names = self.dialect.secret_names(program)
+        self.document_namespace = self.dialect.namespace_of(program)
 
     def fold(self, turns: Iterable[tuple[Instant, list[e.Event]]]) -> None:
         for at, events in turns:

@@ -6,10 +6,10 @@ effects against the holder of the claim. An input that is too late changes nothi
 
 from typing import TYPE_CHECKING, Any
 
+from perdure.kernel import document_change, pause
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel import pause
-from perdure.kernel.control_messages import kind_of
+from perdure.kernel.control_messages import kind_of, name_sender
 from perdure.kernel.instants import format_instant
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
 from perdure.kernel.state import OpenTask, content, settlement
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Keyed = i.Signal | i.Steer | i.Reopen | i.EffectSettle
 
 DECLINED_LISTED = 100
-SENDERS_SINCE = 8
 CHANGED = "it has changed since its sender looked at it"
 
 REOPENS_AT_FAILURE_SINCE = 5
@@ -55,7 +54,7 @@ def _decline(turn: Turn, reason: str) -> None:
     if not kind or message in state.declined_messages:  # it may be offered again, after a commit of unknown outcome
         return
     if state.declined < DECLINED_LISTED:
-        _name_sender(turn, input)
+        name_sender(turn, input)
         turn.emit(e.InputDeclined(*message, reason))
     else:
         turn.emit(e.MoreInputsDeclined(state.declined + 1))
@@ -218,6 +217,8 @@ def why_refused(execution: "Execution", input: i.Input) -> str | None:
             if input.seen not in (0, execution.state.seq):
                 return CHANGED
             return describe_end(execution) if is_over and not _is_cancelled(execution) else None
+        case i.Migrate():
+            return document_change.why_refused(execution, input)
         case i.Signal() | i.Steer() | i.Reopen() | i.EffectSettle():
             if is_repeated(execution, input):
                 return None
@@ -263,6 +264,8 @@ def is_recorded_before(execution: "Execution", input: i.Input) -> bool:
     """Whether the control message changes nothing: the same was sent before, or nothing is left to be stopped."""
     if isinstance(input, i.Cancel):
         return _is_cancelled(execution)
+    if isinstance(input, i.Migrate):
+        return document_change.is_done(execution, input)
     return isinstance(input, Keyed) and is_repeated(execution, input)
 
 
@@ -273,14 +276,8 @@ def _counts(turn: Turn, input: i.Cancel | Keyed) -> bool:
     elif reason := why_refused(turn.execution, input):
         turn.refuse(reason, conflict=True)
     else:
-        _name_sender(turn, input)
+        name_sender(turn, input)
     return not turn.changes_nothing
-
-
-def _name_sender(turn: Turn, input: i.Input) -> None:
-    sender: i.Sender | None = getattr(input, "sender", None)
-    if sender is not None and turn.record_version >= SENDERS_SINCE:
-        turn.emit(e.MessageSent(sender.via, sender.issuer))
 
 
 def _cancel(turn: Turn, input: i.Cancel) -> None:
@@ -395,5 +392,6 @@ _RECORDERS: dict[type[i.Input], Any] = {
     i.TakeUp: _take_up,
     i.Disown: _disown,
     i.Begin: _begin,
+    i.Migrate: document_change.record,
     i.Clear: _clear,
 }

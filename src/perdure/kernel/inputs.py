@@ -199,6 +199,22 @@ class Begin(Input, frozen=True, tag=31):
     machine: str = ""  # of a task that is started alone
 
 
+class Migrate(Input, frozen=True, tag=40):
+    """The run is to go on with another document; or, with `undoes`, with the one it had before its last move."""
+
+    before: bytes  # digest of the document that it has, as its sender believes
+    before_language: str  # that document, as it is pinned
+    before_document: bytes
+    language: str  # the new one
+    document: bytes
+    mapping: dict[str, str] = {}  # steps that have another name; empty: what is known of the step is forgotten
+    undoes: bool = False
+    key: str = ""
+    by: str = ""
+    sender: Sender | None = None
+    from_api: bool = False  # the document came through the API of a server
+
+
 class Clear(Input, frozen=True, tag=32):
     """The delivery was started alone and survived its time; or its holder is alive, and was only late."""
 
@@ -233,6 +249,7 @@ AnyInput = (
     | Disown
     | Begin
     | Clear
+    | Migrate
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -78,6 +78,16 @@ class Pause(msgspec.Struct, gc=False, array_like=True, frozen=True):
     holds: bool  # the kernel makes no move, and keeps tasks back
 
 
+class DocumentBefore(msgspec.Struct, gc=False, array_like=True, frozen=True):
+    """What a run had before it was moved to another document; to undo the move, it returns to it."""
+
+    program: bytes
+    language: str
+    document: Payload
+    mapping: dict[str, str]  # of the move
+    at: Instant
+
+
 class State(msgspec.Struct, gc=False, array_like=True):
     language: str = ""
     name: str = ""
@@ -126,6 +136,8 @@ class State(msgspec.Struct, gc=False, array_like=True):
     namespace: str = ""  # see `Execution.namespace`
     started_by: tuple[str, str] | None = None
     from_api: bool = False
+    moves_made: int = 0  # to another document, and back
+    documents_before: list[DocumentBefore] = msgspec.field(default_factory=list)  # of moves that were not undone
 
     @property
     def is_held(self) -> bool:
@@ -156,3 +168,8 @@ def content(kind: str, name: str, body: Payload) -> bytes:
 def settlement(effect: str, result: Payload | None) -> bytes:
     """What the key of a settled effect stands for."""
     return content("settle", effect, b"" if result is None else result)
+
+
+def migration(program: bytes, mapping: dict[str, str], undoes: bool) -> bytes:
+    """What the key of a move to another document stands for."""
+    return content("migrate", "undo" if undoes else "", program + msgspec.json.encode(mapping, order="sorted"))

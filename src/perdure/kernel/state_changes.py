@@ -5,7 +5,18 @@ from typing import Any
 
 from perdure.kernel import events as e
 from perdure.kernel.outcomes import Cancelled, Status
-from perdure.kernel.state import OpenChild, OpenTask, OpenTimer, Pause, Permit, State, content, settlement
+from perdure.kernel.state import (
+    DocumentBefore,
+    OpenChild,
+    OpenTask,
+    OpenTimer,
+    Pause,
+    Permit,
+    State,
+    content,
+    migration,
+    settlement,
+)
 from perdure.kernel.tasks import effects
 from perdure.kernel.tasks.crash_attribution import StartPlace
 
@@ -232,6 +243,19 @@ def _run_forked(state: State, event: e.RunForked) -> None:
         permit.granted = False
 
 
+def _run_migrated(state: State, event: e.RunMigrated) -> None:
+    state.program = event.program
+    state.from_api = state.from_api or event.from_api
+    state.moves_made += 1
+    if event.undoes:
+        state.documents_before.pop()
+    else:
+        before = DocumentBefore(event.before, event.language, event.document, event.mapping, state.at)
+        state.documents_before.append(before)
+    if event.key:
+        state.keys[event.key] = migration(event.program, event.mapping, event.undoes)
+
+
 def _tasks_laid_down(state: State, event: e.TasksLaidDown) -> None:
     for task in event.tasks:
         state.tasks[task].laid_down = True
@@ -311,6 +335,7 @@ CHANGES: dict[type[e.Event], Change] = {
     e.RunEnded: _run_ended,
     e.RunReopened: _run_reopened,
     e.RunForked: _run_forked,
+    e.RunMigrated: _run_migrated,
     e.TasksLaidDown: _tasks_laid_down,
     e.TasksTakenUp: _tasks_taken_up,
     e.ChildrenDisowned: _ignored,

@@ -204,8 +204,9 @@ async def visible_run(engine: "Engine", caller: Caller, name: str) -> RunRow:
 def check_body(caller: Caller, value: Any) -> None:
     """A namespace in the body that the caller may not see is not there: that is said before what the role lacks."""
     if isinstance(value, dict):
-        inner, several = value.get("filter"), value.get("namespaces")
-        named = [value.get("namespace"), inner.get("namespace") if isinstance(inner, dict) else None]
+        several = value.get("namespaces")
+        parts = [value, *(part for name in ("filter", "plan") if isinstance(part := value.get(name), dict))]
+        named = [part.get("namespace") for part in parts]
         for namespace in [*named, *(several if isinstance(several, list) else ())]:
             if isinstance(namespace, str) and namespace:
                 caller.need_namespace(namespace)

@@ -131,6 +131,7 @@ class Transition(msgspec.Struct, gc=False):
     was: Status | None = None  # before the summary; None: whoever has to know looks it up
     is_shown: bool = False  # resources that show the run may have changed: the change feed tells of it
     labels: Mapping[str, str | None] | None = None  # changes of the labels of its row; None: the label is removed
+    program: bytes | None = None  # the document that the run is moved to
 
 
 LARGE = 1 << 20

@@ -131,6 +131,8 @@ def resource_row(row: tuple[Any, ...]) -> ResourceRow:
     )
 
 
+SUMMARIZE = "UPDATE runs SET status = ?, has_work = ?, due = ?, ended_at = ?, on_wall = ? WHERE number = ?"
+
 HAS_NO_NAME = (
     "EXISTS (SELECT 1 FROM runs e WHERE e.id IN ({elders}) AND e.language = {language} AND NOT EXISTS"
     " (SELECT 1 FROM names m WHERE m.run = e.id AND m.heir IS NULL AND m.namespace IS NOT NULL))"

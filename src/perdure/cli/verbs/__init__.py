@@ -16,6 +16,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "timeline": ("perdure.cli.verbs.timeline", "show the steps of a run as bars over time"),
     "diff": ("perdure.cli.verbs.diff", "show where two runs part, or what changed in one"),
     "replay": ("perdure.cli.verbs.replay", "tell what recorded runs would do with another document"),
+    "impact": ("perdure.cli.verbs.impact", "tell which open runs can go on with another document"),
+    "migrate": ("perdure.cli.verbs.migrate", "move open runs to another document, or undo that"),
     "forecast": ("perdure.cli.verbs.forecast", "tell what runs of a document take, and when one should end"),
     "export": ("perdure.cli.verbs.export", "write a run into one file that can be opened anywhere"),
     "open": ("perdure.cli.verbs.open", "look at a run from such a file, without its store"),

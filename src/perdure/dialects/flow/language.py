@@ -5,12 +5,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel import inputs as i
-from perdure.kernel.dialect import Dialect, lazy
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.documents.validation import DeclaredResource, Validated, ValidationContext
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values import jsontext
+from perdure.kernel.lazy_methods import lazy
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog, ProviderDescription
@@ -112,6 +113,8 @@ class Flow(Dialect):
     thaw = lazy(f"{_FLOW}.state.body:thaw")
     show = lazy(f"{_FLOW}.views.result:show")
     ended_steps = lazy(f"{_FLOW}.views.ended_steps:ended_steps")
+    obstacles = lazy(f"{_FLOW}.run.migration:obstacles")
+    moved = lazy(f"{_FLOW}.run.migration:moved")
     missing_places = lazy(f"{_FLOW}.run.redrive:missing_places")
     step_reader = lazy(f"{_FLOW}.views.steps:FlowStepReader")
     has_scope = lazy(f"{_FLOW}.views.evaluation:has_scope")

@@ -6,13 +6,14 @@ Every command creates it, so it imports its own modules only when a Playbook is 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from perdure.kernel.dialect import Dialect, lazy
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.problems import Problem, guess
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.documents.validation import ConvertedDocument, DeclaredResource, Validated, ValidationContext
 from perdure.kernel.events import Event
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values.values import Instant
+from perdure.kernel.lazy_methods import lazy
 from perdure.kernel.outcomes import Outcome
 
 if TYPE_CHECKING:
@@ -138,6 +139,8 @@ class Playbook(Dialect):
     secret_inputs = lazy(f"{_PLAYBOOK}.plan.keychain_declarations:secret_inputs")
     body_of = lazy(f"{_PLAYBOOK}.views.execution:body_of")
     ended_steps = lazy(f"{_PLAYBOOK}.run.completion:ended_steps")
+    obstacles = lazy(f"{_PLAYBOOK}.run.migration:obstacles")
+    moved = lazy(f"{_PLAYBOOK}.run.migration:moved")
     missing_places = lazy(f"{_PLAYBOOK}.run.redrive:missing_places")
     show = lazy(f"{_PLAYBOOK}.views.execution:show")
     step_reader = lazy(f"{_PLAYBOOK}.views.steps:PlaybookStepReader")

@@ -5,12 +5,13 @@ from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from perdure.kernel.dialect import Dialect, lazy
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.documents.validation import Validated, ValidationContext
 from perdure.kernel.events import Event
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values.values import Instant, RunId
+from perdure.kernel.lazy_methods import lazy
 from perdure.kernel.outcomes import Outcome, Status
 
 if TYPE_CHECKING:
@@ -227,6 +228,8 @@ class Story(Dialect):
     subjects = lazy(f"{_STORY}.views.message_subjects:subjects")
     phrase = lazy(f"{_STORY}.views.message_subjects:phrase")
     unreached = lazy(f"{_STORY}.views.message_subjects:unreached")
+    obstacles = lazy(f"{_STORY}.run.migration:obstacles")
+    moved = lazy(f"{_STORY}.run.migration:moved")
     evolve = lazy(f"{_STORY}.state.folding:evolve")
     freeze = lazy(f"{_STORY}.state.body:freeze")
     history_teller = lazy(f"{_STORY}.views.history:history_teller")

@@ -19,11 +19,11 @@ import msgspec
 
 from perdure.engine.decision_threads import WORK_OF_TEXT, ShortTurns, done_aside
 from perdure.engine.runs import run_views
+from perdure.engine.runs.run_documents import begin_folding, former_documents, moves_in, read_former
 from perdure.kernel.codec import decode_turns, encode_turns, fold
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.events import Event
-from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant, Ref, RunId
 from perdure.kernel.lazy_regex import lazy_regex
@@ -130,10 +130,12 @@ async def _write_history(
         mask = await run_views.mask_of_run(client.store, client.languages, row)
         rows = await client.store.history(row.id)
         large: dict[bytes, int] = {}
+        former = await read_former(client.store, row.id, moves_in(await run_views.turns(client.store, dialect, row.id)))
 
         def prepare() -> tuple[list[tuple[int, bytes]], str]:
             kept = [(last, _redacted(row.id, dialect, last, body, mask, large, redacted)) for last, body in rows]
-            execution = Execution(row.id, dialect, read_pinned(dialect, *pinned))
+            program = read_pinned(dialect, *pinned)
+            execution = begin_folding(row.id, dialect, former, program)
             return kept, run_views.checksum(fold(execution, kept))
 
         kept, checksum = await done_aside(run_views.bytes_of(rows) + WORK_OF_TEXT * len(pinned[1]), prepare)
@@ -358,16 +360,27 @@ def check_states(capsule: Capsule, dialects: Mapping[str, Dialect]) -> None:
     for record in capsule.records:
         if isinstance(record, LogRecord):
             logs.setdefault(record.run, []).append((record.seq, record.body))
+    values = {(record.run, record.digest): record.text for record in capsule.records if isinstance(record, ValueRecord)}
     for record in capsule.records:
         if isinstance(record, RunRecord):
             dialect = run_views.dialect_of(dialects, record.language)
             pinned = programs[record.program]
             try:
                 program = read_pinned(dialect, pinned.language, pinned.text)
-                execution = fold(Execution(record.id, dialect, program), logs.get(record.id, ()))
+                log = logs.get(record.id, ())
+                moves = moves_in([turn for _, body in log for turn in decode_turns(dialect, body)])
+                former = former_documents(moves, partial(_value_of, values, record.id))
+                execution = fold(begin_folding(record.id, dialect, former, program), log)
             except PerdureError:
                 raise
             except Exception as error:  # parsers and codecs of each language: what they raise is theirs
                 raise CapsuleDamaged(f"run {record.id} cannot be replayed: {error}") from None
             if run_views.checksum(execution) != capsule.checksums.get(record.id):
                 raise CapsuleDamaged(f"run {record.id} is not what it was: this version replays it to another state")
+
+
+def _value_of(values: Mapping[tuple[RunId, bytes], bytes], run: RunId, digest: bytes) -> bytes:
+    text = values.get((run, digest))
+    if text is None:
+        raise CapsuleDamaged(f"run {run} was moved from document {digest.hex()[:12]}, which is missing")
+    return text

@@ -15,6 +15,7 @@ import msgspec
 from perdure.engine.decision_threads import WORK_OF_A_TURN, done_aside
 from perdure.engine.random_ids import new_run_id
 from perdure.engine.runs import run_views
+from perdure.engine.runs.run_documents import begin_folding, moves_in, read_former
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import Turns, encode_turns
 from perdure.kernel.dialect import Dialect
@@ -46,11 +47,12 @@ class Point(msgspec.Struct, frozen=True):
 class RunPast:
     """The turns of a run, and the points of it where a fork can begin."""
 
-    def __init__(self, run: RunId, dialect: Dialect, program: Any, turns: Turns) -> None:
+    def __init__(self, run: RunId, execution: Execution, turns: Turns) -> None:
+        """`execution`: before its first event."""
         self._run = run
         self._turns = turns
-        self._numbers = list(_numbers(run, dialect, turns))
-        self.points = list(self._points(Execution(run, dialect, program)))
+        self._numbers = list(_numbers(run, execution.dialect, turns))
+        self.points = list(self._points(execution))
 
     def _points(self, execution: Execution) -> Iterator[Point]:
         """What a turn recorded behind the last event that is told of it belongs to that event."""
@@ -115,17 +117,23 @@ async def fork(
     dialect = run_views.dialect_of(client.languages, row.language)
     program = await run_views.program_of(client.store, dialect, row)
     turns = await run_views.turns(client.store, dialect, run)
-    execution = Execution(_new_id(client, request), dialect, program)
+    former = await read_former(client.store, run, moves_in(turns))
+    execution = begin_folding(_new_id(client, request), dialect, former, program)
 
     def live() -> bytes:
-        past_turns = RunPast(run, dialect, program, turns).until(at)
+        past_turns = RunPast(run, begin_folding(run, dialect, former, program), turns).until(at)
         execution.fold(past_turns)
         return encode_turns(past_turns)
 
     past_turns = await done_aside(len(turns) * WORK_OF_A_TURN, live)
     seq = execution.state.seq
-    new = _new_run(client, row, row.program, request)
-    answer = await runtime.create_forked(execution, new, [(seq, past_turns)], i.Fork(run, seq), act=client.act)
+    pinned, document = row.program, None
+    if execution.later_programs:  # it begins before the run was moved, with the document of that time
+        before = former[-len(execution.later_programs)]
+        pinned, document, execution.later_programs = before.digest, before.text, []
+    new = _new_run(client, row, pinned, request)
+    past = [(seq, past_turns)]
+    answer = await runtime.create_forked(execution, new, past, i.Fork(run, seq), document=document, act=client.act)
     if isinstance(answer, i.Refused) and not (request and await _is_forked_meanwhile(client, request)):
         raise PerdureError(answer.reason)
     return execution.id
@@ -190,7 +198,8 @@ async def _fork_at_failure(client: "Client", run: RunId, changes: ForkChanges, r
         raise Conflict(f"run {run} has not ended", hint=f"perdure fork {run}")
     program, document = await _program(client, dialect, row, changes)
     turns = await run_views.turns(client.store, dialect, run)
-    execution = Execution(_new_id(client, request), dialect, program)
+    former = await read_former(client.store, run, moves_in(turns))
+    execution = begin_folding(_new_id(client, request), dialect, former, program)
     await done_aside(len(turns) * WORK_OF_A_TURN, lambda: execution.fold(turns))
     reopen = i.Reopen()
     if reason := dialect.refusal(execution, reopen):

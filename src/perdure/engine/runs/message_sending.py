@@ -54,7 +54,7 @@ async def need_engine(client: "Client") -> None:
 
 async def tell(client: "Client", run: RunId, message: i.Input, along: Sequence[RunId] = ()) -> SendResult:
     """See `Client.tell`."""
-    if isinstance(message, i.Signal | i.Steer | i.Reopen) and not message.key:
+    if isinstance(message, i.Signal | i.Steer | i.Reopen | i.Migrate) and not message.key:
         message = msgspec.structs.replace(message, key=new_key())
     if client.act is not None and client.act.sender is not None and hasattr(message, "sender"):
         message = msgspec.structs.replace(message, sender=client.act.sender)
@@ -162,7 +162,7 @@ def _answered(event: e.Event, input: i.Input, at: Instant) -> bool | str:
             return reason
         case e.CancelRequested():
             return isinstance(input, i.Cancel)
-        case e.SignalReceived() | e.Steered() | e.RunReopened() | e.EffectSettled():
+        case e.SignalReceived() | e.Steered() | e.RunReopened() | e.EffectSettled() | e.RunMigrated():
             return bool(key) and event.key == key
         case _:
             return False

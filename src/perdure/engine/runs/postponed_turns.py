@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 from perdure.engine.context import EngineContext
 from perdure.engine.decision_threads import TakesTooLong, threads
 from perdure.engine.resources.lookup_answers import fetch_values
+from perdure.engine.runs.run_documents import begin_folding, moves_in, read_former
 from perdure.engine.slot import Slot, SlotPhase
-from perdure.kernel.codec import fold
+from perdure.kernel.codec import decode_turns, fold
 from perdure.kernel.execution import Execution
+from perdure.kernel.inputs import Fork
 from perdure.kernel.turn import MissingValues, Turn
 from perdure.kernel.turn_budget import TurnTooExpensive
 
@@ -88,15 +90,18 @@ class PostponedTurns:
             self._scheduler.runs.reload(slot)
             return
         slot.put_back()
-        fresh = Execution(slot.id, execution.dialect, execution.program)
         if not slot.lived:
-            slot.install(fresh)
+            slot.install(Execution(slot.id, execution.dialect, execution.program))
             self._scheduler.make_ready(slot)
         else:  # a fork that is not stored yet
             slot.phase = SlotPhase.FETCHING
-            self._tasks.spawn(self._fold_again(slot, fresh))
+            self._tasks.spawn(self._fold_again(slot, execution))
 
-    async def _fold_again(self, slot: Slot, fresh: Execution) -> None:
+    async def _fold_again(self, slot: Slot, dropped: Execution) -> None:
+        turns = [turn for _, row in slot.lived for turn in decode_turns(dropped.dialect, row)]
+        source = next(mail.input.source for mail in slot.mailbox if isinstance(mail.input, Fork))
+        former = await read_former(self._store, source, moves_in(turns))
+        fresh = begin_folding(slot.id, dropped.dialect, former, dropped.program)
         await threads.do(lambda: fold(fresh, slot.lived))
         if not slot.is_gone:
             slot.install(fresh)

@@ -16,9 +16,11 @@ import msgspec
 
 from perdure.engine.decision_threads import done_aside
 from perdure.engine.runs import run_views
+from perdure.engine.runs.run_documents import FormerDocument, compiled_former, moves_in, read_former
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.events import Event, RunEnded, TaskEnded, TaskRedelivered, TaskScheduled
+from perdure.kernel.events import Event, RunEnded, RunMigrated, TaskEnded, TaskRedelivered, TaskScheduled
+from perdure.kernel.execution import RunWasMoved
 from perdure.kernel.graphs.run_trace import RunTracer, Trace
 from perdure.kernel.graphs.step_overview import StepReader
 from perdure.kernel.json_values.values import Instant, RunId
@@ -52,8 +54,14 @@ class IndexedTask(msgspec.Struct, gc=False):
 class RunIndex:
     """Up to some event of the log. It is read and asked in one thread at a time."""
 
-    def __init__(self, run: tuple[RunId, Instant], dialect: Dialect, program: Any) -> None:
+    def __init__(
+        self, run: tuple[RunId, Instant], dialect: Dialect, document: bytes, program: Any, later: Sequence[Any] = ()
+    ) -> None:
+        """`document` is the one that the run has; `later` are programs of a run that was moved, one for each move."""
         self.run = run
+        self.document = document
+        self.is_moved = bool(later)
+        self._later = list(later)
         self.recorded = 0  # the number of the last event of the log that was read
         self.numbers = array("I")  # of the event of the log behind each event of the history
         self.times = array("q")  # of each event of the history
@@ -61,7 +69,7 @@ class RunIndex:
         self.at: Instant = 0  # when the last event was recorded
         self.end = 0  # the number of the event in the history with which the run has ended
         self.tasks: dict[int, IndexedTask] = {}
-        self._dialect, self._program = dialect, program
+        self._dialect, self.program = dialect, program
         self._steps: StepReader | None = None
         self._tracer: RunTracer | None = None
 
@@ -85,8 +93,8 @@ class RunIndex:
     def read(self, rows: Rows, until: int | None) -> None:
         """Go on, up to that event of the history."""
         if self._steps is None:
-            self._steps = self._dialect.step_reader(self.run[0], self._program) or StepReader()
-            self._tracer = self._dialect.tracer(self._program) if self._dialect.draws_graphs else None
+            self._steps = self._dialect.step_reader(self.run[0], self.program) or StepReader()
+            self._tracer = self._dialect.tracer(self.program) if self._dialect.draws_graphs else None
         for last, row in rows:
             turns = decode_turns(self._dialect, row)
             number = last - sum(len(events) for _, events in turns)
@@ -112,6 +120,8 @@ class RunIndex:
         match event:
             case RunEnded():
                 self.end = self.last
+            case RunMigrated():
+                self._move(event)
             case TaskScheduled():
                 self.tasks[event.task] = IndexedTask(event.task, event.path, number)
             case TaskRedelivered() if event.task in self.tasks:
@@ -128,6 +138,15 @@ class RunIndex:
                 task.ended = number
             case _:
                 pass
+
+    def _move(self, event: RunMigrated) -> None:
+        if not self._later:
+            raise RunWasMoved(f"run {self.run[0]} was moved to another document")
+        self.program = self._later.pop(0)
+        if self._steps is not None:
+            self._steps.take_program(self.program)
+        if self._tracer is not None:
+            self._tracer.take_program(self.program, event.mapping)
 
 
 class RunIndexes:
@@ -150,15 +169,16 @@ class RunIndexes:
         assert store is not None, "whoever reads has it"
         lock = self._locks.setdefault(row.id, asyncio.Lock())
         async with lock:
-            index = self._take(dialect, program, row, at)
-            before = index.recorded
-            while at is None or index.last < at:
-                rows = await store.history(row.id, index.recorded, ROWS_AT_ONCE)
-                if rows:
-                    await done_aside(run_views.bytes_of(rows), partial(index.read, rows, at))
-                if len(rows) < ROWS_AT_ONCE:
-                    break
-            self.events_read += index.recorded - before
+            former = await _former_documents(store, dialect, program, row) if at is not None else []
+            try:
+                index = await self._read(store, dialect, program, row, at, former)
+            except Exception:  # events of a former document may not fit the one that the run has
+                former = former or await read_former(
+                    store, row.id, moves_in(await run_views.turns(store, dialect, row.id))
+                )
+                if not former:
+                    raise
+                index = await self._read(store, dialect, program, row, at, former)
             try:
                 if at is not None and not 0 < at <= index.last:
                     run_views.no_event(at, index.last)
@@ -166,12 +186,39 @@ class RunIndexes:
             finally:
                 self._keep(index)
 
-    def _take(self, dialect: Dialect, program: Any, row: RunRow, at: int | None) -> RunIndex:
+    async def _read(
+        self,
+        store: Store,
+        dialect: Dialect,
+        program: Any,
+        row: RunRow,
+        at: int | None,
+        former: Sequence[FormerDocument],
+    ) -> RunIndex:
+        index = self._take(dialect, program, row, at, former)
+        before = index.recorded
+        while at is None or index.last < at:
+            rows = await store.history(row.id, index.recorded, ROWS_AT_ONCE)
+            if rows:
+                await done_aside(run_views.bytes_of(rows), partial(index.read, rows, at))
+            if len(rows) < ROWS_AT_ONCE:
+                break
+        self.events_read += index.recorded - before
+        return index
+
+    def _take(
+        self, dialect: Dialect, program: Any, row: RunRow, at: int | None, former: Sequence[FormerDocument]
+    ) -> RunIndex:
         run = (row.id, row.created_at)
         fitting = [
-            (kept.recorded, number) for number, kept in self._kept.items() if kept.run == run and kept.can_reach(at)
+            (kept.recorded, number)
+            for number, kept in self._kept.items()
+            if kept.run == run and kept.document == row.program and kept.is_moved >= bool(former) and kept.can_reach(at)
         ]
-        return self._kept.pop(max(fitting)[1]) if fitting else RunIndex(run, dialect, program)
+        if fitting:
+            return self._kept.pop(max(fitting)[1])
+        first, *later = [*(compiled_former(dialect, document) for document in former), program]
+        return RunIndex(run, dialect, row.program, first, later)
 
     def _keep(self, index: RunIndex) -> None:
         if index.recorded < WORTH_KEEPING:
@@ -182,6 +229,15 @@ class RunIndexes:
             len(self._kept) > MOST_KEPT or sum(kept.last for kept in self._kept.values()) > MOST_EVENTS
         ):
             self._kept.popitem(last=False)
+
+
+async def _former_documents(store: Store, dialect: Dialect, program: Any, row: RunRow) -> list[FormerDocument]:
+    """Of a run that was moved, for whoever looks at its past."""
+    (stored,) = await store.load([row.id])
+    execution = await run_views.fold_stored(store, stored, dialect, program)
+    if not execution.state.moves_made:
+        return []
+    return await read_former(store, row.id, moves_in(await run_views.turns(store, dialect, row.id)))
 
 
 _indexes: WeakKeyDictionary[Store, RunIndexes] = WeakKeyDictionary()

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from perdure.engine.decision_threads import WORK_OF_TEXT, ProgramCache, done_aside
+from perdure.engine.runs.run_documents import begin_folding, moves_in, read_former
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EventNotFound, NewerRecord, ReferenceNotAvailable, RunNotFound
@@ -74,11 +75,22 @@ async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: i
             return await fold_stored(store, stored, dialect, program)
         from perdure.engine.runs.run_index import read_index  # most commands look at the present
 
-        execution = Execution(row.id, dialect, program)
-        seq = await read_index(store, dialects, row, lambda index: index.numbers[at - 1], at)
-        recorded = await turns(store, dialect, row.id, seq)
-        await told_aside(recorded, lambda: execution.fold(recorded))
+        seq, is_moved = await read_index(
+            store, dialects, row, lambda index: (index.numbers[at - 1], index.is_moved), at
+        )
+        recorded = await turns(store, dialect, row.id, None if is_moved else seq)
+        execution = await begin_stored(store, row.id, dialect, recorded, program)
+        await told_aside(recorded, lambda: execution.fold(cut(recorded, seq)))
         return execution
+
+
+async def begin_stored(store: Store, run: RunId, dialect: Dialect, turns: Turns, program: Any) -> Execution:
+    """A run before its first event, which can fold these turns, or a part of them: also if it was moved."""
+    if not (moves := moves_in(turns)):
+        return Execution(run, dialect, program)
+    former = await read_former(store, run, moves)
+    size = sum(len(document.text) for document in former)
+    return await done_aside(size * WORK_OF_TEXT, lambda: begin_folding(run, dialect, former, program))
 
 
 @contextmanager
@@ -100,9 +112,33 @@ async def fold_stored(store: Store, stored: StoredRun, dialect: Dialect, program
         fold(execution, stored.rows)
         return True
 
-    if not await done_aside(size_of(stored), follow):
-        rows = await store.history(stored.row.id)
-        await done_aside(bytes_of(rows), lambda: fold(execution, rows))
+    try:
+        if not await done_aside(size_of(stored), follow):
+            rows = await store.history(stored.row.id)
+            await done_aside(bytes_of(rows), lambda: fold(execution, rows))
+    except Exception:
+        moved = await _fold_moved(store, stored, dialect, program)
+        if moved is None:
+            raise
+        return moved
+    return execution
+
+
+async def _fold_moved(store: Store, stored: StoredRun, dialect: Dialect, program: Any) -> Execution | None:
+    """A run that was moved to another document since its snapshot; None if it was not.
+
+    What is behind the move does not tell: events of the former document may not fit the new one.
+    """
+    rows, snapshot = stored.rows, stored.snapshot
+    for _ in range(2):
+        recorded = [turn for _, row in rows for turn in decode_turns(dialect, row)]
+        if not moves_in(recorded):
+            return None
+        execution = await begin_stored(store, stored.row.id, dialect, recorded, program)
+        if snapshot is None or restore(execution, snapshot[1]):
+            break
+        rows, snapshot = await store.history(stored.row.id), None
+    await done_aside(bytes_of(rows), lambda: fold(execution, rows))
     return execution
 
 

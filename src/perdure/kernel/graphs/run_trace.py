@@ -3,9 +3,9 @@
 A language computes it from what was recorded (`Dialect.trace`). Pictures, timelines and lists of steps are made of it.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -113,6 +113,18 @@ class Trace:
         key = (source, target, label, exceptional)
         self.taken[key] = self.taken.get(key, 0) + 1
 
+    def redraw(self, names: Mapping[str, str], nodes: Container[str]) -> None:
+        """The run goes on with another document: nodes have these names now, and those that are gone are not shown."""
+        for visit in self.visits:
+            visit.node = names.get(visit.node, visit.node)
+        self.visits = [visit for visit in self.visits if visit.node in nodes]
+        self.taken = {
+            (names.get(source, source), names.get(target, target), label, exceptional): count
+            for (source, target, label, exceptional), count in self.taken.items()
+            if names.get(source, source) in nodes and names.get(target, target) in nodes
+        }
+        self.passed = {names.get(node, node): at for node, at in self.passed.items()}
+
     def close(self, at: Instant, status: VisitStatus) -> None:
         """The run has ended, or what is open was taken back."""
         for key in list(self._open):
@@ -125,6 +137,9 @@ class RunTracer(Protocol):
     trace: Trace
 
     def take(self, at: Instant, event: "Event") -> None: ...
+
+    def take_program(self, program: Any, mapping: Mapping[str, str]) -> None:
+        """What follows was decided with another document."""
 
 
 def trace_turns(tracer: RunTracer, turns: "Iterable[tuple[Instant, list[Event]]]") -> Trace:

@@ -135,6 +135,9 @@ class StepReader:
         """`turn` is the number of the turn in which the event was recorded."""
         self.seq += 1
 
+    def take_program(self, program: Any) -> None:
+        """What follows was decided with another document."""
+
     def steps(self, execution: "Execution") -> list[StepOverview]:
         """What was read and the state of the run at that moment, together; the reader may go on afterwards."""
         return []

@@ -55,6 +55,16 @@ class ServerAccess(RemoteEngine):
         value: dict[str, Any] = await self.call("POST", f"{API}/runs/{quote(run, safe='')}/evaluate", body)
         return value
 
+    async def impact(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Which open runs can go on with another version of their document."""
+        judged: dict[str, Any] = await self.call("POST", f"{API}/impact", body)
+        return judged
+
+    async def migrate(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Move open runs to another version of their document, or undo that."""
+        moved: dict[str, Any] = await self.call("POST", f"{API}/migrations", body, key=secrets.token_hex(16))
+        return moved
+
     async def is_served(self) -> bool:
         return True
 

@@ -19,7 +19,6 @@ from perdure.engine.runs import run_views
 from perdure.engine.secrets.kept_secrets import SECRET_KIND
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.server.kubernetes.core_objects import blanked
@@ -190,8 +189,9 @@ class FeedTail:
         if row is None:
             return None
         dialect = run_views.dialect_of(client.languages, row.language)
-        execution = Execution(run, dialect, await run_views.program_of(client.store, dialect, row))
+        program = await run_views.program_of(client.store, dialect, row)
         recorded = await run_views.turns(client.store, dialect, run)
+        execution = await run_views.begin_stored(client.store, run, dialect, recorded, program)
         try:
             await run_views.told_aside(recorded, lambda: execution.fold(run_views.cut(recorded, number)))
             views = await shown_resources(client, execution)

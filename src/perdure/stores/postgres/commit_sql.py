@@ -78,11 +78,13 @@ PARTS: dict[str, tuple[str, tuple[Kind, ...]]] = {
     ),
     "summed": (
         "UPDATE runs SET status = n.status, has_work = n.has_work = 1, due = n.due, ended_at = n.ended_at,"
-        " on_wall = n.on_wall, labels = CASE WHEN n.labels IS NULL THEN runs.labels"
+        " on_wall = n.on_wall, program = coalesce(n.program, runs.program),"
+        " labels = CASE WHEN n.labels IS NULL THEN runs.labels"
         " ELSE jsonb_strip_nulls(coalesce(runs.labels, jsonb_build_object()) || n.labels::jsonb) END"
-        " FROM go, unnest({}, {}, {}, {}, {}, {}, {}) AS n (id, status, has_work, due, ended_at, on_wall, labels)"
+        " FROM go, unnest({}, {}, {}, {}, {}, {}, {}, {})"
+        " AS n (id, status, has_work, due, ended_at, on_wall, labels, program)"
         " WHERE runs.id = n.id RETURNING 1",
-        (TEXTS, TEXTS, INTS, INTS, INTS, INTS, TEXTS),
+        (TEXTS, TEXTS, INTS, INTS, INTS, INTS, TEXTS, BLOBS),
     ),
     "valued": (
         "INSERT INTO large_values (run, digest, text) SELECT n.number, n.digest, n.text"

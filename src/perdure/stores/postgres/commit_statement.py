@@ -77,7 +77,8 @@ class CommitStatement:
         summary = change.summary
         if summary is not None and new is None:
             columns = (summary.status.value, int(summary.has_work), summary.due, summary.ended_at, summary.on_wall)
-            self._add("summed", run, *columns, None if change.labels is None else jsonb(change.labels))
+            labels = None if change.labels is None else jsonb(change.labels)
+            self._add("summed", run, *columns, labels, change.program)
             ending = (summary.status.value, summary.ended_at)
             self._add("told_changed", run, change.seq, *ending, self._now, int(change.is_shown))
         elif change.is_shown and new is None:

@@ -10,7 +10,7 @@ from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.tasks.permits import PermitRequest, grant
 from perdure.stores.access import ActRecord
 from perdure.stores.commit_types import Committed, DeliveredMessage, Message, RequestedPermit, Transition
-from perdure.stores.rows import HAS_NO_NAME, RELABEL, elders, encode_labels, may_take
+from perdure.stores.rows import HAS_NO_NAME, RELABEL, SUMMARIZE, elders, encode_labels, may_take
 from perdure.stores.sqlite.access import keep_acts
 from perdure.stores.sqlite.change_feed import RUN_CHANGED, RUN_CREATED, RUN_MOVED, RUN_SHOWN, RunCountChanges
 
@@ -266,12 +266,12 @@ class BatchWriter:
             self._execute(statement, (number, now, change.seq, summary.status.value, summary.ended_at))
         if change.was is not summary.status:
             self._counts.add(number, summary.status)
-        self._execute(
-            "UPDATE runs SET status = ?, has_work = ?, due = ?, ended_at = ?, on_wall = ? WHERE number = ?",
-            (summary.status.value, summary.has_work, summary.due, summary.ended_at, summary.on_wall, number),
-        )
+        columns = (summary.status.value, summary.has_work, summary.due, summary.ended_at, summary.on_wall, number)
+        self._execute(SUMMARIZE, columns)
         if change.labels is not None:
             self._execute(RELABEL, (encode_labels(change.labels), number))
+        if change.program is not None:
+            self._execute("UPDATE runs SET program = ? WHERE number = ?", (change.program, number))
 
     def send(self, message: Message, sender: int) -> DeliveredMessage:
         """A run that does not exist yet (a child about to start) lives where its sender does."""

@@ -75,10 +75,11 @@ async def _last_with_scope(client: Client, dialect: Dialect, row: RunRow, step: 
     program = await run_views.program_of(client.store, dialect, row)
     turns = await run_views.turns(client.store, dialect, row.id)
     name = step.rpartition("/")[2]
-    last = await run_views.told_aside(turns, lambda: _last_moment(Execution(row.id, dialect, program), turns, name))
+    first = await run_views.begin_stored(client.store, row.id, dialect, turns, program)
+    last = await run_views.told_aside(turns, lambda: _last_moment(first, turns, name))
     if not last:
         raise Conflict(f"step {step!r} has not begun", hint="Look at the run with `perdure show RUN`.")
-    execution = Execution(row.id, dialect, program)
+    execution = await run_views.begin_stored(client.store, row.id, dialect, turns, program)
     await run_views.told_aside(turns, lambda: execution.fold(run_views.cut(turns, last)))
     return execution
 

@@ -57,6 +57,9 @@ class ProgressNarrator:
                 return f"reopened (incarnation {event.incarnation})"
             case e.RunForked():
                 return f"forked from {event.source}"
+            case e.RunMigrated():
+                verb = "moved back to" if event.undoes else "moved to"
+                return f"{verb} document {event.program.hex()[:12]}{f' by {event.by}' if event.by else ''}"
             case e.RunEnded():
                 self._tasks.clear()
                 return None
@@ -69,7 +72,7 @@ _TOLD: dict[str, type[e.Event]] = {
     for kind in (
         *(e.TaskScheduled, e.TaskEnded, e.TaskRedelivered, e.TaskHeld, e.EffectUnfit, e.EffectSettled),
         *(e.ChildStarted, e.ChildEnded, e.SignalReceived, e.CancelRequested, e.Steered, e.InputDeclined),
-        *(e.RunReopened, e.RunForked),
+        *(e.RunReopened, e.RunForked, e.RunMigrated),
     )
 }
 _HEARD = frozenset((*_TOLD.values(), e.RunEnded))

@@ -53,14 +53,13 @@ async def trace_run(client: Client, run: RunId, work: Callable[[TracedRun], R], 
         dialect = run_views.dialect_of(client.languages, row.language)
         if not dialect.draws_graphs:
             raise NoPicture(f"a run in {row.language!r} cannot be drawn")
-        program = await run_views.program_of(client.store, dialect, row)
     mask = await run_views.mask_of_run(client.store, client.languages, row)
     is_over = row.status.is_final and at is None
     present = client.clock.now()
 
     def look(index: RunIndex) -> R:
         now = index.at if is_over or at is not None else max(index.at, present)
-        return work(TracedRun(row, dialect.graph(program), index.trace, index.started_at, now, is_over, mask))
+        return work(TracedRun(row, dialect.graph(index.program), index.trace, index.started_at, now, is_over, mask))
 
     return await read_index(client.store, client.languages, row, look, at)
 

@@ -260,6 +260,7 @@ class Body(msgspec.Struct, gc=False):
     arrival: "Arrival | None" = None  # what has just ended, until the same turn has reacted to it
     fallen: Frame | None = None  # the root frame as it was before it began to fail, for a redrive
     reopened: dict[int, None] = msgspec.field(default_factory=dict)  # frames that were put back, and not renewed yet
+    entered: dict[str, None] | None = None  # of a run that was moved to another document: sites of steps since then
 
     def enqueue(self, frame: int) -> None:
         self.agenda.pop(frame, None)
@@ -332,6 +333,7 @@ class _Frozen(msgspec.Struct, gc=False, array_like=True):
     result: Result | None
     fallen: Frame | None = None
     reopened: list[int] = []
+    entered: list[str] | None = None
 
 
 _encode = msgspec.msgpack.Encoder(enc_hook=encode_hook).encode
@@ -351,6 +353,7 @@ def freeze(body: Body) -> bytes:
             body.result,
             body.fallen,
             list(body.reopened),
+            None if body.entered is None else list(body.entered),
         )
     )
 
@@ -369,4 +372,5 @@ def thaw(program: Any, frozen: bytes) -> Body:
         snapshot.result,
         fallen=snapshot.fallen,
         reopened=dict.fromkeys(snapshot.reopened),
+        entered=None if snapshot.entered is None else dict.fromkeys(snapshot.entered),
     )

@@ -94,6 +94,9 @@ class FlowStepReader(StepReader):
         self._tasks: dict[int, tuple[StepOverview, int, int]] = {}  # with dispatch and attempt
         self._dues: dict[int, Instant] = {}
 
+    def take_program(self, program: Program) -> None:
+        self._program = program
+
     def steps(self, execution: Execution) -> list[StepOverview]:
         return [step.copy() for step in self.top.values()]
 

@@ -1,11 +1,12 @@
 """What the run of a Flow made of its Steps, read from its events beside the state they change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from perdure.dialects.flow.plan.program import Program
+from perdure.dialects.flow.plan.program import Program, pointer
+from perdure.dialects.flow.run.migration import moved, renamed_site
 from perdure.dialects.flow.state import events as f
-from perdure.dialects.flow.state.body import SINGLE, Body
+from perdure.dialects.flow.state.body import SINGLE, Body, Step
 from perdure.dialects.flow.state.folding import evolve
 from perdure.dialects.flow.views.graph import draw, start_id
 from perdure.kernel import events as e
@@ -29,6 +30,18 @@ class FlowTracer:
         if tell is not None:
             tell(self, event, at)
         evolve(self.body, event)
+
+    def take_program(self, program: Program, mapping: Mapping[str, str]) -> None:
+        steps = {
+            pointer(frame.flow, "steps", scope.name): renamed_site(frame.flow, scope.name, mapping)
+            for frame in self.body.frames.values()
+            for scope in frame.stack
+            if isinstance(scope, Step)
+        }
+        self.program = program
+        self.body = moved(self.body, program, mapping)
+        self.nodes = {node.id for node in draw(program).nodes}
+        self.trace.redraw(steps, self.nodes)
 
     def site(self, frame: int, name: str) -> str:
         return self.program.flows[self.body.frames[frame].flow].steps[name].site

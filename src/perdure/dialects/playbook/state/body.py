@@ -364,6 +364,7 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     unfinished_runs: dict[int, UnfinishedRun] = msgspec.field(default_factory=dict)
     finalizes_again: bool = False  # the final step has run at an earlier end
     is_changed: bool = False  # a fork with another input, or a newer document
+    begun_since: dict[str, None] | None = None  # of a run that was moved to another document: steps since then
 
     @property
     def is_idle(self) -> bool:

@@ -75,7 +75,11 @@ class PlaybookStepReader(StepReader):
         self._told = HistoryState(run=run)
         self._steps: dict[str, StepOverview] = {}
         self._failed_in: dict[str, int] = {}  # the turn of each step's latest failure
-        self._has_many_tasks = {name: len(step.tasks) > 1 for name, step in program.steps.items()}
+        self._has_many_tasks: dict[str, bool] = {}
+        self.take_program(program)
+
+    def take_program(self, program: Program) -> None:
+        self._has_many_tasks |= {name: len(step.tasks) > 1 for name, step in program.steps.items()}
 
     def steps(self, execution: Execution) -> list[StepOverview]:
         steps = {name: step.copy() for name, step in self._steps.items()}

@@ -1,13 +1,14 @@
 """What the run of a Playbook made of its steps and tasks, read from its events beside the state they change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from perdure.dialects.playbook.plan.program import Directive, Program, Step
+from perdure.dialects.playbook.run.migration import moved
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.folding import evolve
-from perdure.dialects.playbook.views.graph import guard_text, has_frame, step_id, task_id
+from perdure.dialects.playbook.views.graph import draw, guard_text, has_frame, step_id, task_id
 from perdure.dialects.playbook.views.history import expand
 from perdure.kernel import events as e
 from perdure.kernel.graphs.run_trace import Trace, VisitStatus
@@ -28,6 +29,12 @@ class PlaybookTracer:
             if tell is not None:
                 tell(self, fact, at)
             evolve(self.body, fact)
+
+    def take_program(self, program: Program, mapping: Mapping[str, str]) -> None:
+        self.program = program
+        self.body = moved(self.body, program, mapping)
+        nodes = {node.id for node in draw(program).nodes}
+        self.trace.redraw({step_id(step): step_id(name) for step, name in mapping.items()}, nodes)
 
     def step_of(self, run: int) -> Step:
         return self.program.steps[self.body.runs[run].step]

@@ -243,6 +243,11 @@ def _declined(event: e.InputDeclined) -> Iterator[HistoryEntry]:
     yield "input.declined", {**payload, "actor": event.by}
 
 
+def _migrated(event: e.RunMigrated) -> Iterator[HistoryEntry]:
+    payload = {"document": event.program.hex(), "before": event.before.hex(), "mapping": event.mapping}
+    yield "storyrun.migrated", {**payload, "undoes": event.undoes, "actor": event.by}
+
+
 def _held(event: e.TaskHeld) -> Iterator[HistoryEntry]:
     step, _, key = event.effect.partition("#")
     yield "step.held", {"step": step, "key": key}
@@ -322,6 +327,7 @@ _DESCRIBERS: dict[type[e.Event], Callable[[Any], Iterator[HistoryEntry]]] = {
     s.StoryStarted: _started,
     e.InputDeclined: _declined,
     e.TaskHeld: _held,
+    e.RunMigrated: _migrated,
     e.RunPaused: _paused,
     e.RunUnpaused: _unpaused,
     e.EffectSettled: _settled,

@@ -1,6 +1,6 @@
 """What the run of a Story made of its steps, read from its events."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from perdure.dialects.story.plan.program import Program
@@ -30,6 +30,12 @@ class StoryTracer:
         tell = _TELLERS.get(type(event))
         if tell is not None:
             tell(self, event, at)
+
+    def take_program(self, program: Program, mapping: Mapping[str, str]) -> None:
+        self.program = program
+        for step, name in mapping.items():
+            self.trace.move(step, name)
+        self.trace.redraw(mapping, program.steps)
 
     def enter(self, step: str, at: Instant) -> None:
         """Unless it is queued or blocked already. Helpers of the engine are not in the document."""

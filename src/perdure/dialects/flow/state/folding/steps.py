@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from perdure.dialects.flow.plan.program import pointer
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import SLEEP, Body, Frame, Step
 from perdure.dialects.flow.state.folding.checkpoints import keep, leave_top
@@ -16,6 +17,8 @@ def _enter(body: Body, frame: Frame, name: str, at: Instant, number: int) -> Non
     frame.stack.append(Step(name, number, frame.passes, at, frame.value))
     frame.passes += 1
     body.steps = number
+    if body.entered is not None:
+        body.entered[pointer(frame.flow, "steps", name)] = None
 
 
 def _step_entered(body: Body, event: f.StepEntered) -> None:

@@ -18,6 +18,8 @@ def open_run(body: Body, number: int, token: int, step: str, args: Value, at: In
     if tally is None:
         tally = body.tallies[step] = b.StepTally()
     tally.runs += 1
+    if body.begun_since is not None:
+        body.begun_since[step] = None
     body.order.append((step, "started", seq))
     return run
 

@@ -10,7 +10,7 @@ from perdure.dialects.playbook.state.folding.births import open_thread
 from perdure.dialects.playbook.state.folding.forks import put_back
 from perdure.dialects.playbook.state.folding.threads import queue_loop
 from perdure.dialects.playbook.state.values import NOTHING, Value
-from perdure.kernel.events import Event, RunForked
+from perdure.kernel.events import Event, RunForked, RunMigrated
 
 
 def _workflow_reopened(body: Body, event: p.WorkflowReopened) -> None:
@@ -111,6 +111,26 @@ def _reopen_loop(body: Body, number: int, run: b.StepRun, loop: b.LoopState) -> 
     queue_loop(body, number, loop)
 
 
+def _run_migrated(body: Body, event: RunMigrated) -> None:
+    """Steps get the names that they have in the new document, and its gates decide anew about tokens that wait."""
+    mapping = event.mapping
+    tokens = [*body.tokens.values(), *(kept.token for kept in body.unfinished_tokens.values())]
+    for token in tokens:
+        token.step = mapping.get(token.step, token.step)
+    for kept in body.unfinished_runs.values():
+        kept.run.step = mapping.get(kept.run.step, kept.run.step)
+    tallies = {mapping.get(name, name): tally for name, tally in body.tallies.items()}
+    body.tallies = {name: tally for name, tally in tallies.items() if name}
+    body.order = [(mapping.get(name, name), what, seq) for name, what, seq in body.order]
+    body.begun_since = {mapping.get(name, name): None for name in body.begun_since or ()}
+    body.readers.clear()
+    for number in list(body.pending):
+        token = body.tokens[number]
+        token.state, token.reads, token.decision = b.TokenState.CREATED, (), None
+        body.unevaluated[number] = None
+    body.pending.clear()
+
+
 def _run_forked(body: Body, event: RunForked) -> None:
     body.is_changed = event.input is not None or bool(event.program)
 
@@ -118,4 +138,5 @@ def _run_forked(body: Body, event: RunForked) -> None:
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     p.WorkflowReopened: _workflow_reopened,
     RunForked: _run_forked,
+    RunMigrated: _run_migrated,
 }

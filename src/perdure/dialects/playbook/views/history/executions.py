@@ -102,6 +102,11 @@ def _declined(view: HistoryState, event: e.InputDeclined) -> Iterator[HistoryEnt
     yield HistoryEntry("input.declined", "", {**details, "principal": event.by}, {}, status="skipped")
 
 
+def _migrated(view: HistoryState, event: e.RunMigrated) -> Iterator[HistoryEntry]:
+    details = {"document": event.program.hex(), "before": event.before.hex(), "mapping": event.mapping}
+    yield HistoryEntry("playbook.migrated", "", {**details, "undoes": event.undoes, "principal": event.by}, {})
+
+
 TELLERS: dict[type[e.Event], Callable[[HistoryState, Any], Iterator[HistoryEntry]]] = {
     e.RunStarted: _requested,
     p.RequestEvaluated: _evaluated,
@@ -115,4 +120,5 @@ TELLERS: dict[type[e.Event], Callable[[HistoryState, Any], Iterator[HistoryEntry
     p.Resumed: _pause,
     p.WorkflowReopened: _redriven,
     e.InputDeclined: _declined,
+    e.RunMigrated: _migrated,
 }
