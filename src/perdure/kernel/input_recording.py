@@ -4,11 +4,12 @@ Results, timers and child ends are checked against what is open; signals, steeri
 effects against the holder of the claim. An input that is too late changes nothing, and its sender is told so.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from perdure.kernel import document_change, pause
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
+from perdure.kernel import pause
 from perdure.kernel.control_messages import kind_of, name_sender
 from perdure.kernel.instants import format_instant
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Keyed = i.Signal | i.Steer | i.Reopen | i.EffectSettle
 
 DECLINED_LISTED = 100
+DOCUMENT_CHANGE = "perdure.kernel.document_change"  # few runs are ever moved
 CHANGED = "it has changed since its sender looked at it"
 
 REOPENS_AT_FAILURE_SINCE = 5
@@ -218,7 +220,7 @@ def why_refused(execution: "Execution", input: i.Input) -> str | None:
                 return CHANGED
             return describe_end(execution) if is_over and not _is_cancelled(execution) else None
         case i.Migrate():
-            return document_change.why_refused(execution, input)
+            return import_module(DOCUMENT_CHANGE).why_refused(execution, input)  # type: ignore[no-any-return]
         case i.Signal() | i.Steer() | i.Reopen() | i.EffectSettle():
             if is_repeated(execution, input):
                 return None
@@ -265,7 +267,7 @@ def is_recorded_before(execution: "Execution", input: i.Input) -> bool:
     if isinstance(input, i.Cancel):
         return _is_cancelled(execution)
     if isinstance(input, i.Migrate):
-        return document_change.is_done(execution, input)
+        return bool(import_module(DOCUMENT_CHANGE).is_done(execution, input))
     return isinstance(input, Keyed) and is_repeated(execution, input)
 
 
@@ -392,6 +394,6 @@ _RECORDERS: dict[type[i.Input], Any] = {
     i.TakeUp: _take_up,
     i.Disown: _disown,
     i.Begin: _begin,
-    i.Migrate: document_change.record,
+    i.Migrate: lambda turn, input: import_module(DOCUMENT_CHANGE).record(turn, input),
     i.Clear: _clear,
 }

@@ -15,7 +15,6 @@ import msgspec
 from perdure.engine.decision_threads import WORK_OF_A_TURN, done_aside
 from perdure.engine.random_ids import new_run_id
 from perdure.engine.runs import run_views
-from perdure.engine.runs.run_documents import begin_folding, moves_in, read_former
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import Turns, encode_turns
 from perdure.kernel.dialect import Dialect
@@ -117,6 +116,8 @@ async def fork(
     dialect = run_views.dialect_of(client.languages, row.language)
     program = await run_views.program_of(client.store, dialect, row)
     turns = await run_views.turns(client.store, dialect, run)
+    from perdure.engine.runs.run_documents import begin_folding, moves_in, read_former
+
     former = await read_former(client.store, run, moves_in(turns))
     execution = begin_folding(_new_id(client, request), dialect, former, program)
 
@@ -198,6 +199,8 @@ async def _fork_at_failure(client: "Client", run: RunId, changes: ForkChanges, r
         raise Conflict(f"run {run} has not ended", hint=f"perdure fork {run}")
     program, document = await _program(client, dialect, row, changes)
     turns = await run_views.turns(client.store, dialect, run)
+    from perdure.engine.runs.run_documents import begin_folding, moves_in, read_former
+
     former = await read_former(client.store, run, moves_in(turns))
     execution = begin_folding(_new_id(client, request), dialect, former, program)
     await done_aside(len(turns) * WORK_OF_A_TURN, lambda: execution.fold(turns))

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from perdure.engine.context import EngineContext
 from perdure.engine.decision_threads import TakesTooLong, threads
 from perdure.engine.resources.lookup_answers import fetch_values
-from perdure.engine.runs.run_documents import begin_folding, moves_in, read_former
 from perdure.engine.slot import Slot, SlotPhase
 from perdure.kernel.codec import decode_turns, fold
 from perdure.kernel.execution import Execution
@@ -98,6 +97,8 @@ class PostponedTurns:
             self._tasks.spawn(self._fold_again(slot, execution))
 
     async def _fold_again(self, slot: Slot, dropped: Execution) -> None:
+        from perdure.engine.runs.run_documents import begin_folding, moves_in, read_former
+
         turns = [turn for _, row in slot.lived for turn in decode_turns(dropped.dialect, row)]
         source = next(mail.input.source for mail in slot.mailbox if isinstance(mail.input, Fork))
         former = await read_former(self._store, source, moves_in(turns))

@@ -9,7 +9,6 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from perdure.engine.decision_threads import WORK_OF_TEXT, ProgramCache, done_aside
-from perdure.engine.runs.run_documents import begin_folding, moves_in, read_former
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import EventNotFound, NewerRecord, ReferenceNotAvailable, RunNotFound
@@ -86,6 +85,8 @@ async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: i
 
 async def begin_stored(store: Store, run: RunId, dialect: Dialect, turns: Turns, program: Any) -> Execution:
     """A run before its first event, which can fold these turns, or a part of them: also if it was moved."""
+    from perdure.engine.runs.run_documents import begin_folding, moves_in, read_former  # few runs were moved
+
     if not (moves := moves_in(turns)):
         return Execution(run, dialect, program)
     former = await read_former(store, run, moves)
@@ -129,6 +130,8 @@ async def _fold_moved(store: Store, stored: StoredRun, dialect: Dialect, program
 
     What is behind the move does not tell: events of the former document may not fit the new one.
     """
+    from perdure.engine.runs.run_documents import moves_in
+
     rows, snapshot = stored.rows, stored.snapshot
     for _ in range(2):
         recorded = [turn for _, row in rows for turn in decode_turns(dialect, row)]

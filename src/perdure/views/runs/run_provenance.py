@@ -13,6 +13,7 @@ from perdure.analysis.retracing import ProvenanceLink, Retracing, SetValue
 from perdure.engine.client import Client
 from perdure.engine.decision_threads import TakesTooLong, threads
 from perdure.engine.runs import run_views
+from perdure.engine.runs.run_documents import moves_in
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import Turns
 from perdure.kernel.dialect import Dialect
@@ -92,6 +93,11 @@ async def explain_value(client: Client, run: RunId, step: str | None, field: str
 
 
 async def _retraced(client: Client, dialect: Dialect, row: RunRow, turns: Turns, tracer: ValueTracer) -> Retracing:
+    if moves_in(turns):
+        raise ExpressionFailed(
+            "values of a run that was moved to another document are not explained",
+            hint=f"See its history: `perdure history {row.id}`.",
+        )
     complete = dialect.with_all_code()
     program = await run_views.program_of(client.store, complete, row)
     retracing = Retracing(Execution(row.id, complete, program), turns, tracer)
