@@ -50,3 +50,37 @@ def test_the_counter_example_of_a_finding_is_replayed(perdure: CommandLine) -> N
     done = perdure.here("sim", "asks.yaml", "--trace", "finding.json", "--json").json
 
     assert done["status"] == "failed" and done["violation"] is None
+
+
+def test_a_counter_example_is_drawn_and_replayed(perdure: CommandLine) -> None:
+    """ANA-003: printed, drawn in the graph, and replayable; where data decide otherwise, that is said."""
+    steps = {
+        "a": {"action": "Pass", "next": "m"},
+        "m": {
+            "action": "Match",
+            "cases": [{"when": "{{ frame.input.more }}", "next": "b"}],
+            "default": {"next": "done"},
+        },
+        "b": {"action": "Pass", "next": "m"},
+        "done": {"action": "Return"},
+    }
+    flow = {"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "a", "steps": steps}
+    (perdure.folder / "turns.json").write_text(json.dumps(flow))
+    checked = perdure.here("check", "turns.json", "--json").json
+    drawing = ("graph", "turns.json", "--finding", "1")
+    drawn = {form: perdure.here(*drawing, f"--{form}") for form in ("text", "svg", "dot")}
+    facts = perdure.here(*drawing, "--json").json
+    (perdure.folder / "checked.json").write_text(json.dumps(checked))
+    parted = perdure.here("sim", "turns.json", "--trace", "checked.json", "--input", '{"more": false}', "--json").json
+    refused = perdure.here("graph", "turns.json", "--finding", "2", code=2)
+
+    (finding,) = checked["findings"]
+    assert (finding["kind"], finding["step"]) == ("endless-loop", "m")
+    assert [entry["step"] for entry in finding["trace"]] == ["a", "m", "b"]
+    assert "m · Match  [endless-loop (may); 2: frame.input.more; 4: again]" in drawn["text"].out
+    assert "b · Pass  [3: goes on]\n    --> m *" in drawn["text"].out
+    assert "this can go on for ever" in drawn["text"].err and drawn["svg"].out.startswith("<svg")
+    assert {edge["to"] for edge in facts["edges"] if edge["taken"]} == {"/steps/a", "/steps/m", "/steps/b"}
+    assert facts["finding"] == {name: value for name, value in finding.items() if name != "file"}
+    assert parted["parted_at"] == "b" and parted["status"] == "succeeded"
+    assert "there is no finding 2" in refused.err

@@ -143,11 +143,19 @@ class ScheduleFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_schedule(text: bytes) -> ScheduleFile:
-    """A schedule, or a finding of `check --json` with its `trace`. Raises `ValueError`, which says what is wrong."""
+    """A schedule, a finding of `check --json` with its `trace`, or that whole answer: its first finding with one.
+
+    Raises `ValueError`, which says what is wrong.
+    """
     try:
         data = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
+    if isinstance(data, dict) and isinstance(data.get("findings"), list):  # all that `check --json` has answered
+        examples = [item for item in data["findings"] if isinstance(item, dict) and item.get("trace")]
+        if not examples:
+            raise ValueError("none of its findings has a trace")
+        data = examples[0]
     if isinstance(data, dict) and isinstance(data.get("trace"), list) and data.get("format") != FORMAT:
         data = {"trace": data["trace"], "message": str(data.get("message", ""))}
     elif not isinstance(data, dict) or data.get("format") != FORMAT:

@@ -51,6 +51,7 @@ class Simulated(msgspec.Struct, kw_only=True):
     violation: Violation | None
     keys: frozenset[str]
     trace: Trace | None = None
+    parted_at: str | None = None  # of a counter-example: the first step that the run did not reach
 
 
 class Simulator:

@@ -1,6 +1,7 @@
 """`graph`: a document or a run as a picture, or as text that other tools draw."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from perdure.engine.resources.document_validation import DocumentValidator
 from perdure.kernel.graphs.graph import Graph
 from perdure.views.drawing import markup
 from perdure.views.resources.document_check import ProblemsFound, validate
+from perdure.views.resources.example_drawing import ExampleDrawing
+from perdure.views.resources.soundness_findings import SoundnessFinding, with_findings
 from perdure.views.runs.history_events import HELP
 from perdure.views.runs.run_graph import DRAWING, MomentQuery, NoPicture
 from perdure.wiring import languages, load_sources
@@ -27,6 +30,7 @@ examples:
   perdure graph 06g2k --svg > run.svg          a run: statuses, times, and the edges that were taken
   perdure graph 06g2k --text                   the same as an outline to read in the terminal
   perdure graph 06g2k --at 12 --svg            the run as it was after its twelfth event
+  perdure graph flow.json --finding 1 --text   the run that shows the first finding of `perdure check`
   perdure graph flow.json --dot | dot -Tpng > flow.png
   perdure graph flow.json --json               nodes and edges, for programs
 """
@@ -52,6 +56,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=f"write {title}")
     parser.set_defaults(form="mermaid")
     parser.add_argument("--at", metavar="MOMENT", help=f"draw the run as it was after {HELP}")
+    parser.add_argument(
+        "--finding", metavar="N", type=int, help="draw the counter-example of the Nth finding of `perdure check`"
+    )
     a.add_load(parser)
 
 
@@ -61,6 +68,8 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
         if asked.at is not None:
             raise BadUsage("--at is for runs; a document has no history")
         return complete(_draw_document(asked, talk))
+    if asked.finding is not None:
+        raise BadUsage("--finding is for documents; a run is drawn as it went")
     return complete(_draw_run(asked, talk))
 
 
@@ -74,8 +83,21 @@ async def _draw_document(asked: argparse.Namespace, talk: Console) -> int:
     if not document.language.draws_graphs or document.program is None:
         raise NoPicture(f"a document in {document.language.name!r} cannot be drawn")
     graph = document.language.graph(document.program)
+    if asked.finding is not None:
+        finding = _finding(asked.finding, (await with_findings(document)).findings)
+        example = ExampleDrawing(graph, finding.defect)
+        talk.say(finding.describe(document.origin))
+        _give(asked, _drawn(asked.form, graph, example.statuses, example.taken), example.plain(finding))
+        return Exit.OK
     _give(asked, _drawn(asked.form, graph), markup.graph_json(graph))
     return Exit.OK
+
+
+def _finding(number: int, findings: Sequence[SoundnessFinding]) -> SoundnessFinding:
+    if 1 <= number <= len(findings):
+        return findings[number - 1]
+    known = f"findings 1 to {len(findings)}" if findings else "no findings"
+    raise BadUsage(f"there is no finding {number}: the document has {known}", hint="See `perdure check FILE`.")
 
 
 async def _draw_run(asked: argparse.Namespace, talk: Console) -> int:

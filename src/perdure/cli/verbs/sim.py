@@ -26,6 +26,7 @@ examples:
   perdure sim order.json --runs 10000 --seed 7              others, and the same ones every time
   perdure sim order.json --faults crash,duplicate           only these
   perdure sim order.json --trace order.failing.json         a failing run again
+  perdure sim order.json --trace finding.json               the counter-example of a finding of `perdure check --json`
   perdure sim order.json --input '{"amount": 5}' --json     for programs
 
 Mocks, input and messages are those of the first scenario in order.test.yaml, if there is one (--scenario chooses).
@@ -102,7 +103,7 @@ def _input(text: str | None) -> Any:
 def _replay(asked: argparse.Namespace, simulation: Any) -> int:
     simulated = simulation.replay(asked.trace)
     if asked.json:
-        give_json({"seed": simulated.seed, **_facts(simulated)})
+        give_json({"seed": simulated.seed, **_facts(simulated), "parted_at": simulated.parted_at})
     else:
         give_text("\n".join([f"{fault.describe()}" for fault in simulated.faults] + _end(simulated)))
     return Exit.OK if simulated.violation is None else Exit.FAILED
@@ -123,6 +124,11 @@ def _end(simulated: Any) -> list[str]:
     code = f" ({simulated.code})" if simulated.code else ""
     lines = [f"the run is {simulated.status}{code} after {simulated.seconds:g} s of virtual time"]
     violation = simulated.violation
+    if simulated.parted_at is not None:
+        lines.append(
+            f"the run did not come to step {simulated.parted_at!r} of the counter-example: what leads there depends on "
+            "data (--input, or mocks in a scenario)"
+        )
     if violation is not None:
         lines.append(f"violated: {INVARIANTS[violation.invariant]}: {violation.message}")
     return lines

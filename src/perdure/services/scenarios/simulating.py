@@ -88,7 +88,19 @@ class Simulation:
             elif choice in ("takes too long", "is too late"):
                 forced[step] = Mock((MockAnswer(Failed(SIMULATED_FAILURE), SLOW),))
         subject, dialects = self.simulator.subject, self.simulator.dialects
-        return Simulator(subject, dialects, lambda seed: self._new_mocks(seed, forced), ()).run(0, [])
+        simulated = Simulator(subject, dialects, lambda seed: self._new_mocks(seed, forced), ()).run(0, [])
+        steps = [str(entry.get("step", "")).rpartition("/")[2] for entry in trace]
+        simulated.parted_at = self._parting(simulated, steps)
+        return simulated
+
+    def _parting(self, simulated: Simulated, steps: Sequence[str]) -> str | None:
+        """The first step of the counter-example that the run did not reach: what leads there depends on data."""
+        graph = self.simulator.graph
+        if graph is None or simulated.trace is None:
+            return None
+        labels = {node.id: node.label for node in graph.nodes}
+        reached = {labels.get(visit.node, visit.node) for visit in simulated.trace.visits}
+        return next((step for step in steps if step not in reached), None)
 
 
 async def prepare(
