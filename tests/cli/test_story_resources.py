@@ -82,6 +82,31 @@ def test_a_story_and_its_engrams_are_applied_from_one_file(perdure: CommandLine)
     assert len(perdure.here("get", "stories", "-A", "--json").json["items"]) == 2
 
 
+def test_a_list_that_get_has_printed_is_applied_again(perdure: CommandLine) -> None:
+    """What `get -o yaml` and kubectl print of several resources is a List."""
+    perdure.here("apply", "-f", write(perdure.folder, GATED, SHIPPER, story("other")))
+    listed = perdure.here("get", "stories", "-o", "yaml").out
+    assert "kind: List" in listed
+    perdure.here("apply", "-f", write(perdure.folder, listed.replace("a: 1", "a: 2")))
+    again = perdure.here("get", "story", "other", "-o", "json").json
+    assert (again["spec"]["steps"][0]["with"], again["metadata"]["generation"]) == ({"a": 2}, 2)
+    assert perdure.here("get", "story", "deploy", "-o", "json").json["metadata"]["generation"] == 1
+    wrong = perdure.here("check", write(perdure.folder, listed.replace("type: gate", "type: gaate")), code=7)
+    assert "items[0].spec.steps[1].type" in wrong.out
+
+
+def test_resources_of_other_apis_are_passed_over_beside_ours(perdure: CommandLine) -> None:
+    """A file for a cluster has a Namespace or a Role beside its Stories; alone it is no Story."""
+    role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r}\nrules: []\n"
+    done = perdure.here("apply", "-f", write(perdure.folder, story("one"), role))
+    assert "story.bubustack.io/one created" in done.out and "role" not in done.out
+    assert 'the kind "Role" belongs to another API' in done.err
+    assert "in no language known here" in perdure.here("check", write(perdure.folder, role), code=7).out
+    stranger = story("two").replace("apiVersion: bubustack.io/v1alpha1", "apiVersion: other.io/v1")
+    refused = perdure.here("apply", "-f", write(perdure.folder, story("one"), stranger), code=7)
+    assert "unknown apiVersion" in refused.out + refused.err
+
+
 def test_an_invalid_story_is_refused_with_its_neighbours(perdure: CommandLine) -> None:
     bad = write(perdure.folder, story("bad", "{name: x, ref: {name: echo}, needs: [y]}"), name="bad.yaml")
     done = perdure("apply", "-f", write(perdure.folder, SHIPPER), "-f", bad, code=7)

@@ -7,7 +7,7 @@ This module does not know what the data mean.
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from perdure.documents.paths import Path, spell
+from perdure.documents.paths import Path, Step, spell
 from perdure.kernel.documents.problems import Problem, Severity
 
 if TYPE_CHECKING:
@@ -21,7 +21,15 @@ class Document:
     data: Any
     text: str = field(repr=False)
     index: int = 0  # among the documents of the text, empty ones counted
+    inside: Path = ()  # where the data are, in a document that holds several
     _root: "PlaceTree | None" = field(default=None, init=False, repr=False, compare=False)
+
+    def part(self, *path: Step) -> "Document":
+        """A document inside this one. Its problems are told with their whole path."""
+        data = self.data
+        for step in path:
+            data = data[step]
+        return Document(data, self.text, self.index, (*self.inside, *path))
 
     def place_of(self, path: Path = ()) -> tuple[int, int]:
         """Line and column (from 1) of the value at `path`; of the nearest part around it, if there is none."""
@@ -37,14 +45,14 @@ class Document:
     ) -> Problem:
         """A problem with the value at `path`."""
         line, column = self.place_of(path)
-        return Problem(code, message, spell(path), line, column, hint, severity)
+        return Problem(code, message, spell((*self.inside, *path)), line, column, hint, severity)
 
     def problem_of_key(
         self, code: str, message: str, path: Path, *, hint: str = "", severity: Severity = Severity.ERROR
     ) -> Problem:
         """A problem with the name of the member at `path`: it is unknown, or not allowed here."""
         line, column = self.place_of_key(path)
-        return Problem(code, message, spell(path), line, column, hint, severity)
+        return Problem(code, message, spell((*self.inside, *path)), line, column, hint, severity)
 
     def _places_at(self, path: Path) -> "PlaceTree":
         if self._root is None:
@@ -52,7 +60,7 @@ class Document:
 
             self._root = locate(self.text, self.index)
         spot = self._root
-        for step in path:
+        for step in (*self.inside, *path):
             inner = spot.members.get(step)
             if inner is None:
                 break

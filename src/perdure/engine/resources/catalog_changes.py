@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.engine.random_ids import new_uid
-from perdure.engine.resources.field_managers import UPDATE, FieldManager, updated_text
 from perdure.engine.resources.lookup_answers import to_second
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.lookups import ResourceKey
@@ -184,6 +183,8 @@ def _managers(entry: Entry, row: ResourceRow | None, at: Instant) -> bytes | Non
     """Of kinds that no API shows with their managers none are kept."""
     if entry.managers is not None or not entry.kind.version:
         return entry.managers
+    from perdure.engine.resources.field_managers import UPDATE, FieldManager, updated_text
+
     manager = FieldManager(OWN_MANAGER, UPDATE, entry.kind.api_version, to_second(at), frozenset())
     before, managers = (None, None) if row is None else (row.body, row.managers)
     return updated_text(before, entry.body, managers, manager)

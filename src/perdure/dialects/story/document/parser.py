@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perdure.dialects.story.document.cursor import INVALID
-from perdure.dialects.story.document.validation import tidied, validate
+from perdure.dialects.story.document.validation import read_resources, tidied, validate
 from perdure.dialects.story.plan import step_graph
 from perdure.dialects.story.plan.bundle import StepLines, bundle, in_namespace, references, template_of
 from perdure.dialects.story.plan.inline_stories import inline_stories
@@ -30,7 +30,7 @@ from perdure.dialects.story.resources.resource import (
     version_of,
 )
 from perdure.dialects.story.steps import branches_member
-from perdure.documents import Document, Path, UnreadableText, read_documents
+from perdure.documents import Document, Path, UnreadableText
 from perdure.documents.paths import spell
 from perdure.kernel.documents.problems import Problem, guess
 from perdure.kernel.documents.resource_kinds import ResourceKind
@@ -118,7 +118,7 @@ def parse(
         problems.append(_absent(around.chosen, stories))
     if story is None or validated.has_errors:
         return Validated(None, problems)
-    lines = _lines(around.reading or read_documents(text), around.namespace) if b"\n" in text.strip() else None
+    lines = _lines(around.reading or read_resources(text), around.namespace) if b"\n" in text.strip() else None
     pinned = bundle(story, ResourceIndex(validated.resources, known), settings, lines)
     return Validated(load(pinned), problems, pinned, _identity(story))
 
@@ -161,7 +161,7 @@ def foresee(text: bytes, context: ValidationContext, provided: Find = _nothing) 
     name.
     """
     try:
-        context.reading = read_documents(text)
+        context.reading = read_resources(text)
     except UnreadableText:
         return
     documents = [document.data for document in context.reading if isinstance(document.data, dict)]
@@ -181,7 +181,7 @@ def foresee(text: bytes, context: ValidationContext, provided: Find = _nothing) 
 def declares(text: bytes, file: str = "") -> list[DeclaredResource]:
     """The resources that a text declares with kind and name, valid or not."""
     try:
-        documents = read_documents(text)
+        documents = read_resources(text)
     except UnreadableText:
         return []
     declared = []
@@ -248,7 +248,7 @@ def _identity(story: Resource) -> bytes:
 
 def find_places(text: bytes, program: Program, places: Sequence[Path]) -> Iterator[tuple[str, int | None]]:
     """The path of each part as people write it, and its line in the Story of the program."""
-    stories = (document for document in read_documents(text) if _is_story(document.data, program.name))
+    stories = (document for document in read_resources(text) if _is_story(document.data, program.name))
     story = next(stories, None)
     return ((spell(place), None if story is None else story.place_of(place)[0]) for place in places)
 

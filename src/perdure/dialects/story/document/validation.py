@@ -122,26 +122,31 @@ def validate(
     `namespace` applies to resources without one. `parsed` are the text's documents, if they were parsed before.
     """
     try:
-        documents = read_documents(text) if parsed is None else parsed
+        documents = read_resources(text) if parsed is None else parsed
     except UnreadableText as unreadable:
         return ValidatedResources((), unreadable.problems)
     if not documents:
         return ValidatedResources((), (Problem(INVALID, "the text contains no resource", line=1, column=1),))
     index = ResourceIndex(fallback=known)
+    is_mixed = any(isinstance(document.data, dict) and _is_ours(document.data) for document in documents)
     seen: set[tuple[str, str, str]] = set()
     readable: list[tuple[Document, Resource, Report]] = []
     problems: list[Problem] = []
     for document in documents:
         report = Report(settings)
-        resource = _recognized(Cursor(report, document.data), namespace)
+        root = Cursor(report, document.data)
+        if is_mixed and _is_foreign(document.data):
+            kind = shown(document.data["kind"])
+            root.at("kind").warn(DOUBTFUL, f"the kind {kind} belongs to another API: this resource is passed over")
+            problems += _with_namespace(document, report)
+            continue
+        resource = _recognized(root, namespace)
         if resource is None:
             problems += _with_namespace(document, report)
             continue
         key = key_of(resource)
         if key in seen and key[2]:
-            Cursor(report, document.data).at("metadata", "name").problem(
-                INVALID, f"{_describe_key(key)} is defined twice in this text"
-            )
+            root.at("metadata", "name").problem(INVALID, f"{_describe_key(key)} is defined twice in this text")
         seen.add(key)
         index.put(resource)
         readable.append((document, resource, report))
@@ -152,6 +157,33 @@ def validate(
         problems += _with_namespace(document, report)
     problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0))
     return ValidatedResources(tuple(resource for _, resource, _ in readable), tuple(problems[:SHOWN]))
+
+
+def read_resources(text: bytes) -> list[Document]:
+    """The resources of a text; of a List, as `get -o yaml` prints one, those in it. Raises `UnreadableText`."""
+    return [item for document in read_documents(text) for item in _items(document)]
+
+
+def _items(document: Document) -> list[Document]:
+    data = document.data
+    kind, items = (data.get("kind"), data.get("items")) if isinstance(data, dict) else (None, None)
+    if not isinstance(kind, str) or not isinstance(items, list) or not kind.endswith("List"):
+        return [document]
+    is_list = kind == "List" or kind.removesuffix("List") in RESOURCE_KINDS
+    return [document.part("items", index) for index in range(len(items))] if is_list else [document]
+
+
+def _is_ours(data: Resource) -> bool:
+    kind = data.get("kind")
+    return isinstance(kind, str) and kind in RESOURCE_KINDS and data.get("apiVersion") in API_VERSIONS
+
+
+def _is_foreign(data: Any) -> bool:
+    """Whether it is of another API: a file for a cluster may have a Namespace or a Role beside its Stories."""
+    kind, version = (data.get("kind"), data.get("apiVersion")) if isinstance(data, dict) else (None, None)
+    if not isinstance(kind, str) or not isinstance(version, str) or kind in RESOURCE_KINDS:
+        return False
+    return "bubustack.io" not in version.partition("/")[0]
 
 
 def validate_resource(

@@ -21,6 +21,7 @@ from perdure.kernel.lazy_regex import lazy_regex
 CONTENT_TYPE = "$bubuStorageContentType"
 LARGEST_CONTAINER = 256 * 1024  # a larger container with references inside is offloaded as a whole
 DEEPEST = 32  # STY-080
+OBJECT = "s3://"  # how references to objects of a bucket begin
 
 _ADDRESS = lazy_regex(r"(?P<run>[^/]+/[^/]+)/steps/(?P<step>[^/]+)/(?P<input>input/)?(?P<path>[^/]+)\.json")
 _OF_RUN = lazy_regex(r"(?P<run>[^/]+/[^/]+)/inputs/(?P<path>[^/]+)\.json")
@@ -73,7 +74,10 @@ class StorageAddress(msgspec.Struct, frozen=True):
 
 
 def is_of_workers(reference: str) -> bool:
-    """Whether a reference does not name a part of a run, so that it may be a file that workers share (STY-007)."""
+    """Whether a reference does not name a part of a run, so that it may be a file or an object that workers share
+    (STY-007).
+    """
+    reference = reference.removeprefix(OBJECT)
     if _OF_RUN.fullmatch(reference) is not None:
         return False
     parts = reference.split("/")

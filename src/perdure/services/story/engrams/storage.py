@@ -4,7 +4,7 @@
 
 PATH is `storage.file.path` of the step, its Story or its Engram. FAMILY is the root run: a reference only leads to
 values of its own family, whoever passes it on (STY-283). A key belongs to its StepRun: a repeated attempt writes
-the same file again.
+the same file again. With `storage.s3` they are objects of a bucket: `s3://BUCKET/NAMESPACE/FAMILY/STEPRUN/KEY.json`.
 """
 
 import os
@@ -17,7 +17,8 @@ from perdure.expressions.subpaths import PathNotFound, follow
 from perdure.kernel.file_modes import SETTING, folder_mode, private_mode
 from perdure.kernel.json_values import jsontext
 from perdure.providers.text import is_file_name
-from perdure.services.story.engrams.failure import EngramError
+from perdure.services.story.engrams import object_storage
+from perdure.services.story.engrams.object_storage import SCHEME, storage_problem
 
 FOLDER = "PERDURE_STORAGE_DIR"
 REFERENCE = "$bubuStorageRef"
@@ -29,13 +30,22 @@ def put(
     settings: Mapping[str, Any], namespace: str, family: str, step_run: str, key: str, value: Any
 ) -> dict[str, str]:
     """Store a value and return the reference to it."""
-    if settings.get("s3") is not None:
-        raise _problem("storage.s3 needs an S3 driver, which is not available; use storage.file")
     path = str((settings.get("file") or {}).get("path") or "")
-    reference = "/".join([*filter(None, path.split("/")), namespace, family, step_run, f"{key}.json"])
-    place = _place(reference)
+    inside = "/".join((namespace, family, step_run, f"{key}.json"))
     kind = "raw" if isinstance(value, str) else "json"
     text = jsontext.encode({"contentType": kind, "data": value})
+    if (bucket := settings.get("s3")) is not None:
+        reference = object_storage.reference_to(bucket, inside)
+        _check_names(inside)
+        object_storage.write_object(reference, text)
+    else:
+        reference = "/".join([*filter(None, path.split("/")), inside])
+        _write(reference, text)
+    return {REFERENCE: reference, CONTENT_TYPE: kind}
+
+
+def _write(reference: str, text: bytes) -> None:
+    place = _place(reference)
     try:
         mode = private_mode(os.environ.get(SETTING, ""))
         make_folders(place.parent, folder_mode(mode))
@@ -46,26 +56,35 @@ def put(
             os.fsync(file.fileno())
         draft.replace(place)
     except OSError as error:
-        raise _problem(f"{reference!r} cannot be written: {error.strerror}", retryable=True) from None
-    return {REFERENCE: reference, CONTENT_TYPE: kind}
+        raise storage_problem(f"{reference!r} cannot be written: {error.strerror}", retryable=True) from None
 
 
 def get(reference: Mapping[str, Any], families: frozenset[str]) -> Any:
     """The value of a reference, for a run of these families."""
     name = str(reference.get(REFERENCE))
     if not families.intersection(name.split("/")[-3:-2]):
-        raise _problem(f"the storage reference {name!r} leads to values of other runs")
+        raise storage_problem(f"the storage reference {name!r} leads to values of other runs")
     try:
-        stored = json_decoding.decode(
-            _place(name).read_text("utf-8"), jsontext.read_strict, lambda _: None, unique=True
-        )
+        stored = json_decoding.decode(_read(name), jsontext.read_strict, lambda _: None, unique=True)
         return follow(stored["data"], str(reference.get(SUBPATH) or ""))
     except OSError as error:
-        raise _problem(f"the storage reference {name!r} cannot be read: {error.strerror}") from None
+        raise storage_problem(f"the storage reference {name!r} cannot be read: {error.strerror}") from None
     except (jsontext.NotJson, json_decoding.MalformedJson, UnicodeDecodeError, KeyError, TypeError):
-        raise _problem(f"the storage reference {name!r} leads to a file with an unknown format") from None
+        raise storage_problem(f"the storage reference {name!r} leads to a file with an unknown format") from None
     except PathNotFound as missing:
-        raise _problem(f"the storage reference {name!r}: {missing}") from None
+        raise storage_problem(f"the storage reference {name!r}: {missing}") from None
+
+
+def _read(name: str) -> str:
+    if name.startswith(SCHEME):
+        _check_names(name.removeprefix(SCHEME))
+        return object_storage.read_object(name).decode()
+    return _place(name).read_text("utf-8")
+
+
+def _check_names(reference: str) -> None:
+    if not all(map(is_file_name, reference.split("/"))):
+        raise storage_problem(f"the storage reference {reference!r} leads out of the storage")
 
 
 def make_folders(folder: Path, mode: int) -> None:
@@ -78,16 +97,12 @@ def make_folders(folder: Path, mode: int) -> None:
 def _place(reference: str) -> Path:
     folder = os.environ.get(FOLDER)
     if not folder:
-        raise _problem(
+        raise storage_problem(
             f"there is no storage for {reference!r}: {FOLDER} is not set; it must name a folder that all workers share"
         )
     parts = reference.split("/")
     root = Path(folder).resolve()
     place = root.joinpath(*parts)
     if not all(map(is_file_name, parts)) or root not in place.resolve().parents:
-        raise _problem(f"the storage reference {reference!r} leads out of the storage folder")
+        raise storage_problem(f"the storage reference {reference!r} leads out of the storage folder")
     return place
-
-
-def _problem(message: str, *, retryable: bool = False) -> EngramError:
-    return EngramError(message, type="storage_error", exit_class="retry" if retryable else "terminal")

@@ -1,0 +1,278 @@
+"""Count how Perdure takes the documents that other projects publish: `python -m tools.upstream COPY`.
+
+COPY is a folder with copies of their repositories, `COPY/OWNER/NAME/…`. Documents are its YAML files and the YAML
+blocks of its Markdown pages; each is checked as `perdure check` does. The counts, and a reason for every refusal, go to
+`docs/reference/upstream.md`: a section for each language of `LANGUAGES`, written anew only if COPY has its owner, kept
+otherwise. No text of the documents is written.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perdure.engine.resources.document_validation import DocumentValidator
+from perdure.kernel.documents.problems import Problem, Severity
+from perdure.kernel.documents.validation import AppliedDocument
+from perdure.views.resources.document_check import validate, validator_for
+from perdure.wiring import languages
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "upstream.md"
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"  # what is counted: files that are not here
+FENCE = re.compile(r"^\s*(`{3,}|~{3,})\s*(\w*)")
+HEAD = """\
+# Documents that already exist
+
+How Perdure takes the documents that other projects publish, counted by `python -m tools.upstream COPY` from a copy of
+their repositories. A document is a YAML file, or a YAML block of a Markdown page; each is checked as `perdure check`
+does, beside what its own folder or page declares. *Rightly refused*: the original's own rules refuse it as well, or it
+is a fragment.
+"""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why problems with such a message are no fault of Perdure; else a document counts as refused by it alone."""
+
+    message: re.Pattern[str]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Another way to check what was refused: with a setting that an operator may choose."""
+
+    title: str
+    validator: Callable[[], DocumentValidator]
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A language, and where its documents are published."""
+
+    title: str
+    owner: str
+    is_document: Callable[[str], bool]
+    is_shared: Callable[[str], bool]  # documents to which those of every other repository may refer
+    refusals: Sequence[Refusal]
+    left_out: Sequence[str] = ()  # parts of paths
+    variants: Sequence[Variant] = ()
+
+
+@dataclass(frozen=True)
+class Published:
+    repository: str
+    path: str  # in the repository; with the line of a block
+    text: str
+
+
+@dataclass
+class Counted:
+    """What became of the documents of a language."""
+
+    accepted: list[Published] = field(default_factory=list)
+    by_variant: dict[str, list[Published]] = field(default_factory=dict)
+    rightly: list[tuple[Published, str]] = field(default_factory=list)
+    ours: list[tuple[Published, Problem]] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        return len(self.accepted) + sum(map(len, self.by_variant.values())) + len(self.rightly) + len(self.ours)
+
+
+# Finding documents.
+
+
+def find_documents(copy: Path, upstream: Upstream) -> Iterator[Published]:
+    root = copy / upstream.owner
+    for file in sorted(root.rglob("*")):
+        where = file.relative_to(root)
+        if not file.is_file() or any(part in where.as_posix() for part in upstream.left_out):
+            continue
+        repository, path = where.parts[0], "/".join(where.parts[1:])
+        if file.suffix in (".yaml", ".yml"):
+            texts = [(path, file.read_text("utf-8", "replace"))]
+        elif file.suffix in (".md", ".mdx"):
+            blocks = yaml_blocks(file.read_text("utf-8", "replace"))
+            texts = [(f"{path}:{line}", text) for line, text in blocks]
+        else:
+            continue
+        yield from (Published(repository, place, text) for place, text in texts if upstream.is_document(text))
+
+
+def yaml_blocks(page: str) -> Iterator[tuple[int, str]]:
+    """The YAML blocks of a Markdown page, with the lines of their fences."""
+    fence, is_yaml, begin, lines = "", False, 0, list[str]()
+    for number, line in enumerate(page.splitlines(), 1):
+        match = FENCE.match(line)
+        if not fence and match:
+            fence, is_yaml, begin, lines = match[1], match[2] in ("yaml", "yml"), number, []
+        elif fence and line.strip() == fence:
+            if is_yaml:
+                yield begin, textwrap.dedent("\n".join(lines)) + "\n"
+            fence = ""
+        elif fence:
+            lines.append(line)
+
+
+# Counting.
+
+
+async def count(upstream: Upstream, documents: Sequence[Published]) -> Counted:
+    counted = Counted()
+    usual = validator_for(languages(), lambda: None)
+    for document in documents:
+        errors = await _errors(upstream, document, documents, usual)
+        if not errors:
+            counted.accepted.append(document)
+            continue
+        unexplained = [problem for problem in errors if _reason(upstream, problem) is None]
+        for variant in upstream.variants:
+            if not await _errors(upstream, document, documents, variant.validator()):
+                counted.by_variant.setdefault(variant.title, []).append(document)
+                break
+        else:
+            if len(unexplained) == len(errors):
+                counted.ours.append((document, unexplained[0]))
+            else:
+                reason = next(reason for problem in errors if (reason := _reason(upstream, problem)) is not None)
+                counted.rightly.append((document, reason))
+    return counted
+
+
+async def _errors(
+    upstream: Upstream, document: Published, documents: Sequence[Published], validator: DocumentValidator
+) -> list[Problem]:
+    place = _place(document)
+    beside = [
+        AppliedDocument(f"{other.repository}/{other.path}", other.text)
+        for other in documents
+        if other is not document and (_place(other) == place or upstream.is_shared(other.text))
+    ]
+    checked = await validate(document.path, document.text.encode(), validator, beside)
+    return [problem for problem in checked.problems if problem.severity is Severity.ERROR]
+
+
+def _place(document: Published) -> tuple[str, str]:
+    """Documents of one page, or of one folder, are read together."""
+    page, _, line = document.path.rpartition(":")
+    return document.repository, page if page and line.isdecimal() else str(Path(document.path).parent)
+
+
+def _reason(upstream: Upstream, problem: Problem) -> str | None:
+    return next((refusal.reason for refusal in upstream.refusals if refusal.message.search(problem.message)), None)
+
+
+# Writing.
+
+
+def section(upstream: Upstream, counted: Counted) -> str:
+    refused = len(counted.rightly)
+    rows = [("documents", counted.total), ("accepted", len(counted.accepted))]
+    rows += [(title, len(documents)) for title, documents in counted.by_variant.items()]
+    rows += [("rightly refused", refused), ("refused by Perdure alone", len(counted.ours))]
+    lines = [f"## {upstream.title}", "", BEGIN, f"Of the repositories of {upstream.owner}:", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {number} |" for name, number in rows]
+    fit = counted.total - refused
+    taken = fit - len(counted.ours)
+    lines += ["", f"Of the {fit} that are not rightly refused, {taken} are taken ({100 * taken // max(fit, 1)} %).", ""]
+    lines += ["| repository | documents | accepted |", "|---|---|---|", *_by_repository(counted), ""]
+    for title, documents in counted.by_variant.items():
+        places = Counter(f"{document.repository}/{Path(document.path).parent}" for document in documents)
+        lines += [f"{title[:1].upper()}{title[1:]}: {', '.join(f'{place} ({n})' for place, n in places.items())}.", ""]
+    if counted.rightly:
+        lines += ["Rightly refused:", "", "| document | because |", "|---|---|"]
+        lines += [f"| {document.repository}/{document.path} | {reason} |" for document, reason in counted.rightly]
+        lines.append("")
+    if counted.ours:
+        lines += ["Refused by Perdure alone:", "", "| document | where | rule |", "|---|---|---|"]
+        lines += [
+            f"| {document.repository}/{document.path} | `{problem.path}` | {problem.code} |"
+            for document, problem in counted.ours
+        ]
+        lines.append("")
+    return "\n".join([*lines, END, ""])
+
+
+def _by_repository(counted: Counted) -> list[str]:
+    taken = [*counted.accepted, *(document for documents in counted.by_variant.values() for document in documents)]
+    refused = [document for document, _ in (*counted.rightly, *counted.ours)]
+    accepted = Counter(document.repository for document in taken)
+    total = Counter(document.repository for document in (*taken, *refused))
+    return [f"| {name} | {total[name]} | {accepted[name]} |" for name in sorted(total)]
+
+
+def page(sections: Mapping[str, str], before: str) -> str:
+    """With the sections that are given; of other languages those that the page has."""
+    kept = {text.partition("\n")[0].strip(): text for text in before.split("\n## ")[1:]}
+    parts = [HEAD]
+    for upstream in LANGUAGES:
+        if upstream.title in sections:
+            parts.append(sections[upstream.title].rstrip() + "\n")
+        elif upstream.title in kept:
+            parts.append(f"## {kept[upstream.title].rstrip()}\n")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("copy", metavar="COPY", type=Path)
+    copy: Path = parser.parse_args().copy
+    present = [upstream for upstream in LANGUAGES if (copy / upstream.owner).is_dir()]
+    if not present:
+        parser.error(f"{copy} has none of the folders {', '.join(upstream.owner for upstream in LANGUAGES)}")
+    sections = {}
+    for upstream in present:
+        counted = asyncio.run(count(upstream, list(find_documents(copy, upstream))))
+        sections[upstream.title] = section(upstream, counted)
+    PAGE.write_text(page(sections, PAGE.read_text() if PAGE.exists() else ""))
+
+
+# The languages.
+
+
+def _story_validator(settings: Mapping[str, object]) -> DocumentValidator:
+    """As with these settings of the operator."""
+    before = os.environ.get("PERDURE_STORY_SETTINGS", "")
+    os.environ["PERDURE_STORY_SETTINGS"] = json.dumps(settings)
+    try:
+        return validator_for(languages(), lambda: None)
+    finally:
+        os.environ["PERDURE_STORY_SETTINGS"] = before
+
+
+_BUBUSTACK = re.compile(r"^apiVersion:\s*[\"']?([a-z]+\.)*bubustack\.io/", re.MULTILINE)
+_TEMPLATE = re.compile(r"^kind:\s*(Engram|Impulse)Template\s*$", re.MULTILINE)
+STORIES = Upstream(
+    "Stories",
+    "bubustack",
+    is_document=lambda text: _BUBUSTACK.search(text) is not None,
+    is_shared=lambda text: _TEMPLATE.search(text) is not None,
+    refusals=(
+        Refusal(re.compile(r"^spec is required"), "a scaffold without a `spec`"),
+        Refusal(re.compile(r"^spec\.steps is required"), "a fragment: it shows a part of a Story"),
+        Refusal(re.compile(r"not found$"), "refers to a resource that none of the documents declares"),
+        Refusal(re.compile(r"does not match spec\.inputs"), "its input hash is a placeholder"),
+        Refusal(re.compile(r"^metadata\.name must be"), "its derived name is a placeholder"),
+        Refusal(re.compile(r"must be a string, not \{"), "a map of secrets has names, not objects"),
+        Refusal(re.compile(r"is required by the template$"), "a fragment, without a secret that its template requires"),
+        Refusal(re.compile(r"there must be a space, `\|` or the end"), "its template is not a Go template"),
+        Refusal(re.compile(r"^function .* is not defined"), "its template calls a function that there is not"),
+        Refusal(re.compile(r"is not allowed for trigger-key templates"), "a template of a key reads only the event"),
+    ),
+    left_out=("config/crd/", "node_modules/"),
+    variants=(
+        Variant("accepted with `admission.lenient`", lambda: _story_validator({"admission.lenient": True})),
+        Variant("accepted with the driver `s3`", lambda: _story_validator({"storage.drivers": ["file", "s3"]})),
+    ),
+)
+LANGUAGES: tuple[Upstream, ...] = (STORIES,)
+
+if __name__ == "__main__":
+    main()
