@@ -149,7 +149,7 @@ def read_schedule(text: bytes) -> ScheduleFile:
     """
     try:
         data = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
     if isinstance(data, dict) and isinstance(data.get("findings"), list):  # all that `check --json` has answered
         examples = [item for item in data["findings"] if isinstance(item, dict) and item.get("trace")]

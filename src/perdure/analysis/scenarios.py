@@ -27,6 +27,7 @@ from perdure.kernel.json_values.values import SECOND, Instant
 CODE = "SCENARIO"
 
 _UNITS = {"ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND, "d": 86_400 * SECOND}
+LONGEST_SPAN = 1e9 * SECOND
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 _OF_FILE = ("document", "load", "apply", "scenarios")
@@ -83,7 +84,8 @@ def read_span(value: Any) -> Instant | None:
     parts = _SPAN.findall(value)
     if "".join(number + unit for number, unit in parts) != value:
         return None
-    return int(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    length = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return int(length) if length <= LONGEST_SPAN else None
 
 
 def read_scenarios(text: bytes) -> tuple[ScenarioFile | None, list[Problem]]:

@@ -95,7 +95,7 @@ def _lines(verdict: ScenarioVerdict) -> list[str]:
     paint = Paint(sys.stdout)
     word = paint("passed", "green") if verdict.has_passed else paint("failed", "red")
     crashes = f", {verdict.crashes} crashes" if verdict.crashes else ""
-    head = f"{verdict.file}:{verdict.line}: {verdict.name}: {word} ({verdict.seconds:.1f} s{crashes})"
+    head = f"{verdict.file}:{verdict.line}: {indented(verdict.name)}: {word} ({verdict.seconds:.1f} s{crashes})"
     return [head, *(f"    {indented(difference, 6)}" for difference in verdict.differences)]
 
 

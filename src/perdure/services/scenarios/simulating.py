@@ -23,7 +23,14 @@ from perdure.kernel.json_values.values import Instant, digest
 from perdure.kernel.outcomes import Failed, Outcome
 from perdure.kernel.pause import PAUSE, RESUME
 from perdure.services.scenarios.mocked_tasks import provided_engram, scenario_languages
-from perdure.services.scenarios.suite import BadScenario, Bench, find_files, read_files, validate_document
+from perdure.services.scenarios.suite import (
+    BadScenario,
+    Bench,
+    find_files,
+    read_bounded,
+    read_files,
+    validate_document,
+)
 
 SLOW = 400 * 86_400 * 1_000_000  # longer than any time limit that a document should have
 
@@ -71,7 +78,7 @@ class Simulation:
     def replay(self, path: Path) -> Simulated:
         """The run of a schedule, or of the counter-example of a finding."""
         try:
-            file = read_schedule(path.read_bytes())
+            file = read_schedule(read_bounded(path))
         except ValueError as error:
             raise BadScheduleFile(f"{path}: {error}") from None
         if file.trace:
@@ -124,7 +131,7 @@ async def prepare(
 async def _simulation_of(
     document: str, bench: Bench | None, scenario: DocumentScenario, faults: Sequence[str]
 ) -> Simulation:
-    text = Path(document).read_bytes() if bench is None else bench.text
+    text = read_bounded(Path(document)) if bench is None else bench.text
     applied: list[AppliedDocument] = [] if bench is None else bench.applied
     recorded: dict[str, list[Outcome]] = {} if bench is None else bench.recorded(scenario)
     spoken = scenario_languages([*scenario.mocks], has_everything=True)

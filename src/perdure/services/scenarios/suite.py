@@ -26,6 +26,7 @@ from perdure.wiring import load_sources
 DOCUMENT_SUFFIXES = (".json", ".yaml", ".yml")
 MEMORY = Path("/dev/shm")  # where files are kept in memory; elsewhere they are temporary
 MOST_CRASHES_SHOWN = 3
+LARGEST_FILE = 64 << 20  # bytes
 
 
 class BadScenario(InvalidDocument):
@@ -79,7 +80,7 @@ def read_files(paths: Iterable[Path]) -> list[TestedFile]:
     files: list[TestedFile] = []
     wrong: list[tuple[str, Problem]] = []
     for path in paths:
-        file, problems = read_scenarios(path.read_bytes())
+        file, problems = read_scenarios(read_bounded(path))
         wrong += [(str(path), problem) for problem in problems]
         if file is None:
             continue
@@ -98,6 +99,15 @@ def read_files(paths: Iterable[Path]) -> list[TestedFile]:
             ],
         )
     return files
+
+
+def read_bounded(path: Path) -> bytes:
+    """A file that scenarios name; a link in a folder of strangers may lead to anything."""
+    with path.open("rb") as file:
+        text = file.read(LARGEST_FILE + 1)
+    if len(text) > LARGEST_FILE:
+        raise BadScenario(f"{path} has more than {LARGEST_FILE >> 20} MiB")
+    return text
 
 
 def _stem(path: Path) -> str:
@@ -131,7 +141,7 @@ class Bench:
 
     def __init__(self, tested: TestedFile) -> None:
         self.tested = tested
-        self.text = tested.document.read_bytes()
+        self.text = read_bounded(tested.document)
         folder = tested.path.parent
         load_sources(str(folder / source) if source.endswith(".py") else source for source in tested.file.load)
         self.applied = [
@@ -151,8 +161,8 @@ class Bench:
             return {}
         path = self.tested.path.parent / scenario.recorded
         try:
-            return recorded_outcomes(_events(path.read_bytes()))
-        except (OSError, ValueError) as error:
+            return recorded_outcomes(_events(read_bounded(path)))
+        except (OSError, ValueError, RecursionError) as error:
             raise BadScenario(f"{path}: {error}") from None
 
     async def play(self, scenario: DocumentScenario, crash_at: int = NEVER, *, after: bool = False) -> Play:
