@@ -25,7 +25,8 @@ from perdure.server.browser_sessions import BrowserSessions
 from perdure.server.calls import Answer, ApiCall, Caller, Result
 from perdure.server.limits import LargeBytes, RequestLimits
 from perdure.server.noetl.noetl_catalog import read_content
-from perdure.server.request_reading import MOST_VALUES, largest_body, read_headers, read_json
+from perdure.server.request_reading import MOST_VALUES, convert_body, largest_body, read_headers, read_json
+from perdure.server.request_types import SandboxBody
 from perdure.server.route_table import Route
 from perdure.server.routes import ROUTES
 from perdure.stores.access import LONGEST_OBJECT, Act
@@ -274,3 +275,13 @@ def test_a_body_counts_as_much_as_it_announces() -> None:
     assert largest_body(route, {"transfer-encoding": "chunked"}, limits) == limits.body
     assert largest_body(value, {"transfer-encoding": "chunked"}, limits) == limits.value
     assert largest_body(route, {}, limits) == 0
+
+
+@pytest.mark.parametrize("member", ["mocks", "signals", "gates"])
+def test_a_document_is_tried_out_with_at_most_a_thousand_mocks(member: str) -> None:
+    """60,000 of them took the event loop for more than a second; each is read and declared before the trial."""
+    many = {f"m{number}": "Approved" for number in range(1_001)}
+    with pytest.raises(BadRequest):
+        convert_body(SandboxBody, {"document": "x", member: many})
+    many.popitem()
+    assert len(getattr(convert_body(SandboxBody, {"document": "x", member: many}), member)) == 1_000

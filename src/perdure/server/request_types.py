@@ -13,6 +13,7 @@ from perdure.views.runs.run_pages import read_label, read_statuses
 from perdure.views.times import read_time
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+Few = Annotated[dict[str, Any], msgspec.Meta(max_length=1_000)]
 Wait = Annotated[float, msgspec.Meta(ge=0)]
 Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Texts = Annotated[list[str], msgspec.Meta(max_length=100)]
@@ -195,9 +196,9 @@ class SandboxBody(Body):
     namespace: str | None = None
     input: Any = None
     arguments: Any = None
-    mocks: dict[str, Any] = {}  # by provider or Engram: {"answer": …}, {"failure": {"code", "message"}}, or a list
-    signals: dict[str, Any] = {}  # by name: sent at the start
-    gates: dict[str, str] = {}  # by step: Approved or Rejected, decided at the start
+    mocks: Few = {}  # by provider or Engram: {"answer": …}, {"failure": {"code", "message"}}, or a list
+    signals: Few = {}  # by name: sent at the start
+    gates: Annotated[dict[str, str], msgspec.Meta(max_length=1_000)] = {}  # by step: Approved or Rejected at the start
     most: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 31_622_400.0  # seconds of virtual time
 
 

@@ -9,10 +9,12 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import SMALL, done_aside
 from perdure.engine.resources.lookup_answers import entries
 from perdure.engine.runs.document_start import Document
 from perdure.engine.settings import Settings
@@ -143,7 +145,8 @@ async def sandbox(
 
     `signals` and `gates` (`Approved`, `Rejected`) are sent at the start. `most`: seconds of virtual time.
     """
-    tasks, clock = MockedTasks(mocks), VirtualClock()
+    size = SMALL + 1 if jsontext.is_large(mocks) else 0
+    tasks, clock = await done_aside(size, partial(MockedTasks, mocks)), VirtualClock()
     spoken = languages(lambda engram: True, lambda provider, namespace="": None, shared.with_declared(mocks))
     with tempfile.TemporaryDirectory(prefix="perdure-sandbox-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         url, settings = f"sqlite:///{folder}/sandbox.db", Settings(limits=LIMITS)
