@@ -30,6 +30,8 @@ STORE_VERBS = (
     "config",
     "open",
     "schema",
+    "init",
+    "convert",
 )
 """Verbs that take no notice of a context: they work here, or are told their server themselves."""
 

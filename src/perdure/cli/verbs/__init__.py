@@ -53,6 +53,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "get": ("perdure.cli.verbs.get", "list resources of the catalog, and runs as resources"),
     "describe": ("perdure.cli.verbs.describe", "show a resource with its runs and recent events"),
     "delete": ("perdure.cli.verbs.delete", "delete resources from the catalog"),
+    "init": ("perdure.cli.verbs.init", "write a first project: document, tests, tasks, schema"),
     "check": ("perdure.cli.verbs.check", "check documents for problems without running them"),
     "convert": ("perdure.cli.verbs.convert", "rewrite a legacy document in today's form"),
     "schema": ("perdure.cli.verbs.schema", "print the JSON Schema of a language, for editors"),

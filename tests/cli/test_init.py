@@ -1,0 +1,50 @@
+"""`perdure init`: a first project of each language, whose own commands work."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+from tests.cli.commandline import CommandLine
+
+from perdure.documents import read_document
+
+LANGUAGES = ("flow", "playbook", "story")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_commands_of_a_first_project_work(perdure: CommandLine, language: str) -> None:
+    done = perdure.here("init", language, "shop")
+
+    project = CommandLine(perdure.folder / "shop")
+    assert done.out == (project.folder / "README.md").read_text()
+    commands = re.findall(r"^\$ perdure (.*)$", done.out, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["check", "test", "run", "ps"]
+    for command in commands:
+        assert project(*shlex.split(command)).code == 0
+    assert "succeeded" in project.here("ps").out
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_editor_finds_the_schema_of_the_document(perdure: CommandLine, language: str) -> None:
+    perdure.here("init", language, "shop")
+
+    folder = perdure.folder / "shop"
+    (document,) = [path for path in folder.glob("workflow.*") if ".test" not in path.name]
+    schema = json.loads((folder / "schemas" / f"{language}.schema.json").read_text())
+    if document.suffix == ".yaml":
+        named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", document.read_text())
+        assert named is not None and json.loads((folder / named[1]).read_text()) == schema
+    jsonschema.Draft202012Validator(schema).validate(read_document(document.read_bytes()).data)
+
+
+def test_nothing_that_is_there_is_changed(perdure: CommandLine) -> None:
+    (perdure.folder / "tasks.py").write_text("mine = 1\n")
+
+    refused = perdure.here("init", "story", code=2)
+
+    assert "tasks.py exists already" in refused.err
+    assert sorted(path.name for path in Path(perdure.folder).iterdir()) == ["tasks.py"]
+    assert "flow, playbook, story" in perdure.here("init", "cobol", code=2).err
