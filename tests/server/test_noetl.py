@@ -268,7 +268,9 @@ def test_its_pages_get_what_they_ask_for(author: Api) -> None:
     assert stats["total_playbooks"] >= 1 and stats["total_executions"] >= stats["failed_executions"]
     newest = author("GET", "/api/executions?page_size=10").json
     assert [one["execution_id"] for one in stats["recent_executions"]] == [one["execution_id"] for one in newest]
-    assert author("GET", "/api/worker/pools").json == {"items": [], "count": 0}
+    assert author("GET", "/api/worker/pools?unknown=1").json == {"items": [], "count": 0}
+    first = newest[0]["execution_id"]
+    assert author("GET", f"/api/executions/{first}/status?full=true").json["execution_id"] == first
     for path in ("/health", "/api/health"):
         assert author("GET", path).json["status"] == "ok"
 
@@ -310,6 +312,7 @@ def test_what_is_not_offered_says_so_and_roles_come_first(server: Server, author
 
     for method, path in (("GET", "/api/mcp/servers"), ("POST", "/api/gcp/token"), ("GET", "/api/credentials/x/sealed")):
         assert code(author(method, path)) == (501, "NOT-OFFERED")
+    assert code(author("GET", "/api/mcp/servers?kind=any")) == (501, "NOT-OFFERED")
     assert code(viewer("POST", "/api/gcp/token")) == (403, "ACCESS-DENIED")
     assert code(author("POST", "/api/postgres/execute", {"query": "select 1"})) == (403, "ACCESS-DENIED")
     assert code(viewer("POST", "/api/catalog/register", {"content": "x"})) == (403, "ACCESS-DENIED")

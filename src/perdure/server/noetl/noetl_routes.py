@@ -17,12 +17,12 @@ EXECUTION = "/api/executions/{id}"
 
 
 def _read(method: str, path: str, handler: Handler, summary: str, **more: Any) -> Route:
-    kept: dict[str, Any] = {"answer": ANSWER, "is_expensive": True} | more
+    kept: dict[str, Any] = {"answer": ANSWER, "is_expensive": True, "query": t.NoQuery} | more
     return Route(method, path, VIEWER, handler, f"NoETL: {summary}", **kept)
 
 
 def _change(method: str, path: str, handler: Handler, summary: str, role: AccessRole, **more: Any) -> Route:
-    kept: dict[str, Any] = {"answer": ANSWER, "changes": True} | more
+    kept: dict[str, Any] = {"answer": ANSWER, "changes": True, "query": t.NoQuery} | more
     return Route(method, path, role, handler, f"NoETL: {summary}", **kept)
 
 
@@ -97,6 +97,7 @@ CATALOG = (
         AUTHOR,
         catalog.validate_playbook,
         "NoETL: what is wrong with a text",
+        query=t.NoQuery,
         body=t.ContentBody,
         answer=ANSWER,
         is_expensive=True,
@@ -339,10 +340,18 @@ def _refuse(method: str, path: str, sentence: str) -> Route:
     words = "_".join(part for part in path.split("/") if part and not part.startswith("{"))
     handler = catalog.refuse_offer(f"refuse_{method.lower()}_{words.replace('-', '_')}", sentence)
     role = VIEWER if method == "GET" else OPERATOR
-    return Route(method, path, role, handler, "NoETL: not offered", status=501, is_raw=method != "GET")
+    kept: dict[str, Any] = {"query": t.NoQuery, "status": 501, "is_raw": method != "GET"}
+    return Route(method, path, role, handler, "NoETL: not offered", **kept)
 
 
 SQL = Route(
-    "POST", "/api/postgres/execute", OPERATOR, catalog.refuse_sql, "NoETL: not allowed", status=403, is_raw=True
+    "POST",
+    "/api/postgres/execute",
+    OPERATOR,
+    catalog.refuse_sql,
+    "NoETL: not allowed",
+    query=t.NoQuery,
+    status=403,
+    is_raw=True,
 )
 NOETL_ROUTES = (SQL, *CATALOG, *EXECUTIONS, *CREDENTIALS, *PROCESS, *(_refuse(*offer) for offer in NOT_OFFERED))

@@ -15,6 +15,10 @@ class NoetlBody(msgspec.Struct, kw_only=True):
     """A body or the parameters of a request of NoETL's surface."""
 
 
+class NoQuery(NoetlBody):
+    """Parameters of a request that knows none: clients of NoETL send some all the same."""
+
+
 class RegisterBody(NoetlBody):
     content: str  # plain, or Base64
     resource_type: str | None = None
