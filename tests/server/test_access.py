@@ -431,3 +431,25 @@ def test_what_a_proxy_of_ours_says_of_a_caller_counts_and_what_others_say_does_n
     finally:
         behind.commands.end_all()
         plain.commands.end_all()
+
+
+def test_commands_that_change_a_store_as_a_whole_are_in_its_audit_log(tmp_path: Path) -> None:
+    """SRV-026: `via: store`, and the log stays whole."""
+    server = Server.start(tmp_path)
+    server.admin.start(WAITS)
+    server.stop()
+    commands = server.commands
+    commands.here("backup", "copy.db", code=0)
+    commands.here("db", "recount", code=0)
+    commands.here("restore", "copy.db", code=0)
+    commands.here("db", "recount", code=0)
+    commands.here("db", "copy", "sqlite:///perdure.db", "sqlite:///other.db", code=0)
+    assert commands.here("audit", "verify", "--json", code=0).json["problems"] == []
+
+    for store, verbs in (("perdure", ["recount_store", "restore_store"]), ("other", ["copy_store", "recount_store"])):
+        again = Server.start(tmp_path, "--db", f"sqlite:///{store}.db", "--data", "perdure.db-server")
+        try:
+            rows = [row for row in again.admin("GET", "/api/v1/audit").json["items"] if row["verb"] in verbs]
+            assert [row["verb"] for row in rows] == verbs and {row["who"]["via"] for row in rows} == {"store"}
+        finally:
+            again.stop()

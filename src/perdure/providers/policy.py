@@ -48,7 +48,7 @@ SECRETS_KEY_FILE = "PERDURE_SECRETS_KEY_FILE"
 
 TABLES = frozenset(
     {"policy", "keychain", "retention", "server", "limits", "route", "workers", "pools", "oidc", "feed", "hooks"}
-    | {"secrets", "traces", "mcp"}
+    | {"secrets", "traces", "mcp", "audit"}
 )
 """Of the settings file, each read by those whom it concerns. It may have others, but no misspelling of these."""
 
@@ -299,12 +299,17 @@ of_api_document: ContextVar[bool] = ContextVar("of_api_document", default=False)
 """Whether the task that is being done belongs to a document that came through the API of a server."""
 
 
+def policy_for_api() -> Policy:
+    """The policy that binds documents that come through the API of a server."""
+    return _for_api or API
+
+
 def refusal_for_api(provider: str, namespace: str = "default") -> str | None:
     """Why a document that comes through the API may not use the provider; None when it may.
 
     Code is denied unless the policy says `code = "allow"`, or the list of the namespace names the provider itself.
     """
-    policy = _for_api or API
+    policy = policy_for_api()
     listed = policy.namespaces.get(namespace, NamespacePolicy())
     if provider in CODE and listed.code is None and provider in (listed.providers or ()):
         return None

@@ -14,12 +14,14 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 import perdure
 from perdure.engine.resources.catalog import Catalog
 from perdure.engine.resources.document_validation import DocumentValidator
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.json_values.values import SECOND
-from perdure.providers.policy import refusal_for_api
+from perdure.kernel.json_values.values import SECOND, Instant
+from perdure.providers.policy import policy_for_api, policy_in_force, refusal_for_api
 from perdure.server.application import ApiServer
 from perdure.server.authentication import Authentication, is_loopback, listened_hosts
 from perdure.server.console_files import read_console
@@ -32,8 +34,9 @@ from perdure.server.routes import ROUTES
 from perdure.server.run_hooks import RunHooks
 from perdure.server.tls import OwnCertificate, ServerCertificate, own_names
 from perdure.views.administration.access_tokens import FIRST, AccessRole, create_first_token
-from perdure.views.administration.audit_log import NO_SEAL, AuditLog, audit_head
+from perdure.views.administration.audit_log import KEPT, NO_SEAL, AuditLog, audit_head
 from perdure.views.administration.server_metrics import ServerMetrics
+from perdure.views.administration.server_settings import NotedSettings, ServerSettingsLog
 from perdure.views.errors import BadRequest
 from perdure.views.runs.live_events import LiveEvents
 from perdure.views.runs.run_changes import ChangeFeed
@@ -66,6 +69,7 @@ class ApiOptions:
     drain_delay: float = 0.0  # seconds
     proxies: Sequence[IPv4Network | IPv6Network] = ()
     feed_keep: float = 600.0  # seconds
+    audit_keep: Instant = KEPT
     hooks: Sequence[Hook] = ()
     has_console: bool = True
     write_tools: bool = False
@@ -120,7 +124,7 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         engine,
         with_api_policy(engine),
         authentication,
-        AuditLog(engine, name),
+        AuditLog(engine, name, options.audit_keep),
         LiveEvents(engine),
         ChangeFeed(engine, authentication.tokens.is_valid, options.feed_keep),
         ROUTES,
@@ -137,6 +141,9 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         offers_write_tools=options.write_tools,
     )
     server.secrets.pools = options.pools_with_secrets
+    policy = {**msgspec.to_builtins(policy_in_force()), "code_of_api_documents": policy_for_api().code}
+    own = NotedSettings(name, perdure.__version__, policy, dict(engine.runtime.routes))
+    server.settings = ServerSettingsLog(engine, own, say)
     server.tasks.lease_for = int(options.worker_lease * SECOND)
     authentication.sessions.listen(address.port, is_tls=certificate is not None)
     await _tell_first_token(server, address, say)
@@ -161,6 +168,7 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
             yield server
     finally:
         await server.presence.write()
+        await server.settings.note(has_left=True)
         server.live.close()
         if server.metrics is not None:
             server.metrics.stop()
@@ -214,6 +222,7 @@ async def _renewing(certificate: ServerCertificate, say: Callable[[str], None]) 
 
 async def _noting_workers(server: ApiServer) -> None:
     while True:
+        await server.settings.note()
         await asyncio.sleep(NOTE_EVERY)
         await server.presence.write()
 

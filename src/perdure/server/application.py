@@ -54,6 +54,7 @@ from perdure.stores.access import Act, RequestKey, RequestKeyRow, RequestKeyTake
 from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.administration.audit_log import AuditEntry, AuditLog
 from perdure.views.administration.server_metrics import ServerMetrics
+from perdure.views.administration.server_settings import ServerSettingsLog
 from perdure.views.administration.worker_pools import WorkerPresence
 from perdure.views.api_errors import ApiError, NotReady, RouteNotFound, TooManyRequests
 from perdure.views.errors import BadRequest
@@ -99,6 +100,7 @@ class ApiServer:
     console: ConsoleFiles = field(default_factory=partial(read_console, None))
     offers_write_tools: bool = False  # to language models, over HTTP
     application: "Application" = field(init=False)
+    settings: ServerSettingsLog = field(init=False)
 
     def __post_init__(self) -> None:
         self.tasks = LeasedTasks(self.engine)

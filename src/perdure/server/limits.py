@@ -13,8 +13,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.json_values.values import Instant
 from perdure.server.hook_settings import HookSettings
 from perdure.views.api_errors import TooManyRequests
+from perdure.views.times import read_span
 
 SECONDS_OF_STRANGERS = 10.0
 LONGEST_PAUSE = 3_600  # seconds that somebody is asked to wait
@@ -209,6 +211,10 @@ class OidcTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     roles: Annotated[list[OidcRole], msgspec.Meta(min_length=1)]  # the first one that fits counts
 
 
+class AuditTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    keep: str = "90d"  # a duration: for how long the rows of the audit log are kept, whole seals at a time
+
+
 class FeedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep: Annotated[float, msgspec.Meta(ge=1, le=86_400 * 30)] = 600.0  # seconds that changes are kept
 
@@ -238,9 +244,17 @@ class ServerSettings(msgspec.Struct, frozen=True):
     pools: dict[str, PoolTable] = {}
     oidc: OidcTable | None = None
     feed: FeedTable = FeedTable()
+    audit: AuditTable = AuditTable()
     hooks: list[HookSettings] = []
     traces: TracesTable = TracesTable()
     mcp: McpTable = McpTable()
+
+
+def audit_keep(table: AuditTable) -> Instant:
+    try:
+        return read_span(table.keep)
+    except ValueError as error:
+        raise BadServerSettings(f"[audit] keep: {error}") from None
 
 
 def proxy_networks(table: ServerTable) -> list[IPv4Network | IPv6Network]:

@@ -17,6 +17,7 @@ from perdure.views.access import Question
 from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.administration.audit_log import AUDIT_HEAD, AUDIT_REPORT
 from perdure.views.administration.retention_rules import RETENTION
+from perdure.views.administration.server_settings import ServersAnswer
 from perdure.views.resources.resource_details import DESCRIPTION
 from perdure.views.resources.resource_list import RESOURCES
 from perdure.views.runs import live_overview, run_capsule, run_differences, run_forecast, run_screen
@@ -229,7 +230,7 @@ ROUTES = (
         body_is_optional=False,
     ),
     _get(f"{API}/providers", system.list_all_providers, "providers that tasks can call", answer=m.ItemPage),
-    _get(f"{API}/servers", system.list_servers, "servers of the store", answer=m.ItemPage),
+    _get(f"{API}/servers", system.list_servers, "servers of the store", answer=ServersAnswer),
     _get(
         f"{API}/overview",
         system.get_overview,

@@ -7,6 +7,7 @@ from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.server_choice import refuse_server
 from perdure.cli.stdout import give_json
+from perdure.cli.store_audit import record_command
 from perdure.wiring import restore_store
 
 EXAMPLES = """\
@@ -28,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def perform(asked: argparse.Namespace, talk: Console) -> int:
     refuse_server(asked)
     size = restore_store(asked.file, asked.db)
+    record_command(asked.db, "restore_store", "store")
     if asked.json:
         give_json({"store": asked.db, "restored_from": str(asked.file), "bytes": size})
     talk.say(

@@ -232,7 +232,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         talk.say("requests are not answered: that needs pip install 'perdure[server]'")
         return None
     from perdure.server.hook_settings import read_hooks
-    from perdure.server.limits import proxy_networks, read_server_settings
+    from perdure.server.limits import audit_keep, proxy_networks, read_server_settings
     from perdure.server.trace_export import trace_hooks
     from perdure.views.administration.access_tokens import AccessRole
 
@@ -255,6 +255,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         oidc=settings.oidc,
         drain_delay=settings.server.drain_delay,
         feed_keep=settings.feed.keep,
+        audit_keep=audit_keep(settings.audit),
         hooks=[*read_hooks(settings.hooks), *trace_hooks(settings.traces, os.environ)],
         has_console=not asked.no_console,
         write_tools=settings.mcp.write,

@@ -20,6 +20,7 @@ from perdure.views.administration.access_tokens import (
 )
 from perdure.views.administration.audit_log import audit_json, list_audit
 from perdure.views.administration.server_presence import health_json
+from perdure.views.administration.server_settings import settings_json, warnings_of
 from perdure.views.administration.worker_pools import list_pools, list_workers
 from perdure.views.api_errors import AccessDenied, HookNotFound, PoolNotFound, RouteNotFound
 from perdure.views.resources.provider_list import list_providers
@@ -96,7 +97,8 @@ async def list_servers(call: ApiCall) -> Result:
         }
         for server in servers
     ]
-    return Answer({"items": items})
+    noted = await call.server.settings.all()
+    return Answer({"items": items, "settings": settings_json(noted), "warnings": warnings_of(noted)})
 
 
 async def get_overview(call: ApiCall) -> Result:

@@ -42,9 +42,11 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 class AuditLog:
     """What one server records. Changes are on disk before they are answered; refusals within a second."""
 
-    def __init__(self, client: Client, server: str) -> None:
+    def __init__(self, client: Client, server: str, keep: Instant | None = None) -> None:
+        """`keep`: for how long rows are kept; None: whoever serves the store removes them."""
         self._client = client
         self._server = server
+        self._keep = keep
         self._waiting: list[AuditRow] = []
         self._turn = asyncio.Lock()
         self._refusals: dict[tuple[str, str, str, str], tuple[AuditEntry, int]] = {}
@@ -88,7 +90,8 @@ class AuditLog:
         await self._client.store.seal_audit(
             lambda rows, last: AuditSeal.over(rows, last, self._server, self._client.clock.now())
         )
-        await self._client.store.drop_audit(now - KEPT)
+        if self._keep is not None:
+            await self._client.store.drop_audit(now - self._keep)
         await self._client.store.drop_request_keys(now - KEYS_KEPT)
 
 

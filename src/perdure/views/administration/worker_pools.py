@@ -164,6 +164,7 @@ async def list_workers(client: "Client", presence: WorkerPresence) -> list[dict[
             "streams": presence.steps_of(row.name, row.pool),
         }
         for row in await client.store.workers()
+        if row.pool
     ]
 
 
@@ -179,7 +180,7 @@ async def list_pools(
     """
     steps = [step for step in steps if namespaces is None or step.namespace in namespaces]
     now = client.clock.now()
-    workers = await client.store.workers() if namespaces is None else []
+    workers = [row for row in await client.store.workers() if row.pool] if namespaces is None else []
     backlogs = [
         backlog for backlog in await client.store.backlogs() if namespaces is None or backlog.namespace in namespaces
     ]

@@ -7,6 +7,7 @@ from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.log_output import log_to
 from perdure.cli.stdout import give_json
+from perdure.cli.store_audit import record_command
 from perdure.cli.throttle import Throttle
 from perdure.engine.clock import SystemClock
 from perdure.views.administration.store_json import copy_json
@@ -42,6 +43,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     throttle = Throttle(talk)
     result = copy_json(source, target, throttle.say)
     throttle.done()
+    record_command(asked.target, "copy_store", "store")
     if asked.json:
         give_json(result)
     copied = result["copied"]

@@ -6,6 +6,7 @@ from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.log_output import log_to
 from perdure.cli.stdout import give_json
+from perdure.cli.store_audit import record_command
 from perdure.engine.clock import SystemClock
 from perdure.wiring import open_admin
 
@@ -31,6 +32,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     before = admin.schema()
     if before.missing and not asked.dry_run:
         admin.migrate()
+        record_command(asked.db, "migrate_store", f"schema/{before.newest}")
     after = admin.schema() if before.missing and not asked.dry_run else before
     missing = list(before.missing)
     if asked.json:

@@ -6,6 +6,7 @@ from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit
 from perdure.cli.log_output import log_to
 from perdure.cli.stdout import give_json
+from perdure.cli.store_audit import record_command
 from perdure.engine.clock import SystemClock
 from perdure.wiring import open_admin
 
@@ -28,6 +29,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     log_to(talk, asked.verbose)
     admin = open_admin(asked.db, SystemClock())
     repaired = admin.recount()
+    record_command(asked.db, "recount_store", f"counts/{repaired}")
     if asked.json:
         give_json({"store": admin.address, "repaired": repaired})
     talk.say(f"{admin.address}: {f'{repaired:,} counts were wrong' if repaired else 'every count was right'}")
