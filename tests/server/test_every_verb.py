@@ -10,7 +10,7 @@ from perdure.cli.server_choice import STORE_VERBS
 from perdure.cli.verbs import UNLISTED, VERBS
 from tests.cli.commandline import Done
 from tests.server.serving import Server
-from tests.server.test_command_line import GATED, GIVES, NIGHTLY, Scene, _ageless
+from tests.server.test_command_line import GATED, GIVES, NIGHTLY, SLEEPS, Scene, _ageless
 from tests.server.test_noetl import playbook
 
 SCENARIO = "document: gives.json\nscenarios:\n  - name: gives\n    input: {n: 1}\n    expect: {status: succeeded}\n"
@@ -27,6 +27,9 @@ LOOKS: dict[str, list[str]] = {
     "timeline": ["timeline %ended --json"],
     "diff": ["diff %ended %ended"],
     "replay": ["replay --with gives.json %ended", "replay --with gives.json --name gives --json"],
+    "impact": ["impact sleeps.json --name flow --json", "impact sleeps.json %asleep"],
+    "migrate": ["migrate --undo %asleep --dry-run", "migrate --undo %ended --dry-run --json"],
+    "convert": ["convert gives.json"],
     "forecast": ["forecast %ended --json"],
     "logs": ["logs %ended"],
     "effects": ["effects %waiting"],
@@ -96,7 +99,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     running = Server.start(tmp_path_factory.mktemp("verbs"))
     try:
         scene = Scene(running)
-        files = {"gives.json": GIVES, "gives.test.yaml": SCENARIO, "nightly.yaml": NIGHTLY}
+        files = {"gives.json": GIVES, "sleeps.json": SLEEPS, "gives.test.yaml": SCENARIO, "nightly.yaml": NIGHTLY}
         for name, text in files.items():
             scene.file(name, text)
         scene.remote("apply", "-f", "nightly.yaml")
