@@ -74,7 +74,7 @@ class ServerSettingsLog:
             if row.pool == NO_POOL and row.left_at is None and now - row.seen_at < GONE_AFTER:
                 settings = msgspec.json.decode(row.providers, type=NotedSettings)
                 noted.append(msgspec.structs.replace(settings, seen_at=row.seen_at))
-        return noted if any(one.name == self.own.name for one in noted) else [self.own, *noted]
+        return noted if any(server.name == self.own.name for server in noted) else [self.own, *noted]
 
 
 class ServersAnswer(msgspec.Struct):
