@@ -412,6 +412,7 @@ def _attack_leases(scene: Scene, admin: Api, method: str, path: str) -> None:
         "/api/v1/worker/leave": asked,
         "/api/v1/worker/tasks/{lease}/fail": {"code": "No"},
         "/api/v1/worker/tasks/{lease}/log": {"message": "x"},
+        "/api/v1/worker/tasks/{lease}/secrets": {"names": ["x"]},
     }
     place = path.replace("{lease}", task["lease"]).replace("{key}", "k").replace("{name}", "go")
     reply = admin(method, place.replace("{digest}", "00" * 32), None if method == "GET" else bodies.get(path, {}))

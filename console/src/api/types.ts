@@ -106,9 +106,41 @@ export interface GateBody {
   updatedAt?: string | null;
 }
 
+export interface ImpactAnswer {
+  language: string;
+  namespace: string;
+  name: string;
+  document: string;
+  counts: Record<string, number>;
+  more: boolean;
+  runs: Record<string, Json>[];
+  plan: MigrationPlan;
+}
+
+export interface ImpactBody {
+  document: string | Record<string, Json>;
+  apply?: (string | Record<string, Json>)[];
+  name?: string;
+  namespace?: string | null;
+  mapping?: Record<string, string | null>;
+  runs?: string[];
+}
+
 export interface ItemPage {
   items: Record<string, Json>[];
   next?: string | number;
+}
+
+export interface MigrationAnswer {
+  dry_run: boolean;
+  counts: Record<string, number>;
+  runs: Record<string, string>[];
+}
+
+export interface MigrationBody {
+  plan?: MigrationPlan | null;
+  undo?: string[];
+  dry_run?: boolean;
 }
 
 export interface NotedToolCall {
@@ -283,6 +315,18 @@ export interface BatchFilter {
   all?: boolean;
 }
 
+export interface MigrationPlan {
+  perdure?: string;
+  format?: number;
+  language: string;
+  namespace: string;
+  name: string;
+  to: string;
+  document: string;
+  apply?: string[];
+  moves: PlannedMove[];
+}
+
 export interface RunItem {
   id: string;
   language: string;
@@ -306,6 +350,12 @@ export interface Who {
   via: string;
 }
 
+export interface PlannedMove {
+  from: string;
+  mapping?: Record<string, string | null>;
+  runs: string[];
+}
+
 export type NoQuery = Record<never, never>;
 
 export interface Routes {
@@ -320,6 +370,8 @@ export interface Routes {
   "GET /api/v1/resources/{kind}/{namespace}/{name}/schema": { query: NoQuery; body: undefined; answer: Record<string, Json> };
   "GET /api/v1/resources/{kind}/{namespace}/{name}/schedule": { query: { next?: number }; body: undefined; answer: Record<string, Json> };
   "POST /api/v1/sandbox": { query: NoQuery; body: SandboxBody; answer: Record<string, Json> };
+  "POST /api/v1/impact": { query: NoQuery; body: ImpactBody; answer: ImpactAnswer };
+  "POST /api/v1/migrations": { query: NoQuery; body: MigrationBody; answer: MigrationAnswer };
   "GET /version": { query: NoQuery; body: undefined; answer: Json };
   "POST /api/v1/runs": { query: NoQuery; body: StartBody; answer: RunAnswer | ResultAnswer };
   "GET /api/v1/runs": { query: { status?: string[]; language?: string | null; name?: string | null; namespace?: string | null; label?: string[]; parent?: string | null; started_after?: string | null; started_before?: string | null; q?: string | null; limit?: number; cursor?: string | null }; body: undefined; answer: RunPage };
@@ -421,6 +473,8 @@ export const ROLES: Record<keyof Routes, Role> = {
   "GET /api/v1/resources/{kind}/{namespace}/{name}/schema": "viewer",
   "GET /api/v1/resources/{kind}/{namespace}/{name}/schedule": "viewer",
   "POST /api/v1/sandbox": "author",
+  "POST /api/v1/impact": "author",
+  "POST /api/v1/migrations": "author",
   "GET /version": "viewer",
   "POST /api/v1/runs": "operator",
   "GET /api/v1/runs": "viewer",
