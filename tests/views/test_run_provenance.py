@@ -19,11 +19,12 @@ import perdure
 from perdure.analysis.retracing import Retracing
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
 from perdure.testing import World
 from perdure.views.errors import BadRequest, FieldNotFound
-from perdure.views.runs.run_causes import CauseQuery
+from perdure.views.runs.run_causes import CauseQuery, explain_run
 from perdure.views.runs.run_provenance import explain_value, read_field
 from perdure.views.times import read_instant
 
@@ -221,6 +222,74 @@ async def test_a_value_of_a_playbook_leads_to_results_ctx_and_the_workload(tmp_p
         "outcome.result.total + 1",
     ]
     assert _through(note) == [("workload.who", ["workload.who"])]
+
+
+CHILD = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: inner}
+spec: {steps: [{name: deep, ref: origins-fail}]}
+"""
+PARENT = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: outer}
+spec:
+  steps:
+  - {name: child, type: executeStory, with: {storyRef: {name: inner}}}
+  - {name: after, ref: origins-load, needs: [child], with: {n: 1}}
+  compensations: [{name: undo, ref: origins-fail}]
+"""
+
+
+@perdure.engram("origins-fail")
+def fail(inputs: dict[str, Any]) -> dict[str, Any]:
+    raise perdure.EngramError("disk full", exit_class="terminal")
+
+
+async def test_the_first_cause_is_in_the_run_below(tmp_path: Path) -> None:
+    """ANA-020: not the compensation that failed last; and a skipped step leads to what made it skipped."""
+    async with World(tmp_path) as world:
+        run = await world.start(PARENT.encode(), applied=[AppliedDocument("inner.yaml", CHILD)])
+        await world.settle()
+        client = world.engine
+        assert client is not None
+        whole = (await explain_run(client, run.id))["chain"]
+        skipped = (await explain_run(client, run.id, "after"))["chain"]
+        (child,) = {link["run"] for link in whole if "run" in link}
+        below = {event["seq"]: event for event in await client.history(child)}
+
+    causes = [link for link in whole if "failed: " in link["text"]]
+    assert "step 'deep', attempt 1 failed: Engram.Failed: disk full" in causes[-1]["text"]
+    assert causes[-1]["run"] == child and below[causes[-1]["seq"]]["step"] == "deep"
+    assert skipped[0]["text"].startswith("step 'after' was skipped") and causes[-1] in skipped
+
+
+@pytest.mark.parametrize(
+    ("language", "step", "condition"),
+    [
+        ("playbook", "never", "ctx.total < 0"),
+        ("story", "never", "eq inputs.n 99"),
+        ("flow", "other", "vars.total < 0.0"),
+    ],
+)
+async def test_a_step_that_did_not_run_leads_to_the_condition(
+    tmp_path: Path, language: str, step: str, condition: str
+) -> None:
+    flow = json.loads(DOCUMENTS["flow"])
+    flow["steps"]["choose"]["cases"].insert(0, {"when": "{{ vars.total < 0.0 }}", "next": "other"})
+    flow["steps"]["other"] = {"action": "Pass", "next": "end"}
+    story = STORY.replace("  output:", '  - {name: never, ref: origins-load, if: "{{ eq inputs.n 99 }}"}\n  output:')
+    documents = {**DOCUMENTS, "flow": json.dumps(flow), "story": story}
+    async with World(tmp_path, mocks={"origins-bank": _bank}) as world:
+        run = await world.start(documents[language].encode(), INPUTS[language])
+        await world.settle()
+        assert world.engine is not None
+        chain = (await explain_run(world.engine, run.id, step))["chain"]
+
+    assert "was skipped" in chain[0]["text"] or "not reached" in chain[0]["text"]
+    assert chain[1]["expression"].strip("{} ") == condition and chain[1]["value"] is False
+    assert chain[-1]["text"] == "the run started"
 
 
 async def test_what_does_not_exist_is_said_to(tmp_path: Path) -> None:

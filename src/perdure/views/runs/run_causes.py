@@ -3,22 +3,27 @@
 Each link names an event of the history, so that it can be looked up. The first one says what the status is now.
 """
 
+from bisect import bisect_left
 from typing import Any
 
 from perdure.engine.client import Client
 from perdure.engine.runs import run_views
 from perdure.engine.runs.run_index import RunIndex
+from perdure.kernel.errors import NewerRecord
 from perdure.kernel.execution import Execution
 from perdure.kernel.graphs.step_overview import StepOverview, StepStatus, flattened
 from perdure.kernel.json_values.values import RunId
+from perdure.kernel.outcomes import Status
 from perdure.views.access import Query, Question, Scope
 from perdure.views.administration.server_presence import is_served
 from perdure.views.runs.progress_events import outcome_text, status_words
 from perdure.views.runs.run_overview import explain, failure_of, find_step, index_of
-from perdure.views.runs.run_provenance import explain_value
+from perdure.views.runs.run_provenance import explain_condition, explain_value
 from perdure.views.runs.run_status import status_of_execution
 from perdure.views.times import iso
 
+DEEPEST = 8  # runs below each other
+_UNSUCCESSFUL = (Status.FAILED, Status.TIMED_OUT, Status.CANCELLED)
 STEPS_EXPLAINED = 20  # of those that are open; `GET …/steps` has all
 
 
@@ -50,9 +55,18 @@ async def explain_run(client: Client, run: RunId, step: str | None = None) -> di
     await run_views.read_stream_numbers(client.store, execution)
     steps, history = await index_of(client, run, lambda index: (index.steps(execution), _History(index)))
     commands: list[str] = []
-    if step is not None:
+    if step is not None and (unreached := _unreached(execution, flattened(steps), step)):
+        chain = [history.link(history.last, f"step {step!r} {'was' if status.status.is_final else 'is'} not reached")]
+        chain += await explain_condition(client, run, unreached) or await _failure_chain(
+            client, execution, steps, history
+        )
+    elif step is not None:
         path, overview = find_step(flattened(steps), run, step)
         chain = _step_chain(path, overview, history, is_live=status.is_owned)
+        chain += await _below(client, overview)
+        if overview.state in (StepStatus.SKIPPED, StepStatus.NOT_STARTED):
+            reasons = await explain_condition(client, run, path[-1])
+            chain += reasons or await _failure_chain(client, execution, steps, history)
     elif status.status.is_final:
         chain = await _end_chain(client, execution, steps, history)
     else:
@@ -70,17 +84,32 @@ async def explain_run(client: Client, run: RunId, step: str | None = None) -> di
     return hidden
 
 
+def _unreached(execution: Execution, steps: list[tuple[tuple[str, ...], StepOverview]], name: str) -> str:
+    """The name of a step that the document has, and of which the run knows nothing; empty: it is not one."""
+    if any(name in (path[-1], "/".join(path)) for path, _ in steps) or not execution.dialect.draws_graphs:
+        return ""
+    last = name.rpartition("/")[2]
+    graph = execution.dialect.graph(execution.program)
+    return last if any(node.label == last and node.kind for node in graph.nodes) else ""
+
+
 class _History:
     """When the events of a run were recorded, by number."""
 
-    def __init__(self, index: RunIndex) -> None:
+    def __init__(self, index: RunIndex, prefix: str = "") -> None:
+        self._prefix = prefix
+        self._numbers = index.numbers[:]
         self._times = index.times[:]
         self.first, self.last, self.end = 1, index.last, index.end
 
     def link(self, seq: int, text: str) -> dict[str, Any]:
         """A fact without an event of its own belongs to the present."""
         number = seq or self.last
-        return {"seq": number, "at": iso(self._times[number - 1]), "text": text}
+        return {"seq": number, "at": iso(self._times[number - 1]), "text": self._prefix + text}
+
+    def number_of(self, recorded: int) -> int:
+        """The event of the history that tells of an event of the log, or of what follows from it."""
+        return min(bisect_left(self._numbers, recorded) + 1, self.last)
 
 
 async def _end_chain(
@@ -89,10 +118,52 @@ async def _end_chain(
     outcome = execution.state.outcome
     assert outcome is not None
     reason = outcome_text(outcome)
-    ended = f"the run {status_words(execution.state.status.value)}{f': {reason}' if reason else ''}"
+    status = execution.state.status
+    word = "was cancelled" if status is Status.CANCELLED else status_words(status.value)
+    ended = f"the run {word}{f': {reason}' if reason else ''}"
     chain = [history.link(history.end, ended)]
+    if execution.state.cancel_requested:
+        chain += await _cancels(client, execution, history)
+    return chain + await _failure_chain(client, execution, steps, history)
+
+
+async def _failure_chain(
+    client: Client, execution: Execution, steps: list[StepOverview], history: _History
+) -> list[dict[str, Any]]:
+    """The step that made the run fail, and what made it fail in runs below it."""
     place = await failure_of(client, execution, steps)
-    return [*chain, *_step_chain(place.path, place.step, history, is_live=False)] if place is not None else chain
+    if place is None:
+        return []
+    return [*_step_chain(place.path, place.step, history, is_live=False), *await _below(client, place.step)]
+
+
+async def _below(client: Client, step: StepOverview, depth: int = 0) -> list[dict[str, Any]]:
+    """Why the run that a failed step has started did not succeed: events of its own history."""
+    called = None if step.failure is None or not step.child else await client.store.find(step.child)
+    if called is None or called.status not in _UNSUCCESSFUL or depth >= DEEPEST:
+        return []
+    try:
+        execution = await run_views.load(client.store, client.languages, called)
+    except NewerRecord:
+        return []
+    steps, history = await index_of(
+        client, called.id, lambda index: (index.steps(execution), _History(index, f"in run {called.id}: "))
+    )
+    mask = await run_views.mask_of(client.store, execution)
+    chain = await _end_chain(client, execution, steps, history)
+    inner: list[dict[str, Any]] = [{**link, "run": link.get("run", called.id)} for link in mask.data(chain)]
+    return inner
+
+
+async def _cancels(client: Client, execution: Execution, history: _History) -> list[dict[str, Any]]:
+    """Who has asked the run to stop."""
+    for event in await client.history(execution.id, raw=True):
+        if event["event"] == "CancelRequested":
+            by, reason = event.get("by") or "", event.get("reason") or ""
+            sender = "the run above it" if by == "parent" else by
+            text = "it was asked to stop" + (f" by {sender}" if sender else "") + (f": {reason}" if reason else "")
+            return [history.link(history.number_of(event["seq"]), text)]
+    return []
 
 
 def _step_chain(path: tuple[str, ...], step: StepOverview, history: _History, *, is_live: bool) -> list[dict[str, Any]]:

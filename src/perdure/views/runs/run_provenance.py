@@ -92,6 +92,27 @@ async def explain_value(client: Client, run: RunId, step: str | None, field: str
     return hidden
 
 
+async def explain_condition(client: Client, run: RunId, step: str) -> list[dict[str, Any]]:
+    """The condition that decided last whether a step runs, and what it read, as links; empty where there is none."""
+    row = await client.find(run)
+    dialect = run_views.dialect_of(client.languages, row.language)
+    turns = await run_views.turns(client.store, dialect, row.id)
+    tracer = dialect.value_tracer()
+    if tracer is None or sum(len(events) for _, events in turns) > MOST_EVENTS:
+        return []
+    try:
+        retracing = await _retraced(client, dialect, row, turns, tracer)
+    except ExpressionFailed:
+        return []
+    decided = retracing.latest(("condition", step))
+    if decided is None:
+        return []
+    links = retracing.explain(ValueSource(("condition", step), (), decided.write.text))
+    mask = await run_views.mask_of(client.store, retracing.execution)
+    numbers = await run_views.told_aside(turns, lambda: _Numbers(dialect, row, turns))
+    return [_shown(link, mask, numbers) for link in links] if links and links[0].expression else []
+
+
 async def _retraced(client: Client, dialect: Dialect, row: RunRow, turns: Turns, tracer: ValueTracer) -> Retracing:
     if moves_in(turns):
         raise ExpressionFailed(

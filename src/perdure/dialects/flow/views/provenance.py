@@ -30,6 +30,7 @@ class FlowValues(ValueTracer):
         self._steps: dict[int, str] = {}  # by frame: the Step that it was in
         self._arrived: Cell | None = None
         self._scheduled: e.TaskScheduled | None = None
+        self._program: Any = None
 
     def named(self, step: str | None, field: ReadPath) -> list[ValueSource]:
         name, rest = (field[0], field[1:]) if field else ("", ())
@@ -46,6 +47,7 @@ class FlowValues(ValueTracer):
 
     def writes(self, execution: Execution, event: e.Event) -> Iterable[ValueWrite]:
         body: Body = execution.body
+        self._program = execution.program
         if isinstance(event, e.TaskScheduled):
             self._scheduled = event
         if isinstance(event, e.RunStarted):
@@ -126,6 +128,11 @@ class FlowValues(ValueTracer):
 
     def _in_step(self, frame: Frame, event: e.Event, before: str) -> Iterator[ValueWrite]:
         step = frame.step
+        if isinstance(event, f.StepLeft):
+            cases = getattr(self._program.flows[frame.flow].steps[before].fields, "cases", ())
+            for index, case in enumerate(cases):
+                text = f"the condition of the case that leads to {case.next!r}"
+                yield ValueWrite(("condition", case.next), text, site=f"/cases/{index}/when")
         if isinstance(event, _LEAVING):
             yield ValueWrite(("output", before), "", same_as=_key(frame.value))
             for name in event.bound:

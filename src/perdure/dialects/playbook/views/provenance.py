@@ -88,6 +88,9 @@ class PlaybookValues(ValueTracer):
             case p.RequestEvaluated(workload=workload, ctx=ctx):
                 yield from self._loaded(workload)
                 yield from self._patched(ctx)
+            case p.AdmissionJudged(token=token) if token in body.tokens:
+                step = body.tokens[token].step
+                yield ValueWrite(("condition", step), f"the admission of step {step!r}", site="admit.when")
             case p.CtxPatched(set_ctx=patch):
                 yield from self._patched(patch, arrives=True)
             case p.StepStarted(run=run, items=items):
@@ -104,8 +107,11 @@ class PlaybookValues(ValueTracer):
             case p.StepEnded(run=run, set_ctx=patch, error=error):
                 yield from self._step_ended(body, run, has_failed=error is not None)
                 yield from self._patched(patch, parts=self._merged(run))
-            case p.NextEvaluated(tokens=tokens, set_ctx=patch):
+            case p.NextEvaluated(tokens=tokens, set_ctx=patch, arcs=arcs):
                 yield from self._patched(patch)
+                for index, (target, _, _) in enumerate(arcs):
+                    text = f"the condition of the arc to {target!r}"
+                    yield ValueWrite(("condition", target), text, site=f"arcs[{index}].when")
                 for new in tokens:
                     yield from self._token(new, f"arcs[{new.arc}].args")
             case p.JoinCompleted(token=new, tokens=tokens):

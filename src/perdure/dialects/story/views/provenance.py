@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.story.plan.helper_steps import OUTPUT
+from perdure.dialects.story.plan.helper_steps import IF, OUTPUT
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.body import Body
 from perdure.dialects.story.steps import STEP_KINDS
@@ -69,6 +69,7 @@ class StoryValues(ValueTracer):
             case s.StepsSkipped(steps=steps):
                 for step in steps:
                     yield ValueWrite(("phase", step), f"the phase of step {step!r}")
+                    yield ValueWrite(("condition", step), f"the condition of step {step!r}", site=f"{step}/{IF}")
             case s.StoryEnded(output=output):
                 read = None if output is None else _reader(output)
                 yield ValueWrite(("run",), "the output of the run", site=f"/{OUTPUT}", read=read)
