@@ -198,3 +198,50 @@ async def test_a_long_document_is_compiled_beside_other_work(tmp_path: Path, mon
     async with perdure.Engine(url) as engine:
         assert [line async for line in capsules.write_capsule(engine, RunId(run), "0")]
     assert any(size >= WORK_OF_TEXT * len(LARGE) for size in sizes)
+
+
+GATED = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: gated}
+spec:
+  steps:
+  - {name: first, ref: echo, with: {value: "{{ inputs.n }}"}}
+  - {name: ok, type: gate, needs: [first]}
+  - {name: last, ref: echo, needs: [ok], with: {value: "{{ steps.first.output.value }}"}}
+  output: {value: "{{ steps.last.output.value }}"}
+"""
+
+
+@pytest.mark.parametrize("language", [*DOCUMENTS, "large", "gated"])
+def test_a_capsule_becomes_a_scenario_that_passes_and_fails_when_the_document_changes(
+    language: str, tmp_path: Path
+) -> None:
+    line, file = CommandLine(tmp_path), tmp_path / "run.perdure"
+    if language == "gated":
+        (tmp_path / "doc").write_text(GATED)
+        run, url = _approved(tmp_path), f"sqlite:///{tmp_path}/runs.db"
+    else:
+        run, url = _run(DOCUMENTS.get(language, LARGE), {"n": 3, "text": "x" * 200_000}, tmp_path)
+    line.here("export", run, "--file", str(file), "--db", url)
+    told = line.here("open", "--scenario", "kept", str(file))
+    assert "next: perdure test kept" in told.err
+    assert "1 passed" in (played := line.here("test", "kept")).out + played.err
+    replayed = line.here("open", str(file), "replay", "--with", str(tmp_path / "doc"), "--json").json
+    assert [verdict["verdict"] for verdict in replayed["runs"]] == ["same"]
+    (test,) = (tmp_path / "kept").glob("*.test.json")
+    test.write_text(test.read_text().replace('"status": "succeeded"', '"status": "failed"'))
+    line.here("test", "kept", code=3)
+
+
+def _approved(folder: Path) -> str:
+    async def perform() -> str:
+        async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
+            run = await engine.start(folder / "doc", {"n": 3})
+            while (await run.status()).value != "waiting":
+                await asyncio.sleep(0.01)
+            await run.approve("ok", by="ada")
+            await run.result()
+            return run.id
+
+    return asyncio.run(perform())

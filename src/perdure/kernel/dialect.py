@@ -51,17 +51,13 @@ class Obstacle(msgspec.Struct, frozen=True):
 class Dialect(ABC):
     """Base class of all languages."""
 
-    name: ClassVar[str]
-    """The language, as `ps` shows it."""
-    version: ClassVar[int]
-    """Version of the snapshot; a snapshot of another version is ignored."""
+    name: ClassVar[str]  # the language, as `ps` shows it
+    version: ClassVar[int]  # of the snapshot; a snapshot of another version is ignored
     edition: ClassVar[int]
     """Edition of the language: raised when documents may contain what an older program would misread."""
-    name_label: ClassVar[str] = ""
-    """The label that holds a run's own name; empty where runs have only ids."""
+    name_label: ClassVar[str] = ""  # the label that holds a run's own name; empty where runs have only ids
     label_verb: ClassVar[str] = ""  # the control message that changes labels: `{"labels": {name: value or null}}`
-    call_markers: ClassVar[tuple[bytes, ...]] = ()
-    """A text that contains none of these starts no other document."""
+    call_markers: ClassVar[tuple[bytes, ...]] = ()  # a text that contains none of these starts no other document
     is_for_tests: ClassVar[bool] = False
     pauses_itself: ClassVar[bool] = False
     """A paused run makes moves, and holds back those that its language says; otherwise the kernel makes none at all."""
@@ -122,6 +118,10 @@ class Dialect(ABC):
     def convert(self, text: bytes) -> ConvertedDocument:
         """A document of an earlier form of the language, in its present form."""
         return ConvertedDocument()
+
+    def unpin(self, pinned: bytes) -> tuple[bytes, list[bytes]]:
+        """The document in a pinned text, and what was pinned with it, as texts to be applied."""
+        return pinned, []
 
     @abstractmethod
     def title(self, program: Any) -> str:

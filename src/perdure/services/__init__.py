@@ -57,6 +57,9 @@ LATEST_PACKETS = "perdure.services.story.streams.recording:latest_packets"
 REPLAYER = "perdure.services.scenarios.replay"
 """The module that replays recorded runs with another document (`Replayer`)."""
 
+SCENARIO_WRITER = "perdure.services.scenarios.recorded_scenario"
+"""The module that writes a recorded run as a scenario (`write_scenario`)."""
+
 SCENARIO_SUFFIXES = (".test.yaml", ".test.yml", ".test.json")
 """How the names of files of scenarios end; they are no documents."""
 

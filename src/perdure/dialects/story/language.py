@@ -202,6 +202,7 @@ class Story(Dialect):
         return TEMPLATE if name == NAME else self._provided(kind, namespace, name)
 
     load = lazy(f"{_STORY}.plan.compiler:load")
+    unpin = lazy(f"{_STORY}.plan.bundle:unpin")
     graph = lazy(f"{_STORY}.views.graph:draw")
     document_schema = lazy(f"{_STORY}.document.resource_schemas:document_schema")
     tracer = lazy(f"{_STORY}.views.trace:StoryTracer")

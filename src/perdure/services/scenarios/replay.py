@@ -108,10 +108,10 @@ class Replayer:
         assert isinstance(start, RunStarted)
         scenario = DocumentScenario(
             name=row.name,
-            input=await self._data(row.id, start.input),
+            input=await self.value_of(row.id, start.input),
             options=jsontext.decode(start.options),
             namespace=row.namespace,
-            actions=tuple([action async for action in self._actions(row.id, turns)]),
+            actions=tuple([action async for action in self.actions(row.id, turns)]),
             to_end=row.status.is_final,
         )
         with tempfile.TemporaryDirectory(prefix="perdure-replay-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
@@ -151,7 +151,7 @@ class Replayer:
                         scheduled[event.task] = (event.path, at)
                     elif isinstance(event, TaskEnded) and event.task in scheduled:
                         path, began = scheduled[event.task]
-                        tasks.add(path, MockAnswer(await self._whole(row.id, event.outcome), at - began))
+                        tasks.add(path, MockAnswer(await self.whole_outcome(row.id, event.outcome), at - began))
             for child in await self._client.search(RunFilter(parent=row.id, limit=MOST_BELOW)):
                 count += 1
                 if count > MOST_BELOW:
@@ -159,7 +159,7 @@ class Replayer:
                 dialect = run_views.dialect_of(self._client.languages, child.language)
                 pending.append((child, await run_views.turns(self._client.store, dialect, child.id)))
 
-    async def _actions(self, run: RunId, turns: Turns) -> AsyncIterator[ScenarioAction]:
+    async def actions(self, run: RunId, turns: Turns) -> AsyncIterator[ScenarioAction]:
         """What was sent to the run, and the time that passed before it."""
         now = turns[0][0]
         for at, events in turns:
@@ -170,22 +170,22 @@ class Replayer:
                     yield ScenarioAction("advance", at - now)
                     now = at
                 if isinstance(event, SignalReceived):
-                    value = await self._data(run, event.value)
+                    value = await self.value_of(run, event.value)
                     yield ScenarioAction("signal", {"name": event.name, "value": value, "by": event.by})
                 elif isinstance(event, Steered):
-                    body = await self._data(run, event.body)
+                    body = await self.value_of(run, event.body)
                     yield ScenarioAction("steer", {"verb": event.verb, "body": body, "by": event.by})
                 else:
                     yield ScenarioAction("cancel", {"reason": event.reason})
         if turns[-1][0] > now:
             yield ScenarioAction("advance", turns[-1][0] - now)
 
-    async def _whole(self, run: RunId, outcome: Outcome) -> Outcome:
+    async def whole_outcome(self, run: RunId, outcome: Outcome) -> Outcome:
         if isinstance(outcome, Succeeded) and isinstance(outcome.value, Ref):
             return Succeeded(await self._text_of(run, outcome.value))
         return outcome
 
-    async def _data(self, run: RunId, payload: Payload) -> Any:
+    async def value_of(self, run: RunId, payload: Payload) -> Any:
         return jsontext.decode(await self._text_of(run, payload))
 
     async def _text_of(self, run: RunId, payload: Payload) -> bytes:

@@ -172,3 +172,13 @@ def _snapshot(resource: Resource) -> Resource:
         metadata = {name: value for name, value in metadata.items() if name != "annotations"}
         metadata |= {"annotations": notes} if notes else {}
     return {**{name: tidy[name] for name in ("apiVersion", "kind", "spec") if name in tidy}, "metadata": metadata}
+
+
+def unpin(bundle_text: bytes) -> tuple[bytes, list[bytes]]:
+    """The Story of a bundle, and everything that was bundled with it."""
+    contents = jsontext.decode(bundle_text)
+    parts = ("engrams", "templates", "stories", "transports")
+    resources = [resource for part in parts for resource in contents.get(part, {}).values()]
+    return jsontext.canonical(contents["story"]), [
+        jsontext.canonical(item) for item in (*resources, *contents["grants"])
+    ]
