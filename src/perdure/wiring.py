@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from perdure.engine.secrets.kept_credentials import KeptCredentials
     from perdure.engine.tasks.executor import Executor
     from perdure.kernel.documents.validation import AppliedDocument
+    from perdure.kernel.ids import ServerGroup
     from perdure.kernel.tasks.task_sources import TaskSource
     from perdure.providers.registry import Registry
     from perdure.services.flow.conformance import Suite, Verdict
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 PENDING_REQUESTS = "PendingStoryTrigger"  # where the catalog notes requests without an answer
 DEFAULT_STORE = "sqlite:///perdure.db"
-SQLITE_PATIENCE = 10.0  # seconds
 STEP_RUNS = {"playbook": ("PERDURE_PLAYBOOK_STEP_RUNS", 8)}  # at a time in one worker (PBK-197)
 
 _added_languages: list[Callable[[], Dialect]] = []
@@ -103,25 +103,35 @@ def _unknown_kind(url: str) -> BadStoreUrl:
 
 
 def open_store(
-    url: str, clock: Clock, *, must_exist: bool = False, lease: float | None = None, patience: float | None = None
+    url: str,
+    clock: Clock,
+    *,
+    must_exist: bool = False,
+    lease: float | None = None,
+    patience: float | None = None,
+    group: "ServerGroup | None" = None,
 ) -> "Store":
-    """`lease` (seconds) is for stores on a database server; else the environment says, or nobody. `patience` is how
-    long a database that is away is waited for, or a program that keeps a file locked.
-    """
+    """`patience`: seconds for a database that is away, a file that is locked. Processes of a `group` share a file."""
+    now = None if isinstance(clock, SystemClock) else clock.now
     scheme = url.partition(":")[0]
+    store: Any
     if scheme in ("postgresql", "postgres"):
-        return _open_postgres(url, clock, must_exist=must_exist, lease=lease, patience=patience)
-    if scheme != "sqlite":
-        raise _unknown_kind(url)
-    from perdure.stores.sqlite.database import path_of
-    from perdure.stores.sqlite.store import SqliteStore
+        _need_driver()
+        from perdure.stores.postgres.database import PostgresSettings
+        from perdure.stores.postgres.store import PostgresStore
 
-    waits = SQLITE_PATIENCE if patience is None else patience
-    if not isinstance(clock, SystemClock):
-        return SqliteStore(path_of(url), clock.now, must_exist=must_exist, patience=waits)
-    store = SqliteStore(path_of(url), must_exist=must_exist, patience=waits)
-    clock.follow(store.clock)
-    return store
+        settings = PostgresSettings.from_environment(lease, patience)
+        store = PostgresStore(url, now, settings=settings, must_exist=must_exist)
+    elif scheme == "sqlite":
+        from perdure.stores.sqlite.database import path_of
+        from perdure.stores.sqlite.store import SqliteStore
+
+        store = SqliteStore(path_of(url), now, must_exist=must_exist, patience=patience, group=group)
+    else:
+        raise _unknown_kind(url)
+    if isinstance(clock, SystemClock):
+        clock.follow(store.clock)
+    return store  # type: ignore[no-any-return]
 
 
 def open_admin(url: str, clock: Clock) -> "StoreAdmin":
@@ -159,21 +169,8 @@ def _need_driver() -> None:
     try:
         import psycopg  # noqa: F401  (asked for here, so that its absence is explained)
     except ImportError as error:
-        problem = f"a PostgreSQL store needs the package psycopg, which cannot be loaded: {error}"
-        raise StoreDriverMissing(problem) from None
-
-
-def _open_postgres(url: str, clock: Clock, *, must_exist: bool, lease: float | None, patience: float | None) -> "Store":
-    _need_driver()
-    from perdure.stores.postgres.database import PostgresSettings
-    from perdure.stores.postgres.store import PostgresStore
-
-    settings = PostgresSettings.from_environment(lease, patience)
-    if not isinstance(clock, SystemClock):
-        return PostgresStore(url, clock.now, settings=settings, must_exist=must_exist)
-    store = PostgresStore(url, settings=settings, must_exist=must_exist)
-    clock.follow(store.clock)
-    return store
+        message = f"a PostgreSQL store needs the package psycopg, which cannot be loaded: {error}"
+        raise StoreDriverMissing(message) from None
 
 
 def local_executor(
@@ -182,8 +179,9 @@ def local_executor(
     spoken: Mapping[str, Dialect],
     credentials: "Callable[[], KeptCredentials] | None" = None,
     sent: "SentFor | None" = None,
+    processes: int = 1,
 ) -> "Executor":
-    """What performs tasks in this process; `documents` has those that opening a task asks for."""
+    """What performs tasks in this process, one of so many; `documents` has those that opening a task asks for."""
     from perdure.services.playbook.keychain import HostKeychain, HostSecrets
     from perdure.workers.concurrency_limits import limits_from_environment
     from perdure.workers.secrets import from_environment
@@ -193,7 +191,8 @@ def local_executor(
     keychain = HostKeychain(HostSecrets(from_environment), credentials, sent)
     openers = {name: language for name, language in spoken.items() if language.opens_envelopes}
     unsealer = Unsealer(openers, documents, clock.now, keychain)
-    return Worker(now=clock.now, keychain=keychain, unsealer=unsealer, limits=limits_from_environment(STEP_RUNS))
+    limits = limits_from_environment(STEP_RUNS, processes)
+    return Worker(now=clock.now, keychain=keychain, unsealer=unsealer, limits=limits)
 
 
 def pool_worker(source: "TaskSource", executor: "Executor", clock: Clock, name: str, slots: int) -> "PoolWorker":
@@ -276,8 +275,10 @@ class Engine(Client):
         clock = clock or SystemClock()
         spoken = languages() if spoken is None else spoken
         opened = open_store(store, clock) if isinstance(store, str) else store
-        hands = hands or local_executor(clock, opened.program, spoken, lambda: self.credentials)
-        runtime = Runtime(opened, spoken, hands, clock, settings or Settings())
+        settings = settings or Settings()
+        several = settings.processes
+        hands = hands or local_executor(clock, opened.program, spoken, lambda: self.credentials, processes=several)
+        runtime = Runtime(opened, spoken, hands, clock, settings)
         super().__init__(opened, spoken, clock, runtime)
         self.runtime: Runtime = runtime
 

@@ -80,7 +80,7 @@ def test_other_commands_name_the_lock(perdure: CommandLine, monkeypatch: pytest.
     run = perdure.here("run", perdure.drill({"signal": "go"}), "--detach").out.strip()
     stranger = apsw.Connection(str(perdure.folder / "perdure.db"))
     stranger.execute("BEGIN IMMEDIATE")
-    monkeypatch.setattr("perdure.wiring.SQLITE_PATIENCE", 0.1)
+    monkeypatch.setattr("perdure.stores.sqlite.store.BUSY_MILLISECONDS", 100)
     for words in (["run", "drill.json"], ["signal", run, "go"], ["cancel", run]):
         assert "keeps the file locked" in perdure.here(*words, code=1).err
     stranger.close()

@@ -14,6 +14,7 @@ from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.views.times import read_instant, read_span
 
 SHORTEST_LEASE = SECOND
+MOST_PROCESSES = 64
 
 _T = TypeVar("_T")
 
@@ -238,6 +239,12 @@ def _read_port(text: str) -> int:
     return int(text)
 
 
+def _read_processes(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_PROCESSES):
+        raise ValueError(f"{text!r} is not a number of processes (expected 1 to {MOST_PROCESSES})")
+    return int(text)
+
+
 def _read_route(text: str) -> tuple[str, str]:
     provider, _, pool = text.rpartition("=")
     if not provider or not pool:
@@ -266,6 +273,7 @@ pairs = _checked(_read_pairs)
 namespace = _checked(_read_namespace)
 duration = _checked(read_span)
 port = _checked(_read_port)
+processes = _checked(_read_processes)
 route = _checked(_read_route)
 address = _checked(_read_address)
 lease = _checked(_read_lease)

@@ -6,6 +6,7 @@
 import asyncio
 import os
 import pkgutil
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -29,8 +30,19 @@ class HealthPage:
     engine: Engine | None = None
 
 
+def bind_health(port: int) -> socket.socket:
+    """Where the page is answered; several processes may have it."""
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise BadUsage(
+            f"--health {port}: {os.strerror(error.errno) if error.errno else error}",
+            hint="Another process listens there; choose another port.",
+        ) from None
+
+
 @asynccontextmanager
-async def health_page(port: int | None) -> AsyncIterator[HealthPage]:
+async def health_page(port: int | socket.socket | None) -> AsyncIterator[HealthPage]:
     """`GET /healthz` answers 200 while the lease is ours and the store answers, 503 otherwise."""
     page = HealthPage()
     if port is None:
@@ -62,14 +74,8 @@ async def health_page(port: int | None) -> AsyncIterator[HealthPage]:
                 writer.write(response)
                 await writer.drain()
 
-    try:
-        server = await asyncio.start_server(answer, "127.0.0.1", port, limit=MAX_REQUEST_BYTES)
-    except OSError as error:
-        raise BadUsage(
-            f"--health {port}: {os.strerror(error.errno) if error.errno else error}",
-            hint="Another process listens there; choose another port.",
-        ) from None
-    async with server:
+    listener = bind_health(port) if isinstance(port, int) else port
+    async with await asyncio.start_server(answer, sock=listener, limit=MAX_REQUEST_BYTES):
         yield page
 
 

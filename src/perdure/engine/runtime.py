@@ -45,6 +45,7 @@ class Runtime:
         self._tasks = self.scheduler.tasks
         self._looks: dict[str, asyncio.TimerHandle] = {}
         self._ahead: Instant = 0  # of the wall, compared with the store's clock
+        self._heard = asyncio.Event()
 
     @property
     def stopped(self) -> PerdureError | None:
@@ -57,14 +58,15 @@ class Runtime:
         self._ahead = self.clock.wall() - self.clock.now()
         ownership = self.scheduler.partitions
         await ownership.join()
+        self.store.listen(self._woken)
         settings, pace = self._settings, self.store.poll_intervals
-        self._every("inbox", settings.poll, self._look_for_messages)
-        self._every("ownership", settings.poll, ownership.look)
+        look_every = max(settings.poll, pace.messages)
+        self._every("inbox", look_every, self._look_for_messages)
+        self._every("ownership", look_every, ownership.look)
         self._every("servers", settings.share_every or pace.share, ownership.look_around)
         self._every("held", settings.share_every or HELD_EVERY, self._look_after_held)
         self._every("leases", settings.lease_sweep or pace.sweep, self._look_for_lost_leases)
         self._every("wall", WALL_EVERY, self.look_at_wall)
-        self.store.listen(self._woken)
 
     async def adopt(self, families: Sequence[RunId] | None = None) -> None:
         """Take up what has no live owner: all of it, or these runs with their children."""
@@ -277,9 +279,17 @@ class Runtime:
             self._loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> None:
+        self._heard.set()
         if self.stopped is None:
             self.scheduler.guard(self._look_for_messages)
             self.scheduler.guard(self.scheduler.partitions.look)
+
+    async def hear(self) -> None:
+        """Until the store has heard of something that others did, or it is time to look."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(self._settings.poll, self.store.poll_intervals.messages)):
+                await self._heard.wait()
+        self._heard.clear()
 
     def _look_after_held(self) -> None:
         """What waits for another server's doing, of which nobody tells us. Costs nothing where nothing waits."""

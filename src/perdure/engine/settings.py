@@ -23,3 +23,4 @@ class Settings(msgspec.Struct, frozen=True):
     recover_every: float = 2.0  # seconds between looks for runs that have no owner, where an engine takes them up
     drain: float = 3.0  # seconds a partition may take to be handed over to another server; else it stays
     grace: float = 10.0  # seconds for tasks in flight to end, when a server leaves
+    processes: int = 1  # that are one server together: what one may do at a time is divided among them

@@ -36,6 +36,14 @@ def child_run(parent: RunId, child: int) -> RunId:
     return RunId(f"{parent}.{child}")
 
 
+class ServerGroup(NamedTuple):
+    """Processes of one machine that are one server together."""
+
+    name: str
+    place: int  # of this process, from 0
+    size: int
+
+
 class RunName(NamedTuple):
     """The namespace and name that one run has and no other."""
 

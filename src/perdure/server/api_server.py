@@ -24,6 +24,7 @@ from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.providers.policy import policy_for_api, policy_in_force, refusal_for_api
 from perdure.server.application import ApiServer
 from perdure.server.authentication import Authentication, is_loopback, listened_hosts
+from perdure.server.connection_counts import ConnectionCounts
 from perdure.server.console_files import read_console
 from perdure.server.data_folder import data_folder, write_private
 from perdure.server.hook_settings import Hook
@@ -93,6 +94,7 @@ class Address:
         self.options = options
         self.socket: CountingSocket = bind(options.host, options.port)
         self.port: int = self.socket.getsockname()[1]
+        self.counts: ConnectionCounts | None = None  # of the processes that listen here together
 
     @property
     def url(self) -> str:
@@ -164,7 +166,7 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
     background = [asyncio.ensure_future(coroutine) for coroutine in work]
     context = None if certificate is None else certificate.context
     try:
-        async with listening(server, address.socket, options.grace, context, options.drain_delay):
+        async with listening(server, address.socket, options.grace, context, options.drain_delay, address.counts):
             yield server
     finally:
         await server.presence.write()

@@ -23,7 +23,7 @@ LONGEST_PAUSE = 3_600  # seconds that somebody is asked to wait
 
 
 class RequestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Counted per server, not for all servers together."""
+    """Counted per server, not for all servers together; each process of a server has its part."""
 
     body: int = 16 << 20  # bytes
     value: int = 64 << 20  # of a large output of a worker
@@ -40,6 +40,14 @@ class RequestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     all_large: int = 1 << 30  # and of all tokens together
     signed: int = 64  # requests at a time that have a signature instead of a token
     signed_body: int = 4 << 20  # bytes of one: it is read before anybody knows who has sent it
+
+    def divided(self, processes: int) -> "RequestLimits":
+        """For one of so many processes. What limits a single request stays as it is."""
+        counts = {
+            name: ceil(getattr(self, name) / processes) for name in ("streams", "expensive", "connections", "signed")
+        }
+        rates = {"rate": self.rate / processes, "burst": max(1.0, self.burst / processes)}
+        return msgspec.structs.replace(self, **counts, **rates)
 
     def of_strangers(self, most: int) -> "RequestLimits":
         """For requests without a token."""

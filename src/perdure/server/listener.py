@@ -5,8 +5,8 @@ import logging
 import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, ClassVar
 from weakref import WeakSet
 
@@ -14,6 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from perdure.server.application import ApiServer, Application
+from perdure.server.connection_counts import Acceptor, ConnectionCounts
 from perdure.server.limits import RequestLimits
 from perdure.server.problems import TITLES, problem_json
 from perdure.server.worker_protocol.stream_connections import LARGEST_FRAME
@@ -165,6 +166,7 @@ class CountingSocket(socket.socket):
 
     most = 0
     accepted: "WeakSet[CountedConnection]"
+    count_changed: "Callable[[], None] | None" = None
 
     def accept(self) -> tuple[socket.socket, Any]:
         descriptor, address = self._accept()  # type: ignore[attr-defined]
@@ -185,6 +187,8 @@ class CountedConnection(socket.socket):
     def close(self) -> None:
         if self.counted_by is not None:
             self.counted_by.accepted.discard(self)
+            if self.counted_by.count_changed is not None:
+                self.counted_by.count_changed()
         super().close()
 
 
@@ -200,10 +204,44 @@ def places_for_connections(most: int) -> int:
 
 
 class _Server(uvicorn.Server):
+    counts: ConnectionCounts | None = None
+    _acceptor: Acceptor | None = None
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ended = asyncio.Event()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are the command's business."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.counts is None:
+            await super().startup(sockets)
+            return
+        assert sockets is not None
+        (listener,) = sockets
+        assert isinstance(listener, CountingSocket)
+        await super().startup([])
+        self._acceptor = Acceptor(listener, self.counts, self._make_connection, self.config.ssl)
+
+    def _make_connection(self) -> asyncio.Protocol:
+        return Connection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+    async def main_loop(self) -> None:
+        """Once a second the date of answers is set; nothing else wakes a server to which nobody speaks."""
+        while not self.should_exit:
+            await self.on_tick(0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._ended.wait()
+
+    def end(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.close()
+        self.should_exit = True
+        self._ended.set()
 
 
 def bind(host: str, port: int) -> CountingSocket:
@@ -239,8 +277,12 @@ async def listening(
     grace: float,
     context: ssl.SSLContext | None = None,
     drain_delay: float = 0.0,
+    counts: ConnectionCounts | None = None,
 ) -> AsyncIterator[None]:
-    """Answers requests inside; at the end whoever is under way is answered first, for half of the grace."""
+    """Answers requests inside; at the end whoever is under way is answered first, for half of the grace.
+
+    With `counts` other processes listen on the same socket.
+    """
     Connection.limits = server.limits
     WorkerProtocol.turns = FrameTurns(asyncio.get_running_loop())
     listener.most = places_for_connections(server.limits.connections)
@@ -264,6 +306,7 @@ async def listening(
     config.ssl = context
     logging.getLogger(f"{uvicorn.__name__}.error").setLevel(logging.ERROR)  # its own, not one of ours
     http = _Server(config)
+    http.counts = counts
     serving = asyncio.ensure_future(http.serve(sockets=[listener]))
     try:
         while not http.started:
@@ -276,7 +319,7 @@ async def listening(
         server.is_draining = True  # /readyz says so; whoever distributes requests needs a moment to look
         await asyncio.sleep(drain_delay)
         server.stop()
-        http.should_exit = True
+        http.end()
         await asyncio.wait({serving}, timeout=max(2.0, grace))
         if not serving.done():
             http.force_exit = True

@@ -104,7 +104,7 @@ class RunHooks:
             noted_at = time.monotonic()
             try:
                 while True:
-                    await asyncio.sleep(LOOK_EVERY)
+                    await asyncio.sleep(LOOK_EVERY if self._hooks else NOTE_EVERY)
                     try:
                         if time.monotonic() - noted_at >= NOTE_EVERY:
                             noted_at = time.monotonic()

@@ -1,6 +1,5 @@
 """Background work of a server besides driving runs: decide requests, run schedules, alert, remove old runs."""
 
-import asyncio
 from collections.abc import Callable
 from math import inf
 from time import monotonic
@@ -13,7 +12,6 @@ from perdure.services.schedules.administration import schedule_source
 from perdure.services.schedules.cron_scheduler import CronScheduler
 from perdure.wiring import Engine, retention_rules
 
-CHECK_EVERY = 0.08  # seconds between cheap checks whether the catalog has changed
 POLL_EVERY = 0.5  # minimum seconds between polls while it changes or a request waits
 POLL_AT_LATEST = 30.0  # seconds
 POLL_FOR_RUNS = 1.0  # seconds between looks at runs whose end is waited for, and a little more for each of them
@@ -40,7 +38,7 @@ class BackgroundService:
             while self._engine.runtime.stopped is None:
                 if self._should_poll():
                     await self.poll()
-                await asyncio.sleep(CHECK_EVERY)
+                await self._engine.runtime.hear()
             raise self._engine.runtime.stopped
         finally:
             await self.cron.close()

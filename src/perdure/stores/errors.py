@@ -150,3 +150,7 @@ class BackupRefused(StoreError):
 
     code = "STORE-BACKUP"
     hint = "Use the database's own tools."
+
+
+class NotTheEnd(LookupError):
+    """A transition was decided after an event that is not the last one of its log."""

@@ -156,6 +156,7 @@ class Server(msgspec.Struct, frozen=True):
 class PollIntervals(msgspec.Struct, frozen=True):
     """How often a store wants to be looked at by whoever has heard nothing of it. Seconds."""
 
+    messages: float  # at least so long between looks for messages of others; 0: nothing is heard
     share: float  # who came, who left
     sweep: float  # leases of workers that ended without a result
 

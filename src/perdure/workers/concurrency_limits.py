@@ -13,7 +13,8 @@ import os
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil
 
 from perdure.kernel.errors import PerdureError
 from perdure.providers.registry import DATABASE, Mode
@@ -42,6 +43,17 @@ class Limits:
     groups: Mapping[str, int] = field(default_factory=lambda: {DATABASE: 4})  # at a time, of providers of one group
     languages: Mapping[str, int] = field(default_factory=dict)  # at a time, of runs in one language
     long: float = LONG  # seconds after which one that others wait for does not count among them
+
+    def divided(self, processes: int) -> "Limits":
+        """For one of so many processes that are one worker together."""
+        return replace(
+            self,
+            threads=ceil(self.threads / processes),
+            processes=ceil(self.processes / processes),
+            processes_apart=ceil(self.processes_apart / processes),
+            groups={name: ceil(count / processes) for name, count in self.groups.items()},
+            languages={name: ceil(count / processes) for name, count in self.languages.items()},
+        )
 
 
 class Places:
@@ -214,12 +226,15 @@ class TaskSemaphore:
         self._fill()
 
 
-def limits_from_environment(languages: Mapping[str, tuple[str, int]]) -> Limits:
-    """What a worker allows itself. `languages`: by which variable an operator says otherwise, and the usual number."""
-    return Limits(
+def limits_from_environment(languages: Mapping[str, tuple[str, int]], processes: int = 1) -> Limits:
+    """What a worker allows itself, or its part of it if it is one of so many processes. `languages`: by which variable
+    an operator says otherwise, and the usual number.
+    """
+    limits = Limits(
         groups={DATABASE: _count("PERDURE_DATABASE_TASKS", 4)},
         languages={name: _count(variable, usual) for name, (variable, usual) in languages.items()},
     )
+    return limits if processes == 1 else limits.divided(processes)
 
 
 def _count(variable: str, default: int) -> int:

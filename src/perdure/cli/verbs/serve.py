@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from importlib import import_module
+from math import ceil
+from signal import SIGTERM
 from typing import TYPE_CHECKING
 
 from perdure.cli import arguments as a
@@ -15,12 +17,13 @@ from perdure.cli.document_files import read_applied
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.follow import listening
-from perdure.cli.health import health_page
+from perdure.cli.health import bind_health, health_page
 from perdure.cli.interrupts import complete
 from perdure.cli.log_output import FORMATS, log_to
 from perdure.cli.open_engine import OUTPUT_CAPTURE
 from perdure.cli.progress import progress_for
 from perdure.cli.stdout import give_json
+from perdure.cli.supervisor import ServerProcess, Supervisor
 from perdure.cli.wait_for_store import opened
 from perdure.engine.clock import SystemClock
 from perdure.engine.decision_threads import collect_seldom
@@ -31,7 +34,7 @@ from perdure.views.administration.server_presence import others_serve
 from perdure.views.resources.provider_list import declare_providers
 from perdure.views.resources.resource_changes import apply_documents
 from perdure.views.times import span
-from perdure.wiring import Engine, load_sources, open_store, serving_policy, url_without_password
+from perdure.wiring import Engine, languages, load_sources, open_store, serving_policy, url_without_password
 
 if TYPE_CHECKING:
     from perdure.kernel.documents.validation import AppliedDocument
@@ -43,6 +46,7 @@ examples:
   perdure serve --load ./tasks.py --db sqlite:///runs.db
   perdure serve --db postgresql://perdure@db/perdure --listen 127.0.0.1:0 --json
   perdure serve --listen 0.0.0.0:8420 --tls auto --tls-name perdure.example.org
+  perdure serve --processes 4                 use four cores; see docs/guide/server.md
 
 A server resumes runs without a live owner, decides waiting requests (StoryTriggers), runs the schedules of Impulses
 that use the template `cron`, starts alerts about failed runs, and removes runs after their retention time. It answers
@@ -61,6 +65,8 @@ OFF = ("off", 0)
 DEFAULT_ADDRESS = ("127.0.0.1", 8420)
 LOOKS_ON = "without an engine: runs are left to other servers on the store"
 WAITS = "another server owns the file: this one answers requests, and drives the runs when that one has ended"
+STOPPED = "stopped; the runs are durable. {goes_on}"
+CONTINUE = "Continue with: perdure serve"
 PATIENCE = 365 * 86_400.0  # seconds: a database that is away is waited for, however long that takes
 
 
@@ -93,6 +99,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--no-engine", action="store_true", help="answer requests and serve workers, and leave runs to other servers"
+    )
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=a.processes,
+        default=1,
+        help="be so many processes, which share the runs and the address: about one for each core (default: 1)",
     )
     parser.add_argument("--no-console", action="store_true", help="serve the API alone, without the console under /")
     parser.add_argument("--insecure-listen", action="store_true", help="listen beyond this machine without TLS")
@@ -136,21 +149,63 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     if asked.config:
         os.environ["PERDURE_CONFIG"] = asked.config
     with serving_policy():
-        return complete(_serve(asked, talk), stopped=Exit.OK)
+        address = _address(asked, talk)
+        try:
+            if asked.processes == 1:
+                return complete(_serve(address, asked, talk), stopped=Exit.OK)
+            return _be_several(address, asked, talk)
+        finally:
+            if address is not None:
+                address.socket.close()
 
 
-async def _serve(asked: argparse.Namespace, talk: Console) -> int:
+def _be_several(address: "Address | None", asked: argparse.Namespace, talk: Console) -> int:
+    """This process becomes the supervisor, and returns in every process that it has started."""
+    from perdure.server.connection_counts import ConnectionCounts
+
+    languages()  # what is imported before the processes begin, they have together
+    counts = ConnectionCounts(asked.processes)
+    if address is not None:
+        address.counts = counts
+    if asked.health is not None:
+        asked.health = bind_health(asked.health)
+    supervisor = Supervisor(
+        asked.processes,
+        counts,
+        talk.always,
+        lambda: _tell_begin(address, asked, talk),
+        forwards_hangup=asked.tls is not None,
+    )
+    process = supervisor.run()
+    if isinstance(process, int):
+        if process == Exit.OK:
+            talk.always(STOPPED.format(goes_on=CONTINUE))
+        return process
+    return complete(_serve(address, asked, talk, process), stopped=Exit.OK, signals={SIGTERM: Exit.TERMINATED})
+
+
+def _tell_begin(address: "Address | None", asked: argparse.Namespace, talk: Console) -> None:
+    several = "" if asked.processes == 1 else f" with {asked.processes} processes"
+    talk.always(f"serving {url_without_password(asked.db)}{several}; stop with Ctrl-C")
+    if address is not None:
+        _tell_address(address, asked, talk)
+
+
+def _tell_address(address: "Address", asked: argparse.Namespace, talk: Console) -> None:
+    talk.always(f"listening on {address.url}")
+    if asked.json:
+        give_json({"url": address.url, "pid": os.getpid()})
+
+
+async def _serve(
+    address: "Address | None", asked: argparse.Namespace, talk: Console, process: ServerProcess | None = None
+) -> int:
     log_to(talk, asked.verbose)
     load_sources(asked.load)
     import_module(OUTPUT_CAPTURE).install_capture()
     routes = read_routes(asked.route)
-    applied = read_applied(asked.apply)
-    address = _address(asked, talk)
-    try:
-        return await _serve_at(address, applied, routes, asked, talk)
-    finally:
-        if address is not None:
-            address.socket.close()
+    applied = read_applied(asked.apply) if process is None or process.is_first else []
+    return await _serve_at(address, applied, routes, asked, talk, process)
 
 
 async def _serve_at(
@@ -159,39 +214,46 @@ async def _serve_at(
     routes: dict[str, str],
     asked: argparse.Namespace,
     talk: Console,
+    process: ServerProcess | None,
 ) -> int:
     from perdure.server.limits import read_server_settings
 
-    drives = not asked.no_engine
     settings = Settings(
         serves=True,
-        drives=drives,
+        drives=not asked.no_engine,
         commit_tries=20,
         grace=asked.grace / SECOND,
         routes=routes,
+        processes=asked.processes,
+        tasks_in_flight=ceil(Settings().tasks_in_flight / asked.processes),
         recall_grace=read_server_settings(os.environ).workers.cancel_grace_s,
     )
     lease = None if asked.lease is None else asked.lease / SECOND
     most = None if asked.wait is None else asked.wait / SECOND
     clock = SystemClock()
-    open_the_store = partial(open_store, asked.db, clock, lease=lease, patience=PATIENCE)
+    group = None if process is None else process.group
+    open_the_store = partial(open_store, asked.db, clock, lease=lease, patience=PATIENCE, group=group)
     async with health_page(asked.health) as page:
         engine = Engine(
             await opened(open_the_store, asked.db, most, talk), clock=clock, settings=settings, recover=False
         )
         engine.runtime.scheduler.partitions.notify = talk.say
-        goes_on = "Continue with: perdure serve"
+        goes_on = CONTINUE
         try:
             async with engine, AsyncExitStack() as api:
                 page.engine = engine
                 with listening(engine, progress_for(talk)):
                     if applied:
                         await apply_documents(engine, applied, "")
-                    talk.always(f"serving {url_without_password(asked.db)}; stop with Ctrl-C")
-                    if engine.runtime.is_guest:
+                    if process is None:
+                        _tell_begin(None, asked, talk)
+                    if engine.runtime.is_guest and (process is None or process.is_first):
                         talk.always(LOOKS_ON if asked.no_engine else WAITS)
                     if address is not None:
-                        await _begin_to_answer(api, engine, address, asked, talk)
+                        await _begin_to_answer(api, engine, address, asked, talk, process)
+                    if process is not None:
+                        process.follow_orders(engine.runtime.scheduler.partitions.look_around)
+                        process.is_ready()
                     collect_seldom()
                     try:
                         await _stay(engine, asked, talk, api)
@@ -200,7 +262,8 @@ async def _serve_at(
                             goes_on = "The other servers continue them."
                         raise
         except asyncio.CancelledError:
-            talk.always(f"stopped; the runs are durable. {goes_on}")
+            if process is None:
+                talk.always(STOPPED.format(goes_on=goes_on))
             raise
     return Exit.OK
 
@@ -250,7 +313,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         proxies=proxy_networks(settings.server),
         data=asked.data,
         is_open=asked.insecure_listen,
-        limits=settings.limits,
+        limits=settings.limits.divided(asked.processes),
         worker_lease=settings.workers.lease,
         oidc=settings.oidc,
         drain_delay=settings.server.drain_delay,
@@ -271,10 +334,15 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
 
 
 async def _begin_to_answer(
-    api: AsyncExitStack, engine: Engine, address: "Address", asked: argparse.Namespace, talk: Console
+    api: AsyncExitStack,
+    engine: Engine,
+    address: "Address",
+    asked: argparse.Namespace,
+    talk: Console,
+    process: ServerProcess | None,
 ) -> None:
     try:
-        await api.enter_async_context(_answering(engine, address, asked, talk))
+        await api.enter_async_context(_answering(engine, address, asked, talk, process))
     except asyncio.CancelledError:
         engine.store.limit_patience(asked.grace / SECOND)  # whoever waits for a store that is away gives up then
         raise
@@ -282,14 +350,14 @@ async def _begin_to_answer(
 
 @asynccontextmanager
 async def _answering(
-    engine: Engine, address: "Address", asked: argparse.Namespace, talk: Console
+    engine: Engine, address: "Address", asked: argparse.Namespace, talk: Console, process: ServerProcess | None
 ) -> AsyncIterator[None]:
     from perdure.server.api_server import serving_api
 
-    async with serving_api(engine, address, talk.always):
-        talk.always(f"listening on {address.url}")
-        if asked.json:
-            give_json({"url": address.url, "pid": os.getpid()})
+    say = talk.always if process is None or process.is_first else lambda line: None  # all would say the same
+    async with serving_api(engine, address, say):
+        if process is None:
+            _tell_address(address, asked, talk)
         yield
 
 

@@ -103,7 +103,7 @@ class PostgresStore(Commits, StoreReads, TaskLeases, StoredCatalog, StoredAccess
         super().__init__()
         self._database = Database(url, settings or PostgresSettings())
         # News are told, and every renewal of the lease looks for what was not; a look in between is the last net.
-        self.poll_intervals = PollIntervals(share=min(30.0, 3 * self._database.settings.lease), sweep=5.0)
+        self.poll_intervals = PollIntervals(0.0, share=min(30.0, 3 * self._database.settings.lease), sweep=5.0)
         self.clock = self._database.clock
         self._now = now or self.clock.now
         self._stamps = now is None  # by the clock that all have, not by what a sender has counted

@@ -10,6 +10,7 @@ from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.tasks.permits import PermitRequest, grant
 from perdure.stores.access import ActRecord
 from perdure.stores.commit_types import Committed, DeliveredMessage, Message, RequestedPermit, Transition
+from perdure.stores.errors import NotTheEnd
 from perdure.stores.rows import HAS_NO_NAME, RELABEL, SUMMARIZE, elders, encode_labels, may_take
 from perdure.stores.sqlite.access import keep_acts
 from perdure.stores.sqlite.change_feed import RUN_CHANGED, RUN_CREATED, RUN_MOVED, RUN_SHOWN, RunCountChanges
@@ -61,10 +62,6 @@ _RECALL = (
 _LET_GO = "UPDATE tasks SET recalled = 1, state = 'answered', until = min(until, ?) WHERE run = ? AND state = 'leased'"
 
 
-class NotTheEnd(LookupError):
-    """A transition was decided after an event that is not the last one of its log."""
-
-
 class BatchWriter:
     """Writes transitions. Keeps the short numbers of runs it met, so that a step looks nothing up."""
 
@@ -73,12 +70,14 @@ class BatchWriter:
         self._executemany = connection.executemany
         self._connection = connection
         self._numbers: dict[RunId, int] = {}
+        self.sent_to: set[int] = set()  # partitions of others to which this transaction sends messages
         self._counts = RunCountChanges(connection)
         self._feed_until: Instant | None = None  # changes are written until then; None: not read in this transaction
 
     def forget(self) -> None:
-        """After a rollback the numbers given in the transaction mean nothing."""
+        """After a rollback the numbers given in the transaction mean nothing, and nobody was sent anything."""
         self._numbers.clear()
+        self.sent_to.clear()
 
     def write(self, batch: Sequence[Transition], owned: Collection[int], now: Instant) -> Committed:
         self._feed_until = None
@@ -281,6 +280,7 @@ class BatchWriter:
             "INSERT INTO inbox (partition, run, at, body, is_word) VALUES (?, ?, ?, ?, ?)",
             (partition, message.to, message.at, message.body, message.is_control),
         )
+        self.sent_to.update(() if partition == sender else (partition,))
         return DeliveredMessage(self._connection.last_insert_rowid(), partition, message)
 
     def _keep_stream_rows(self, number: int, change: Transition) -> None:

@@ -73,6 +73,8 @@ class StoredCatalog(StoredChangeFeed):
                     self._remove(change.key, now)
                 else:
                     self._put(change, now)
+            # Engines look after what is in the catalog, and runs wait for it.
+            self._writer.sent_to.update(id for (id,) in self._connection.execute("SELECT id FROM partitions"))
             return None
 
         return await self._explained_transaction(work)

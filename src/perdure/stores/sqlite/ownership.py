@@ -8,15 +8,17 @@ What the dead left is moved in one transaction, while its lock is held; so nobod
 
 import asyncio
 import logging
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from zlib import crc32
 
 import apsw
 
-from perdure.kernel.ids import root_of
+from perdure.kernel.ids import ServerGroup, root_of
 from perdure.kernel.json_values.values import RunId
 from perdure.kernel.tasks.crash_attribution import LossKind
 from perdure.kernel.versions import RECORDS
@@ -24,31 +26,15 @@ from perdure.stores import clocks
 from perdure.stores.protocol import AdoptedRuns, Server, Share
 from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.fence import EPOCH, fence_off, fenced_partitions, raise_epoch
-from perdure.stores.sqlite.partition_locks import PartitionLock, boot_id, is_locked, try_lock
-
-# What can be said of the end of a dead owner, from the lock file that it left beside the store (invariant 27).
-
-_WITH_WORK = "SELECT id FROM runs WHERE partition = ? AND has_work = 1"
-
-
-class OwnerLosses:
-    def __init__(self, read: Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]) -> None:
-        self._read = read
-        self._known: dict[RunId, LossKind] = {}
-
-    def look(self, lock: PartitionLock, partition: int) -> None:
-        """A partition of a dead owner is locked by us: what it left is looked at before anything of it is touched."""
-        if not lock.left:
-            return
-        if lock.left != boot_id():
-            self._known.update((run, LossKind.STOPPED) for (run,) in self._read(_WITH_WORK, (partition,)))
-        elif len(runs := self._read(f"{_WITH_WORK} LIMIT 2", (partition,))) == 1:
-            self._known[runs[0][0]] = LossKind.ONLY
-
-    def tell(self, run: RunId) -> LossKind:
-        """Once: what comes later is another loss."""
-        return self._known.pop(run, LossKind.PROCESS)
-
+from perdure.stores.sqlite.partition_locks import (
+    LockWatch,
+    OwnerLosses,
+    PartitionLock,
+    group_of_owner,
+    is_locked,
+    lock_path,
+    try_lock,
+)
 
 _log = logging.getLogger("perdure.store")
 
@@ -56,6 +42,9 @@ T = TypeVar("T")
 
 LOCKED_AT_ONCE = 8  # partitions of the dead that are moved in one transaction: a lock is an open file
 CLEARED_AT_ONCE = 8  # rows that a newcomer looks at
+TAKEN_WHOLE = 16  # families of a dead owner that one process of a group takes; of more each takes its part
+GATHERING = 5.0  # seconds that a process of a group leaves their part to those that are still starting
+PARTITIONS = "SELECT id FROM partitions ORDER BY id"
 
 _DISTINCT = (
     "WITH RECURSIVE step (id) AS (SELECT (SELECT partition FROM {table} {where} ORDER BY partition LIMIT 1) UNION ALL"
@@ -79,7 +68,10 @@ class PartitionOwnership(ABC):
     _writing: tuple[apsw.Connection, BatchWriter] | None
     _is_lost: bool
 
-    def __init__(self) -> None:
+    def __init__(self, group: ServerGroup | None) -> None:
+        self._group = group
+        self._began = time.monotonic()
+        self._watch: LockWatch | None = None
         self._locks: dict[int, PartitionLock] = {}
         self._epochs: dict[int, int] = {}
         self._is_late = False
@@ -104,14 +96,15 @@ class PartitionOwnership(ABC):
         return home
 
     async def _claim(self, *, serves: bool) -> int | None:
-        """None: another process serves the file. Of several that want to, one does: they sign one after the other."""
+        """None: another server serves the file. Of several that want to, one does: they sign one after the other."""
         locks: list[PartitionLock] = []
 
         def work() -> tuple[int, int] | None:
-            if serves and self._served_partition() is not None:
+            served = self._served_partitions(self._connection.execute(PARTITIONS))
+            if serves and any(group != self._group_name for _, group in served):
                 return None
             home = self._lock_new(locks)
-            locks[0].sign(serves=serves)
+            locks[0].sign(serves=serves, group=self._group_name or "")
             epoch = raise_epoch(self._connection, home)
             self._clear_away(home, locks)
             return home, epoch
@@ -122,13 +115,22 @@ class PartitionOwnership(ABC):
                 return None
             home, epoch = claimed
             self._locks[home], self._epochs[home] = locks.pop(0), epoch
+            self._watch_lock(self._locks[home])
         self._serves = serves
         return home
 
-    def _served_partition(self) -> int | None:
-        """That of the process that serves the file."""
-        partitions = [partition for (partition,) in self._connection.execute("SELECT id FROM partitions")]
-        return next((number for number in partitions if is_locked(self.path, number, by_server=True)), None)
+    @property
+    def _group_name(self) -> str | None:
+        return None if self._group is None else self._group.name
+
+    def _served_partitions(self, rows: Iterable[tuple[int]]) -> list[tuple[int, str]]:
+        """Those of the processes that serve the file, with their groups."""
+        groups = {partition: group_of_owner(self.path, partition, by_server=True) for (partition,) in rows}
+        return [(partition, group) for partition, group in groups.items() if group is not None]
+
+    def _watch_lock(self, lock: PartitionLock) -> None:
+        if self._watch is not None and not self._watch.add(lock):
+            _log.debug("%s cannot be watched; it is looked at from time to time", lock.path)
 
     def _lock_new(self, locks: list[PartitionLock]) -> int:
         while True:
@@ -195,7 +197,8 @@ class PartitionOwnership(ABC):
             return False
         self._locks[partition].abandon()
         self._locks[partition] = lock
-        lock.sign(serves=self._serves)
+        lock.sign(serves=self._serves, group=self._group_name or "")
+        self._watch_lock(lock)
         _log.warning("%s was removed while its process was running; it was created again", lock.path)
         return True
 
@@ -311,10 +314,32 @@ class PartitionOwnership(ABC):
             if home is None:
                 return Share(is_waiting=True)
             claimed.append(home)
-        adopted = await self.move(None, next(iter(self._locks)))
+        home = next(iter(self._locks))
+        adopted = await (self.move(None, home) if self._group is None else self._take_part(self._group, home))
         return Share(
             claimed, ended=[f"the owner of partition {adoption.partition}" for adoption in adopted], adopted=adopted
         )
+
+    async def _take_part(self, group: ServerGroup, home: int) -> list[AdoptedRuns]:
+        """A fair part of what has no owner, by the names of families. What one process leaves to another that dies
+        meanwhile has no owner either, and is divided again.
+        """
+        orphaned = await self.orphaned_partitions()
+        if not orphaned:
+            return []
+        served = self._served_partitions(self._read(PARTITIONS))
+        members = [partition for partition, name in served if name == group.name]
+        place, size = members.index(home) if home in members else 0, max(1, len(members))
+        if size < group.size and time.monotonic() - self._began < GATHERING:
+            place, size = group.place, group.size
+        adopted: list[AdoptedRuns] = []
+        for partition in orphaned:
+            families = await self.families([partition])
+            if len(families) <= TAKEN_WHOLE and lock_path(self.path, partition).exists():  # it has died just now
+                adopted += await self._move([partition], None, home)
+            elif part := [family for family in families if crc32(family.encode()) % size == place]:
+                adopted += await self._move([partition], part, home)
+        return adopted
 
     def should_share(self) -> bool:
         return False  # looking from time to time is cheap
@@ -335,11 +360,9 @@ class PartitionOwnership(ABC):
 
     async def servers(self) -> list[Server]:
         """Only those that serve: of others nothing is written down."""
-        owned = [partition for (partition,) in self._read("SELECT id FROM partitions")]
         return [
             Server(f"the owner of partition {partition}", True, 1, 0)  # a lock lasts as long as its process
-            for partition in owned
-            if is_locked(self.path, partition, by_server=True)
+            for partition, _ in self._served_partitions(self._read(PARTITIONS))
         ]
 
 

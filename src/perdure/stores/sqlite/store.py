@@ -3,15 +3,15 @@
 import asyncio
 import ctypes
 import logging
-import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from zlib import crc32
 
 import apsw
 
+from perdure.kernel.ids import ServerGroup
 from perdure.kernel.json_values.values import Instant
 from perdure.stores.access import Act
 from perdure.stores.clocks import BootClock
@@ -40,27 +40,38 @@ from perdure.stores.sqlite.database import (
 )
 from perdure.stores.sqlite.fence import fenced_partitions
 from perdure.stores.sqlite.file_identity import FileIdentity
-from perdure.stores.sqlite.ownership import PartitionOwnership
+from perdure.stores.sqlite.ownership import PARTITIONS, PartitionOwnership
+from perdure.stores.sqlite.partition_locks import LockWatch
 from perdure.stores.sqlite.reads import StoreReads
 from perdure.stores.sqlite.run_removal import StoredRunRemoval
 from perdure.stores.sqlite.task_leases import StoredTaskLogs, TaskLeases
+from perdure.stores.sqlite.write_transactions import WriteTransactions
 from perdure.stores.sync_thread import SyncThread
+
+if TYPE_CHECKING:
+    from perdure.stores.sqlite.write_turns import WriteTurns
 
 _log = logging.getLogger("perdure.store")
 
 T = TypeVar("T")
 
 QUICK_SYNC = 0.002  # seconds; a slower disk is waited for in a thread
-LOOK_EVERY = 250  # milliseconds between two looks whether a wait for another program is to end
 LAST_PATIENCE = 2.0  # seconds; others who write take turns, a stranger is not waited for
-SAY_EVERY = 10.0  # seconds between two lines about it
+HEARS = PollIntervals(1.0, share=1.0, sweep=1.0)  # a program of an earlier version touches no lock
 _YES = ctypes.c_int(1)
 
 
 class SqliteStore(
-    PartitionOwnership, StoredRunRemoval, StoredTaskLogs, StoreReads, TaskLeases, StoredCatalog, StoredAccess
+    WriteTransactions,
+    PartitionOwnership,
+    StoredRunRemoval,
+    StoredTaskLogs,
+    StoreReads,
+    TaskLeases,
+    StoredCatalog,
+    StoredAccess,
 ):
-    poll_intervals = PollIntervals(share=1.0, sweep=1.0)  # a look costs microseconds, and nobody tells
+    poll_intervals = PollIntervals(0.0, share=1.0, sweep=1.0)  # a look costs microseconds, and nobody tells
 
     def __init__(
         self,
@@ -69,26 +80,28 @@ class SqliteStore(
         vfs: str | None = None,
         *,
         must_exist: bool = False,
-        patience: float = BUSY_MILLISECONDS / 1_000,
+        patience: float | None = None,
+        group: ServerGroup | None = None,
     ) -> None:
         """With `must_exist` nothing is created, and nothing is written before something has to be.
 
         `now` is another clock than the store's own, for tests. A program that keeps the file locked is waited for as
-        many seconds as `patience` says.
+        many seconds as `patience` says. Processes of one `group` serve the file together.
         """
-        super().__init__()
+        super().__init__(group)
         self.path = path
         self.clock = BootClock()
         self._must_count = now is None  # until the count is the one that the store has
         self._now = now or self.clock.now
         self._vfs = vfs
-        self._patience = patience
+        self._patience = BUSY_MILLISECONDS / 1_000 if patience is None else patience
         self._file_identity: FileIdentity | None = None
         self._is_lost = False  # the file was taken away under us
         self._is_full = False  # there is no room but to remove something
         self._turn = asyncio.Lock()  # one write transaction at a time
         self._thread = SyncThread(f"perdure-sync {path.name}")
         self._writing: tuple[apsw.Connection, BatchWriter] | None = None
+        self._turns: WriteTurns | None = None
         try:
             self._open(must_exist)
         except BaseException:
@@ -128,6 +141,10 @@ class SqliteStore(
         self._wal_pages = 0
         self._wal_preallocation = WalPreallocation(self.path, self._vfs)
         self._writing = (connection, BatchWriter(connection))
+        if self._turns is None and (self._group is not None or self.path.with_name(f"{self.path.name}-gate").exists()):
+            from perdure.stores.sqlite.write_turns import WriteTurns  # most processes write alone
+
+            self._turns = WriteTurns.of(self.path, creates=self._group is not None)
         if self._wal_preallocation.is_small:
             with suppress(apsw.Error):  # whoever writes is told
                 self._checkpoint()
@@ -165,6 +182,7 @@ class SqliteStore(
             self._close_connections()
             self._release(list(self._locks))
             self._thread.close()
+            self._stop_hearing()
 
     def abandon(self) -> None:
         """Close without leaving in order, as a process that dies does."""
@@ -173,6 +191,15 @@ class SqliteStore(
         self._locks.clear()
         self._thread.close()
         self._close_connections()
+        self._stop_hearing()
+
+    def _stop_hearing(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
+        turns, self._turns = self._turns, None
+        if turns is not None:
+            turns.close()
 
     def _close_connections(self) -> None:
         connections = [self._reader] if self._writing is None else [self._reader, self._writing[0]]
@@ -201,6 +228,16 @@ class SqliteStore(
             or self._wal_pages > self._pages_at_hand
         ):
             return None
+        turns = self._turns
+        if turns is not None and not turns.take_at_once():
+            return None
+        try:
+            return self._commit_now(batch)
+        finally:
+            if turns is not None:
+                turns.give_back()
+
+    def _commit_now(self, batch: Sequence[Transition]) -> CommitAnswer | None:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
@@ -219,10 +256,10 @@ class SqliteStore(
 
     async def create_elsewhere(self, change: Transition) -> Committed | None:
         def work() -> Committed | None:
-            home = self._served_partition()
-            if home is None:
+            served = self._served_partitions(self._connection.execute(PARTITIONS))
+            if not served:
                 return None
-            change.partition = home
+            change.partition = served[crc32(change.run.encode()) % len(served)][0]
             return self._writer.write([change], (), self._now())
 
         return await self._explained_transaction(work, in_thread=is_large([change]))
@@ -235,122 +272,6 @@ class SqliteStore(
 
     def _explained(self, error: apsw.Error) -> Exception:
         return explain(self.path, error)
-
-    async def _transaction(self, work: Callable[[], T], *, removes: bool = False, in_thread: bool = False) -> T:
-        """Statements run here, on the event loop: they only touch memory. Waiting for the disk is the thread's part,
-        and so are large values: SQLite copies each several times.
-
-        On a full disk only what removes something is begun.
-        """
-        async with self._turn:
-            if self._writing is None:
-                self._open_for_writing()
-            try:
-                if self._is_full and not removes:
-                    self._look_for_room()
-                await self._begin()
-                result = await self._thread.run(work) if in_thread else work()
-                await self._thread.run(self._commit)
-            except BaseException:
-                self._roll_back()
-                raise
-            return result
-
-    async def _begin(self) -> None:
-        if self._wal_pages > self._wal_preallocation.folded_at:
-            await self._thread.run(self._checkpoint)
-        elif self._wal_pages > self._wal_preallocation.pages:
-            await self._patiently(self._lengthen)
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-        except apsw.BusyError:
-            # Another process writes just now. Waiting for it is not the event loop's business either.
-            await self._patiently(self._begin_patiently)
-
-    async def _patiently(self, call: Callable[[threading.Event], None]) -> None:
-        given_up = threading.Event()
-        await self._thread.run(lambda: call(given_up), cancelled=given_up.set)
-
-    def _begin_patiently(self, given_up: threading.Event) -> None:
-        """In pieces: whoever closes the store does not wait for a stranger."""
-        began = said_at = time.monotonic()
-        self._connection.set_busy_timeout(LOOK_EVERY)
-        try:
-            while True:
-                try:
-                    self._connection.execute("BEGIN IMMEDIATE")
-                    return
-                except apsw.BusyError:
-                    now = time.monotonic()
-                    if now - began >= self._patience or given_up.is_set():
-                        raise
-                    if now - said_at >= SAY_EVERY:
-                        said_at = now
-                        _log.warning(
-                            "STORE-LOCKED: another program has kept %s locked for %d s; waiting", self.path, now - began
-                        )
-        finally:
-            self._connection.set_busy_timeout(0)
-
-    def _commit(self) -> None:
-        began = time.perf_counter()
-        self._connection.execute("COMMIT")
-        self._sync_cost += (time.perf_counter() - began - self._sync_cost) / 8
-        self._look_at_file()  # after the sync, and before anyone is told
-
-    def _look_at_file(self) -> None:
-        if self._file_identity is not None:
-            try:
-                self._file_identity.check()
-            except StoreMoved:
-                self._is_lost = True
-                raise
-
-    def _checkpoint(self) -> None:
-        """Fold the log into the file. Between two commits, so that it can begin anew from its start."""
-        self._is_full = self._wal_preallocation.is_small
-        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        self._wal_pages = 0
-        self._wal_preallocation.look_around()
-        self._is_full = not self._wal_preallocation.is_ready(self._connection)
-
-    def _look_for_room(self) -> None:
-        """Before anything is added while the disk is full: it may not be any more."""
-        self._checkpoint()
-        if self._is_full:
-            raise apsw.FullError("the file cannot grow by what a checkpoint of the log needs")
-
-    async def _begin_log_anew(self) -> None:
-        """Where it stands, with the room that it has: somebody needs some to remove something."""
-        async with self._turn:
-            self._connection.set_busy_timeout(LOOK_EVERY)
-            try:
-                await self._thread.run(lambda: self._connection.execute("PRAGMA wal_checkpoint(RESTART)"))
-            except apsw.Error as error:
-                _log.debug("%s: its write-ahead log cannot be restarted: %s", self.path, error)
-            finally:
-                self._connection.set_busy_timeout(0)
-
-    def _lengthen(self, given_up: threading.Event) -> None:
-        self._begin_patiently(given_up)
-        try:
-            self._wal_preallocation.lengthen(self._wal_pages)
-        finally:
-            self._connection.execute("ROLLBACK")
-
-    @property
-    def _pages_at_hand(self) -> int:
-        """How long the log may be for a commit that takes no more time than its own sync."""
-        return min(self._wal_preallocation.pages, self._wal_preallocation.folded_at)
-
-    def _count_pages(self, connection: apsw.Connection, database: str, pages: int) -> int:
-        self._wal_pages = pages
-        return apsw.SQLITE_OK
-
-    def _roll_back(self) -> None:
-        self._writer.forget()
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
 
     # Reading: see `StoreReads`.
 
@@ -371,7 +292,10 @@ class SqliteStore(
         return mark
 
     def listen(self, woken: Callable[[], None]) -> None:
-        """A file tells nothing by itself."""
+        """Whoever sends a message touches the lock of its receiver."""
+        self._watch = LockWatch.begin(woken)
+        if self._watch is not None and all(map(self._watch.add, self._locks.values())):
+            self.poll_intervals = HEARS
 
     def acting(self, act: Act) -> "ActingStore":
         return ActingStore(self, act)

@@ -19,6 +19,7 @@ SEAL_EVERY = 1.0  # seconds
 REFUSALS_TOGETHER = 60 * SECOND  # equal refusals of this span are one row
 KEPT = 90 * 86_400 * SECOND
 KEYS_KEPT = 86_400 * SECOND
+DROP_EVERY = 60 * SECOND  # what is older is looked for
 SEALS_AT_ONCE = 200
 TOOL_HEADER = "perdure-tool"  # of a request: which tool of a language model has sent it
 NO_SEAL = "0:"  # the head of a log without records
@@ -51,6 +52,7 @@ class AuditLog:
         self._turn = asyncio.Lock()
         self._refusals: dict[tuple[str, str, str, str], tuple[AuditEntry, int]] = {}
         self._told: dict[tuple[str, str, str, str], Instant] = {}
+        self._dropped_at: Instant | None = None
 
     async def record(self, act: Act) -> None:
         """On disk when it returns, for an act that has changed nothing; rows that wait together share a transaction."""
@@ -90,9 +92,11 @@ class AuditLog:
         await self._client.store.seal_audit(
             lambda rows, last: AuditSeal.over(rows, last, self._server, self._client.clock.now())
         )
-        if self._keep is not None:
-            await self._client.store.drop_audit(now - self._keep)
-        await self._client.store.drop_request_keys(now - KEYS_KEPT)
+        if self._dropped_at is None or now - self._dropped_at >= DROP_EVERY:
+            self._dropped_at = now
+            if self._keep is not None:
+                await self._client.store.drop_audit(now - self._keep)
+            await self._client.store.drop_request_keys(now - KEYS_KEPT)
 
 
 def act_on_store(client: Client, verb: str, object: str, *, run: RunId | None = None, namespace: str = "") -> Act:
