@@ -9,6 +9,7 @@ import pytest
 import perdure
 from perdure.testing import World
 from perdure.views.runs.run_causes import explain_run
+from perdure.views.runs.run_details import run_facts_json
 from perdure.views.runs.run_overview import brief_reason
 from perdure.views.runs.run_status import WaitReason, run_status
 from perdure.views.runs.run_steps import list_steps
@@ -156,3 +157,26 @@ async def test_between_two_attempts_a_run_says_when_it_tries_again(tmp_path: Pat
     assert "step 'pay' tries again in 4.0 s (attempt 2 of 3)" in [wait.sentence(now) for wait in retries]
     assert "the next try of step 'pay' (attempt 2 of 3), due in 4.0 s" in [wait.text(now) for wait in retries]
     assert "tries again in 4.0 s (attempt 2 of 3)" in brief and "timer" not in brief
+
+
+async def test_a_run_is_explained_as_it_stood_at_a_moment(tmp_path: Path) -> None:
+    """CON-003: head and why line belong to the moment; nothing is offered for the past."""
+    flow = {
+        "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+        "entrypoint": "nap",
+        "steps": {"nap": {"action": "Sleep", "for": "PT1H", "next": "done"}, "done": {"action": "Return"}},
+    }
+    async with World(tmp_path) as world:
+        run = await world.start(flow)
+        engine = world.engine
+        assert engine is not None
+        asleep = (await engine.execution(run.id)).state.seq
+        await world.advance(3_600)
+
+        then, now = [await run_facts_json(engine, run.id, at) for at in (asleep, None)]
+        assert (then["status"], then["ended_at"], now["status"]) == ("waiting", None, "succeeded")
+        first = await run_facts_json(engine, run.id, 1)
+        assert first["status"] == "running", "in the middle of a turn"
+        why = await explain_run(engine, run.id, None, asleep)
+        assert "nap" in why["chain"][0]["text"] and why["chain"][0]["seq"] == asleep and why["commands"] == []
+        assert "succeeded" in (await explain_run(engine, run.id))["chain"][0]["text"]

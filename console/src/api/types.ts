@@ -232,6 +232,12 @@ export interface SentAnswer {
   remarks: string[];
 }
 
+export interface ServersAnswer {
+  items: Record<string, Json>[];
+  settings: Record<string, Json>[];
+  warnings: string[];
+}
+
 export interface SessionBody {
   token?: string | null;
   code?: string | null;
@@ -376,7 +382,7 @@ export interface Routes {
   "POST /api/v1/runs": { query: NoQuery; body: StartBody; answer: RunAnswer | ResultAnswer };
   "GET /api/v1/runs": { query: { status?: string[]; language?: string | null; name?: string | null; namespace?: string | null; label?: string[]; parent?: string | null; started_after?: string | null; started_before?: string | null; q?: string | null; limit?: number; cursor?: string | null }; body: undefined; answer: RunPage };
   "POST /api/v1/runs:batch": { query: NoQuery; body: BatchBody; answer: BatchResult };
-  "GET /api/v1/runs/{id}": { query: NoQuery; body: undefined; answer: RunAnswer };
+  "GET /api/v1/runs/{id}": { query: { at?: number | null }; body: undefined; answer: RunAnswer };
   "DELETE /api/v1/runs/{id}": { query: NoQuery; body: undefined; answer: DeletedAnswer };
   "GET /api/v1/runs/{id}/picture": { query: { at?: number | null }; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/graph": { query: { at?: number | null; under?: string; cursor?: string | null }; body: undefined; answer: Record<string, Json> };
@@ -390,7 +396,7 @@ export interface Routes {
   "GET /api/v1/runs/{id}/steps/{step}": { query: { limit?: number; cursor?: string | null }; body: undefined; answer: Record<string, Json> };
   "GET /api/v1/audit:head": { query: NoQuery; body: undefined; answer: Json };
   "GET /api/v1/audit:verify": { query: { head?: string }; body: undefined; answer: Json };
-  "GET /api/v1/runs/{id}/why": { query: { step?: string | null; field?: string | null }; body: undefined; answer: Json };
+  "GET /api/v1/runs/{id}/why": { query: { step?: string | null; field?: string | null; at?: string | null }; body: undefined; answer: Json };
   "GET /api/v1/stats": { query: { by?: string; every?: string; from?: string | null; to?: string | null; namespace?: string | null }; body: undefined; answer: Json };
   "GET /api/v1/resources:description": { query: { what?: string[]; namespace?: string | null }; body: undefined; answer: Json };
   "GET /api/v1/runs/{id}/capsule": { query: NoQuery; body: undefined; answer: Json };
@@ -427,7 +433,7 @@ export interface Routes {
   "POST /api/v1/runs/{id}/resume": { query: NoQuery; body: PauseBody; answer: SentAnswer };
   "POST /api/v1/runs/{id}/effects/{key}/settle": { query: NoQuery; body: SettleBody; answer: SentAnswer };
   "GET /api/v1/providers": { query: NoQuery; body: undefined; answer: ItemPage };
-  "GET /api/v1/servers": { query: NoQuery; body: undefined; answer: ItemPage };
+  "GET /api/v1/servers": { query: NoQuery; body: undefined; answer: ServersAnswer };
   "GET /api/v1/overview": { query: { limit?: number }; body: undefined; answer: Record<string, Json> };
   "GET /api/v1/workers": { query: NoQuery; body: undefined; answer: ItemPage };
   "GET /api/v1/pools": { query: NoQuery; body: undefined; answer: ItemPage };

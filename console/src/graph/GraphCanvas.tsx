@@ -108,7 +108,7 @@ function Canvas({ graph, selected, onSelect, label, apart = 22 }: Props) {
     };
     isMoved.current = false;
     requestAnimationFrame(fit);
-    const watch = new ResizeObserver(fit);
+    const watch = new ResizeObserver(() => requestAnimationFrame(() => requestAnimationFrame(fit))); // behind the canvas itself
     if (host.current) watch.observe(host.current);
     return () => watch.disconnect();
   }, [laidOut, names, flow]);

@@ -35,6 +35,7 @@ export default function Run({ id }: { id: string }) {
 
   const path = { id };
   const run = useAnswer("GET /api/v1/runs/{id}", { path }, version);
+  const past = useAnswer(at === undefined ? null : "GET /api/v1/runs/{id}", { path, query: { at } }, version);
   const steps = useAnswer<"GET /api/v1/runs/{id}/steps", { items: Step[] }>(
     "GET /api/v1/runs/{id}/steps",
     { path, query: { at } },
@@ -81,7 +82,7 @@ export default function Run({ id }: { id: string }) {
   }));
   return (
     <div className={selected ? "run has-panel" : "run"}>
-      <Header run={facts} isLive={live.isLive} forkedFrom={live.forkedFrom}>
+      <Header run={(at !== undefined && past.answer) || facts} at={at} isLive={live.isLive} forkedFrom={live.forkedFrom}>
         <Actions run={facts} steps={list} step={step?.step ?? ""} at={at} onActed={onActed} />
       </Header>
       <WhyLine run={facts} steps={list} at={at} version={version} onActed={onActed} />

@@ -11,12 +11,13 @@ const KINDS: Record<string, string> = { flow: "flows", playbook: "playbooks", st
 
 interface Props {
   run: RunAnswer;
+  at: number | undefined;
   isLive: boolean;
   forkedFrom: string;
   children: ReactNode;
 }
 
-export function Header({ run, isLive, forkedFrom, children }: Props) {
+export function Header({ run, at, isLive, forkedFrom, children }: Props) {
   const isLost = useIsLost();
   const labels = Object.entries(run.labels);
   const kind = KINDS[run.language];
@@ -29,7 +30,12 @@ export function Header({ run, isLive, forkedFrom, children }: Props) {
         <span data-testid="status">
           <Status status={run.status} />
         </span>
-        {!run.ended_at && (
+        {at !== undefined && (
+          <span className="past" data-testid="then">
+            at event {at.toLocaleString("en")}
+          </span>
+        )}
+        {!run.ended_at && at === undefined && (
           <span className={isLive && !isLost ? "live" : "faint"} data-testid="run-live">
             {isLive && !isLost ? "live" : "not live"}
           </span>

@@ -25,12 +25,12 @@ interface Offer {
 }
 
 export function WhyLine({ run, steps, at, version, onActed }: Props) {
-  const { answer } = useAnswer<"GET /api/v1/runs/{id}/why", Why>("GET /api/v1/runs/{id}/why", { path: { id: run.id } }, version);
+  const { answer } = useAnswer<"GET /api/v1/runs/{id}/why", Why>("GET /api/v1/runs/{id}/why", { path: { id: run.id }, query: { at: at?.toString() } }, version);
   const [isOpen, setOpen] = useState(false);
   const [offer, setOffer] = useState<Offer>();
   if (!answer) return <div className="why" />;
   const [first, ...causes] = answer.chain;
-  const offers = offersOf(run, answer).filter((each) => mayDo(each.action, run));
+  const offers = at === undefined ? offersOf(run, answer).filter((each) => mayDo(each.action, run)) : []; // acts change the present
   return (
     <section className={`why is-${familyOf(run.status)}`} aria-label="Why" data-testid="why">
       <div className="why-line">
@@ -39,7 +39,7 @@ export function WhyLine({ run, steps, at, version, onActed }: Props) {
           {first && (
             <span className="faint">
               {" "}
-              · since <Time at={first.at} />
+              · {at === undefined ? "since" : "at"} <Time at={first.at} absolute={at !== undefined} />
             </span>
           )}
         </p>

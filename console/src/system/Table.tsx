@@ -48,7 +48,7 @@ export function Table({ rows, empty, label, columns: chosen, act }: Props) {
           {rows.slice(0, 100).map((row, index) => (
             <tr key={index}>
               {columns.map((column) => (
-                <td key={column}>
+                <td key={column} className={isLong(row[column]) ? "is-text" : undefined}>
                   <Cell value={row[column]} />
                 </td>
               ))}
@@ -61,11 +61,15 @@ export function Table({ rows, empty, label, columns: chosen, act }: Props) {
   );
 }
 
+function isLong(value: Json | undefined): boolean {
+  return typeof value === "string" ? value.length > 24 && !/^\d{4}-\d\d-\d\dT/.test(value) : value !== null && typeof value === "object";
+}
+
 function Cell({ value }: { value: Json | undefined }) {
   if (value === null || value === undefined) return null;
   if (typeof value === "boolean") return <>{value ? "yes" : "no"}</>;
   if (typeof value === "string" && /^\d{4}-\d\d-\d\dT/.test(value)) return value.startsWith("1970") ? null : <Time at={value} />;
-  if (typeof value !== "object") return <>{oneLine(String(value), 80)}</>;
+  if (typeof value !== "object") return <>{oneLine(String(value), 160)}</>;
   if (Array.isArray(value)) return <>{oneLine(value.map((each) => (typeof each === "object" ? JSON.stringify(each) : String(each))).join(", "), 120)}</>;
   return <>{oneLine(typeof value["name"] === "string" ? value["name"] : JSON.stringify(value), 80)}</>;
 }

@@ -129,7 +129,7 @@ ROUTES = (
         answer=m.BatchResult,
         is_keyed_by_run=True,
     ),
-    _get(RUN, runs.get_run, "one run", answer=m.RunAnswer),
+    _get(RUN, runs.get_run, "one run, as it is or was after an event", query=m.PictureQuery, answer=m.RunAnswer),
     _change(
         "DELETE",
         RUN,

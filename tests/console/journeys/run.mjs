@@ -57,6 +57,9 @@ export default [
       await page.getByTestId("past").filter({ hasText: "execution.ended" }).waitFor();
       await node(page, "ship").locator(".status-icon.is-none").waitFor();
       need(page.url().includes("at=6"), page.url());
+      await page.getByTestId("then").filter({ hasText: "event 6" }).waitFor();
+      await page.getByTestId("status").filter({ hasText: "running" }).waitFor();
+      await page.getByTestId("why-text").filter({ hasText: /internal moves|is at work|step/ }).waitFor();
       await page.reload();
       await node(page, "ship").locator(".status-icon.is-none").waitFor();
       await page.getByTestId("tab-timeline").click();

@@ -177,7 +177,7 @@ async def list_runs(call: ApiCall) -> Result:
 
 
 async def get_run(call: ApiCall) -> Result:
-    return Answer(await run_facts_json(call.engine, call.run.id))
+    return Answer(await run_facts_json(call.engine, call.run.id, call.query.at))
 
 
 async def get_picture(call: ApiCall) -> Result:

@@ -4,7 +4,10 @@ Each link names an event of the history, so that it can be looked up. The first 
 """
 
 from bisect import bisect_left
+from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from perdure.engine.client import Client
 from perdure.engine.runs import run_views
@@ -16,7 +19,9 @@ from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
 from perdure.views.access import Query, Question, Scope
 from perdure.views.administration.server_presence import is_served
+from perdure.views.runs.history_events import event_at
 from perdure.views.runs.progress_events import outcome_text, status_words
+from perdure.views.runs.run_details import run_at
 from perdure.views.runs.run_overview import explain, failure_of, find_step, index_of
 from perdure.views.runs.run_provenance import explain_condition, explain_value
 from perdure.views.runs.run_status import status_of_execution
@@ -30,12 +35,14 @@ STEPS_EXPLAINED = 20  # of those that are open; `GET …/steps` has all
 class CauseQuery(Query):
     step: str | None = None
     field: str | None = None  # of the step, or of the run: why is it this value?
+    at: str | None = None  # an event, by its number, its id or a time: why did it stand as it did then?
 
 
 async def read_causes(client: Client, scope: Scope, query: CauseQuery) -> dict[str, Any]:
     if query.field is not None:
         return await explain_value(client, scope.run, query.step, query.field)
-    return await explain_run(client, scope.run, query.step)
+    at = None if query.at is None else await event_at(client, scope.run, query.at)
+    return await explain_run(client, scope.run, query.step, at)
 
 
 CAUSES = Question(
@@ -48,12 +55,21 @@ CAUSES = Question(
 )
 
 
-async def explain_run(client: Client, run: RunId, step: str | None = None) -> dict[str, Any]:
-    """`{run, step?, chain[{seq, at, text}], commands[]}`; the chain begins with the state and ends with its cause."""
-    row, execution, pending = await client.outlook(run)
+async def explain_run(client: Client, run: RunId, step: str | None = None, at: int | None = None) -> dict[str, Any]:
+    """`{run, step?, chain[{seq, at, text}], commands[]}`; the chain begins with the state and ends with its cause.
+
+    Of a moment in the past (`at`), nothing is said about processes and commands: they act on the present.
+    """
+    row, execution, pending = await run_at(client, run, at)
     status = await status_of_execution(client, row, execution)
-    await run_views.read_stream_numbers(client.store, execution)
-    steps, history = await index_of(client, run, lambda index: (index.steps(execution), _History(index)))
+    now = client.clock.now()
+    if at is None:
+        await run_views.read_stream_numbers(client.store, execution)
+    else:
+        past_row = msgspec.structs.replace(row, stuck=None)
+        is_moving = not status.waits and not status.tasks_open  # in the middle of a turn
+        status, now = replace(status, row=past_row, is_owned=True, is_moving=is_moving), execution.state.at
+    steps, history = await index_of(client, run, lambda index: (index.steps(execution), _History(index)), at)
     commands: list[str] = []
     if step is not None and (unreached := _unreached(execution, flattened(steps), step)):
         chain = [history.link(history.last, f"step {step!r} {'was' if status.status.is_final else 'is'} not reached")]
@@ -71,9 +87,9 @@ async def explain_run(client: Client, run: RunId, step: str | None = None) -> di
         chain = await _end_chain(client, execution, steps, history)
     else:
         served = not status.is_owned and await is_served(client)
-        explanation = explain(status, execution, steps, pending, client.clock.now(), is_served=served)
+        explanation = explain(status, execution, steps, pending, now, is_served=served)
         assert explanation is not None, "an open run can be explained"
-        commands = list(explanation.commands)
+        commands = list(explanation.commands) if at is None else []
         chain = [history.link(history.last, explanation.sentence)]
         open_steps = [item for item in flattened(steps) if item[1].state.is_open and not item[1].steps]
         for path, overview in open_steps[:STEPS_EXPLAINED]:

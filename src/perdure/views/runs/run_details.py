@@ -15,7 +15,7 @@ from perdure.engine.runs.message_sending import SendResult
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant, RunId
-from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
+from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
 from perdure.kernel.secrets.secret_masking import Mask
 from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.errors import BadRequest
@@ -98,13 +98,16 @@ async def result_json(client: Client, reference: str, namespaces: Sequence[str] 
     return await run_views.body_of(client.store, execution, address, client.clock.now())
 
 
-async def run_facts_json(client: Client, run: RunId) -> dict[str, Any]:
-    """A run as the API shows it: what it is, how it does, what it waits for."""
-    row, execution, pending = await client.outlook(run)
+async def run_facts_json(client: Client, run: RunId, at: int | None = None) -> dict[str, Any]:
+    """A run as the API shows it: what it is, how it does, what it waits for; or did after event `at`."""
+    row, execution, pending = await run_at(client, run, at)
     status = await status_of_execution(client, row, execution)
     shown = replace(row, status=execution.state.activity, ended_at=execution.state.ended_at)
-    now = client.clock.now()
-    if row.has_control_messages and not pending:  # its owner has not decided them yet
+    now = client.clock.now() if at is None else execution.state.at
+    if at is not None:
+        is_moving = shown.status is Status.WAITING and not status.waits and not status.tasks_open  # within a turn
+        shown = replace(shown, stuck=None, status=Status.RUNNING if is_moving else shown.status)
+    elif row.has_control_messages and not pending:  # its owner has not decided them yet
         waiting = DryRun(client.store, client.answers, execution, now, client.clock.wall() - now)
         pending = await waiting.waiting()
     mask = await run_views.mask_of(client.store, execution)
