@@ -5,7 +5,7 @@ import re
 import shlex
 from pathlib import Path
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema_rs
 import pytest
 from tests.cli.commandline import CommandLine
 
@@ -37,7 +37,7 @@ def test_an_editor_finds_the_schema_of_the_document(perdure: CommandLine, langua
     if document.suffix == ".yaml":
         named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", document.read_text())
         assert named is not None and json.loads((folder / named[1]).read_text()) == schema
-    jsonschema.Draft202012Validator(schema).validate(read_document(document.read_bytes()).data)
+    jsonschema_rs.validator_for(schema).validate(read_document(document.read_bytes()).data)
 
 
 def test_nothing_that_is_there_is_changed(perdure: CommandLine) -> None:
