@@ -14,7 +14,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perdure.engine.resources.document_validation import DocumentValidator
@@ -46,10 +46,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Variant:
-    """Another way to check what was refused: with a setting that an operator may choose."""
+    """Another way to check what was refused: with a setting that an operator may choose, or rewritten by a command."""
 
     title: str
     validator: Callable[[], DocumentValidator]
+    rewrite: Callable[[str], str] = lambda text: text
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,8 @@ async def count(upstream: Upstream, documents: Sequence[Published]) -> Counted:
             continue
         unexplained = [problem for problem in errors if _reason(upstream, problem) is None]
         for variant in upstream.variants:
-            if not await _errors(upstream, document, documents, variant.validator()):
+            rewritten = replace(document, text=variant.rewrite(document.text))
+            if not await _errors(upstream, rewritten, documents, variant.validator()):
                 counted.by_variant.setdefault(variant.title, []).append(document)
                 break
         else:
@@ -153,7 +155,7 @@ async def _errors(
     beside = [
         AppliedDocument(f"{other.repository}/{other.path}", other.text)
         for other in documents
-        if other is not document and (_place(other) == place or upstream.is_shared(other.text))
+        if other.path != document.path and (_place(other) == place or upstream.is_shared(other.text))
     ]
     checked = await validate(document.path, document.text.encode(), validator, beside)
     return [problem for problem in checked.problems if problem.severity is Severity.ERROR]
@@ -272,7 +274,38 @@ STORIES = Upstream(
         Variant("accepted with the driver `s3`", lambda: _story_validator({"storage.drivers": ["file", "s3"]})),
     ),
 )
-LANGUAGES: tuple[Upstream, ...] = (STORIES,)
+
+
+def _converted(text: str) -> str:
+    return languages()["playbook"].convert(text.encode()).text or text
+
+
+_LEGACY = (
+    *("must be a router with 'arcs'", "a step needs 'tool' or 'next'", "there are no vars", "has no 'next_mode'"),
+    *(r"'else' (lacks 'then'|must be a map)", "a task has no member 'retry'", r"a step has no member '\w+'"),
+    *(r"'loop' (lacks|has no member)", "must be one of none, linear, exponential", "there is no step 'end'"),
+    "an arc has no member",
+)
+_KINDS = "agent|ducklake|gcs|mcp|provider|rhai|snowflake|subscription|transfer"
+PLAYBOOKS = Upstream(
+    "Playbooks",
+    "noetl",
+    is_document=lambda text: re.search(r"^kind:\s*[\"']?Playbook", text, re.MULTILINE) is not None,
+    is_shared=lambda text: False,
+    refusals=(
+        *(Refusal(re.compile(pattern), "constructs from before v10 (PBK-032)") for pattern in _LEGACY),
+        Refusal(re.compile(r"^metadata lacks"), "`metadata.path` is required (PBK-003)"),
+        Refusal(re.compile(r"^'apiVersion' must be one of"), "an earlier `apiVersion` (PBK-002)"),
+        Refusal(re.compile(r"^'workflow' |lacks 'workflow'"), "a fragment: it has no steps"),
+        Refusal(re.compile(r"did not find expected|could not find expected|without quotes"), "it is not YAML"),
+        Refusal(re.compile(r"unexpected .*, in `"), "its template is not Jinja"),
+        Refusal(re.compile(rf"there is no tool kind '({_KINDS})'"), "a kind that cannot be tried here"),
+    ),
+    variants=(
+        Variant("accepted after `perdure convert`", lambda: validator_for(languages(), lambda: None), _converted),
+    ),
+)
+LANGUAGES: tuple[Upstream, ...] = (STORIES, PLAYBOOKS)
 
 if __name__ == "__main__":
     main()
