@@ -27,14 +27,14 @@ from bench.harness import ROOT
 from bench.languages.language import Language
 from bench.processes import descendants
 from bench.scene import Scene
-from bench.server import API, BEGIN, PAGE, Connection, Server
+from bench.server import API, PAGE, Connection, Server
 from bench.sizes import QUICK
 
 STEPS = 100
 CONNECTIONS = 16
 LANGUAGES = ("flow", "playbook", "story")
 STORES = ("sqlite", "postgres")
-BEGIN_PROCESSES, END_PROCESSES = "<!-- processes: begin -->", "<!-- processes: end -->"
+BEGIN, END = "<!-- processes: begin -->", "<!-- processes: end -->"
 
 
 def processor(pid: int) -> float:
@@ -141,11 +141,8 @@ def main() -> None:
     text = page(samples, cases, arguments.processes, loads)
     print(text)
     if not arguments.no_write and not arguments.quick:
-        whole = PAGE.read_text()
-        if BEGIN_PROCESSES not in whole:
-            whole = whole.replace(BEGIN, f"{BEGIN_PROCESSES}\n{END_PROCESSES}\n\n{BEGIN}", 1)
-        before, _, rest = whole.partition(BEGIN_PROCESSES)
-        PAGE.write_text(f"{before}{BEGIN_PROCESSES}\n{text}{END_PROCESSES}{rest.partition(END_PROCESSES)[2]}")
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}")
 
 
 def page(
