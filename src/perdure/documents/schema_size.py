@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from perdure.documents.schema_costs import SchemaCosts, SchemaTooLarge
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn_budget import pay, rest
 
@@ -38,21 +39,18 @@ _ANY = "*"
 Label = tuple[str, ...]
 
 
-class SchemaTooLarge(ValueError):
-    """The schema with its references expanded is too large."""
-
-
 class SchemaSize:
     """`growth`: how many checks of one part of the data one check of the part around it can cause.
 
     `checks_per_part`: how often one part of the data is checked at most.
     """
 
-    __slots__ = ("checks_per_part", "growth")
+    __slots__ = ("checks_per_part", "costs", "growth")
 
     def __init__(self, schema: Any) -> None:
         """Raises `SchemaTooLarge`."""
         bases = list(_parts(schema))
+        self.costs = SchemaCosts(bases)
         if any(name in part for part in bases for name in _REFERENCES):
             unfolding = _UnfoldedSchema(schema, bases)
             self.growth = unfolding.growth()
@@ -73,7 +71,11 @@ class SchemaSize:
         if size * self.checks_per_part > most:
             return f"too large for its schema, which would take more than {most} checks"
         pay(size * self.checks_per_part)
-        return None
+        return self.costs.refusal(value, self.checks_per_part)
+
+    def tells_all(self, value: Any) -> bool:
+        """Whether all that does not fit can be told; otherwise only the first problem can."""
+        return self.costs.tells_all(value, self.checks_per_part)
 
 
 Targets = Callable[[Any], list[Any]]
@@ -210,6 +212,11 @@ class PartwiseValidator:
             alone = schema_of_part is self._schema or not isinstance(schema_of_part, dict)
             self._validators[key] = self._compile(schema_of_part if alone else {**self._shared, **schema_of_part})
         return self._validators[key]
+
+
+def pattern_limits(schema: Any) -> dict[str, int]:
+    """Options of the library for the patterns of a schema."""
+    return {"backtrack_limit": BACKTRACKS, "size_limit": SchemaCosts(list(_parts(schema))).pattern_bytes}
 
 
 def _is_self_contained(part: Mapping[str, Any]) -> bool:

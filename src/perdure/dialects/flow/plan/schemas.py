@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.dialects.flow.state.failures import invalid
-from perdure.documents.schema_size import BACKTRACKS, PartwiseValidator, SchemaSize
+from perdure.documents.schema_size import PartwiseValidator, SchemaSize, pattern_limits
 from perdure.expressions.mwl import parse_iso_duration
 
 LONGEST_MESSAGE = 1_000  # characters: messages of the library quote what they refuse
@@ -69,7 +69,9 @@ class Parameters:
             raise invalid(f"{subject}: {refusal}", "", None)
         if self._parts.is_valid(arguments):
             return
-        error = next(self._validator.iter_errors(arguments))
+        if not self._size.costs.tells_first and not self._size.tells_all(arguments):
+            raise invalid(f"{subject}: they do not fit their schema, and are too large to say where", "", None)
+        error = self._first_error(arguments)
         message = f"{subject}: {_sentence(error)}"
         fault = invalid(message, "/".join(str(step) for step in ("", *error.schema_path)), error.instance)
         fault.envelope["details"]["argument"] = ".".join(str(step) for step in error.instance_path)
@@ -77,6 +79,18 @@ class Parameters:
             raise fault
         finally:
             del fault, error  # else this frame and the traceback keep each other alive, with what was refused
+
+    def _first_error(self, arguments: Any) -> Any:
+        """In the library's order; where all errors are asked for, it makes them at once, each with what it is about."""
+        import jsonschema_rs
+
+        if self._size.tells_all(arguments):
+            return next(self._validator.iter_errors(arguments))
+        try:
+            self._validator.validate(arguments)
+        except jsonschema_rs.ValidationError as error:
+            return error
+        raise AssertionError("what does not fit in parts does not fit as a whole")
 
 
 def _compiled(schema: Any) -> Any:
@@ -87,7 +101,7 @@ def _compiled(schema: Any) -> Any:
         formats={_DURATION: _is_duration},
         validate_formats=True,
         offline=True,
-        pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS),
+        pattern_options=jsonschema_rs.FancyRegexOptions(**pattern_limits(schema)),
     )
 
 

@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.values.references import is_reference
-from perdure.documents.schema_size import BACKTRACKS, PartwiseValidator, SchemaSize, SchemaTooLarge
+from perdure.documents.schema_costs import SchemaTooLarge
+from perdure.documents.schema_size import PartwiseValidator, SchemaSize, pattern_limits
 
 TEMPLATE = r"^\s*\$?\{\{[\s\S]+\}\}\s*$"
 DEEPEST_DEFAULTS = 32  # STY-080
+LONGEST_MESSAGE = 1_000  # characters: messages of the library quote what they refuse
 
 _INNER = ("additionalProperties", "additionalItems", "contains", "items", "if", "then", "else", "not", "propertyNames")
 _MAPS = ("properties", "patternProperties", "definitions", "$defs", "dependencies")
@@ -38,6 +40,9 @@ class Misfit(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{'.'.join(map(str, self.path))}: {self.message}" if self.path else self.message
+
+
+TOO_LARGE_TO_TELL = Misfit("it does not fit its schema, and is too large to say where", ())
 
 
 class CompiledSchema:
@@ -65,7 +70,21 @@ class CompiledSchema:
         """Everything that does not fit, templates and references included (STY-212)."""
         if refusal := self._size.refusal(value, in_parts=self._parts.can_split):
             return [Misfit(refusal, ())]
-        return [] if self._parts.is_valid(value) else _sorted_misfits(self._strict.iter_errors(value))
+        return [] if self._parts.is_valid(value) else self._told(value)
+
+    def _told(self, value: Any) -> list[Misfit]:
+        """All problems, or the first where all would quote the value too often."""
+        if self._size.tells_all(value):
+            return _sorted_misfits(self._strict.iter_errors(value))
+        if not self._size.costs.tells_first:
+            return [TOO_LARGE_TO_TELL]
+        import jsonschema_rs
+
+        try:
+            self._strict.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return _sorted_misfits([error])
+        return []
 
     def static_misfits(self, value: Any) -> list[Misfit]:
         """What cannot fit, whatever the templates and references in it evaluate to (STY-041)."""
@@ -77,6 +96,8 @@ class CompiledSchema:
             self._relaxed = _compile(_relaxed(self.schema))
         if self._relaxed.is_valid(value):
             return []
+        if not self._size.tells_all(value):
+            return [TOO_LARGE_TO_TELL]
         certain = [error for error in self._strict.iter_errors(value) if not is_open(error.instance)]
         return _sorted_misfits(certain) or _sorted_misfits(self._relaxed.iter_errors(value))
 
@@ -142,7 +163,7 @@ def _compile(schema: Any) -> Any:
         return draft(
             schema,
             offline=True,
-            pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS),
+            pattern_options=jsonschema_rs.FancyRegexOptions(**pattern_limits(schema)),
         )
     except jsonschema_rs.ValidationError as error:
         place = ".".join(map(str, error.instance_path))
@@ -188,8 +209,12 @@ _ALTERNATIVES: tuple[dict[str, Any], ...] = (
 
 def _sorted_misfits(errors: Iterator[Any] | list[Any]) -> list[Misfit]:
     """Misfits in a stable order, which the library does not guarantee."""
-    misfits = [Misfit(str(error.message), tuple(error.instance_path)) for error in errors]
+    misfits = [Misfit(_shortened(str(error.message)), tuple(error.instance_path)) for error in errors]
     return sorted(misfits, key=lambda misfit: ([str(step) for step in misfit.path], misfit.message))
+
+
+def _shortened(message: str) -> str:
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
 
 
 class _Completion:
