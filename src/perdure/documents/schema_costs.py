@@ -7,6 +7,7 @@ others if they must be unique, and makes all errors at once, each with a copy of
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from perdure.documents.schema_size import SchemaTooLarge
 from perdure.kernel.json_values import jsontext
 
 MOST_PATTERNS = 1_000
@@ -22,10 +23,6 @@ _COMPARING = frozenset(
     {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "uniqueItems", "const", "enum"}
 )
 _NAMES = ("dependencies", "dependentRequired")
-
-
-class SchemaTooLarge(ValueError):
-    """The schema with its references expanded, or what it has to be compiled to, is too large."""
 
 
 class SchemaCosts:

@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from perdure.documents.schema_costs import SchemaCosts, SchemaTooLarge
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn_budget import pay, rest
 
@@ -39,6 +38,10 @@ _ANY = "*"
 Label = tuple[str, ...]
 
 
+class SchemaTooLarge(ValueError):
+    """The schema with its references expanded, or what it has to be compiled to, is too large."""
+
+
 class SchemaSize:
     """`growth`: how many checks of one part of the data one check of the part around it can cause.
 
@@ -49,6 +52,8 @@ class SchemaSize:
 
     def __init__(self, schema: Any) -> None:
         """Raises `SchemaTooLarge`."""
+        from perdure.documents.schema_costs import SchemaCosts  # with the first schema, as the library
+
         bases = list(_parts(schema))
         self.costs = SchemaCosts(bases)
         if any(name in part for part in bases for name in _REFERENCES):
@@ -216,6 +221,8 @@ class PartwiseValidator:
 
 def pattern_limits(schema: Any) -> dict[str, int]:
     """Options of the library for the patterns of a schema."""
+    from perdure.documents.schema_costs import SchemaCosts
+
     return {"backtrack_limit": BACKTRACKS, "size_limit": SchemaCosts(list(_parts(schema))).pattern_bytes}
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.story.values.references import is_reference
-from perdure.documents.schema_costs import SchemaTooLarge
-from perdure.documents.schema_size import PartwiseValidator, SchemaSize, pattern_limits
+from perdure.documents.schema_size import PartwiseValidator, SchemaSize, SchemaTooLarge, pattern_limits
 
 TEMPLATE = r"^\s*\$?\{\{[\s\S]+\}\}\s*$"
 DEEPEST_DEFAULTS = 32  # STY-080
