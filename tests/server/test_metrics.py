@@ -1,6 +1,7 @@
 """`GET /metrics`: figures of a server for Prometheus (SRV-003, STY-260)."""
 
 import re
+from pathlib import Path
 
 from perdure.dialects.story.state import events as s
 from perdure.kernel import events as e
@@ -116,3 +117,18 @@ def test_steps_of_stories_are_counted_from_their_events() -> None:
     counted.listen(RunId("one"), [(5 * at, [e.RunEnded(Status.SUCCEEDED, Succeeded(b"1"))])])
     ended = figures(metrics_text(counted.metrics()))
     assert ended["bobrapet_storyrun_steps_active", ""] == ended["bobrapet_storyrun_queue_depth", ""] == 0
+
+
+def test_namespaces_are_labels_only_if_the_operator_says_so(tmp_path: Path) -> None:
+    """SRV-003."""
+    (tmp_path / "settings.toml").write_text("[metrics]\nnamespaces = true\n")
+    server = Server.start(tmp_path, "--config", "settings.toml")
+    try:
+        run = {"document": RETURNS, "namespace": "team-a"}
+        assert server.admin("POST", "/api/v1/runs", run, Prefer="wait=30").json["status"] == "succeeded"
+        labels = {labels for name, labels in figures(server.admin("GET", "/metrics").text.decode()) if labels}
+    finally:
+        server.stop()
+
+    assert 'language="drill",namespace="team-a"' in labels
+    assert 'language="drill",namespace="team-a",status="succeeded"' in labels

@@ -340,11 +340,11 @@ class Runtime:
         """Hear of every commit; call the answer to stop."""
         return self.scheduler.watch(watcher)
 
-    def origin_of(self, run: RunId) -> tuple[str, Instant]:
-        """Language and start of a run in memory, such as one that a watcher hears of."""
+    def origin_of(self, run: RunId) -> tuple[str, str, Instant]:
+        """Language, namespace and start of a run in memory, such as one that a watcher hears of."""
         execution = self._slots[run].execution
         assert execution is not None, "whoever has committed is in memory"
-        return execution.dialect.name, execution.state.started_at
+        return execution.dialect.name, execution.namespace, execution.state.started_at
 
     def is_open_here(self, run: RunId) -> bool:
         """Whether the run is in memory and has not ended, as far as decided."""

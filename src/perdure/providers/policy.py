@@ -48,7 +48,7 @@ SECRETS_KEY_FILE = "PERDURE_SECRETS_KEY_FILE"
 
 TABLES = frozenset(
     {"policy", "keychain", "retention", "server", "limits", "route", "workers", "pools", "oidc", "feed", "hooks"}
-    | {"secrets", "traces", "mcp", "audit"}
+    | {"secrets", "traces", "mcp", "audit", "metrics"}
 )
 """Of the settings file, each read by those whom it concerns. It may have others, but no misspelling of these."""
 

@@ -74,6 +74,7 @@ class ApiOptions:
     hooks: Sequence[Hook] = ()
     has_console: bool = True
     write_tools: bool = False
+    metrics_have_namespaces: bool = False
     pools_with_secrets: frozenset[str] = frozenset()
 
 
@@ -136,7 +137,9 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         listened_hosts(options.host, [*options.hosts, *options.tls_names]),
         options.limits,
         is_tls=certificate is not None,
-        metrics=ServerMetrics(engine.runtime, *language_metrics(engine.clock)),
+        metrics=ServerMetrics(
+            engine.runtime, *language_metrics(engine.clock), has_namespaces=options.metrics_have_namespaces
+        ),
         store_url=options.store,
         routes_to_pools=engine.runtime.routes,
         console=read_console() if options.has_console else read_console(None),

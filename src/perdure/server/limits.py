@@ -238,6 +238,10 @@ class TracesTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     give_up: Annotated[float, msgspec.Meta(ge=0)] = 3_600.0  # seconds after which a trace is not sent any more
 
 
+class MetricsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    namespaces: bool = False  # whether figures of runs and tasks have the label `namespace` (SRV-003)
+
+
 class McpTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tools for language models, over HTTP."""
 
@@ -256,6 +260,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     hooks: list[HookSettings] = []
     traces: TracesTable = TracesTable()
     mcp: McpTable = McpTable()
+    metrics: MetricsTable = MetricsTable()
 
 
 def audit_keep(table: AuditTable) -> Instant:

@@ -322,6 +322,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
         hooks=[*read_hooks(settings.hooks), *trace_hooks(settings.traces, os.environ)],
         has_console=not asked.no_console,
         write_tools=settings.mcp.write,
+        metrics_have_namespaces=settings.metrics.namespaces,
         pools_with_secrets=frozenset(name for name, pool in settings.pools.items() if pool.secrets == "send"),
     )
     try:

@@ -1,6 +1,7 @@
 """Figures of a server as text for Prometheus: its store, the runs and tasks that it carried, its requests, its process.
 
-No label has the id or name of a run, a namespace or anything else that documents choose.
+No label has the id or name of a run, or anything else that documents choose; a namespace only if the operator says so
+(`[metrics] namespaces`).
 """
 
 import os
@@ -19,6 +20,7 @@ from perdure.stores.admin import StoreStatistics
 from perdure.views.administration.prometheus_text import Labels, Metric, Sample, metrics_text
 
 PROC = Path("/proc/self")
+MOST_NAMESPACES = 200  # that are counted on their own; further ones together, as `other`
 BUCKETS = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)  # seconds
 
 
@@ -68,8 +70,12 @@ class ServerMetrics:
         aliases: Aliases,
         event_metrics: Mapping[str, EventMetrics],
         totals: Sequence[Callable[[], list[Metric]]],
+        *,
+        has_namespaces: bool = False,
     ) -> None:
         """`event_metrics` count by language what only that one has; `totals` are figures of the moment."""
+        self._has_namespaces = has_namespaces
+        self._namespaces: set[str] = set()
         self._runtime = runtime
         self._event_metrics = event_metrics
         self._totals = totals
@@ -87,26 +93,36 @@ class ServerMetrics:
         self._time("perdure_http_request_seconds", (("operation", operation),), seconds)
 
     def _listen(self, run: RunId, turns: list[tuple[Instant, list[e.Event]]]) -> None:
-        name, started_at = self._runtime.origin_of(run)
+        name, namespace, started_at = self._runtime.origin_of(run)
         if name in self._event_metrics:
             self._event_metrics[name].listen(run, turns)
+        labels: Labels = (("language", name), *self._namespace_label(namespace))
         for at, events in turns:
             for event in events:
-                self._count(event, ("language", name), at - started_at)
+                self._count(event, labels, at - started_at)
 
-    def _count(self, event: e.Event, language: tuple[str, str], age: Instant) -> None:
+    def _namespace_label(self, namespace: str) -> Labels:
+        if not self._has_namespaces:
+            return ()
+        if namespace not in self._namespaces:
+            if len(self._namespaces) >= MOST_NAMESPACES:
+                return (("namespace", "other"),)
+            self._namespaces.add(namespace)
+        return (("namespace", namespace),)
+
+    def _count(self, event: e.Event, labels: Labels, age: Instant) -> None:
         match event:
             case e.TaskScheduled():
-                self._counts["perdure_tasks_started_total"][(language,)] += 1
+                self._counts["perdure_tasks_started_total"][labels] += 1
             case e.TaskEnded():
-                self._counts["perdure_tasks_ended_total"][language, ("outcome", _outcome(event))] += 1
+                self._counts["perdure_tasks_ended_total"][*labels, ("outcome", _outcome(event))] += 1
             case e.TaskRedelivered():
-                self._counts["perdure_tasks_redelivered_total"][(language,)] += 1
+                self._counts["perdure_tasks_redelivered_total"][labels] += 1
             case e.RunStarted():
-                self._counts["perdure_runs_started_total"][(language,)] += 1
+                self._counts["perdure_runs_started_total"][labels] += 1
             case e.RunEnded():
-                self._counts["perdure_runs_ended_total"][language, ("status", str(event.status))] += 1
-                self._time("perdure_run_seconds", (language,), age / SECOND)
+                self._counts["perdure_runs_ended_total"][*labels, ("status", str(event.status))] += 1
+                self._time("perdure_run_seconds", labels, age / SECOND)
 
     def _time(self, name: str, labels: Labels, seconds: float) -> None:
         self._times[name].setdefault(labels, _Histogram()).add(seconds)
