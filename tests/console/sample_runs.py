@@ -61,9 +61,25 @@ spec:
       backpressure: {buffer: {maxMessages: 5, dropPolicy: drop_newest}}
       flowControl: {mode: window, initialCredits: {messages: 1}}
 """
+INVOICE = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: invoice}
+spec:
+  steps:
+  - {name: bill, ref: echo, with: {amount: 17}}
+  - {name: payment, type: wait, needs: [bill], with: {until: "{{ ge steps.bill.signals.paid 17 }}"}}
+  - {name: receipt, ref: receipt, needs: [payment], with: {to: Ada}}
+"""
 ENGRAMS = """
 import asyncio
 import perdure
+
+@perdure.engram("receipt")
+async def receipt(inputs, context):
+    async def send():
+        return {"sent": inputs["to"]}
+    return await context.effect_once("send", send)
 
 @perdure.streaming_engram("clicks")
 async def clicks(config, messages, context):
@@ -136,10 +152,11 @@ def playbook(name: str, *steps: dict[str, Any], **workload: Any) -> dict[str, An
 
 
 def make_runs(api: Api) -> dict[str, str]:
-    assert api("POST", "/api/v1/resources:apply", {"documents": [STORY, APPROVAL, SQUARES]}).status == 200
+    assert api("POST", "/api/v1/resources:apply", {"documents": [STORY, APPROVAL, SQUARES, INVOICE]}).status == 200
     runs = {name: _start(api, name="release", input={"env": "prod"}) for name in ("gate", "phone", "done")}
     runs["labelled"] = _start(api, name="release", input={"env": "test"}, labels={"team": "shop"})
     assert api("POST", f"/api/v1/runs/{runs['done']}/gates/approve", {"state": "Approved"}).status in (200, 202)
+    runs["invoice"] = _start(api, name="invoice")
     runs["approval"] = _start(api, name="approval")
     fetch = {"step": "fetch", "tool": {"kind": "http", "url": "http://127.0.0.1:9/needle", "method": "GET"}}
     runs["needle"] = api.start(playbook("needle", fetch))

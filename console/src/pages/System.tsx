@@ -6,10 +6,16 @@ import { useAnswer, useRead, useTicks } from "../api/use";
 import { Section, Table } from "../system/Table";
 import { Tokens } from "../system/Tokens";
 import { Problem } from "../parts/Problem";
-import { count, lasting, size } from "../words";
+import type { Series } from "../parts/Chart";
+import type { RunFilters } from "../runs/filters";
+import { lasting, size } from "../words";
 
 const Chart = lazy(() => import("../parts/Chart"));
+const StatusChart = lazy(() => import("../runs/StatusChart"));
 const EVERY = 3_000; // milliseconds
+const HISTORY_EVERY = 20; // ticks
+
+const NO_FILTERS: RunFilters = {};
 
 type Rows = { items: Record<string, Json>[] };
 
@@ -31,18 +37,26 @@ export default function System() {
         )}
         {mayAsk("GET /api/v1/tokens") && <Tokens />}
         {mayAsk("GET /api/v1/tokens") && <Audit />}
-        <Card title="Providers" route="GET /api/v1/providers" ticks={0} empty="" />
+        <Card title="Providers" route="GET /api/v1/providers" ticks={0} empty="" columns={["name", "description", "mode", "side_effects"]} />
       </div>
     </div>
   );
 }
 
-function Card({ title, route, ticks, empty }: { title: string; route: keyof Routes; ticks: number; empty: string }) {
+interface CardProps {
+  title: string;
+  route: keyof Routes;
+  ticks: number;
+  empty: string;
+  columns?: string[];
+}
+
+function Card({ title, route, ticks, empty, columns }: CardProps) {
   const { answer, error } = useAnswer<typeof route, Rows>(route, {}, ticks);
   return (
     <Section title={title}>
       <Problem error={error} />
-      {answer && <Table rows={answer.items} empty={empty} label={title} />}
+      {answer && <Table rows={answer.items} empty={empty} label={title} columns={columns} />}
     </Section>
   );
 }
@@ -123,21 +137,40 @@ function Figures({ ticks }: { ticks: number }) {
           </div>
         ))}
       </dl>
-      {times.length < 2 && <p className="faint">Charts begin when two looks can be compared.</p>}
       <Suspense fallback={<div className="chart-space" />}>
-        <div className="charts" hidden={times.length < 2}>
+        <div className="charts">
           <figure>
-            <figcaption className="faint">runs and tasks ended per second, since you look ({count(samples.length, "sample")})</figcaption>
-            <Chart times={times} series={rates} height={120} label="Throughput over time" />
+            <figcaption className="faint">runs started per hour, by their status now</figcaption>
+            <StatusChart filters={NO_FILTERS} version={Math.floor(ticks / HISTORY_EVERY)} />
           </figure>
           <figure>
-            <figcaption className="faint">milliseconds per request</figcaption>
-            <Chart times={times} series={delays} height={120} label="Latency over time" />
+            <figcaption className="faint">
+              ended per second, since you look: <Key series={rates} />
+            </figcaption>
+            <Recent times={times} series={rates} label="Throughput since you look" />
+          </figure>
+          <figure>
+            <figcaption className="faint">milliseconds per request, since you look</figcaption>
+            <Recent times={times} series={delays} label="Latency since you look" />
           </figure>
         </div>
       </Suspense>
     </section>
   );
+}
+
+/** What the server does not keep: it begins when two looks can be compared. */
+function Recent({ times, series, label }: { times: number[]; series: Series[]; label: string }) {
+  if (times.length < 2) return <p className="chart-wait faint">…</p>;
+  return <Chart times={times} series={series} height={84} label={label} />;
+}
+
+function Key({ series }: { series: Series[] }) {
+  return series.map(({ label, color }) => (
+    <span className="key" key={label}>
+      <span className="swatch" style={{ background: `var(${color})` }} /> {label}
+    </span>
+  ));
 }
 
 function read(text: string): Map<string, number> {

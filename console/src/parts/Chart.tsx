@@ -9,6 +9,8 @@ export interface Series {
   values: (number | null)[];
 }
 
+const SHORTEST = 60; // seconds that lines are drawn over, at least
+
 interface Props {
   times: number[]; // seconds
   series: Series[];
@@ -23,7 +25,7 @@ export default function Chart({ times, series, height, label, bars = false }: Pr
     const element = host.current;
     if (!element || times.length === 0) return;
     const style = getComputedStyle(element);
-    const color = (name: string): string => resolved(element, name);
+    const color = (name: string) => (): string => resolved(element, name); // asked again when dark becomes light
     const stacked = bars ? stack(series) : series.map((each) => each.values);
     const order = bars ? series.map((_, index) => index).reverse() : series.map((_, index) => index);
     const font = `11px ${style.fontFamily}`;
@@ -34,10 +36,13 @@ export default function Chart({ times, series, height, label, bars = false }: Pr
         height,
         legend: { show: false },
         cursor: { show: false },
-        scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.05)] } },
+        scales: {
+          x: { range: (_, first, last) => [bars ? first : Math.min(first, last - SHORTEST), last] },
+          y: { range: (_, __, most) => [0, Math.max(1, most * 1.05)] },
+        },
         axes: [
-          { ...axis, size: 22 },
-          { ...axis, size: 38 },
+          { ...axis, size: 22, values: (_, moments, __, ___, step) => moments.map((moment) => clock(moment, step)) },
+          { ...axis, size: 38, space: 18 },
         ],
         series: [
           {},
@@ -66,6 +71,11 @@ export default function Chart({ times, series, height, label, bars = false }: Pr
     };
   }, [times, series, height, bars]);
   return <div ref={host} className="chart" role="img" aria-label={label} style={{ minHeight: height }} />;
+}
+
+function clock(moment: number, step: number): string {
+  const second = step < 60 ? ({ second: "2-digit" } as const) : {};
+  return new Date(moment * 1000).toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...second });
 }
 
 /** `light-dark()` is resolved by the browser where a colour is used. */

@@ -121,7 +121,7 @@ export function StepPanel({ run, step, at, version, selected, onClose }: Props) 
           )}
           {shown.effects.length > 0 && (
             <Part title="Effects">
-              <ul>
+              <ul data-testid="effects">
                 {shown.effects.map((effect, index) => (
                   <li key={index}>
                     <code>{oneLine(String(effect["key"] ?? ""), 120)}</code> {String(effect["state"] ?? "")}
@@ -161,6 +161,7 @@ function until(details: StepDetails, moment: string): StepDetails {
   if (!moment) return details;
   const limit = Date.parse(moment);
   const isLater = (time: string | null): boolean => time !== null && Date.parse(time) > limit + 1;
+  const isAfter = (micros: Json | undefined): boolean => Number(micros ?? 0) / 1000 > limit + 1;
   const attempts = details.attempts
     .filter((attempt) => !isLater(attempt.started_at))
     .map((attempt) => {
@@ -176,9 +177,14 @@ function until(details: StepDetails, moment: string): StepDetails {
     input: latest?.input ?? null,
     output: ended.at(-1)?.output ?? null,
     expressions: latest ? details.expressions : [],
-    effects: [],
+    effects: details.effects.filter((effect) => !isAfter(effect["claimed_at"])).map((effect) => (isAfter(effect["ended_at"]) ? begun(effect) : effect)),
     logs: details.logs.filter((line) => !isLater(String(line["at"] ?? ""))),
   };
+}
+
+/** An effect that had been claimed, and was not completed, settled or released yet. */
+function begun(effect: Record<string, Json>): Record<string, Json> {
+  return { key: effect["key"] ?? "", state: "performing" };
 }
 
 function ErrorChain({ step, why }: { step: Step; why: Why | undefined }) {

@@ -158,7 +158,7 @@ function Throughput({ looks }: { looks: Topology[] }) {
       <figcaption className="faint">
         messages per second, since you look:{" "}
         {series.map((each) => (
-          <span key={each.label} className="legend">
+          <span key={each.label} className="key">
             <span className="swatch" style={{ background: `var(${each.color})` }} /> {oneLine(each.label, 40)}
           </span>
         ))}

@@ -26,7 +26,7 @@ interface Props {
 
 export function Table({ rows, empty, label, columns: chosen, act }: Props) {
   if (rows.length === 0) return <p className="faint">{empty}</p>;
-  const columns = chosen ?? [...new Set(rows.slice(0, 50).flatMap((row) => Object.keys(row)))].slice(0, 8);
+  const columns = chosen ?? [...new Set(rows.slice(0, 50).flatMap((row) => Object.keys(row).filter((name) => textOf(row[name]))))].slice(0, 8);
   return (
     <div className="wide" tabIndex={0} role="region" aria-label={label}>
       <table className="table">
@@ -61,16 +61,29 @@ export function Table({ rows, empty, label, columns: chosen, act }: Props) {
   );
 }
 
+const LONG = 24; // characters: longer texts may be broken into lines
+
 function isLong(value: Json | undefined): boolean {
-  return typeof value === "string" ? value.length > 24 && !/^\d{4}-\d\d-\d\dT/.test(value) : value !== null && typeof value === "object";
+  return !isTime(value) && textOf(value).length > LONG;
+}
+
+function isTime(value: Json | undefined): value is string {
+  return typeof value === "string" && /^\d{4}-\d\d-\d\dT/.test(value);
+}
+
+function isUnset(value: Json): boolean {
+  return isTime(value) && value.startsWith("1970");
+}
+
+function textOf(value: Json | undefined): string {
+  if (value === null || value === undefined || isUnset(value)) return "";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value !== "object") return oneLine(String(value), 160);
+  if (Array.isArray(value)) return oneLine(value.map((each) => (typeof each === "object" ? JSON.stringify(each) : String(each))).join(", "), 120);
+  return oneLine(typeof value["name"] === "string" ? value["name"] : JSON.stringify(value), 80);
 }
 
 function Cell({ value }: { value: Json | undefined }) {
-  if (value === null || value === undefined) return null;
-  if (typeof value === "boolean") return <>{value ? "yes" : "no"}</>;
-  if (typeof value === "string" && /^\d{4}-\d\d-\d\dT/.test(value)) return value.startsWith("1970") ? null : <Time at={value} />;
-  if (typeof value !== "object") return <>{oneLine(String(value), 160)}</>;
-  if (Array.isArray(value)) return <>{oneLine(value.map((each) => (typeof each === "object" ? JSON.stringify(each) : String(each))).join(", "), 120)}</>;
-  return <>{oneLine(typeof value["name"] === "string" ? value["name"] : JSON.stringify(value), 80)}</>;
+  if (isTime(value) && !isUnset(value)) return <Time at={value} />;
+  return <>{textOf(value)}</>;
 }
-

@@ -130,6 +130,38 @@ export default [
     },
   },
   {
+    name: "send a signal: the run that waits for it goes on; its effects are those of the moment (CON-003, CON-004)",
+    async play(world) {
+      const page = await world.page(`#/runs/${world.runs.invoice}`);
+      await node(page, "payment").locator(".is-waiting").first().waitFor();
+      await page.getByTestId("act-signal").click();
+      const dialog = page.getByTestId("action-dialog");
+      await dialog.getByTestId("field-name").fill("bill.paid");
+      await dialog.getByTestId("field-value").fill('[17');
+      need(await dialog.getByTestId("confirm").isDisabled(), "half a value can be sent");
+      await dialog.getByTestId("field-value").fill("17");
+      await dialog.getByTestId("preview").filter({ hasText: "is sent the signal “bill.paid”" }).waitFor();
+      const command = await dialog.getByTestId("command").textContent();
+      need(command === `perdure signal ${world.runs.invoice} bill.paid 17`, command);
+      await world.checkAccess(page);
+      await dialog.getByTestId("confirm").click();
+      await dialog.waitFor({ state: "detached" });
+      await page.getByTestId("status").filter({ hasText: "succeeded" }).waitFor();
+      await node(page, "receipt").locator(".status-icon.is-good").waitFor();
+      await page.getByTestId("tab-operations").click();
+      await page.getByTestId("operations").getByText("signal run").waitFor();
+      await page.getByTestId("tab-graph").click();
+      await node(page, "receipt").locator(".node-main").click();
+      await page.getByTestId("effects").filter({ hasText: "#send completed" }).waitFor();
+      await page.keyboard.press("[");
+      await page.getByTestId("past").waitFor();
+      await page.getByTestId("effects").filter({ hasText: "#send completed" }).waitFor();
+      await page.getByTestId("scrubber").fill("6"); // before the signal
+      await page.getByTestId("past").waitFor();
+      await page.getByTestId("effects").waitFor({ state: "detached" });
+    },
+  },
+  {
     name: "one selection for all views, kept by links and the back button (CON-002)",
     async play(world) {
       const page = await world.page(`#/runs/${world.runs.done}`);

@@ -89,6 +89,19 @@ export class World {
     if (this.given.pictures) await page.screenshot({ path: path.join(this.given.pictures, `${name}.png`) });
   }
 
+  /** Of every size, dark and light, for those who look at them. */
+  async pictures(page, name) {
+    if (!this.given.pictures) return;
+    for (const [width, height] of [[360, 740], [1440, 900], [2560, 1440]]) {
+      await page.setViewportSize({ width, height });
+      for (const colorScheme of ["light", "dark"]) {
+        await page.emulateMedia({ colorScheme });
+        await page.waitForTimeout(700); // drawn: nothing is compared
+        await this.picture(page, `${name}-${width}-${colorScheme}`);
+      }
+    }
+  }
+
   async close() {
     for (const context of this.contexts) await context.close();
   }
