@@ -55,3 +55,32 @@ def _commands(content: str) -> Iterator[tuple[str, str]]:
     for part in re.split(r"^\$ perdure ", content, flags=re.MULTILINE)[1:]:
         command, _, printed = part.partition("\n")
         yield command, printed.rstrip("\n")
+
+
+README = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_first_thing_to_try_works(perdure: CommandLine) -> None:
+    first = next(content for kind, _, content in _BLOCK.findall(README) if kind == "console")
+    said = []
+    for command, printed in _commands(first):
+        words = shlex.split(command, comments=True)
+        done = perdure(*words)
+        said.append(words[0])
+        if words[0] == "init":
+            perdure.folder /= words[-1]  # the reader goes there with cd
+        assert not printed.startswith("{") or done.out.rstrip("\n") == printed
+
+    assert said == ["init", "test", "run", "ps"]
+
+
+@pytest.mark.parametrize(("workload", "claim"), [("W1", "ten steps run {} times"), ("W4", "long workflow {} times")])
+def test_the_readme_repeats_measured_figures(workload: str, claim: str) -> None:
+    """The lowest and the highest of the three languages, against the best peer."""
+    goals = (DOCS / "performance.md").read_text(encoding="utf-8").partition("### Goals and results")[2]
+    row = next(
+        line for line in goals.splitlines() if line.startswith(f"| {workload} speed") and "the best peer" in line
+    )
+    ratios = [float(cell.split()[0]) for cell in row.split("|")[4:7]]
+
+    assert claim.format(f"{min(ratios):.1f} to {max(ratios):.1f}") in README
