@@ -81,6 +81,8 @@ def test_every_verb_works_on_a_database(perdure: CommandLine, url: str) -> None:
     gated = on("run", on.write("gated.yaml", GATED), "--detach").out.strip()
     on("pause", gated)
     on("unpause", gated)
+    assert gated in on("impact", on.write("newer.yaml", GATED.replace("result: 5", "result: 6")), "--json").out
+    assert "was not moved" in on("migrate", "--undo", gated, "--dry-run", code=9).out
     on("patch", gated, "--ctx", '{"go": true}')
     on("resume", gated)
     assert on("result", "get", gated, "--json").json == 5
@@ -142,6 +144,8 @@ def test_every_verb_works_on_a_database(perdure: CommandLine, url: str) -> None:
         "config",
         "conformance",
         "context",
+        "convert",
+        "init",
         "kubeconfig",
         "mcp",
         "restore",

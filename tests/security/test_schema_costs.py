@@ -78,7 +78,9 @@ def test_patterns_are_compiled_to_a_limited_size() -> None:
         CompiledSchema(schema)
     with pytest.raises(InvalidSchema, match="regex"):
         Parameters({"properties": {"value": schema}}).compile()
-    many: dict[str, Any] = {"patternProperties": {f"^x{number}$": {} for number in range(schema_costs.MOST_PATTERNS + 1)}}
+    many: dict[str, Any] = {
+        "patternProperties": {f"^x{number}$": {} for number in range(schema_costs.MOST_PATTERNS + 1)}
+    }
     with pytest.raises(BadSchema, match="patterns"):
         CompiledSchema(many)
     usual = {"properties": {f"p{number}": {"pattern": r"^[0-9a-f]{8}-(\w{1,63})$"} for number in range(200)}}

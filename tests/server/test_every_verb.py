@@ -29,7 +29,6 @@ LOOKS: dict[str, list[str]] = {
     "replay": ["replay --with gives.json %ended", "replay --with gives.json --name gives --json"],
     "impact": ["impact sleeps.json --name flow --json", "impact sleeps.json %asleep"],
     "migrate": ["migrate --undo %asleep --dry-run", "migrate --undo %ended --dry-run --json"],
-    "convert": ["convert gives.json"],
     "forecast": ["forecast %ended --json"],
     "logs": ["logs %ended"],
     "effects": ["effects %waiting"],

@@ -7,6 +7,7 @@ from perdure.dialects.flow.document import flows, parts
 from perdure.dialects.flow.document.cursor import Rule, comment
 from perdure.dialects.flow.middleware import KNOWN
 from perdure.dialects.flow.steps import ACTIONS, gather, match, raise_
+from perdure.dialects.flow.steps.protocol import Action
 from perdure.documents import schema_parts as s
 
 _EXPRESSION: s.Schema = {"type": "string", "pattern": r"\{\{"}
@@ -98,7 +99,7 @@ def document_schema() -> s.Schema:
     steps = [
         {
             "if": {"properties": {"action": {"const": action.name}}, "required": ["action"]},
-            "then": _step({**action.members, "comment": comment}, action.required, action.name),
+            "then": _step(action),
         }
         for action in ACTIONS.values()
     ]
@@ -135,11 +136,9 @@ def document_schema() -> s.Schema:
     return s.document("flow", "A Flow: Metolia Workflow Language v0.1", root, shared)
 
 
-def _step(rules: Mapping[str, Rule], required: Sequence[str], name: str) -> s.Schema:
-    schema = _object(rules, required)
-    schema["properties"]["action"] = {"const": name}
-    if name == "Gather":
-        schema["oneOf"] = [{"required": ["over", "call"]}, {"required": ["calls"]}]
-    if name == "Sleep":
-        schema["oneOf"] = [{"required": ["for"]}, {"required": ["until"]}]
+def _step(action: Action) -> s.Schema:
+    schema = _object({**action.members, "comment": comment}, action.required)
+    schema["properties"]["action"] = {"const": action.name}
+    if action.one_of:
+        schema["oneOf"] = [{"required": list(members)} for members in action.one_of]
     return schema

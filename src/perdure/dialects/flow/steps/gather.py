@@ -105,6 +105,7 @@ class GatherAction(Action):
         "next": parts.next_step,
     }
     required = ("next",)
+    one_of = (("over", "call"), ("calls",))
     results = ("results",)
     call_members = ("index",)
 

@@ -28,6 +28,7 @@ class Action:
     name: ClassVar[str]
     members: ClassVar[Mapping[str, Rule]]  # of its Steps, besides `action` and `comment`
     required: ClassVar[Sequence[str]] = ()
+    one_of: ClassVar[Sequence[Sequence[str]]] = ()  # its Steps have the members of one of these groups
     code_of_missing: ClassVar[str] = "MWL-022"  # if a required member is missing, apart from `next`
     is_terminal: ClassVar[bool] = False  # it ends its Flow, so `next` has no meaning (MWL-025)
     fans_out: ClassVar[bool] = False  # it dispatches several calls at once

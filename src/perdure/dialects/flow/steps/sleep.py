@@ -44,6 +44,7 @@ class SleepAction(Action):
 
     members: ClassVar = {"for": parts.string, "until": parts.string, "next": parts.next_step}
     required = ("next",)
+    one_of = (("for",), ("until",))
 
     def check(self, cursor: Cursor) -> None:
         cursor.exactly_one("for", "until", code="MWL-038")
