@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from tests.cli.commandline import CommandLine
 
 DOCS = Path(__file__).parents[2] / "docs"
-FOLLOWED = ("choosing.md",)
+FOLLOWED = ("choosing.md", "from-temporal-airflow.md")
 """Pages of the guide whose files are written and whose commands are run, one after the other."""
 
 _BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -43,18 +45,24 @@ def test_the_commands_of_a_page_print_what_it_shows(perdure: CommandLine, name: 
         if file:
             (perdure.folder / file).write_text(content, encoding="utf-8")
         elif kind == "console":
-            for command, printed in _commands(content):
-                done = perdure(*shlex.split(command))
+            for program, command, printed in _commands(content):
+                words = shlex.split(command)
+                out = perdure(*words).out if program == "perdure" else _python(words, perdure.folder)
                 commands += 1
-                if printed:
-                    assert done.out.rstrip("\n") == printed
+                assert not printed or out.rstrip("\n") == printed
     assert commands > 5
 
 
-def _commands(content: str) -> Iterator[tuple[str, str]]:
-    for part in re.split(r"^\$ perdure ", content, flags=re.MULTILINE)[1:]:
+def _python(words: list[str], folder: Path) -> str:
+    return subprocess.run([sys.executable, *words], cwd=folder, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def _commands(content: str) -> Iterator[tuple[str, str, str]]:
+    """Program, its words, what is shown below them."""
+    for part in re.split(r"^\$ (?=perdure |python )", content, flags=re.MULTILINE)[1:]:
         command, _, printed = part.partition("\n")
-        yield command, printed.rstrip("\n")
+        program, _, words = command.partition(" ")
+        yield program, words, printed.rstrip("\n")
 
 
 README = (DOCS.parent / "README.md").read_text(encoding="utf-8")
@@ -63,7 +71,7 @@ README = (DOCS.parent / "README.md").read_text(encoding="utf-8")
 def test_the_first_thing_to_try_works(perdure: CommandLine) -> None:
     first = next(content for kind, _, content in _BLOCK.findall(README) if kind == "console")
     said = []
-    for command, printed in _commands(first):
+    for _, command, printed in _commands(first):
         words = shlex.split(command, comments=True)
         done = perdure(*words)
         said.append(words[0])
