@@ -25,6 +25,7 @@ def test_the_commands_of_a_first_project_work(perdure: CommandLine, language: st
     for command in commands:
         assert project(*shlex.split(command)).code == 0
     assert "succeeded" in project.here("ps").out
+    assert (project.folder / ".gitignore").read_text().split() == ["perdure.db*", "*.token"], "stores and access tokens"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

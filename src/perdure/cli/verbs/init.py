@@ -23,7 +23,7 @@ and the JSON Schema of the language for your editor. Nothing that is there alrea
 
 FOLDER = "first_project"
 TEMPLATE = ".template"  # of files that would be taken for code of this package
-IGNORED = "perdure.db*\n"
+IGNORED = "perdure.db*\n*.token\n"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
