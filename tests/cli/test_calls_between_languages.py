@@ -85,6 +85,23 @@ def test_a_story_calls_a_playbook(perdure: CommandLine) -> None:
     assert (answer["status"], answer["result"]) == ("success", 3)
 
 
+@pytest.mark.parametrize("way", ["applied with the run", "in the catalog"])
+def test_documents_of_two_languages_may_have_one_name(perdure: CommandLine, way: str) -> None:
+    """SRV-041: `documentRef` names the language, so the other document is not meant."""
+    (perdure.folder / "docs").mkdir()
+    put(perdure, "docs/sums.json", FLOW)
+    put(perdure, "docs/book.yaml", BOOK.replace(" book", " sums"))
+    if way == "in the catalog":
+        perdure.here("apply", "-f", "docs")
+    for language, answers in (("flow", {"from": "flow", "got": 7}), ("playbook", 7)):
+        file = put(
+            perdure, "caller.yaml", story(f"{{documentRef: {{language: {language}, name: sums}}, with: {{n: 7}}}}")
+        )
+        words = ("--apply", "docs") if way == "applied with the run" else ()
+        run = perdure.here("run", file, *words, "--json").json
+        assert run["status"]["output"]["answer"]["result"] == answers, run["status"]
+
+
 def test_a_failure_of_the_flow_is_the_steps_failure(perdure: CommandLine) -> None:
     child = put(perdure, "bad.json", FAILING)
     run = called(perdure, "{documentRef: {language: flow, name: bad}}", child, code=3)

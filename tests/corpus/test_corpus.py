@@ -141,7 +141,7 @@ async def test_what_it_wrote_to_postgresql_shows_what_it_showed(
 
 
 ADDED: dict[str, dict[str, Any]] = {
-    "RunForked": {"program": "", "input": None},
+    "RunForked": {"program": "", "input": None, "from_api": False},
     "RunReopened": {"keeps_effects": False},
     "RunStarted": {"namespace": "", "started_by": None, "from_api": False},
     "ChildStarted": {"from_api": False},

@@ -170,15 +170,16 @@ class Catalog:
         key = key_of(kind, name, namespace)
         return await self._store.list_editions(key.kind, key.namespace, key.name)
 
-    async def find(self, reference: str, namespace: str = "") -> Runnable | None:
+    async def find(self, reference: str, namespace: str = "", language: str = "") -> Runnable | None:
         """The entry that can be run and is called so: `name`, `namespace/name`, a path; `kind/…`; with `@version`.
 
         With a `namespace` it is found there only, otherwise in the one that the reference names, or the default one.
+        With a `language` other documents of that name do not count.
         """
         name, _, version = reference.rpartition("@")
         generation = int(version) if name and version.isdecimal() else None
         called = reference if generation is None else name
-        kinds = self.runnable
+        kinds = [kind for kind in self.runnable if language in ("", self.language_of(kind).name)]
         meant = [(kind, key) for kind in kinds for key in _keys_called(kind, called, namespace)]
         prefix, _, rest = called.partition("/")
         named = [kind for kind in kinds if rest and kind.is_called(prefix)]
@@ -200,7 +201,7 @@ class Catalog:
         """The document that goes by a name, ready to be run by another one of its namespace."""
         reference = lookup.name if lookup.version is None else f"{lookup.name}@{lookup.version}"
         try:
-            runnable = await self.find(reference, lookup.namespace)
+            runnable = await self.find(reference, lookup.namespace, lookup.language)
         except (Conflict, ResourceNotFound):
             return None
         if runnable is None or (lookup.version is not None and str(runnable.generation) != lookup.version):

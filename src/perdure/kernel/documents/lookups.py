@@ -38,6 +38,7 @@ class CalleeLookup(msgspec.Struct, gc=False, frozen=True):
     name: str
     version: str | None = None  # of the entry; None: its latest
     namespace: str = "default"  # of the run that asks
+    language: str = ""  # only a document of this one; empty: of any, and then the name must have one meaning
 
 
 ORIGIN, FROM_API = "origin", "api"

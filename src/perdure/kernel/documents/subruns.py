@@ -41,17 +41,20 @@ def is_too_deep(turn: Turn) -> bool:
     return depth(turn) >= DEEPEST
 
 
-def find_callee(turn: Turn, name: str, version: str | None = None) -> Callee | None:
-    """The document with this name or path; without a version the one applied last, or the namespace's latest."""
+def find_callee(turn: Turn, name: str, version: str | None = None, language: str = "") -> Callee | None:
+    """The document with this name or path, perhaps of one language only.
+
+    Without a version it is the one applied last, or the namespace's latest.
+    """
     applied = [
         document
         for document in recorded_documents(turn.state.options)
-        if name in document.names and version in (None, document.version)
+        if name in document.names and version in (None, document.version) and language in ("", document.language)
     ]
     if applied:
         latest = applied[-1]
         return Callee(latest.language, latest.text.encode(), latest.calls)
-    return turn.callee(CalleeLookup(name, version, turn.execution.namespace))
+    return turn.callee(CalleeLookup(name, version, turn.execution.namespace, language))
 
 
 def options_for(turn: Turn, callee: Callee, extra: dict[str, Any] | None = None) -> bytes:

@@ -207,7 +207,8 @@ def _start_document(turn: Turn, step: Step, scope: Scope, document: dict[str, An
     if child_runs.goes_too_deep(turn, child_runs.ancestors(turn)) or subruns.is_too_deep(turn):
         end_step(turn, step.name, StoryPhase.FAILED, child_runs.TOO_DEEP, reason=Reason.INVALID_CONFIGURATION)
         return
-    callee = subruns.find_callee(turn, name, document.get("version"))
+    version = document.get("version")
+    callee = subruns.find_callee(turn, name, version, language) or subruns.find_callee(turn, name, version)
     if callee is None or callee.language != language:
         other = "" if callee is None else f"; the {callee.language} of that name is not meant"
         message = f"there is no {language} {name!r}{other}; apply it when the run is started, or register it"
