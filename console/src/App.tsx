@@ -1,7 +1,9 @@
 // The frame around every page: navigation, the connection, keys.
 import { lazy, Suspense, useEffect, useState } from "react";
 import { goTo, usePlace } from "./address";
+import { mayAsk } from "./api/client";
 import { useIsLost } from "./api/connection";
+import type { Routes } from "./api/types";
 import { KeyHelp, useKeys } from "./keys";
 import { LogIn } from "./pages/LogIn";
 import { Runs } from "./pages/Runs";
@@ -14,10 +16,10 @@ const Write = lazy(() => import("./pages/Write"));
 const System = lazy(() => import("./pages/System"));
 const Compare = lazy(() => import("./pages/Compare"));
 
-const PAGES = [
+const PAGES: { id: string; title: string; key: string; route?: keyof Routes }[] = [
   { id: "runs", title: "Runs", key: "r" },
   { id: "definitions", title: "Definitions", key: "d" },
-  { id: "write", title: "Write", key: "w" },
+  { id: "write", title: "Write", key: "w", route: "POST /api/v1/check" },
   { id: "system", title: "System", key: "s" },
 ];
 
@@ -28,7 +30,8 @@ export function App() {
   const [isHelpOpen, setHelpOpen] = useState(false);
   const [page = "runs", ...rest] = place.path;
 
-  const jumps = PAGES.map((each) => ({
+  const pages = PAGES.filter(({ route }) => !route || mayAsk(route));
+  const jumps = pages.map((each) => ({
     keys: `g ${each.key}`,
     does: `go to ${each.title}`,
     act: () => goTo(`#/${each.id}`),
@@ -52,7 +55,7 @@ export function App() {
           Perdure
         </a>
         <nav aria-label="Pages">
-          {PAGES.map((each) => (
+          {pages.map((each) => (
             <a
               key={each.id}
               href={`#/${each.id}`}

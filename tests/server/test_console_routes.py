@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perdure.documents import read_document
 from tests.dialects.story.world import engram, story, template
 from tests.server.serving import Api, Server
 
@@ -175,6 +176,25 @@ workflow:
     assert finding["trace"][0]["step"] == "start" and source["graph"]["nodes"]
     assert viewer("GET", "/api/v1/resources/playbooks/default/nowhere/source").status == 404
     assert viewer("GET", "/api/v1/resources/engrams/default/greeter/source").status == 404
+
+
+def test_a_story_is_shown_as_yaml_without_what_the_catalog_has_added(server: Server) -> None:
+    """CON-005: the catalog keeps a Story as data; its findings have the lines of the text that is shown."""
+    text = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: idle, namespace: default, annotations: {team: shop}}
+spec:
+  steps:
+  - {name: first, type: sleep, with: {duration: 1s}}
+  - {name: second, type: wait, needs: [first], with: {until: "{{ false }}"}}
+"""
+    assert server.admin("POST", "/api/v1/resources:apply", {"documents": [text]}).status == 200
+    source = server.role("viewer")("GET", "/api/v1/resources/stories/default/idle/source").json
+    assert read_document(source["text"].encode()).data == read_document(text.encode()).data
+    (finding,) = source["findings"]
+    assert finding["step"] == "second"
+    assert "second" in "\n".join(source["text"].splitlines()[finding["line"] - 1 : finding["line"] + 3])
 
 
 def test_entries_tell_their_graph_their_schema_and_their_schedule(server: Server) -> None:

@@ -1,6 +1,7 @@
 // A resource as the text of a document: what the server adds is left out.
 import type { Json } from "../api/types";
 
+const STEP_LINES = "perdure.dev/step-lines";
 const ADDED = ["uid", "generation", "resourceVersion", "creationTimestamp", "managedFields"];
 
 export function documentOf(resource: Json): Json {
@@ -12,7 +13,7 @@ export function documentOf(resource: Json): Json {
   const own = Object.fromEntries(kept);
   const annotations = own["annotations"];
   if (annotations && typeof annotations === "object" && !Array.isArray(annotations)) {
-    const left = Object.entries(annotations).filter(([name]) => !name.startsWith("perdure.dev/"));
+    const left = Object.entries(annotations).filter(([name]) => name !== STEP_LINES);
     if (left.length) own["annotations"] = Object.fromEntries(left);
     else delete own["annotations"];
   }

@@ -1,4 +1,5 @@
 // The catalog: what can be run, and what it refers to.
+import { mayAsk } from "../api/client";
 import { useState } from "react";
 import { addressTo, change, usePlace } from "../address";
 import { useAnswer } from "../api/use";
@@ -28,9 +29,11 @@ export default function Definitions() {
           value={words}
           onChange={(event) => setWords(event.target.value)}
         />
-        <a className="right" href={addressTo(["write"])}>
-          Write a new one
-        </a>
+        {mayAsk("POST /api/v1/check") && (
+          <a className="right" href={addressTo(["write"])} data-testid="write-new">
+            Write a new one
+          </a>
+        )}
       </div>
       <Tabs
         label="Kinds"
@@ -69,7 +72,13 @@ export default function Definitions() {
       </div>
       {answer && items.length === 0 && (
         <p className="empty">
-          None yet. <code>perdure apply -f FILE</code> stores one, or <a href="#/write">write it here</a>.
+          None yet. <code>perdure apply -f FILE</code> stores one
+          {mayAsk("POST /api/v1/check") && (
+            <>
+              , or <a href="#/write">write it here</a>
+            </>
+          )}
+          .
         </p>
       )}
     </div>

@@ -134,7 +134,7 @@ function Bar({ step, from, to, end, isSelected: is, onSelect }: BarProps) {
       data-testid="bar"
       onClick={onSelect}
     >
-      <span className="timeline-name" style={{ paddingLeft: step.depth * 14 }}>
+      <span className="timeline-name" style={{ paddingLeft: 8 + step.depth * 14 }}>
         <StatusIcon status={step.status} />
         <bdi>{oneLine(step.title, 80)}</bdi> <span className="unseen">{statusWord(step.status)}</span>
       </span>

@@ -5,7 +5,7 @@ import type { Step, Why } from "../api/shapes";
 import type { RunAnswer } from "../api/types";
 import { useAnswer } from "../api/use";
 import { familyOf } from "../parts/Status";
-import { Time } from "../parts/Time";
+import { Lasted, Time } from "../parts/Time";
 import { ActionDialog } from "./ActionDialog";
 import { ACTIONS, mayDo, type Action, type Values } from "./actions";
 import { wordsOf } from "./commands";
@@ -30,6 +30,7 @@ export function WhyLine({ run, steps, at, version, onActed }: Props) {
   const [offer, setOffer] = useState<Offer>();
   if (!answer) return <div className="why" />;
   const [first, ...causes] = answer.chain;
+  const isWaiting = at === undefined && run.ended_at === null;
   const offers = at === undefined ? offersOf(run, answer).filter((each) => mayDo(each.action, run)) : []; // acts change the present
   return (
     <section className={`why is-${familyOf(run.status)}`} aria-label="Why" data-testid="why">
@@ -39,7 +40,7 @@ export function WhyLine({ run, steps, at, version, onActed }: Props) {
           {first && (
             <span className="faint">
               {" "}
-              · {at === undefined ? "since" : "at"} <Time at={first.at} absolute={at !== undefined} />
+              · {isWaiting ? <>for <Lasted from={first.at} to={null} /></> : <Time at={first.at} absolute={at !== undefined} />}
             </span>
           )}
         </p>

@@ -1,4 +1,5 @@
 // The first page of a new server: the three commands that make a run.
+import { mayAsk } from "../api/client";
 import { Line } from "../parts/Copy";
 
 export function FirstSteps() {
@@ -21,9 +22,11 @@ export function FirstSteps() {
           <Line label="the third command" text="perdure ps" />
         </li>
       </ol>
-      <p>
-        Or <a href="#/write">write one here</a>.
-      </p>
+      {mayAsk("POST /api/v1/check") && (
+        <p>
+          Or <a href="#/write">write one here</a>.
+        </p>
+      )}
     </section>
   );
 }

@@ -30,6 +30,7 @@ from perdure.views.resources.document_check import (
     validate,
 )
 from perdure.views.resources.resource_changes import check_place
+from perdure.views.resources.resource_list import written_text
 from perdure.views.resources.schedule_json import firings_json, schedule_json
 from perdure.views.resources.workflow_tools import TOOLS, read_tools
 from perdure.views.runs.expression_values import evaluate
@@ -64,18 +65,21 @@ def _named(call: ApiCall) -> tuple[ResourceKind, str, str]:
     return kind, namespace, call.path["name"]
 
 
-async def _document(call: ApiCall) -> CheckedDocument:
-    """The document of an entry that can be run, as it was written."""
+def _runnable(call: ApiCall) -> tuple[ResourceKind, str, str]:
     kind, namespace, name = _named(call)
     if not kind.can_run:
         raise ResourceNotFound(f"a {kind.name} is not run by itself: it has no graph and no schema of an input")
-    text = await call.engine.catalog.text(kind, name, namespace)
+    return kind, namespace, name
+
+
+async def _checked(call: ApiCall, kind: ResourceKind, namespace: str, name: str, text: bytes) -> CheckedDocument:
     place = namespace or DEFAULT_NAMESPACE
     return await validate(kind.title(name), text, call.engine.validator, chosen=name, namespace=place)
 
 
 async def _program(call: ApiCall) -> CheckedDocument:
-    checked = await _document(call)
+    kind, namespace, name = _runnable(call)
+    checked = await _checked(call, kind, namespace, name, await call.engine.catalog.text(kind, name, namespace))
     if checked.errors:
         raise ProblemsFound(checked)
     if checked.program is None:
@@ -84,7 +88,10 @@ async def _program(call: ApiCall) -> CheckedDocument:
 
 
 async def get_source_of_resource(call: ApiCall) -> Result:
-    checked = await _document(call)
+    """Its problems and findings have the lines of the text that is answered."""
+    kind, namespace, name = _runnable(call)
+    text = written_text(await call.engine.catalog.row(kind, name, namespace))
+    checked = await _checked(call, kind, namespace, name, text)
     return Answer({"text": checked.text.decode("utf-8", "replace"), **await checked_json(checked)})
 
 

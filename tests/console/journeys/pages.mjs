@@ -169,6 +169,8 @@ export default [
       await world.checkAccess(page);
       await page.getByTestId("definitions").getByText("release").click();
       await page.getByTestId("editor").getByText("inputsSchema").waitFor();
+      need((await page.getByTestId("editor").locator(".cm-line").count()) > 10, "a Story is shown on one line");
+      need((await page.getByTestId("editor").getByText("step-lines").count()) === 0, "the catalog's own annotation is shown");
       await world.checkAccess(page);
       await page.getByTestId("tab-graph").click();
       await page.locator("[data-testid=node][data-node=approve]").waitFor();

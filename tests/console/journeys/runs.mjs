@@ -140,6 +140,7 @@ export default [
     async play(world) {
       const page = await world.page("#/runs?status=waiting", { role: "viewer" });
       await rows(page).first().waitFor();
+      need((await page.getByTestId("go-write").count()) === 0, "documents can be written");
       need((await page.locator("input[type=checkbox]").count()) === 0, "runs can be selected");
       await page.goto(`${world.url}/#/runs/${world.runs.labelled}`);
       await page.getByTestId("why-text").filter({ hasText: "waits" }).waitFor();
@@ -148,6 +149,13 @@ export default [
       await page.locator("[data-testid=node][data-node=build] .node-main").click();
       await page.getByTestId("panel").waitFor();
       need((await page.getByTestId("evaluate").count()) === 0, "expressions can be evaluated");
+      await page.goto(`${world.url}/#/definitions`);
+      await page.getByTestId("definitions").getByText("release").waitFor();
+      need((await page.getByTestId("write-new").count()) === 0, "the catalog leads to the editor");
+      await page.getByTestId("definitions").getByText("release").click();
+      await page.getByTestId("editor").getByText("inputsSchema").waitFor();
+      need((await page.getByTestId("start").count()) === 0, "a run can be started");
+      need((await page.getByText("Edit", { exact: true }).count()) === 0, "the document can be edited");
     },
   },
   {

@@ -2,6 +2,9 @@
 
 import msgspec
 
+# Annotation of Stories in the catalog: JSON, where each step is in the text applied last.
+STEP_LINES = "perdure.dev/step-lines"
+
 
 class PrinterColumn(msgspec.Struct, frozen=True):
     """A column of tables of a kind."""

@@ -12,9 +12,11 @@ from perdure.engine.resources.catalog import ResourceNotFound
 from perdure.engine.resources.catalog_changes import Change
 from perdure.engine.resources.resource_usage import with_usage
 from perdure.engine.resources.resource_views import View, find_views, list_views
-from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.documents.resource_kinds import STEP_LINES, ResourceKind
 from perdure.kernel.documents.validation import Resource
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant
+from perdure.stores.protocol import ResourceRow
 from perdure.views.access import Query, Question, Scope
 from perdure.views.errors import BadRequest
 from perdure.views.resources.resource_names import ResourceName, resource_names
@@ -158,6 +160,20 @@ def change_json(change: Change) -> dict[str, Any]:
         "generation": change.generation,
         "file": change.file,
     }
+
+
+def written_text(row: ResourceRow) -> bytes:
+    """An entry as it was written. One that is kept as data is written as YAML, without what the catalog has added."""
+    if row.source:
+        return row.source
+    resource = jsontext.decode(row.body)
+    metadata = resource.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("annotations"), dict):
+        return write_document(resource).encode()
+    own = {name: note for name, note in metadata["annotations"].items() if name != STEP_LINES}
+    kept = {name: value for name, value in metadata.items() if name != "annotations"}
+    resource["metadata"] = {**kept, "annotations": own} if own else kept
+    return write_document(resource).encode()
 
 
 def resource_yaml(value: Any) -> str:

@@ -15,7 +15,6 @@ from perdure.dialects.story.plan.inline_stories import inline_stories
 from perdure.dialects.story.plan.program import Program
 from perdure.dialects.story.plan.settings import DEFAULTS, Settings
 from perdure.dialects.story.plan.step_graph import BLOCKS, branches_of, steps_of
-from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
 from perdure.dialects.story.resources.names import compose
 from perdure.dialects.story.resources.resource import (
@@ -33,7 +32,7 @@ from perdure.dialects.story.steps import branches_member
 from perdure.documents import Document, Path, UnreadableText
 from perdure.documents.paths import spell
 from perdure.kernel.documents.problems import Problem, guess
-from perdure.kernel.documents.resource_kinds import ResourceKind
+from perdure.kernel.documents.resource_kinds import STEP_LINES, ResourceKind
 from perdure.kernel.documents.validation import DeclaredResource, Validated, ValidationContext
 from perdure.kernel.json_values import jsontext
 
@@ -208,7 +207,7 @@ def _with_lines(story: Resource, lines: StepLines) -> Resource:
     if not isinstance(notes, dict):
         return story  # which is refused
     written = jsontext.canonical(lines).decode()
-    return {**story, "metadata": {**metadata, "annotations": {**notes, labels.STEP_LINES: written}}}
+    return {**story, "metadata": {**metadata, "annotations": {**notes, STEP_LINES: written}}}
 
 
 def _is_named(data: Resource) -> bool:

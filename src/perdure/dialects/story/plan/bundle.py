@@ -19,7 +19,6 @@ from perdure.dialects.story.plan.inline_stories import inline_stories
 from perdure.dialects.story.plan.offload_policy import injects
 from perdure.dialects.story.plan.settings import Settings
 from perdure.dialects.story.plan.step_graph import BLOCKS, branches_of, steps_of
-from perdure.dialects.story.resources import labels
 from perdure.dialects.story.resources.resource import (
     KnownResources,
     Reference,
@@ -33,6 +32,7 @@ from perdure.dialects.story.resources.resource import (
 )
 from perdure.dialects.story.steps import kinds_in
 from perdure.kernel.documents.lookups import ORIGIN
+from perdure.kernel.documents.resource_kinds import STEP_LINES
 from perdure.kernel.json_values import jsontext
 
 KEPT_METADATA = ("name", "namespace", "labels", "annotations", "uid", "generation", ORIGIN)
@@ -106,7 +106,7 @@ def in_namespace(lines: StepLines, namespace: str) -> StepLines:
 def _applied_lines(story: Resource) -> StepLines:
     """Where the steps of a Story from the catalog are in the text that was applied."""
     try:
-        lines = msgspec.json.decode(str(annotations_of(story).get(labels.STEP_LINES, "{}")), type=StepLines)
+        lines = msgspec.json.decode(str(annotations_of(story).get(STEP_LINES, "{}")), type=StepLines)
     except msgspec.DecodeError:  # somebody has written it by hand
         return {}
     return in_namespace(lines, namespace_of(story))
@@ -167,7 +167,7 @@ def _snapshot(resource: Resource) -> Resource:
     """A resource without what changes on its own: status, timestamps and the store's bookkeeping."""
     tidy = tidied(resource)
     metadata = {name: value for name, value in metadata_of(tidy).items() if name in KEPT_METADATA}
-    notes = {name: note for name, note in annotations_of(tidy).items() if name != labels.STEP_LINES}
+    notes = {name: note for name, note in annotations_of(tidy).items() if name != STEP_LINES}
     if len(notes) < len(annotations_of(tidy)):
         metadata = {name: value for name, value in metadata.items() if name != "annotations"}
         metadata |= {"annotations": notes} if notes else {}

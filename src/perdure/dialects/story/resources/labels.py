@@ -20,7 +20,6 @@ IMPULSE = "perdure.dev/impulse"  # of runs of every language that an Impulse has
 SCHEDULE = "perdure.dev/schedule"
 SCHEDULED_AT = "perdure.dev/scheduled-at"
 TRIGGER = "perdure.dev/trigger"  # of runs of other languages: namespace/name of their request
-STEP_LINES = "perdure.dev/step-lines"  # of Stories in the catalog: JSON, where each step is in the text applied last
 THROTTLED = "perdure.dev/throttled"  # of requests that wait at the throttle of their Impulse
 ALERT_FOR = "perdure.dev/alert-for"  # the run that has failed
 REDRIVE = "storyrun.bubustack.io/redrive-token"
