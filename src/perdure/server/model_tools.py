@@ -343,6 +343,6 @@ class _Exchange:
         status, text = self._answer["status"], b"".join(self._parts)
         body = jsontext.decode(text) if text else None
         if status >= 400:
-            message = str((body or {}).get("error", {}).get("message") or "this is no message of the protocol")
+            message = str((body or {}).get("error", {}).get("message") or "this is not a message of the protocol")
             raise BadRequest(message.splitlines()[0])
         return Answer(body, status)
