@@ -1,9 +1,11 @@
 """What a JSON Schema costs where the validation library cannot be interrupted, and does not count.
 
 It compiles all patterns of a schema in one call, compares numbers of more than 64 bits as decimal texts, each with all
-others if they must be unique, and makes all errors at once, each with a copy of what it is about.
+others if they must be unique, and makes all errors at once, each with a copy of what it is about. Numbers of more than
+53 bits that are one and the same as a double have one hash there, so they are compared with each other too.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +20,7 @@ MOST_COMPARISONS = 1_000_000  # of 64 bits of two numbers: about 50 milliseconds
 LARGEST_BITS = 1024  # of a number in a schema; those of doubles have not more
 LARGEST = 1 << LARGEST_BITS
 _WORD = 64
+_EXACT = 1 << 53  # up to here each number is a double of its own
 
 _COMPARING = frozenset(
     {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "uniqueItems", "const", "enum"}
@@ -55,12 +58,19 @@ class SchemaCosts:
         if not self._compares:
             return None
         count = largest = work = 0
+        alike: Counter[float] = Counter()
         for part in _walk(value):
-            if type(part) is int and (words := _extra_words(part)):
+            if type(part) is not int or -_EXACT <= part <= _EXACT:
+                continue
+            if words := _extra_words(part):
                 count, largest, work = count + 1, max(largest, words), work + 1 + words * words
+            elif self._compares_items:
+                alike[float(part)] += 1
         work *= checks_per_part
         if self._compares_items:
             work += count * count * (6 + largest * largest // 4)
+            if 6 * sum(number * number for number in alike.values()) > MOST_COMPARISONS:
+                return "it has too many numbers of more than 53 bits that are almost equal"
         return "it has too many numbers of more than 64 bits" if work > MOST_COMPARISONS else None
 
     def tells_all(self, value: Any, checks_per_part: int) -> bool:
