@@ -1,6 +1,7 @@
 """A run in one file: exported, opened without its store, and refused when a byte of it was changed (ANA-033)."""
 
 import asyncio
+import base64
 import copy
 import json
 import random
@@ -15,9 +16,12 @@ from tests.cli.test_diff import DOCUMENTS
 
 import perdure
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
-from perdure.engine.runs import capsules
-from perdure.engine.runs.capsules import CapsuleDamaged, _Chain, read_capsule, write_capsule
+from perdure.engine.runs import capsule_writer
+from perdure.engine.runs.capsule_writer import write_capsule
+from perdure.engine.runs.capsules import CapsuleChain, CapsuleDamaged, read_capsule
+from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.json_values.values import RunId
+from perdure.stores.protocol import RunFilter
 
 SECRET = "pa55-w0rd-of-the-payload"
 WITH_SECRET = """
@@ -28,7 +32,17 @@ workload: {password: "", text: ""}
 keychain:
   - {name: user, kind: basic, username: ada, password: "{{ workload.password }}"}
 workflow:
-  - {step: begin, tool: {kind: noop, result: "{{ workload.text }}"}}
+  - step: begin
+    tool: {kind: python, args: {text: "{{ workload.text }}"}, code: "print('printed', text); result = text"}
+"""
+CALLER = """
+apiVersion: noetl.io/v10
+kind: Playbook
+metadata: {name: caller, path: caller}
+workload: {word: ""}
+workflow:
+  - step: go
+    tool: {kind: playbook, path: shop, args: {password: "{{ workload.word }}", text: "it is {{ workload.word }}!"}}
 """
 LARGE = """
 {"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "ask", "steps": {
@@ -100,6 +114,84 @@ def test_secrets_of_a_payload_are_not_in_it(tmp_path: Path) -> None:
     assert capsule.redacted and SECRET not in repr(capsule.records)
     shown = line.here("open", str(file), "history", "--raw", "--json")
     assert "it is [redacted]!" in shown.out and "redacted at" in shown.err
+    assert [entry["text"] for entry in line.here("open", str(file), "logs", "--json").json] == [
+        "printed it is [redacted]!"
+    ]
+
+
+def test_a_secret_of_a_run_is_hidden_in_the_runs_above_and_below_it(tmp_path: Path) -> None:
+    """What the run below declares a secret is a plain input of the run that called it (ANA-033)."""
+    (tmp_path / "doc").write_text(CALLER)
+
+    async def export() -> list[list[bytes]]:
+        async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
+            await engine.apply([AppliedDocument("shop", WITH_SECRET)])
+            handle = await engine.start(tmp_path / "doc", {"word": SECRET})
+            await handle.result()
+            runs = [row.id for row in await engine.search(RunFilter())]
+            assert len(runs) == 2
+            return [[line async for line in write_capsule(engine, run, "0")] for run in runs]
+
+    for lines in asyncio.run(export()):
+        capsule = read_capsule(lines)
+        assert capsule.redacted and SECRET not in repr(capsule.records) and SECRET[4:14] not in repr(capsule.records)
+
+
+TALKS = """
+import perdure
+
+@perdure.provider("talks")
+def talks(n):
+    for number in range(n):
+        print(f"line {number} " + "x" * 1000)
+    return {}
+"""
+TALKING = (
+    LARGE.replace("perdure/echo/v1", "perdure/talks/v1")
+    .replace("value", "n", 1)
+    .replace("step.input", "step.input.n", 1)
+)
+
+
+def test_what_tasks_printed_is_in_it_the_latest_lines_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ANA-033: bounded, tamper-evident, and shown as `perdure logs` shows it."""
+    (tmp_path / "code.py").write_text(TALKS)
+    (tmp_path / "doc").write_text(TALKING)
+    line, url = CommandLine(tmp_path), f"sqlite:///{tmp_path}/runs.db"
+    line.here("run", "doc", "--input", '{"n": 400}', "--load", "code.py", "--db", url)
+    (run,) = [row["id"] for row in line.here("ps", "--db", url, "--json").json]
+    whole = line.here("export", run, "--db", url).out.encode()
+    (tmp_path / "run.perdure").write_bytes(whole)
+    printed = line.here("logs", run, "--db", url, "--json").json
+    assert len(printed) == 400
+    assert line.here("open", "run.perdure", "logs", "--json").json == printed
+    at = whole.index(b'{"log":[')
+    for place in range(at, len(whole), 9_973):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        with pytest.raises(CapsuleDamaged):
+            read_capsule(bytes(changed).splitlines(keepends=True))
+
+    monkeypatch.setattr(capsule_writer, "MOST_LOG_BYTES", 200_000)
+    short = line.here("export", run, "--db", url).out
+    (tmp_path / "short.perdure").write_text(short)
+    shown = line.here("open", "short.perdure", "logs", "--json")
+    kept = shown.json[1:]
+    assert 0 < len(kept) < 200 and kept == printed[-len(kept) :]
+    assert f"{400 - len(kept)} older lines that tasks printed are not in it" in shown.err
+    assert f"{400 - len(kept)} older lines are gone" in shown.json[0]["text"]
+
+
+def test_a_capsule_of_an_earlier_version_is_opened_and_one_of_a_later_is_not(tmp_path: Path) -> None:
+    run, url = _run(DOCUMENTS["playbook"], {"n": 3}, tmp_path)
+    line, file = CommandLine(tmp_path), tmp_path / "run.perdure"
+    contents = [json.loads(text[65:]) for text in line.here("export", run, "--db", url).out.splitlines()]
+    file.write_bytes(b"".join(_forged([{**contents[0], "format": 1, "engine": "0.0.9"}, *contents[1:]])))
+    assert "by Perdure 0.0.9" in line.here("open", str(file)).err
+    for member in ("format", "records"):
+        file.write_bytes(b"".join(_forged([{**contents[0], member: contents[0][member] + 1}, *contents[1:]])))
+        refused = line.here("open", str(file), code=7).err
+        assert "written by a newer Perdure" in refused and "Open it with that version" in refused
 
 
 @pytest.mark.parametrize("run", ["--svg=planted", "flow.json", "01m7pd36d0sccacb6p78w7z2z5"])
@@ -113,7 +205,7 @@ def test_the_run_of_a_capsule_is_one_that_it_has(run: str, tmp_path: Path) -> No
     if run.startswith("-"):
         record = next(content["run"] for content in contents[1:] if "run" in content and "checksum" not in content)
         record[0] = run
-    chain = _Chain()
+    chain = CapsuleChain()
     (tmp_path / "hostile.perdure").write_bytes(b"".join(map(chain.add, contents)))
 
     refused = line.here("open", "hostile.perdure", "graph", code=None)
@@ -125,9 +217,9 @@ def test_large_values_and_long_histories_are_written_with_pauses(tmp_path: Path)
     run, url = _run(LARGE, {"text": "x" * 3_000_000}, tmp_path)
     on_loop: list[int] = []
     threads: set[str] = set()
-    before = _Chain.record
+    before = CapsuleChain.record
 
-    def record(chain: _Chain, kind: str, record: Any) -> bytes:
+    def record(chain: CapsuleChain, kind: str, record: Any) -> bytes:
         line = before(chain, kind, record)
         threads.add(threading.current_thread().name)
         if threading.current_thread() is threading.main_thread():
@@ -139,7 +231,7 @@ def test_large_values_and_long_histories_are_written_with_pauses(tmp_path: Path)
             return sum([len(line) async for line in write_capsule(engine, RunId(run), "0")])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Chain, "record", record)
+        patch.setattr(CapsuleChain, "record", record)
         assert asyncio.run(export()) > 4_000_000
     assert max(on_loop) < 64 * 1024 and len(threads) > 1
 
@@ -176,6 +268,16 @@ def test_a_capsule_that_was_forged_is_refused_as_damaged(tmp_path: Path) -> None
     for field, value in (("status", "none"), ("program", "AAAA"), ("created_at", 1 << 62), ("due", -1)):
         forged.append(_with(contents, "run", RUN_FIELDS.index(field), value))
     forged.append([*contents[:-2], {"value": ["other", "AAAA", "AAAA"]}, contents[-2], {"end": len(contents)}])
+    for log in (
+        ["other", 1, 1, 1, "p", 1, 0, "W10="],
+        [run, 1, 1, 1, "p", 1, 1, "W10="],
+        [run, 1, 1, 1, "p", 0, 0, "W10="],
+    ):
+        forged.append([*contents[:-1], {"log": log}, {"end": len(contents)}])
+    for text in (b"{}", b"no", b'[{"at":-1,"level":"info","text":""}]'):
+        log = [run, 1, 1, 1, "p", 1, 1, base64.b64encode(text).decode()]
+        forged.append([*contents[:-1], {"log": log}, {"end": len(contents)}])
+    forged += [[*contents[:-1], {"lines_left_out": "x"}, {"end": len(contents)}]]
     forged += [_with(contents, "events", 0, "other"), [head, b"[" * 100_000], [head, b"{"], [b"5"]]
     for lines in forged:
         with pytest.raises(CapsuleDamaged):
@@ -194,9 +296,9 @@ async def test_a_long_document_is_compiled_beside_other_work(tmp_path: Path, mon
         sizes.append(size)
         return await done_aside(size, work)
 
-    monkeypatch.setattr(capsules, "done_aside", noted)
+    monkeypatch.setattr(capsule_writer, "done_aside", noted)
     async with perdure.Engine(url) as engine:
-        assert [line async for line in capsules.write_capsule(engine, RunId(run), "0")]
+        assert [line async for line in write_capsule(engine, RunId(run), "0")]
     assert any(size >= WORK_OF_TEXT * len(LARGE) for size in sizes)
 
 

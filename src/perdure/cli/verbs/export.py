@@ -1,4 +1,4 @@
-"""`export`: a run in one file, to be opened anywhere: its document, its history and values, and the runs below it."""
+"""`export`: a run in one file, to be opened anywhere: document, history, values, logs, and the runs below it."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json
-from perdure.engine.runs.capsules import write_capsule
+from perdure.engine.runs.capsule_writer import write_capsule
 from perdure.views.access import NoParameters, StoreAccess
 from perdure.views.runs.run_capsule import CAPSULE, CapsuleText
 
@@ -25,7 +25,8 @@ examples:
   perdure export 06g2k --file run.perdure   the same; a file that only you can read
   perdure open run.perdure                  looks at it, without the store
 
-Secrets of the host are in no history; what a Playbook declares secret of its payload is replaced.
+Secrets of the host are in no history; what a Playbook declares secret of its payload is replaced. Of what tasks
+printed, the latest 8 MiB are in the file.
 """
 
 

@@ -16,7 +16,7 @@ from perdure.services import SCENARIO_WRITER
 from perdure.views.times import iso
 from perdure.wiring import Observer, languages
 
-VERBS = ("show", "history", "why", "timeline", "graph", "diff", "evaluate", "effects", "result", "replay", "ps")
+VERBS = ("show", "history", "why", "timeline", "graph", "diff", "evaluate", "effects", "result", "logs", "replay", "ps")
 OF_ALL = ("ps",)  # these are about no run in particular
 
 EXAMPLES = """\
@@ -24,6 +24,7 @@ examples:
   perdure open run.perdure                          the run on one screen
   perdure open run.perdure history --full           any verb that looks at runs
   perdure open run.perdure show --at 12             as it was after its twelfth event
+  perdure open run.perdure logs                     what its tasks printed
   perdure open run.perdure ps                       the run and those below it
   perdure open --scenario tests/ run.perdure        write its document, answers and input as a test
   perdure open run.perdure replay --with new.json   what it would have done with another document
@@ -52,6 +53,8 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     others = f" and {runs - 1} below it" if runs > 1 else ""
     talk.say(f"run {head.run}{others}, exported {iso(head.exported_at)} by Perdure {head.engine}")
     talk.say(f"digest {capsule.digest}; {_redactions(capsule)}")
+    if capsule.lines_left_out:
+        talk.say(f"{capsule.lines_left_out} older lines that tasks printed are not in it")
     with capsule_store(capsule) as url:
         if asked.scenario is not None:
             return complete(_write_scenario(url, head.run, asked.scenario, talk))

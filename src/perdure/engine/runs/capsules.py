@@ -1,50 +1,55 @@
-"""A run in one file: its document, its history and values, and the runs below it, to be looked at anywhere.
+"""A run in one file: its document, its history and values, what its tasks printed, and the runs below it.
 
 Each line is a digest and a JSON object. The digest is that of the digest before it and of the object's bytes, and the
 last line says how many there are: a byte that was changed, a line that is missing and one too many are found. Whoever
 keeps the last digest can tell whether a file is the one that was written.
 
-Secrets of the host are in no history. What a run's language hides of its input is replaced before it is written, and
-the file says where.
+`capsule_writer.py` writes it; here it is read, anywhere, without the store that it comes from.
 """
 
 import binascii
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from perdure.engine.decision_threads import WORK_OF_TEXT, ShortTurns, done_aside
 from perdure.engine.runs import run_views
-from perdure.engine.runs.run_documents import begin_folding, former_documents, moves_in, read_former
-from perdure.kernel.codec import decode_turns, encode_turns, fold
+from perdure.engine.runs.run_documents import begin_folding, former_documents, moves_in
+from perdure.engine.tasks.task_log_writer import read_lines
+from perdure.kernel.codec import decode_turns, fold
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import PerdureError
-from perdure.kernel.events import Event
-from perdure.kernel.json_values import jsontext
-from perdure.kernel.json_values.values import Instant, Ref, RunId
+from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.outcomes import Status
-from perdure.kernel.secrets.secret_masking import Mask
+from perdure.kernel.turn import MissingValues
 from perdure.kernel.versions import RECORDS, read_pinned
-from perdure.stores.protocol import RunFilter, RunRow
-from perdure.stores.records import LogRecord, ProgramRecord, Record, RunRecord, ValueRecord
+from perdure.stores.records import (
+    LogRecord,
+    ProgramRecord,
+    Record,
+    RunRecord,
+    StreamRowRecord,
+    TaskLogRecord,
+    ValueRecord,
+)
 
-if TYPE_CHECKING:
-    from perdure.engine.client import Client
+FORMAT = 2
+"""1: without what tasks printed, and without the numbers of streams."""
 
-FORMAT = 1
 FIRST = b"perdure capsule"  # what the first digest continues
-READ_AT_ONCE = 1 << 20  # bytes of values
 PIECE = 3 << 16  # bytes of Base64, which takes three at a time
 KINDS: dict[str, type[Record]] = {
     "document": ProgramRecord,
     "run": RunRecord,
     "value": ValueRecord,
     "events": LogRecord,
+    "stream": StreamRowRecord,
+    "log": TaskLogRecord,
 }
 
 
@@ -80,171 +85,11 @@ class Capsule:
     records: Sequence[Record]
     checksums: dict[RunId, str]  # of the state that each run is folded to
     redacted: Sequence[str]  # places where something was replaced
+    lines_left_out: int  # of what tasks printed, because there was too much of it
     digest: str  # the last one
 
 
-# Writing.
-
-
-async def write_capsule(client: "Client", run: RunId, version: str) -> AsyncIterator[bytes]:
-    """The lines of the file, each with its end."""
-    chain = _Chain()
-    row = await client.find(run)
-    yield chain.add(
-        msgspec.to_builtins(
-            CapsuleHead(
-                engine=version,
-                run=row.id,
-                name=row.name,
-                language=row.language,
-                namespace=row.namespace,
-                exported_at=client.clock.wall(),
-            )
-        )
-    )
-    programs: set[bytes] = set()
-    redacted: list[str] = []
-    pending = [row]
-    short_turns = ShortTurns()
-    while pending:
-        row = pending.pop()
-        pending += await client.search(RunFilter(parent=row.id))
-        pinned = await client.store.program(row.program)
-        assert pinned is not None, "a run keeps its document"
-        if row.program not in programs:
-            programs.add(row.program)
-            yield await _write(chain, "document", ProgramRecord(row.program, *pinned), pinned[1])
-        yield chain.record("run", _run_record(row))
-        async for line in _write_history(client, row, pinned, chain, redacted):
-            yield line
-            await short_turns.pause()
-    yield chain.add({"redacted": redacted})
-    yield chain.add({"end": chain.count})
-
-
-async def _write_history(
-    client: "Client", row: RunRow, pinned: tuple[str, bytes], chain: "_Chain", redacted: list[str]
-) -> AsyncIterator[bytes]:
-    with run_views.naming(row.id):
-        dialect = run_views.dialect_of(client.languages, row.language)
-        mask = await run_views.mask_of_run(client.store, client.languages, row)
-        rows = await client.store.history(row.id)
-        large: dict[bytes, int] = {}
-        former = await read_former(client.store, row.id, moves_in(await run_views.turns(client.store, dialect, row.id)))
-
-        def prepare() -> tuple[list[tuple[int, bytes]], str]:
-            kept = [(last, _redacted(row.id, dialect, last, body, mask, large, redacted)) for last, body in rows]
-            program = read_pinned(dialect, *pinned)
-            execution = begin_folding(row.id, dialect, former, program)
-            return kept, run_views.checksum(fold(execution, kept))
-
-        kept, checksum = await done_aside(run_views.bytes_of(rows) + WORK_OF_TEXT * len(pinned[1]), prepare)
-    for last, body in kept:
-        yield await _write(chain, "events", LogRecord(row.id, last, body), body)
-    for digests in _portions(large):
-        for digest, value in (await client.store.values(row.id, digests)).items():
-            hidden = await done_aside(len(value), partial(mask.json, value))
-            if hidden is not value:
-                redacted.append(f"{row.id} value {digest.hex()}")
-            yield await _write(chain, "value", ValueRecord(row.id, digest, hidden), hidden)
-    yield chain.add({"checksum": checksum, "run": row.id})
-
-
-async def _write(chain: "_Chain", kind: str, record: Record, text: bytes) -> bytes:
-    """A line of the file; a long one is made in a thread."""
-    return await done_aside(len(text), lambda: chain.record(kind, record))
-
-
-def _portions(sizes: Mapping[bytes, int]) -> Iterator[list[bytes]]:
-    """Digests of values that are read together."""
-    portion: list[bytes] = []
-    size = 0
-    for digest, length in sizes.items():
-        if portion and size + length > READ_AT_ONCE:
-            yield portion
-            portion, size = [], 0
-        portion.append(digest)
-        size += length
-    if portion:
-        yield portion
-
-
-def _run_record(row: RunRow) -> RunRecord:
-    return RunRecord(
-        row.id,
-        row.language,
-        row.name,
-        row.program,
-        row.parent,
-        row.labels,
-        row.key,
-        row.status.value,
-        row.has_work,
-        row.due,
-        row.created_at,
-        row.ended_at,
-        row.stuck,
-        row.on_wall,
-        row.namespace,
-    )
-
-
-def _redacted(
-    run: RunId, dialect: Dialect, last: int, body: bytes, mask: Mask, large: dict[bytes, int], redacted: list[str]
-) -> bytes:
-    """A row of the log without secrets; noted are the large values it refers to, and where something was hidden."""
-    turns = decode_turns(dialect, body)
-    for _, events in turns:
-        for event in events:
-            for name in event.__struct_fields__:
-                large.update(_references(getattr(event, name)))
-    if not mask.hides:
-        return body
-    number = last - sum(len(events) for _, events in turns)
-    hidden_turns: list[tuple[Instant, list[Event]]] = []
-    for instant, events in turns:
-        hidden: list[Event] = []
-        for event in events:
-            number += 1
-            hidden.append(_hide(event, mask))
-            if hidden[-1] != event:
-                redacted.append(f"{run} event {number} {type(event).__name__}")
-        hidden_turns.append((instant, hidden))
-    return encode_turns(hidden_turns)
-
-
-def _references(value: Any) -> Iterator[tuple[bytes, int]]:
-    if isinstance(value, Ref):
-        yield value.digest, value.size
-    elif isinstance(value, msgspec.Struct):
-        for name in value.__struct_fields__:
-            yield from _references(getattr(value, name))
-    elif isinstance(value, dict):
-        for member in value.values():
-            yield from _references(member)
-    elif isinstance(value, list | tuple):
-        for member in value:
-            yield from _references(member)
-
-
-def _hide(value: Any, mask: Mask) -> Any:
-    if isinstance(value, Ref):
-        return value
-    if isinstance(value, msgspec.Struct):
-        return type(value)(*(_hide(getattr(value, name), mask) for name in value.__struct_fields__))
-    if isinstance(value, str):
-        return mask.text(value)
-    if isinstance(value, bytes):
-        try:
-            jsontext.decode(value)
-        except (msgspec.DecodeError, ValueError):
-            return mask.raw(value) if value.isascii() else value
-        return mask.json(value)
-    if isinstance(value, dict):
-        return {_hide(name, mask): _hide(member, mask) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_hide(member, mask) for member in value)
-    return value
+# Lines.
 
 
 def _base64(value: bytes) -> bytes | msgspec.Raw:
@@ -255,7 +100,7 @@ def _base64(value: bytes) -> bytes | msgspec.Raw:
     return msgspec.Raw(b'"%b"' % b"".join(pieces))
 
 
-class _Chain:
+class CapsuleChain:
     """Lines, each with a digest that continues the one before."""
 
     def __init__(self) -> None:
@@ -295,11 +140,12 @@ class _Chain:
 
 def read_capsule(lines: Iterable[bytes]) -> Capsule:
     """The capsule, checked line by line."""
-    chain = _Chain()
+    chain = CapsuleChain()
     head: CapsuleHead | None = None
     records: list[Record] = []
     checksums: dict[RunId, str] = {}
     redacted: list[str] = []
+    lines_left_out = 0
     is_complete = False
     for line in lines:
         if is_complete:
@@ -315,6 +161,8 @@ def read_capsule(lines: Iterable[bytes]) -> Capsule:
                     is_complete = content["end"] == chain.count - 1
                 case "redacted":
                     redacted = msgspec.convert(content["redacted"], list[str])
+                case "lines_left_out":
+                    lines_left_out = msgspec.convert(content["lines_left_out"], int)
                 case "checksum":
                     checksums[RunId(content["run"])] = content["checksum"]
                 case _:
@@ -324,7 +172,7 @@ def read_capsule(lines: Iterable[bytes]) -> Capsule:
     if head is None or not is_complete:
         raise CapsuleDamaged("the end of the capsule is missing" if head is not None else "the file is empty")
     _check_records(head, records)
-    return Capsule(head, records, checksums, redacted, chain.digest)
+    return Capsule(head, records, checksums, redacted, lines_left_out, chain.digest)
 
 
 def _check_records(head: CapsuleHead, records: Sequence[Record]) -> None:
@@ -332,10 +180,11 @@ def _check_records(head: CapsuleHead, records: Sequence[Record]) -> None:
     runs = {record.id: record for record in records if isinstance(record, RunRecord)}
     if head.run not in runs or not _RUN_ID.fullmatch(head.run):  # it becomes a word of a command
         raise CapsuleDamaged("the capsule does not have the run that its first line names")
-    if not {record.run for record in records if isinstance(record, LogRecord | ValueRecord)} <= runs.keys():
+    of_runs = (LogRecord, ValueRecord, StreamRowRecord, TaskLogRecord)
+    if not {record.run for record in records if isinstance(record, of_runs)} <= runs.keys():
         raise CapsuleDamaged("the capsule has events or values of a run that it does not have")
     programs = {record.digest for record in records if isinstance(record, ProgramRecord)}
-    instants = [head.exported_at]
+    instants = [head.exported_at, *_instants_of_logs(records)]
     for run in runs.values():
         instants += filter(None, (run.created_at, run.ended_at, run.due, run.on_wall))
         if run.program not in programs or run.status not in STATUSES:
@@ -344,8 +193,23 @@ def _check_records(head: CapsuleHead, records: Sequence[Record]) -> None:
         raise CapsuleDamaged("the capsule has a time that is out of range")
 
 
+def _instants_of_logs(records: Sequence[Record]) -> Iterator[Instant]:
+    """The times of all lines that tasks printed."""
+    for record in records:
+        if isinstance(record, TaskLogRecord):
+            try:
+                lines = read_lines(record)
+            except msgspec.DecodeError as error:
+                raise CapsuleDamaged(f"the output of task {record.task} cannot be read: {error}") from None
+            if len(lines) != record.lines or record.first_line < 1:
+                raise CapsuleDamaged(f"the output of task {record.task} has another number of lines")
+            yield from (line.at for line in lines)
+
+
 def _read_head(content: Any) -> CapsuleHead:
-    if isinstance(content, dict) and (content.get("format") != FORMAT or content.get("records", 0) > RECORDS):
+    newest = {"format": FORMAT, "records": RECORDS}
+    versions = content if isinstance(content, dict) else {}
+    if any(isinstance(versions.get(name), int) and versions[name] > known for name, known in newest.items()):
         engine = content.get("engine")
         raise CapsuleDamaged(
             f"the capsule was written by a newer Perdure ({engine})", hint="Open it with that version, or a later one."
@@ -361,6 +225,10 @@ def check_states(capsule: Capsule, dialects: Mapping[str, Dialect]) -> None:
         if isinstance(record, LogRecord):
             logs.setdefault(record.run, []).append((record.seq, record.body))
     values = {(record.run, record.digest): record.text for record in capsule.records if isinstance(record, ValueRecord)}
+    streams: dict[RunId, list[tuple[bytes, bytes]]] = {}
+    for record in capsule.records:
+        if isinstance(record, StreamRowRecord):
+            streams.setdefault(record.run, []).append((record.key, record.body))
     for record in capsule.records:
         if isinstance(record, RunRecord):
             dialect = run_views.dialect_of(dialects, record.language)
@@ -371,6 +239,10 @@ def check_states(capsule: Capsule, dialects: Mapping[str, Dialect]) -> None:
                 moves = moves_in([turn for _, body in log for turn in decode_turns(dialect, body)])
                 former = former_documents(moves, partial(_value_of, values, record.id))
                 execution = fold(begin_folding(record.id, dialect, former, program), log)
+                execution.stream_rows = streams.get(record.id, [])
+                if execution.stream_rows:
+                    with suppress(MissingValues):
+                        dialect.show_itself(execution, {})  # what cannot be read raises
             except PerdureError:
                 raise
             except Exception as error:  # parsers and codecs of each language: what they raise is theirs

@@ -18,6 +18,7 @@ from perdure.kernel.tasks.assignments import Assignment
 from perdure.stores.commit_types import LOG_BYTES_PER_ATTEMPT, TaskLogRow
 from perdure.stores.errors import StoreError
 from perdure.stores.protocol import Store
+from perdure.stores.records import TaskLogRecord
 
 _log = logging.getLogger("perdure.engine")
 
@@ -137,5 +138,5 @@ def _body(lines: list[bytes]) -> bytes:
 _decoder = msgspec.json.Decoder(list[LogLine])
 
 
-def read_lines(row: TaskLogRow) -> list[LogLine]:
+def read_lines(row: TaskLogRow | TaskLogRecord) -> list[LogLine]:
     return _decoder.decode(row.body)

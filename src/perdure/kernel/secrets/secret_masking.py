@@ -97,6 +97,12 @@ class Mask(msgspec.Struct, eq=False, gc=False):
             self.size += sum(secret.size for secret in added.values())
         self.hides = self._is_full or bool(self._known)
 
+    def include(self, other: "Mask") -> None:
+        """Replace also what another mask replaces."""
+        self.add_all(other._known)
+        self._is_full = self._is_full or other._is_full
+        self.hides = self.hides or other.hides
+
     def is_quick(self, size: int) -> bool:
         """Whether a text of so many characters can be masked on the event loop."""
         return not self.hides or self._is_full or self._whole().price(size) <= QUICK

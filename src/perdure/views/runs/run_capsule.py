@@ -7,8 +7,16 @@ import msgspec
 
 import perdure
 from perdure.engine.client import Client
-from perdure.engine.runs.capsules import Capsule, write_capsule
-from perdure.stores.records import LogRecord, ProgramRecord, RunRecord, ValueRecord
+from perdure.engine.runs.capsule_writer import write_capsule
+from perdure.engine.runs.capsules import Capsule
+from perdure.stores.records import (
+    LogRecord,
+    ProgramRecord,
+    RunRecord,
+    StreamRowRecord,
+    TaskLogRecord,
+    ValueRecord,
+)
 from perdure.views.access import NoParameters, Question, Scope
 from perdure.views.errors import BadRequest
 
@@ -16,7 +24,14 @@ if TYPE_CHECKING:
     from perdure.stores.admin import StoreAdmin
 
 LARGEST_ANSWER = 32 << 20  # bytes of a capsule that a server answers
-ORDER = (ProgramRecord, RunRecord, ValueRecord, LogRecord)  # in which a store takes them
+ORDER = (
+    ProgramRecord,
+    RunRecord,
+    ValueRecord,
+    LogRecord,
+    StreamRowRecord,
+    TaskLogRecord,
+)  # in which a store takes them
 
 
 class CapsuleText(msgspec.Struct):
