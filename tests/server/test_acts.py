@@ -176,6 +176,23 @@ def test_a_pause_is_as_long_as_a_rate_needs() -> None:
     assert waits == [1, 4, 3_600]
 
 
+def test_a_redrive_under_a_key_is_done_once_whether_its_run_has_ended_or_is_open_again(server: Server) -> None:
+    """SRV-012: the same key and body, the same answer, before and after the end of the run; other content is 409."""
+    admin = server.admin
+    run = admin.start(WAITS)
+    path = f"/api/v1/runs/{run}/redrive"
+    admin("POST", f"/api/v1/runs/{run}/cancel", {})
+    assert admin.result(run)["status"] == "cancelled"
+    first = admin("POST", path, {}, Idempotency_Key="again")
+    repeated = [admin("POST", path, {}, Idempotency_Key="again") for _ in range(2)]
+    assert [reply.status for reply in (first, *repeated)] == [200, 200, 200], repeated[0].text
+    assert admin("POST", path, {"from": "x"}, Idempotency_Key="again").problem == (409, "CONFLICT")
+    admin("POST", f"/api/v1/runs/{run}/signals/go", {"value": 1})
+    assert admin.result(run)["value"] == 1
+    assert admin("POST", path, {}, Idempotency_Key="again").status == 200
+    assert admin("GET", f"/api/v1/runs/{run}").json["status"] == "succeeded", "it was not opened a second time"
+
+
 def test_a_fork_takes_a_newer_document_where_a_run_failed(server: Server) -> None:
     """SRV-050: `fork --at-failure --document` through a server; a document is an author's."""
     flow, call = "https://mwl.dev/v0.1/flow/schema.json", "mwl:provider.call/perdure"

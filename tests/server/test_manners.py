@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from perdure.server.routes import ROUTES
-from tests.server.serving import RETURNS, Api, Server
+from tests.server.serving import RETURNS, WAITS, Api, Server
 
 
 def test_health_pages_need_no_token_and_everything_else_does(server: Server) -> None:
@@ -25,6 +25,35 @@ def test_health_pages_need_no_token_and_everything_else_does(server: Server) -> 
         reply = server.nobody("GET", path)
         assert reply.problem == (401, "NOT-AUTHENTICATED")
         assert reply.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_whoever_is_unknown_is_told_that_first_also_under_a_malformed_path(server: Server) -> None:
+    """SRV-022, SRV-070."""
+    for path in ("/api//x", "/api/v1/runs/", "/api/v1/runs/%2E%2E", "/api/v1/runs/%FF"):
+        assert server.nobody("GET", path).problem == (401, "NOT-AUTHENTICATED"), path
+        assert server.admin("GET", path).problem == (400, "USAGE"), path
+
+
+def test_a_head_request_is_answered_with_the_headers_of_its_get_and_nothing_else(server: Server) -> None:
+    """SRV-010, SRV-014: of a stream too, which nobody follows; the connection goes on."""
+    admin = server.admin
+    run = admin.start(WAITS)
+    connection = admin.connect(30)
+    own = {"Authorization": f"Bearer {admin.token}"}
+    for path in (f"/api/v1/runs/{run}", f"/api/v1/runs/{run}/events", "/api/v1/runs/nobody", "/livez"):
+        connection.request("HEAD", path, headers=own)
+        answer = connection.getresponse()
+        whole = admin("GET", path)
+        assert (answer.status, answer.read()) == (whole.status, b"")
+        for name in ("content-type", "content-length"):
+            assert answer.headers[name] == whole.headers[name], path
+    for path in (f"/api/v1/runs/{run}/events", "/api/v1/events"):
+        connection.request("HEAD", path, headers=own | {"Accept": "text/event-stream"})
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["content-type"], answer.read()) == (200, "text/event-stream", b"")
+    connection.request("GET", "/api/v1/whoami", headers=own)
+    assert connection.getresponse().status == 200
+    connection.close()
 
 
 def test_a_wrong_token_is_refused_and_many_of_them_for_a_while(tmp_path: object, server: Server) -> None:

@@ -33,8 +33,11 @@ def test_an_entry_is_written_read_and_removed_under_its_version(server: Server) 
     assert admin("GET", PLACE).headers["etag"] == second.headers["etag"]
     listed = admin("GET", "/api/v1/resources/stories").json["items"]
     assert "kept" in [one["metadata"]["name"] for one in listed]
+    for tags, status in ((f'"x", {second.headers["etag"]}', 200), ('"x", "y"', 412), ("*", 200), ("", 412)):
+        assert admin("PUT", PLACE, changed, If_Match=tags).status == status, tags
     assert admin("DELETE", PLACE, If_Match=second.headers["etag"]).status == 200
     assert admin("GET", PLACE).problem == (404, "RESOURCE-NOT-FOUND")
+    assert admin("PUT", PLACE, body, If_Match="*").status == 412, "there is none that could be replaced"
     assert admin("GET", "/api/v1/resources/nonsense").problem == (404, "KIND-UNKNOWN")
     other = admin("PUT", "/api/v1/resources/stories/default/other", body)
     assert other.problem == (400, "USAGE")

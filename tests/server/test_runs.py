@@ -1,6 +1,7 @@
 """Runs through the API: started, listed, followed, steered (SRV-001, 002, 012 to 014, 072, 080, 082)."""
 
 import json
+import re
 import signal
 import threading
 import time
@@ -308,6 +309,56 @@ def test_a_batch_steers_all_that_match_and_nothing_for_an_empty_filter(server: S
     viewer = server.role("viewer")
     refused = viewer("POST", "/api/v1/runs:batch", {"verb": "delete", "filter": {"all": True}})
     assert refused.problem == (403, "ACCESS-DENIED")
+
+
+def test_a_batch_takes_every_filter_of_a_list(server: Server) -> None:
+    """SRV-080: the list's parameters as members; `parent` means the children of a run."""
+    admin = server.admin
+    child = {"drill": 1, "name": "below", "steps": [{"signal": "never"}]}
+    above = {"drill": 1, "name": "above", "steps": [{"child": child, "save": "x"}]}
+    run, alone = admin.start(above), admin.start({**WAITS, "name": "batch-alone"}, labels={"of": "batch-label"})
+    chosen: list[tuple[dict[str, Any], list[str]]] = [
+        ({"parent": run}, [item["id"] for item in admin("GET", f"/api/v1/runs?parent={run}").json["items"]]),
+        ({"q": "batch-al"}, [alone]),
+        ({"q": "batch-label"}, [alone]),
+        ({"q": alone[:24], "status": ["waiting"], "label": "of=batch-label"}, [alone]),
+        ({"q": "batch-nobody"}, []),
+    ]
+    assert len(chosen[0][1]) == 1
+    for filter, ids in chosen:
+        planned = admin("POST", "/api/v1/runs:batch", {"verb": "cancel", "filter": filter, "dry_run": True})
+        assert (planned.status, planned.json["ids"]) == (200, ids), filter
+    assert admin("POST", "/api/v1/runs:batch", {"verb": "cancel", "filter": {"parent": "nobody"}}).status == 404
+    assert admin("POST", "/api/v1/runs:batch", {"verb": "cancel", "filter": {"q": ""}}).status == 400
+    done = admin("POST", "/api/v1/runs:batch", {"verb": "cancel", "filter": {"q": "batch-al"}})
+    assert done.json["ids"] == [alone] and admin.result(alone)["status"] == "cancelled"
+
+
+def test_a_cursor_is_good_for_its_own_list_only(server: Server) -> None:
+    """SRV-013: of every list that has one; only unreserved characters."""
+    admin = server.admin
+    runs = [admin.start(WAITS) for _ in range(3)]
+    for run in runs[:2]:
+        for reason in ("one", "two"):
+            admin("POST", f"/api/v1/runs/{run}/pause", {"reason": reason})
+            admin("POST", f"/api/v1/runs/{run}/resume", {})
+    lists = [
+        ("/api/v1/runs?limit=1", "/api/v1/runs?limit=1&status=paused"),
+        ("/api/v1/audit?limit=1", f"/api/v1/audit?limit=1&run={runs[0]}"),
+        (f"/api/v1/audit?run={runs[0]}&limit=1", f"/api/v1/audit?run={runs[1]}&limit=1"),
+        (f"/api/v1/runs/{runs[0]}/operations?limit=1", f"/api/v1/runs/{runs[1]}/operations?limit=1"),
+    ]
+    for path, other in lists:
+        page = admin("GET", path).json
+        cursor = page["next"]
+        assert re.fullmatch(r"[A-Za-z0-9._~-]+", cursor), path
+        behind = admin("GET", f"{path}&cursor={cursor}").json["items"]
+        assert behind and behind != page["items"], path
+        assert admin("GET", f"{other}&cursor={cursor}").problem == (400, "USAGE"), other
+        assert admin("GET", f"{path}&cursor=zz").problem == (400, "USAGE"), path
+    assert admin("GET", f"/api/v1/runs/{runs[0]}/logs?cursor={cursor}").problem == (400, "USAGE")
+    batch = {"verb": "cancel", "filter": {"name": "nobody"}, "cursor": cursor}
+    assert admin("POST", "/api/v1/runs:batch", batch).problem == (400, "USAGE")
 
 
 def test_a_filter_that_is_not_understood_is_refused_and_never_wider(server: Server) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.server.serving import Api, Server
+from tests.server.test_no_engine import until
 
 CALL = {
     "drill": 1,
@@ -155,6 +156,49 @@ def test_effects_signals_logs_and_reports_reach_the_run(server: Server, worker: 
     assert server.admin.result(run)["value"] == 7
     effects = {one["name"]: one["state"] for one in server.admin("GET", f"/api/v1/runs/{run}/effects").json["items"]}
     assert effects == {"a/b": "completed", "mail": "released"}
+
+
+def test_pages_of_attempts_and_log_lines_show_each_once_whatever_happens_meanwhile(
+    server: Server, worker: Worker
+) -> None:
+    """SRV-013, SRV-078: attempts of a step are listed failures first, and one that fails meanwhile is not missed."""
+    call = {"provider": "mwl:provider.call/perdure/train/v1", "with": {"n": "{{ call.input }}"}}
+    gather = {"action": "Gather", "over": "{{ step.input }}", "call": call, "next": "end"}
+    steps = {"all": gather, "end": {"action": "Return"}}
+    run = server.admin.start({**FLOW, "entrypoint": "all", "steps": steps}, input=[1, 2, 3, 4, 5])
+    tasks = worker.lease(5)
+    path = f"/api/v1/runs/{run}"
+    for number, task in enumerate(tasks):
+        lines = [{"message": f"{number}.{line}"} for line in range(2)]
+        assert worker.say(task, "log", {"lines": lines}).status == 200
+    assert worker.say(tasks[2], "fail", {"code": "Train.Diverged", "message": "no"}).status == 200
+
+    def attempts(cursor: str = "") -> tuple[list[int], str]:
+        page = server.admin("GET", f"{path}/steps/all?limit=2{cursor and f'&cursor={cursor}'}").json
+        return [attempt["task"] for attempt in page["attempts"]], page.get("next", "")
+
+    shown, cursor = attempts()
+    assert shown[0] == tasks[2]["task"]
+    assert server.admin("GET", f"{path}/logs?cursor={cursor}").problem == (400, "USAGE")
+    assert worker.say(tasks[4], "fail", {"code": "Train.Diverged", "message": "no"}).status == 200
+    while cursor:
+        more, cursor = attempts(cursor)
+        shown += more
+    assert sorted(shown) == sorted(task["task"] for task in tasks)
+
+    def lines(cursor: str = "") -> tuple[list[str], str]:
+        page = server.admin("GET", f"{path}/logs?limit=3{cursor and f'&cursor={cursor}'}").json
+        return [line["text"] for line in page["items"]], page.get("next", "")
+
+    until(lambda: len(server.admin("GET", f"{path}/logs").json["items"]) == 10)  # they are written in batches
+    texts, cursor = lines()
+    assert server.admin("GET", f"{path}/logs?step=all&cursor={cursor}").problem == (400, "USAGE")
+    while cursor:
+        further, cursor = lines(cursor)
+        texts += further
+    assert sorted(texts) == [f"{number}.{line}" for number in range(5) for line in range(2)]
+    for task in tasks:
+        worker.say(task, "complete", {"output": 1})
 
 
 def test_a_heartbeat_tells_what_was_recalled_and_lost(server: Server, worker: Worker) -> None:

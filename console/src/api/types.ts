@@ -310,13 +310,15 @@ export interface WhoAnswer {
 }
 
 export interface BatchFilter {
-  status?: string | string[];
   language?: string | null;
   name?: string | null;
   namespace?: string | null;
-  label?: string | string[];
+  parent?: string | null;
   started_after?: string | null;
   started_before?: string | null;
+  q?: string | null;
+  status?: string | string[];
+  label?: string | string[];
   children?: boolean;
   all?: boolean;
 }
@@ -380,7 +382,7 @@ export interface Routes {
   "POST /api/v1/migrations": { query: NoQuery; body: MigrationBody; answer: MigrationAnswer };
   "GET /version": { query: NoQuery; body: undefined; answer: Json };
   "POST /api/v1/runs": { query: NoQuery; body: StartBody; answer: RunAnswer | ResultAnswer };
-  "GET /api/v1/runs": { query: { status?: string[]; language?: string | null; name?: string | null; namespace?: string | null; label?: string[]; parent?: string | null; started_after?: string | null; started_before?: string | null; q?: string | null; limit?: number; cursor?: string | null }; body: undefined; answer: RunPage };
+  "GET /api/v1/runs": { query: { language?: string | null; name?: string | null; namespace?: string | null; parent?: string | null; started_after?: string | null; started_before?: string | null; q?: string | null; status?: string[]; label?: string[]; limit?: number; cursor?: string | null }; body: undefined; answer: RunPage };
   "POST /api/v1/runs:batch": { query: NoQuery; body: BatchBody; answer: BatchResult };
   "GET /api/v1/runs/{id}": { query: { at?: number | null }; body: undefined; answer: RunAnswer };
   "DELETE /api/v1/runs/{id}": { query: NoQuery; body: undefined; answer: DeletedAnswer };
@@ -388,8 +390,8 @@ export interface Routes {
   "GET /api/v1/runs/{id}/graph": { query: { at?: number | null; under?: string; cursor?: string | null }; body: undefined; answer: Record<string, Json> };
   "GET /api/v1/runs/{id}/result": { query: { wait?: number }; body: undefined; answer: ResultAnswer };
   "GET /api/v1/runs/{id}/events": { query: { after?: number | null; limit?: number; raw?: boolean }; body: undefined; answer: ItemPage };
-  "GET /api/v1/events": { query: { status?: string[]; language?: string | null; name?: string | null; namespace?: string | null; label?: string[]; parent?: string | null; started_after?: string | null; started_before?: string | null; q?: string | null; after?: number | null; limit?: number }; body: undefined; answer: Json };
-  "GET /api/v1/changes": { query: { status?: string[]; language?: string | null; name?: string | null; namespace?: string | null; label?: string[]; parent?: string | null; started_after?: string | null; started_before?: string | null; q?: string | null; after?: number | null; limit?: number }; body: undefined; answer: ChangePage };
+  "GET /api/v1/events": { query: { language?: string | null; name?: string | null; namespace?: string | null; parent?: string | null; started_after?: string | null; started_before?: string | null; q?: string | null; status?: string[]; label?: string[]; after?: number | null; limit?: number }; body: undefined; answer: Json };
+  "GET /api/v1/changes": { query: { language?: string | null; name?: string | null; namespace?: string | null; parent?: string | null; started_after?: string | null; started_before?: string | null; q?: string | null; status?: string[]; label?: string[]; after?: number | null; limit?: number }; body: undefined; answer: ChangePage };
   "GET /api/v1/runs/{id}/effects": { query: NoQuery; body: undefined; answer: ItemPage };
   "GET /api/v1/runs/{id}/children": { query: { limit?: number; cursor?: string | null }; body: undefined; answer: RunPage };
   "GET /api/v1/runs/{id}/steps": { query: { at?: number | null }; body: undefined; answer: ItemPage };

@@ -13,7 +13,7 @@ from perdure.kernel import pause
 from perdure.kernel.control_messages import kind_of, name_sender
 from perdure.kernel.instants import format_instant
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Status
-from perdure.kernel.state import OpenTask, content, settlement
+from perdure.kernel.state import OpenTask, content, settlement, steering
 from perdure.kernel.tasks import effect_claims
 from perdure.kernel.tasks.crash_attribution import StartPlace, attribute
 from perdure.kernel.turn import Turn
@@ -246,7 +246,7 @@ def _content(input: Keyed) -> bytes:
         case i.Signal(name, value):
             return content("signal", name, value)
         case i.Steer(verb, body):
-            return content("steer", verb, body)
+            return steering(verb, body)
         case i.EffectSettle(effect, result):
             return settlement(effect, result)
         case _:

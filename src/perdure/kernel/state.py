@@ -165,6 +165,11 @@ def content(kind: str, name: str, body: Payload) -> bytes:
     return digest(f"{kind}\x1f{name}\x1f".encode() + body_digest)[:16]
 
 
+def steering(verb: str, body: Payload) -> bytes:
+    """What the key of a steering message stands for: a redrive is the same whether its run is open or has ended."""
+    return content("reopen", "", body) if verb == "redrive" else content("steer", verb, body)
+
+
 def settlement(effect: str, result: Payload | None) -> bytes:
     """What the key of a settled effect stands for."""
     return content("settle", effect, b"" if result is None else result)

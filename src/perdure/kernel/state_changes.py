@@ -16,6 +16,7 @@ from perdure.kernel.state import (
     content,
     migration,
     settlement,
+    steering,
 )
 from perdure.kernel.tasks import effects
 from perdure.kernel.tasks.crash_attribution import StartPlace
@@ -167,7 +168,7 @@ def _signal_received(state: State, event: e.SignalReceived) -> None:
 
 def _steered(state: State, event: e.Steered) -> None:
     if event.key:
-        state.keys[event.key] = content("steer", event.verb, event.body)
+        state.keys[event.key] = steering(event.verb, event.body)
 
 
 def _cancel_requested(state: State, event: e.CancelRequested) -> None:

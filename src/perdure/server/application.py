@@ -187,13 +187,12 @@ class Application:
         try:
             return await self._answer(request, request_id, seen), seen.verb
         except PerdureError as refusal:
-            return self._refusal(refusal, request_id, seen, request.method), seen.verb
+            return self._refusal(refusal, request_id, seen), seen.verb
         except Exception:
             _log.exception("request %s (%s %s) failed", request_id, request.method, seen.verb)
-            fault = ServerFault(f"request {request_id} failed")
-            return self._refusal(fault, request_id, seen, request.method), seen.verb
+            return self._refusal(ServerFault(f"request {request_id} failed"), request_id, seen), seen.verb
 
-    def _refusal(self, refusal: PerdureError, request_id: str, seen: SeenRequest, method: str = "") -> Response:
+    def _refusal(self, refusal: PerdureError, request_id: str, seen: SeenRequest) -> Response:
         answer = status_json(refusal, seen.path) if seen.is_kubernetes else problem_json(refusal, request_id)
         status, headers, body = answer
         refusal.__traceback__ = None  # its frames have the body of the request, and perhaps the refusal itself
@@ -211,7 +210,7 @@ class Application:
             )
         if status == 413 or status == 408:
             headers["Connection"] = "close"
-        return Response(b"" if method == "HEAD" else body, status, headers)
+        return Response(body, status, headers)
 
     async def _answer(self, request: Request, request_id: str, seen: SeenRequest) -> Response:
         server = self._server
@@ -219,10 +218,9 @@ class Application:
         router = self._router
         if is_kubernetes_path(raw_path, request.headers):
             seen.is_kubernetes, raw_path, router = True, raw_path.removesuffix(b"/"), self._facade
-        segments = split_path(raw_path)
         route: Route | None = None
-        with suppress(ApiError):  # whoever is unknown is told that first
-            route, seen.path = router.find(request.method, segments)
+        with suppress(ApiError, BadRequest):  # whoever is unknown is told that first
+            route, seen.path = router.find(request.method, split_path(raw_path))
         values = seen.path
         if route is not None:
             seen.verb, seen.changes = route.verb, route.changes
@@ -239,7 +237,7 @@ class Application:
             if route is None or not route.is_refused_last:
                 self._rates.take(caller.identity)
         if route is None:
-            route, values = router.find(request.method, segments)
+            route, values = router.find(request.method, split_path(raw_path))
         wants_stream = check_accept(route, headers)
         call = ApiCall(
             server.engine, server.documents, caller, values, headers, request_id=request_id, source=seen.address
@@ -304,14 +302,13 @@ class Application:
             call.body_digest = await done_aside(len(text), partial(_digest, request, value))
             key = None
         if wants_stream:
-            return await self._stream(route, call)
+            return await self._stream(request, route, call)
         if call.act is not None:
             call.engine = call.engine.acting(call.act)
         result = await (self._once(request, route, call, key, text, value) if key else self._handle(route, call))
         if isinstance(result, EventStream):
-            return self._followed(call, result)
-        hold = partial(self._large.hold, caller.identity)
-        return await make_response(result, hold, with_body=request.method != "HEAD")
+            return await self._followed(request, call, result)
+        return await make_response(result, partial(self._large.hold, caller.identity))
 
     async def _handle(self, route: Route, call: ApiCall) -> Result:
         if not route.is_expensive:
@@ -371,16 +368,19 @@ class Application:
             raise NotReady("another request under the same Idempotency-Key is under way")
         return known
 
-    async def _stream(self, route: Route, call: ApiCall) -> Response:
+    async def _stream(self, request: Request, route: Route, call: ApiCall) -> Response:
         async with self._expensive_turn(call):  # where it continues is looked up in the whole history
             result = await route.handler(call)
         if isinstance(result, Answer):
             return await make_response(result)
         assert isinstance(result, EventStream)
-        return self._followed(call, result)
+        return await self._followed(request, call, result)
 
-    def _followed(self, call: ApiCall, result: EventStream) -> Response:
-        stream = FollowedStream(self._kept(call, result), headers={**STREAM_HEADERS, **result.headers})
+    async def _followed(self, request: Request, call: ApiCall, result: EventStream) -> Response:
+        events = self._kept(call, result)
+        if request.method == "HEAD":  # its headers are asked for, and nobody follows
+            await result.events.aclose()
+        stream = FollowedStream(events, headers={**STREAM_HEADERS, **result.headers})
         stream.turn = self._turn
         return stream
 

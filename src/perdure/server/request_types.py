@@ -66,16 +66,21 @@ class StartBody(Body):
     traceparent: str | None = None  # the trace that the run belongs to; else the header says so
 
 
-class RunSelection(Body):
-    status: Texts = []
+class RunCriteria(Body):
+    """What lists and batches choose runs by, besides status and labels."""
+
     language: str | None = None
     name: str | None = None
     namespace: str | None = None
-    label: Texts = []
     parent: str | None = None
     started_after: str | None = None
     started_before: str | None = None
     q: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+
+
+class RunSelection(RunCriteria):
+    status: Texts = []
+    label: Texts = []
 
 
 class RunQuery(RunSelection):
@@ -202,14 +207,9 @@ class SandboxBody(Body):
     most: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 31_622_400.0  # seconds of virtual time
 
 
-class BatchFilter(Body):
+class BatchFilter(RunCriteria):
     status: str | Texts = []
-    language: str | None = None
-    name: str | None = None
-    namespace: str | None = None
     label: str | Texts = []
-    started_after: str | None = None
-    started_before: str | None = None
     children: bool = False
     all: bool = False
 

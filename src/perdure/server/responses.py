@@ -81,16 +81,14 @@ class FollowedStream(StreamingResponse):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def make_response(
-    result: Result, hold: "Callable[[int], HeldBytes] | None" = None, *, with_body: bool = True
-) -> Response:
-    """`hold`: a large answer is in memory until it is sent."""
+async def make_response(result: Result, hold: "Callable[[int], HeldBytes] | None" = None) -> Response:
+    """`hold`: a large answer is in memory until it is sent. Of the answer to a HEAD only the headers are sent."""
     assert isinstance(result, Answer)
     if result.status == 204 or result.body is None:
         return Response(b"", result.status, dict(result.headers))
     headers = {"Content-Type": "application/json", **result.headers}
     body = result.body if isinstance(result.body, bytes) else await _encode(result.body)
-    response = PiecewiseResponse(body if with_body else b"", result.status, headers)
+    response = PiecewiseResponse(body, result.status, headers)
     response.held = None if hold is None else hold(len(response.body))
     return response
 

@@ -65,7 +65,7 @@ class LargeValueNotFound(ApiError):
     """The run, or the task of the lease, has no such value or document."""
 
     code = "VALUE-NOT-FOUND"
-    hint = "Ask for a digest that the lease's answer has named."
+    hint = "Ask for a digest that the history of the run, or the answer of the lease, has named."
     status = 404
 
 

@@ -77,16 +77,20 @@ class ServerAccess(RemoteEngine):
 
     async def log_lines(self, run: RunId, step: str | None, *, follow: bool) -> AsyncIterator[TaskLine]:
         """Lines as they come; with `follow` until the run has ended and its last lines are written."""
-        seen, quiet = 0, 0.0
+        seen, quiet = 0, 0.0  # lines of the page that is the last one now
         path = f"{API}/runs/{quote(run, safe='')}/logs"
         parameters = [("limit", 1_000), *([] if step is None else [("step", step)])]
+        more: list[tuple[str, Any]] = []
         while True:
             is_over = follow and (await self.status(run)).is_final
-            count = seen
-            async for item in self.pages(path, [*parameters, *([("cursor", seen)] if seen else [])]):
-                seen += 1
+            page = await self.call("GET", f"{path}?{urlencode([*parameters, *more])}")
+            for item in page["items"][seen:]:
                 yield _line(item)
-            quiet = quiet + LOOK_EVERY if is_over and seen == count else 0.0
+            if "next" in page:
+                seen, quiet, more = 0, 0.0, [("cursor", page["next"])]
+                continue
+            quiet = quiet + LOOK_EVERY if is_over and len(page["items"]) == seen else 0.0
+            seen = len(page["items"])
             if not follow or quiet >= LAST_LINES:
                 return
             await asyncio.sleep(LOOK_EVERY)
@@ -119,6 +123,8 @@ class ServerAccess(RemoteEngine):
             "label": [f"{name}={value}" for name, value in selection.labels.items()],
             "started_after": iso(selection.created_after),
             "started_before": iso(selection.created_before),
+            "parent": selection.parent,
+            "q": selection.text,
             "namespace": next(iter(selection.namespaces or selection.within or ()), None),
             "children": selection.with_children,
             "all": selection.everything,

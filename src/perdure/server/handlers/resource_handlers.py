@@ -27,8 +27,8 @@ from perdure.views.resources.resource_changes import (
     declared_entries,
     delete_resource,
     entry_tag,
+    matched_version,
     put_resource,
-    read_entry_tags,
     read_resource,
     resource_page,
 )
@@ -131,7 +131,8 @@ async def put_one_resource(call: ApiCall) -> Result:
         raise BadRequest(f"a {kind.name} is a run, and is not written here", hint="Start a run: POST /api/v1/runs.")
     key = key_of(kind, call.path["name"], namespace)
     call.audit(f"{kind.title(key.name)}", namespace=namespace)
-    version = 0 if call.headers.get("if-none-match") == "*" else read_entry_tags(call.headers.get("if-match"))
+    is_new = call.headers.get("if-none-match") == "*"
+    version = 0 if is_new else await _matched_version(call, kind, namespace)
     changes, _ = await put_resource(
         call.documents, key, await m.text_of(call.body), version, namespace=namespace or "default"
     )
@@ -140,13 +141,17 @@ async def put_one_resource(call: ApiCall) -> Result:
     return Answer(resource, status, {} if version is None else {"ETag": entry_tag(version)})
 
 
+async def _matched_version(call: ApiCall, kind: ResourceKind, namespace: str) -> int | None:
+    return await matched_version(call.engine, kind, namespace, call.path["name"], call.headers.get("if-match"))
+
+
 async def delete_one_resource(call: ApiCall) -> Result:
     kind = _kind(call)
     namespace = _place(call, kind)
     if not kind.has_namespace:
         call.caller.need_all_namespaces()
     call.audit(kind.title(call.path["name"]), namespace=namespace)
-    version = read_entry_tags(call.headers.get("if-match"))
+    version = await _matched_version(call, kind, namespace)
     deleted = await delete_resource(call.engine, kind, namespace, call.path["name"], version)
     return Answer({"deleted": [kind.title(key.name) for key in deleted.keys]}, 202 if deleted.waiting else 200)
 

@@ -13,7 +13,6 @@ from perdure.engine.resources.catalog import ResourceNotFound, Runnable
 from perdure.engine.runs.document_start import Seen
 from perdure.engine.runs.effects import effects
 from perdure.kernel.documents.validation import AppliedDocument
-from perdure.kernel.errors import RunNotFound
 from perdure.kernel.ids import DEFAULT_NAMESPACE, reserved_label
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
@@ -24,15 +23,15 @@ from perdure.server.request_reading import SSE, preferred_wait
 from perdure.stores.protocol import RunFilter
 from perdure.views.access import Question, Scope, to_wire
 from perdure.views.administration.access_tokens import AccessRole
-from perdure.views.api_errors import NotAcceptable
+from perdure.views.api_errors import LargeValueNotFound, NotAcceptable
 from perdure.views.errors import BadRequest
 from perdure.views.resources.document_check import NothingToRun, ProblemsFound, check_target, validate
 from perdure.views.runs.graph_folding import graph_of_run
 from perdure.views.runs.history_events import event_json, event_name
 from perdure.views.runs.log_reader import TaskLogReader
 from perdure.views.runs.run_details import NewRunFacts, run_facts_json, run_result_json
-from perdure.views.runs.run_pages import run_item_json, run_page
-from perdure.views.runs.run_steps import describe_step, list_steps, read_offset
+from perdure.views.runs.run_pages import page_mark, read_page_cursor, run_item_json, run_page, write_page_cursor
+from perdure.views.runs.run_steps import describe_step, list_steps
 
 if TYPE_CHECKING:
     from perdure.server.route_table import Handler
@@ -282,10 +281,12 @@ async def get_step(call: ApiCall) -> Result:
 
 async def list_logs(call: ApiCall) -> Result:
     query: m.LogQuery = call.query
-    lines = await TaskLogReader(call.engine, call.run.id, query.step).read()
-    begin = read_offset(query.cursor)
-    more = {"next": str(begin + query.limit)} if begin + query.limit < len(lines) else {}
-    return Answer({"items": [line.plain() for line in lines[begin : begin + query.limit]], **more})
+    mark = page_mark(["logs", call.run.id, query.step])
+    seen = (0, 0) if query.cursor is None else read_page_cursor(query.cursor, mark, (int, int))
+    lines = [line for line in await TaskLogReader(call.engine, call.run.id, query.step).read() if line.place > seen]
+    page = lines[: query.limit]
+    more = {"next": write_page_cursor(page[-1].place, mark)} if len(lines) > query.limit else {}
+    return Answer({"items": [line.plain() for line in page], **more})
 
 
 def answer_question(question: Question[Any, Any]) -> "Handler":
@@ -310,7 +311,7 @@ async def get_value(call: ApiCall) -> Result:
         raise BadRequest(f"{call.path['digest'][:80]!r} is not a digest") from None
     values = await call.engine.store.values(call.run.id, [digest])
     if digest not in values:
-        raise RunNotFound(f"run {call.run.id} has no value with this digest")
+        raise LargeValueNotFound(f"run {call.run.id} has no value with this digest")
     from perdure.engine.runs import run_views
 
     mask = await run_views.mask_of_run(call.engine.store, call.engine.languages, call.run)

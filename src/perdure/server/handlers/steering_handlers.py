@@ -15,7 +15,7 @@ from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
 from perdure.kernel.pause import PAUSE, RESUME
 from perdure.server import request_types as m
-from perdure.server.calls import Answer, ApiCall, Result
+from perdure.server.calls import Answer, ApiCall, Result, visible_run
 from perdure.views.access import steer
 from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.errors import BadRequest
@@ -139,7 +139,7 @@ async def steer_batch(call: ApiCall) -> Result:
     verb = BATCH_VERBS.get(body.verb) or Verb(body.verb)
     if verb is Verb.SIGNAL and not body.signal:
         raise BadRequest("a batch of signals needs `signal`, the name of the signal")
-    asked = m.run_filter(body.filter)
+    asked, parent = m.run_filter(body.filter), body.filter.parent
     selection = Selection(
         statuses=asked.statuses,
         name=asked.name,
@@ -147,6 +147,8 @@ async def steer_batch(call: ApiCall) -> Result:
         labels=asked.labels,
         created_after=asked.created_after,
         created_before=asked.created_before,
+        parent=None if parent is None else (await visible_run(call.engine, call.caller, parent)).id,
+        text=body.filter.q,
         namespaces=[body.filter.namespace] if body.filter.namespace else [],
         within=call.caller.narrowed(body.filter.namespace),
         with_children=body.filter.children,

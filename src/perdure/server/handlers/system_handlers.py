@@ -25,7 +25,7 @@ from perdure.views.administration.worker_pools import list_pools, list_workers
 from perdure.views.api_errors import AccessDenied, HookNotFound, PoolNotFound, RouteNotFound
 from perdure.views.resources.provider_list import list_providers
 from perdure.views.runs.live_overview import LiveOverview
-from perdure.views.runs.run_steps import read_offset
+from perdure.views.runs.run_pages import page_mark, read_offset, write_page_cursor
 from perdure.views.times import iso
 from perdure.wiring import open_admin
 
@@ -93,7 +93,7 @@ async def list_servers(call: ApiCall) -> Result:
             "name": server.name,
             "serves": server.serves,
             "partitions": server.partitions,
-            "lease_until": iso(server.until),
+            "lease_until": iso(server.until or None),  # none on a file: its owner has a lock
         }
         for server in servers
     ]
@@ -135,9 +135,10 @@ async def list_hook_deliveries(call: ApiCall) -> Result:
     """The latest first."""
     query: m.DeliveryQuery = call.query
     name = await _hook(call)
-    before = None if query.cursor is None else read_offset(query.cursor)
+    mark = page_mark(["deliveries", name, query.state])
+    before = None if query.cursor is None else read_offset(query.cursor, mark)
     rows = await call.engine.store.deliveries(name, query.state, before, query.limit + 1)
-    more = {"next": str(rows[query.limit - 1].position)} if len(rows) > query.limit else {}
+    more = {"next": write_page_cursor([rows[query.limit - 1].position], mark)} if len(rows) > query.limit else {}
     return Answer({"items": [delivery_json(row) for row in rows[: query.limit]], **more})
 
 

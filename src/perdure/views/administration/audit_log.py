@@ -13,6 +13,7 @@ from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.stores.access import Act, AuditRow, AuditSeal, seal_hash
 from perdure.views.access import NoParameters, Query, Question, Scope
 from perdure.views.errors import BadRequest
+from perdure.views.runs.run_pages import page_mark, read_page_cursor, write_page_cursor
 from perdure.views.times import iso
 
 SEAL_EVERY = 1.0  # seconds
@@ -155,10 +156,10 @@ async def list_audit(
     client: Client, *, run: str | None = None, cursor: str | None = None, limit: int = 100
 ) -> tuple[list[AuditRow], str | None]:
     """The latest first, and the cursor for the next page."""
-    if cursor is not None and not (cursor.isalnum() and cursor.isascii()):
-        raise BadRequest(f"{cursor!r} is not a cursor (expected `next` of the answer before)")
-    rows = await client.store.audit_rows(run, cursor, limit + 1)
-    return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+    mark = page_mark(["audit", run])
+    before = None if cursor is None else read_page_cursor(cursor, mark, (str,))[0]
+    rows = await client.store.audit_rows(run, before, limit + 1)
+    return rows[:limit], write_page_cursor([rows[limit - 1].id], mark) if len(rows) > limit else None
 
 
 async def audit_head(client: Client) -> str:

@@ -168,12 +168,18 @@ def entry_tag(version: int) -> str:
     return f'"{version}"'
 
 
-def read_entry_tags(text: str | None) -> int | None:
-    """The version of an `If-Match` header; 0 for a version that no entry has; None for none and for `*`."""
-    if text is None or text.strip() == "*":
+async def matched_version(
+    client: Client, kind: ResourceKind, namespace: str, name: str, tags: str | None
+) -> int | None:
+    """The version that an `If-Match` header binds a change to; None without one; -1: the entry has none of these."""
+    if tags is None or kind.of_runs:
         return None
-    tag = text.strip().removeprefix("W/").strip('"')
-    return int(tag) if tag.isascii() and tag.isdigit() and len(tag) < 19 else -1
+    try:
+        version = (await client.catalog.row(kind, name, namespace)).version
+    except ResourceNotFound:
+        return -1
+    accepted = {tag.strip().removeprefix("W/").strip('"') for tag in tags.split(",")}
+    return version if accepted & {"*", str(version)} else -1
 
 
 class ResourcePatch(msgspec.Struct, frozen=True):

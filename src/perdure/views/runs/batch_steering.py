@@ -19,6 +19,7 @@ from perdure.stores.errors import StoreError
 from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.errors import BadRequest
 from perdure.views.runs.run_list import Ownership, with_pending_messages
+from perdure.views.runs.run_pages import FIRST, page_mark, read_page_cursor, write_page_cursor
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
@@ -65,6 +66,8 @@ class Selection(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     created_after: Instant | None = None
     created_before: Instant | None = None
+    parent: RunId | None = None
+    text: str | None = None  # as in lists: the beginning of an id or of a name, or a label's whole value
     namespaces: Sequence[str] = ()  # only runs of these; none: of all that are meant otherwise
     with_children: bool = False  # also runs that other runs have started
     everything: bool = False
@@ -72,7 +75,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        asked = (self.name, self.language, self.created_after, self.created_before)
+        asked = (self.name, self.language, self.created_after, self.created_before, self.parent, self.text)
         return not (self.statuses or self.labels or any(value is not None for value in asked))
 
     def check(self) -> None:
@@ -150,21 +153,25 @@ async def steer_piece(
 ) -> BatchAnswer:
     """Up to `piece` of the runs that match when they are looked at, the latest first; `cursor` goes on behind them."""
     selection.check()
-    rows, behind = await _matching(client, selection, verb, _read_cursor(cursor), piece)
-    return msgspec.structs.replace(await _steer(client, [row.id for row in rows], send), next=behind)
+    mark = page_mark(["batch", verb, selection])
+    place = read_page_cursor(cursor, mark, (int, str)) if cursor else FIRST
+    rows, behind = await _matching(client, selection, verb, (place[0], RunId(place[1])), piece)
+    answer = await _steer(client, [row.id for row in rows], send)
+    return msgspec.structs.replace(answer, next="" if behind is None else write_page_cursor(behind, mark))
 
 
 async def plan(client: "Client", selection: Selection, verb: Verb) -> BatchAnswer:
     """What would be steered, counted up to a bound; nothing is changed."""
     selection.check()
     ids: list[RunId] = []
-    count, cursor = 0, ""
+    count = 0
+    behind: tuple[Instant, RunId] | None = None
     while True:
-        rows, cursor = await _matching(client, selection, verb, _read_cursor(cursor), PIECE)
+        rows, behind = await _matching(client, selection, verb, behind or FIRST, PIECE)
         count += len(rows)
         ids += [row.id for row in rows[: PIECE - len(ids)]]
-        if not cursor or count >= COUNTED:
-            return msgspec.structs.replace(_planned(ids), count=count, more=bool(cursor))
+        if behind is None or count >= COUNTED:
+            return msgspec.structs.replace(_planned(ids), count=count, more=behind is not None)
 
 
 def _planned(ids: Sequence[RunId]) -> BatchAnswer:
@@ -172,9 +179,9 @@ def _planned(ids: Sequence[RunId]) -> BatchAnswer:
 
 
 async def _matching(
-    client: "Client", selection: Selection, verb: Verb, behind: tuple[Instant, RunId] | None, piece: int
-) -> tuple[list[RunRow], str]:
-    """Some rows, and the cursor behind them; what is pending for a run counts as its status."""
+    client: "Client", selection: Selection, verb: Verb, behind: tuple[Instant, RunId], piece: int
+) -> tuple[list[RunRow], tuple[Instant, RunId] | None]:
+    """Some rows, and the place behind them, if there may be more; what is pending for a run counts as its status."""
     statuses = frozenset(selection.statuses or CONCERNED[verb])
     query = RunFilter(
         statuses=sorted(statuses if statuses.isdisjoint(OPEN_STATUSES) else statuses.union(OPEN_STATUSES)),
@@ -183,24 +190,17 @@ async def _matching(
         labels=selection.labels,
         created_after=selection.created_after,
         created_before=selection.created_before,
+        parent=selection.parent,
+        text=selection.text,
         namespaces=selection.seen_namespaces,
-        roots_only=not selection.with_children,
+        roots_only=not selection.with_children and selection.parent is None,
         limit=piece,
-        behind=behind or (2**62, RunId("")),
+        behind=behind,
     )
     rows = await client.search(query)
     shown, _ = await with_pending_messages(client, rows, await Ownership.of(client, rows))
-    cursor = f"{rows[-1].created_at}.{rows[-1].id}" if len(rows) == piece else ""
-    return [row for row in shown if row.status in statuses], cursor
-
-
-def _read_cursor(cursor: str) -> tuple[Instant, RunId] | None:
-    if not cursor:
-        return None
-    created_at, _, run = cursor.partition(".")
-    if not (created_at.isascii() and created_at.isdigit() and run):
-        raise BadRequest(f"{cursor!r} is not a cursor (expected `next` of the answer before)")
-    return int(created_at), RunId(run)
+    place = (rows[-1].created_at, rows[-1].id) if len(rows) == piece else None
+    return [row for row in shown if row.status in statuses], place
 
 
 async def _steer(client: C, runs: Sequence[RunId], send: Callable[[C, RunId], Awaitable[SendResult]]) -> BatchAnswer:

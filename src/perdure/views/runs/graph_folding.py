@@ -12,7 +12,7 @@ from perdure.kernel.graphs.run_trace import Visit, VisitStatus
 from perdure.kernel.json_values.values import RunId
 from perdure.views.errors import StepNotFound
 from perdure.views.runs.run_graph import TracedRun, count_visits, run_graph_json, trace_run
-from perdure.views.runs.run_steps import read_offset
+from perdure.views.runs.run_pages import page_mark, read_offset, write_page_cursor
 from perdure.views.times import iso
 
 MOST_NODES = 500
@@ -23,7 +23,7 @@ Facts = dict[str, Any]
 async def graph_of_run(
     client: Client, run: RunId, at: int | None = None, under: str = "", cursor: str | None = None
 ) -> Facts:
-    begin = read_offset(cursor)
+    begin = read_offset(cursor, _mark(run, under))
     return await trace_run(client, run, lambda traced: fold_graph(traced, under, begin), at)
 
 
@@ -38,19 +38,23 @@ def fold_graph(run: TracedRun, under: str = "", begin: int = 0) -> Facts:
     _sum_up(facts["nodes"], inside)
     if under and not inside[under]:
         nodes = [_visit_json(under, number, visit) for number, visit in _visits(run, under)]
-        return _page(run, {**facts, "nodes": nodes, "edges": []}, nodes, begin)
+        return _page(run, {**facts, "nodes": nodes, "edges": []}, nodes, under, begin)
     page = inside[under][begin : begin + MOST_NODES]
     shown = _unfolded(page, inside)
     facts["edges"] = _edges_between(facts, {node["id"] for node in shown})
     facts["nodes"] = shown
-    return _page(run, facts, inside[under], begin)
+    return _page(run, facts, inside[under], under, begin)
 
 
-def _page(run: TracedRun, facts: Facts, all_of_them: list[Facts], begin: int) -> Facts:
+def _mark(run: RunId, under: str) -> str:
+    return page_mark(["graph", run, under])
+
+
+def _page(run: TracedRun, facts: Facts, all_of_them: list[Facts], under: str, begin: int) -> Facts:
     if facts["nodes"] is all_of_them:
         facts["nodes"] = run.mask.data(all_of_them[begin : begin + MOST_NODES])
     is_more = begin + MOST_NODES < len(all_of_them)
-    return facts | ({"next": str(begin + MOST_NODES)} if is_more else {})
+    return facts | ({"next": write_page_cursor([begin + MOST_NODES], _mark(run.row.id, under))} if is_more else {})
 
 
 def _sum_up(nodes: list[Facts], inside: dict[str, list[Facts]]) -> None:

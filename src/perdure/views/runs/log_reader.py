@@ -33,6 +33,7 @@ class TaskLine(msgspec.Struct, frozen=True):
     attempt: int
     delivery: int
     line: LogLine
+    place: tuple[int, int] = (0, 0)  # the position of its row, and its number there
 
     @property
     def step(self) -> str:
@@ -87,11 +88,11 @@ class TaskLogReader:
         missing = row.first_line - self._next.get(key, 1)
         if missing > 0 and lines:
             gone = LogLine(lines[0].at, "warning", GONE.format(count=missing))
-            yield TaskLine(row.path, *key, gone)
+            yield TaskLine(row.path, *key, gone, (row.position, 0))
         self._next[key] = row.first_line + row.lines
-        for line in lines:
+        for number, line in enumerate(lines, 1):
             hidden = LogLine(line.at, line.level, mask.text(line.text), line.stream, mask.data(line.fields))
-            yield TaskLine(row.path, *key, hidden)
+            yield TaskLine(row.path, *key, hidden, (row.position, number))
 
     async def follow(self) -> AsyncIterator[TaskLine]:
         """Lines as they come, until the run has ended and its last lines are written."""

@@ -93,6 +93,11 @@ def read_page_cursor(cursor: str, mark: str, parts: Sequence[type]) -> tuple[Any
     return tuple(place)
 
 
+def read_offset(cursor: str | None, mark: str) -> int:
+    """Where a page begins in a list that only grows at its end."""
+    return 0 if cursor is None else int(read_page_cursor(cursor, mark, (int,))[0])
+
+
 def run_item_json(row: RunRow, owners: Ownership) -> dict[str, Any]:
     """A run in a list of the API."""
     return {

@@ -13,10 +13,10 @@ from perdure.kernel.execution import Execution
 from perdure.kernel.graphs.step_overview import StepFailure, StepOverview, flattened
 from perdure.kernel.json_values.values import Instant, RunId
 from perdure.stores.protocol import RunRow
-from perdure.views.errors import BadRequest
 from perdure.views.runs.log_reader import TaskLogReader
 from perdure.views.runs.progress_events import step_of_path
 from perdure.views.runs.run_overview import find_step, index_of, steps_of
+from perdure.views.runs.run_pages import page_mark, read_page_cursor, write_page_cursor
 from perdure.views.times import iso
 
 MOST_EXPRESSIONS = 200  # of one step
@@ -35,14 +35,15 @@ async def list_steps(client: Client, run: RunId, at: int | None = None) -> list[
 
 
 async def describe_step(client: Client, run: RunId, name: str, limit: int, cursor: str | None) -> dict[str, Any]:
-    """One step with its attempts, failures first, by page."""
+    """One step with its attempts, by page; first those that had failed when the first page was read."""
     row = await client.find(run)
     execution = await run_views.load(client.store, client.languages, row)
     path, step = find_step(flattened(await steps_of(client, execution)), run, name)
-    tasks = await index_of(client, run, lambda index: _tasks_of(index, path))
+    tasks, recorded = await index_of(client, run, lambda index: (_tasks_of(index, path), index.recorded))
     ended_well = [task for task in tasks if task.status == "done"]
-    begin = read_offset(cursor)
-    page = sorted(tasks, key=lambda task: task.status != "failed")[begin : begin + limit]
+    mark = page_mark(["step", run, path])
+    seen, begin = (recorded, 0) if cursor is None else read_page_cursor(cursor, mark, (int, int))
+    page = sorted(tasks, key=lambda task: task.status != "failed" or task.ended > seen)[begin : begin + limit]
     attempts = await _attempts(client, row, [*page, *tasks[-1:], *ended_well[-1:]])
     last = attempts[len(page)] if tasks else None
     lines = await TaskLogReader(client, run, path[-1]).read()
@@ -54,7 +55,7 @@ async def describe_step(client: Client, run: RunId, name: str, limit: int, curso
         "attempts": attempts[: len(page)],
         "effects": [effect for effect in await effects(client, run) if _is_of(effect["path"], path)],
         "logs": [line.plain() for line in lines[-LOG_LINES:]],
-    } | ({"next": str(begin + limit)} if begin + limit < len(tasks) else {})
+    } | ({"next": write_page_cursor([seen, begin + limit], mark)} if begin + limit < len(tasks) else {})
     mask = await run_views.mask_of(client.store, execution)
     hidden: dict[str, Any] = await run_views.told_aside(10 * len(page), lambda: mask.data(facts))
     return hidden
@@ -164,11 +165,3 @@ def _is_of(task_path: str, step: tuple[str, ...]) -> bool:
     names = [part.partition("[")[0] for part in step_of_path(task_path).split(" › ")]
     last = step[-1]
     return last in names and (len(step) == 1 or step[-2] in names or names[-1] == last)
-
-
-def read_offset(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
-        raise BadRequest("the cursor is not one that this route has answered")
-    return int(cursor)
