@@ -169,8 +169,8 @@ def test_pages_of_attempts_and_log_lines_show_each_once_whatever_happens_meanwhi
     tasks = worker.lease(5)
     path = f"/api/v1/runs/{run}"
     for number, task in enumerate(tasks):
-        lines = [{"message": f"{number}.{line}"} for line in range(2)]
-        assert worker.say(task, "log", {"lines": lines}).status == 200
+        messages = [{"message": f"{number}.{line}"} for line in range(2)]
+        assert worker.say(task, "log", {"lines": messages}).status == 200
     assert worker.say(tasks[2], "fail", {"code": "Train.Diverged", "message": "no"}).status == 200
 
     def attempts(cursor: str = "") -> tuple[list[int], str]:
