@@ -1,14 +1,11 @@
 """CON-006: what the editor offers depends on the place in the document, by the schemas that the server has."""
 
-import json
-import shutil
-import subprocess
 from typing import Any
 
 import pytest
-from tools import build_console
 
 from perdure.wiring import languages
+from tests.console.compiled_parts import ask_part
 
 FLOW = '{\n  "entrypoint": "a",\n  "steps": {\n    "a": { "action": '
 PLAYBOOK = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p, path: p}\nworkflow:\n- step: one\n"
@@ -74,24 +71,10 @@ process.stdout.write(JSON.stringify(answers.map((offers) => offers.map((each) =>
 
 @pytest.fixture(scope="module")
 def offered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    node = shutil.which("node")
-    try:
-        build_console.install()
-    except build_console.PackagesMissing as missing:
-        pytest.skip(f"the console cannot be built here: {missing}")
-    folder = tmp_path_factory.mktemp("completion")
-    compiler = build_console.SOURCE / "node_modules" / "typescript" / "lib" / "tsc.js"
-    source = build_console.SOURCE / "src" / "editor" / "schema.ts"
-    options = ["--outDir", str(folder), "--module", "commonjs", "--target", "es2022", "--skipLibCheck", "--strict"]
-    root = ["--rootDir", str(build_console.SOURCE / "src"), "--ignoreConfig"]
-    subprocess.run([str(node), str(compiler), str(source), *options, *root], check=True, capture_output=True)
-    program = folder / "asked.js"
-    program.write_text(PROGRAM, "utf-8")
     schemas = {name: language.document_schema() for name, language in languages().items()}
     cases = [[language, text] for language, text, _, _ in CASES.values()]
-    asked = json.dumps({"schemas": schemas, "cases": cases})
-    told = subprocess.run([str(node), str(program)], input=asked, check=True, capture_output=True, text=True).stdout
-    answers: list[Any] = json.loads(told)
+    folder = tmp_path_factory.mktemp("completion")
+    answers: list[Any] = ask_part(folder, "editor/schema.ts", PROGRAM, {"schemas": schemas, "cases": cases})
     return dict(zip(CASES, answers, strict=True))
 
 

@@ -4,20 +4,21 @@ import {
   ReactFlow,
   ReactFlowProvider,
   useReactFlow,
-  type Edge,
+  type EdgeTypes,
   type Node,
   type NodeTypes,
 } from "@xyflow/react";
 import "@xyflow/react/dist/base.css";
 import "../styles/graph.css";
 import { useEffect, useMemo, useRef, useState } from "react";
-import type { Graph, GraphEdge, GraphNode } from "../api/shapes";
-import type { Box } from "./layout";
+import type { Graph, GraphNode } from "../api/shapes";
+import { EdgeLine, type LineEdge } from "./EdgeLine";
 import { foldedAtFirst, framesOf, shownOf } from "./folding";
 import { StepNode, type NodeData } from "./StepNode";
-import { useLayout } from "./useLayout";
+import { LABEL_LETTERS, useLayout } from "./useLayout";
 
-const TYPES: NodeTypes = { step: StepNode };
+const NODES: NodeTypes = { step: StepNode };
+const EDGES: EdgeTypes = { line: EdgeLine };
 const NARROW = 0.35; // smaller is not readable
 
 interface Props {
@@ -25,7 +26,6 @@ interface Props {
   selected?: string; // a node
   onSelect?(node: GraphNode): void;
   label: string;
-  apart?: number; // pixels between neighbours
 }
 
 export default function GraphCanvas(props: Props) {
@@ -36,13 +36,13 @@ export default function GraphCanvas(props: Props) {
   );
 }
 
-function Canvas({ graph, selected, onSelect, label, apart = 22 }: Props) {
+function Canvas({ graph, selected, onSelect, label }: Props) {
   const names = useMemo(() => graph.nodes.map((node) => node.id).join("\n"), [graph]);
   const [folds, setFolds] = useState<{ names: string; folded: Set<string> }>();
   const folded = useMemo(() => (folds?.names === names ? folds.folded : foldedAtFirst(graph)), [folds, names, graph]);
   const [isFollowing, setFollowing] = useState(false);
   const { nodes: shown, edges: links } = useMemo(() => shownOf(graph, folded), [graph, folded]);
-  const boxes = useLayout(shown, links, apart);
+  const laid = useLayout(shown, links);
   const flow = useReactFlow();
   const frames = useMemo(() => framesOf(shown), [shown]);
 
@@ -57,10 +57,10 @@ function Canvas({ graph, selected, onSelect, label, apart = 22 }: Props) {
   fold.current = toggle;
 
   const nodes = useMemo<Node<NodeData>[]>(() => {
-    if (!boxes) return [];
+    if (!laid) return [];
     // React Flow wants a frame before what is in it.
     return outermostFirst(shown).map((node) => {
-      const box = boxes.get(node.id);
+      const box = laid.boxes.get(node.id);
       return {
         id: node.id,
         type: "step",
@@ -81,25 +81,25 @@ function Canvas({ graph, selected, onSelect, label, apart = 22 }: Props) {
         },
       };
     });
-  }, [boxes, shown, frames, folded, selected]);
+  }, [laid, shown, frames, folded, selected]);
 
-  const edges = useMemo<Edge[]>(
+  const edges = useMemo<LineEdge[]>(
     () =>
       links.map((edge, index) => ({
         id: `${index}`,
         source: edge.from,
         target: edge.to,
-        ...(isUpwards(edge, boxes) ? { sourceHandle: "side-out", targetHandle: "side-in" } : {}),
-        label: edge.label?.slice(0, 60),
-        type: "smoothstep",
+        label: edge.label?.slice(0, LABEL_LETTERS),
+        type: "line",
+        data: { line: laid?.lines[index] ?? null },
         focusable: false,
         className: `${edge.taken ? "is-taken" : "is-open"}${edge.exceptional ? " is-exceptional" : ""}`,
         markerEnd: { type: MarkerType.ArrowClosed, width: 14, height: 14, color: edge.taken ? "var(--ink-soft)" : "var(--edge)" },
       })),
-    [links, boxes],
+    [links, laid],
   );
 
-  const laidOut = boxes !== undefined;
+  const laidOut = laid !== undefined;
   const host = useRef<HTMLDivElement>(null);
   const isMoved = useRef(false); // by who looks at it: then it stays
   useEffect(() => {
@@ -123,7 +123,8 @@ function Canvas({ graph, selected, onSelect, label, apart = 22 }: Props) {
       <ReactFlow
         nodes={nodes}
         edges={edges}
-        nodeTypes={TYPES}
+        nodeTypes={NODES}
+        edgeTypes={EDGES}
         onMoveStart={(event) => event && (isMoved.current = true)}
         minZoom={0.05}
         maxZoom={2}
@@ -151,12 +152,6 @@ function Canvas({ graph, selected, onSelect, label, apart = 22 }: Props) {
       </div>
     </div>
   );
-}
-
-/** Whether an edge leads back to a node that is drawn further up: it goes around on the right. */
-function isUpwards(edge: GraphEdge, boxes: Map<string, Box> | undefined): boolean {
-  const [from, to] = [boxes?.get(edge.from), boxes?.get(edge.to)];
-  return !!from && !!to && from.parent === to.parent && to.y < from.y + from.height;
 }
 
 function outermostFirst(nodes: GraphNode[]): GraphNode[] {

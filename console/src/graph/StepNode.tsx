@@ -52,9 +52,6 @@ export function StepNode({ data, selected }: NodeProps & { data: NodeData }) {
       )}
       {node.count && total > 1 && <Progress counts={node.count} />}
       <Handle type="source" position={Position.Bottom} isConnectable={false} />
-      {/* The first of each type is where edges without a handle end. */}
-      <Handle type="target" id="side-in" position={Position.Right} isConnectable={false} />
-      <Handle type="source" id="side-out" position={Position.Right} isConnectable={false} />
     </div>
   );
 }

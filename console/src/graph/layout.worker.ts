@@ -1,9 +1,9 @@
 import { place } from "./layout";
 
 self.onmessage = (message: MessageEvent) => {
-  const { number, nodes, edges, apart } = message.data;
+  const { number, nodes, edges } = message.data;
   try {
-    self.postMessage({ number, boxes: place(nodes, edges, apart) });
+    self.postMessage({ number, layout: place(nodes, edges) });
   } catch (error) {
     self.postMessage({ number, problem: String(error) });
   }

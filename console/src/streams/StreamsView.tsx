@@ -42,7 +42,6 @@ export default function StreamsView({ run, steps, version, selected, onSelect }:
       <div className="streams-graph">
         <GraphCanvas
           graph={drawn}
-          apart={120}
           label={`Streams of ${run.name.slice(0, 80)}`}
           selected={nodeOf(selected, drawn.nodes, steps)?.id}
           onSelect={(node) => onSelect(nameOfNode(node.id, steps))}
