@@ -2,6 +2,7 @@
 
 import random
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def _points(path: str) -> list[Point]:
 
 def _along(knots: list[Point], share: float) -> Point:
     while len(knots) > 1:
-        pairs = zip(knots, knots[1:], strict=False)
+        pairs = pairwise(knots)
         knots = [(a[0] + (b[0] - a[0]) * share, a[1] + (b[1] - a[1]) * share) for a, b in pairs]
     return knots[0]
 

@@ -46,6 +46,8 @@ async def test_figures_tell_how_it_stands(somewhere: Place) -> None:
     assert owner.is_live and len(owner.partitions) == 1 and owner.epoch == 1
     assert {table.name for table in figures.tables} >= {"runs", "log", "inbox", "resources"}
     assert 0 < figures.bytes < 10_000_000
+    without = somewhere.caretaker().statistics(with_tables=False)
+    assert (without.runs, without.bytes > 0) == (figures.runs, True)
     await store.close()
 
     after = somewhere.caretaker().statistics()

@@ -1,5 +1,6 @@
 """SRV-013: a page of a list costs what it shows, however many runs there are: rows are compared, not times."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from perdure.stores.postgres import reads as postgres_reads
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import RunFilter
 from perdure.stores.rows import RUN_NAMESPACES
-from perdure.stores.sqlite import reads as sqlite_reads
+from perdure.stores.sqlite import run_search
 from perdure.stores.sqlite.store import SqliteStore
 from tests.postgres import Server, as_url
 
@@ -55,6 +56,16 @@ PAGES: dict[str, RunFilter] = {
     ),
     "before a time": page(namespaces=["default"], created_before=1_700_000_900_000_000),
 }
+TEXTS: dict[str, RunFilter] = {
+    "every id": page(text="run-"),
+    "every id, in a namespace": page(text="run-", namespaces=["team-1"]),
+    "one name that most have": page(text="night"),
+    "many names": page(text="other-"),
+    "many names, in a namespace": page(text="other-", namespaces=["default"]),
+    "a rare name": page(text="rar"),
+    "a rare name, by status": page(text="rar", statuses=[Status.SUCCEEDED], namespaces=TEAMS),
+    "nothing": page(text="nothing", namespaces=TEAMS[:2]),
+}
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +87,9 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, int]]:
             connection.executemany(f"INSERT INTO runs ({COLUMNS}) VALUES ({marks})", rows(first, last))
         found: dict[str, int] = {}
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
-        for name, filter in PAGES.items():
+        for name, filter in (PAGES | TEXTS).items():
             counted = 0
-            list(connection.execute(*sqlite_reads.build_search(filter)))
+            asyncio.run(run_search.search_rows(lambda *asked: list(connection.execute(*asked)), filter))
             found[name] = counted
         connection.trace_v2(0)
         took.append(found)
@@ -95,6 +106,37 @@ def test_a_page_takes_as_many_steps_in_a_store_of_three_times_as_many_runs(
 
     assert many < 1.3 * few + 500, "all runs would be another 10,000 steps at least"
     assert many < 100 * LIMIT + 2_000
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_search_takes_no_more_steps_for_what_most_runs_match(steps: list[dict[str, int]], name: str) -> None:
+    """CON-021, SRV-013: up to 1,000 that match are counted in each of three indexes; all of them took 200,000 steps."""
+    assert steps[1][name] < 100 * LIMIT + 20_000
+
+
+@pytest.mark.parametrize("most_names", [0, 3, 100])
+@pytest.mark.parametrize("few", [0, 5, 10_000])
+async def test_every_way_to_search_finds_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, most_names: int
+) -> None:
+    """SRV-013: the beginning of an id or of a name, or the whole value of a label; page by page, the latest first."""
+    for name, number in (("FEW", few), ("MOST_NAMES", most_names), ("FIRST_WALK", 3), ("LONGEST_WALK", 7)):
+        monkeypatch.setattr(run_search, name, number)
+    SqliteStore(tmp_path / "runs.db", lambda: 1).abandon()
+    connection = apsw.Connection(str(tmp_path / "runs.db"))
+    marks = ", ".join("?" * 12)
+    labels = '{"team": "night", "x": "run-"}'
+    samples = [(*row, labels if number % 9 == 0 else None) for number, row in enumerate(rows(0, 300))]
+    connection.executemany(f"INSERT INTO runs ({COLUMNS}, labels) VALUES ({marks})", samples)
+
+    def read(query: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        return list(connection.execute(query, bindings))
+
+    for text in ("", "run-", "run-1", "night", "nightly", "other-1", "rare", "nothing"):
+        for more in ({}, {"namespaces": TEAMS[:2]}, {"language": "story"}, {"statuses": [Status.FAILED]}):
+            filter = RunFilter(text=text, limit=40, behind=(1_700_000_250_000_000, RunId("run-5")), **more)
+            assert await run_search.search_rows(read, filter) == read(*run_search.build_search(filter)), (text, more)
+    connection.close()
 
 
 @pytest.fixture(scope="module")

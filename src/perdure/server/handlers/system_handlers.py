@@ -76,7 +76,7 @@ async def get_metrics(call: ApiCall) -> Result:
     server: ApiServer = call.server
     assert server.metrics is not None
     admin = open_admin(server.store_url, call.engine.clock)
-    statistics = await asyncio.to_thread(admin.statistics)
+    statistics = await asyncio.to_thread(admin.statistics, with_tables=False)
     feed = {"perdure_feed_followers": server.changes.followers, "perdure_feed_lag_seconds": server.changes.lag}
     text = server.metrics.text(statistics, call.engine.clock.now(), feed)
     return Answer(text.encode(), 200, {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

@@ -67,7 +67,7 @@ class PostgresAdmin:
 
     # Figures.
 
-    def statistics(self) -> StoreStatistics:
+    def statistics(self, with_tables: bool = True) -> StoreStatistics:  # the database knows their sizes
         with self._opened() as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             return self._figures(connection)

@@ -51,10 +51,13 @@ class SqliteAdmin:
     def migrate(self) -> None:
         open_for_writing(self.path).close()
 
-    def statistics(self) -> StoreStatistics:
+    def statistics(self, with_tables: bool = True) -> StoreStatistics:
         with explained(self.path), _closing(self._open()) as connection:
             connection.execute("BEGIN")
-            return self._figures(connection)
+            figures = self._figures(connection)
+            if with_tables:  # every page of the file is looked at
+                figures.tables = _tables(connection)
+            return figures
 
     def _figures(self, connection: apsw.Connection) -> StoreStatistics:
         def one(query: str) -> tuple[Any, ...]:
@@ -75,7 +78,6 @@ class SqliteAdmin:
             "SELECT count(*) FILTER (WHERE state = 'ready'), count(*) FILTER (WHERE state = 'leased') FROM tasks"
         )
         (figures.resources,) = one("SELECT count(*) FROM resources")
-        figures.tables = _tables(connection)
         return figures
 
     def _owners(self, connection: apsw.Connection) -> list[Owner]:

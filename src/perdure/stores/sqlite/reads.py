@@ -15,12 +15,11 @@ from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Status
 from perdure.stores.commit_types import LARGE, DeliveredMessage, Message
 from perdure.stores.protocol import RunFilter, RunRow, StoredRun
-from perdure.stores.rows import MOST_WALKS, RUN_COLUMNS, RUN_NAMESPACES, needs_namespaces, run_row, split_filter
+from perdure.stores.rows import MOST_WALKS, RUN_NAMESPACES, needs_namespaces, run_row
 from perdure.stores.sqlite.database import explain, open_for_reading
 from perdure.stores.sqlite.file_permissions import make_private
+from perdure.stores.sqlite.run_search import RUN_ROW, search_rows
 
-_LAST = chr(0x10FFFF)  # sorts behind everything a beginning can go on with
-_ROW = f"SELECT {RUN_COLUMNS} FROM runs "
 _VALUE = "FROM large_values WHERE run = (SELECT number FROM runs WHERE id = ?) AND digest = ?"
 
 T = TypeVar("T")
@@ -57,7 +56,7 @@ class StoreReads(ABC):
         return PermitQueue(held, highest)
 
     async def find(self, run: RunId) -> RunRow | None:
-        rows = self._read(_ROW + "WHERE id = ?", (run,))
+        rows = self._read(RUN_ROW + "WHERE id = ?", (run,))
         return run_row(rows[0]) if rows else None
 
     async def run_named(self, language: str, namespace: str, name: str) -> RunId | None:
@@ -74,7 +73,7 @@ class StoreReads(ABC):
     async def load(self, runs: Sequence[RunId]) -> list[StoredRun]:
         stored = []
         for run in runs:
-            rows = self._read(_ROW + "WHERE id = ?", (run,))
+            rows = self._read(RUN_ROW + "WHERE id = ?", (run,))
             if not rows:
                 continue
             snapshot = self._read(
@@ -124,7 +123,7 @@ class StoreReads(ABC):
             namespaces = [namespace for (namespace,) in self._read(RUN_NAMESPACES)]
             if len(namespaces) < MOST_WALKS:
                 filter = replace(filter, namespaces=namespaces)
-        return [run_row(row) for row in self._read(*build_search(filter))]
+        return [run_row(row) for row in await search_rows(self._read, filter)]
 
     async def count_runs(
         self, namespaces: Sequence[str] | None, begin: Instant, end: Instant, every: Instant, limit: int | None
@@ -172,7 +171,7 @@ class StoreReads(ABC):
 
     async def ended(self, languages: Sequence[str], after: tuple[Instant, RunId], limit: int) -> list[RunRow]:
         rows = self._read(
-            _ROW + "WHERE ended_at IS NOT NULL AND parent IS NULL AND (ended_at, id) > (?, ?)"
+            RUN_ROW + "WHERE ended_at IS NOT NULL AND parent IS NULL AND (ended_at, id) > (?, ?)"
             f" AND language IN ({', '.join('?' * len(languages))}) ORDER BY ended_at, id LIMIT ?",
             (*after, *languages, limit),
         )
@@ -270,53 +269,3 @@ class StoreReads(ABC):
 def literal(prefix: str) -> str:
     """The text as GLOB sees it: its own special characters taken literally."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in prefix)
-
-
-def build_search(filter: RunFilter) -> tuple[str, tuple[Any, ...]]:
-    """One statement that walks along several indexes at once, if need be: SQLite merges what they have in order."""
-    tie = "number" if filter.behind is None else "id"
-    parts = [_build_conditions(part) for part in split_filter(filter)]
-    query = " UNION ALL ".join(f"{_ROW}WHERE {conditions}" for conditions, _ in parts)
-    query += f" ORDER BY created_at DESC, {tie} DESC"
-    bindings = [value for _, values in parts for value in values]
-    if filter.limit is not None:
-        query += " LIMIT ?"
-        bindings.append(filter.limit)
-    return query, tuple(bindings)
-
-
-def _build_conditions(filter: RunFilter) -> tuple[str, list[Any]]:
-    conditions, bindings = ["TRUE"], list[Any]()
-    if filter.statuses:
-        conditions.append(f"status IN ({', '.join('?' * len(filter.statuses))})")
-        bindings.extend(status.value for status in filter.statuses)
-    # A plus sign hides a column from the choice of an index: there is one that leads to fewer runs.
-    language = "language" if filter.name is None and filter.namespaces is None else "+language"
-    for column, operator, value in (
-        ("name", "=", filter.name),
-        (language, "=", filter.language),
-        ("created_at", ">=", filter.created_after),
-        ("created_at", "<", filter.created_before),
-        ("parent", "=", filter.parent),
-    ):
-        if value is not None:
-            conditions.append(f"{column} {operator} ?")
-            bindings.append(value)
-    if filter.namespaces is not None:
-        column = "namespace" if filter.name is None else "+namespace"
-        conditions.append(f"{column} IN ({', '.join('?' * len(filter.namespaces))})")
-        bindings.extend(filter.namespaces)
-    if filter.text is not None:
-        conditions.append(
-            "(id >= ? AND id < ? OR name >= ? AND name < ? OR number IN (SELECT run FROM run_labels WHERE value = ?))"
-        )
-        bindings.extend((filter.text, filter.text + _LAST) * 2 + (filter.text,))
-    if filter.roots_only:
-        conditions.append("parent IS NULL")
-    for name, text in filter.labels.items():
-        conditions.append("number IN (SELECT run FROM run_labels WHERE name = ? AND value = ?)")
-        bindings.extend((name, text))
-    if filter.behind is not None:
-        conditions.append("(created_at, id) < (?, ?)")
-        bindings.extend(filter.behind)
-    return " AND ".join(conditions), bindings

@@ -25,6 +25,7 @@ from perdure.views.access import Query, Question, Scope
 from perdure.views.errors import BadRequest
 from perdure.views.runs.run_list import Ownership, RunFilter, RunRow, short_ids, with_pending_messages
 from perdure.views.runs.run_overview import brief_reason_of
+from perdure.views.runs.run_pages import FIRST
 from perdure.views.runs.run_status import status_of_execution
 from perdure.views.times import iso, read_instant, read_span, read_time
 
@@ -37,7 +38,7 @@ class StatisticsSource(Protocol):
     @property
     def address(self) -> str: ...
 
-    def statistics(self) -> StoreStatistics: ...
+    def statistics(self, with_tables: bool = True) -> StoreStatistics: ...
 
 
 class LiveOverview:
@@ -54,12 +55,14 @@ class LiveOverview:
         return frame
 
     async def _read(self, limit: int) -> dict[str, Any]:
-        statistics = await asyncio.to_thread(self._admin.statistics)
+        statistics = await asyncio.to_thread(self._admin.statistics, with_tables=False)
         now = self._client.clock.now()
         runs = statistics.runs
-        rows = await self._client.search(RunFilter(statuses=OPEN_STATUSES, roots_only=True, limit=limit))
+        rows = await self._client.search(RunFilter(statuses=OPEN_STATUSES, roots_only=True, limit=limit, behind=FIRST))
         failed = await self._client.search(
-            RunFilter(statuses=[Status.FAILED, Status.TIMED_OUT], roots_only=True, limit=RECENTLY_FAILED)
+            RunFilter(
+                statuses=[Status.FAILED, Status.TIMED_OUT], roots_only=True, limit=RECENTLY_FAILED, behind=FIRST
+            )
         )
         owners = await Ownership.of(self._client, rows)
         shown, _ = await with_pending_messages(self._client, rows, owners)
