@@ -60,9 +60,7 @@ class LiveOverview:
         runs = statistics.runs
         rows = await self._client.search(RunFilter(statuses=OPEN_STATUSES, roots_only=True, limit=limit, behind=FIRST))
         failed = await self._client.search(
-            RunFilter(
-                statuses=[Status.FAILED, Status.TIMED_OUT], roots_only=True, limit=RECENTLY_FAILED, behind=FIRST
-            )
+            RunFilter(statuses=[Status.FAILED, Status.TIMED_OUT], roots_only=True, limit=RECENTLY_FAILED, behind=FIRST)
         )
         owners = await Ownership.of(self._client, rows)
         shown, _ = await with_pending_messages(self._client, rows, owners)
