@@ -27,7 +27,7 @@ SAME_MODULE = {
         *("arrivals", "steps", "runs", "interruption", "message_subjects", "references", "schemas", "secrets"),
         *("advice", "cursor", "parser", "reader", "durations", "instants", "errors", "protocol", "registry", "retry"),
         *("sleep", "settings", "retention", "keychain", "results", "result", "requests", "names", "validation"),
-        *("loop", "redrive", "migration", "trace", "evaluation", "net", "provenance"),
+        *("loop", "redrive", "migration", "trace", "evaluation", "net", "provenance", "field_texts"),
     },
     "deciding, folding and showing the same thing": {
         *("attempts", "calls", "executions", "joins", "maps", "tasks", "threads", "tokens", "entries", "frames"),

@@ -71,3 +71,40 @@ def part(name: str) -> Schema:
 
 def described(text: str, schema: Schema) -> Schema:
     return {"description": text, **schema}
+
+
+def field_text(path: Sequence[str], texts: Mapping[str, str]) -> str:
+    """The text for the longest end of a path that has one; empty if none has."""
+    ends = (".".join(path[start:]) for start in range(len(path)))
+    return next((texts[end] for end in ends if end in texts), "")
+
+
+def describe(schema: Schema, texts: Mapping[str, str]) -> None:
+    """Adds descriptions to the members of a document's schema that have none (`field_text`).
+
+    The path of a member begins with its shared part, if it is in one, and with the kind that a condition selects.
+    """
+    _describe(schema, (), texts)
+    for name, shared in schema.get("$defs", {}).items():
+        _describe(shared, (name,), texts)
+
+
+def _describe(schema: Any, path: tuple[str, ...], texts: Mapping[str, str]) -> None:
+    if not isinstance(schema, dict):
+        return
+    for name, member in schema.get("properties", {}).items():
+        text = field_text((*path, name), texts)
+        if "description" not in member and text:
+            member = schema["properties"][name] = described(text, member)
+        _describe(member, (*path, name), texts)
+    for part_name in ("items", "additionalProperties", "then", "else"):
+        _describe(schema.get(part_name), path, texts)
+    for combination in ("anyOf", "oneOf", "allOf"):
+        for alternative in schema.get(combination, ()):
+            _describe(alternative, (*path, *_selected(alternative)), texts)
+
+
+def _selected(alternative: Schema) -> tuple[str, ...]:
+    """The kind for which an alternative holds: `{"if": {"properties": {"kind": {"const": …}}}}`."""
+    members_of_condition = alternative.get("if", {}).get("properties", {}).values()
+    return tuple(str(member["const"]) for member in members_of_condition if "const" in member)

@@ -82,6 +82,21 @@ _TEXTS = {
     "provider": "The URI of a provider, such as mwl:provider.call/perdure/http/v1.",
     "flow": "The name of a Flow in scope, or a Flow.",
     "with": "Arguments.",
+    "onEntry": "What happens on the way in, before what it is around.",
+    "onSuccess": "What happens when it has succeeded.",
+    "onFailure": "What happens when it has failed.",
+    "onAlways": "What happens at its end, whatever the end is.",
+    "match": "Which failures the clause is for.",
+    "codes": "Codes of failures, or patterns of codes.",
+    "types": "Types of failures.",
+    "retryable": "Whether the failure may be retried.",
+    "type": "Type of the failure, or of what the schema describes.",
+    "code": "Code of the failure, such as App.OutOfStock.",
+    "message": "A sentence for people.",
+    "details": "More about the failure.",
+    "previous": "The failure that led to it.",
+    "successes": "How many calls must succeed.",
+    "wait": "Whether the calls that are left are waited for.",
 }
 
 
@@ -133,7 +148,9 @@ def document_schema() -> s.Schema:
         "failure": _object(parts.ENVELOPE, ("code",)),
     }
     root = _object({"$schema": flows.flow_schema, **flows.FLOW}, ("$schema", "entrypoint", "steps"))
-    return s.document("flow", "A Flow: Metolia Workflow Language v0.1", root, shared)
+    document = s.document("flow", "A Flow: Metolia Workflow Language v0.1", root, shared)
+    s.describe(document, _TEXTS)
+    return document
 
 
 def _step(action: Action) -> s.Schema:

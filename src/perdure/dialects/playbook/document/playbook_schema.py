@@ -9,6 +9,7 @@ from typing import Any
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document import results, root, steps, tasks
+from perdure.dialects.playbook.document.field_texts import TEXTS
 from perdure.dialects.playbook.document.vocabulary import PROFILES
 from perdure.dialects.playbook.plan import keychain_declarations as declared
 from perdure.dialects.playbook.plan.program import OnFailure, OnFinalFailure, OnStranded
@@ -266,7 +267,7 @@ def document_schema() -> s.Schema:
     }
     described = {
         "apiVersion": s.choice(root.VERSIONS),
-        "kind": {"const": "Playbook"},
+        "kind": s.described("What the document is.", {"const": "Playbook"}),
         "metadata": s.members(metadata, metadata, ("name", "path"), is_open=True),
         "keychain": s.described("Secrets, by name; templates read them as keychain.<name>.", _keychain()),
         "executor": s.described("Settings of all runs.", _executor()),
@@ -277,4 +278,6 @@ def document_schema() -> s.Schema:
     labelled = {"type": "object", "maxProperties": 1, "additionalProperties": s.part("task")}
     shared = {"step": _step(), "task": _task(), "labelled": labelled, "results": _results()}
     schema = s.members(root.ROOT, described, root.REQUIRED)
-    return s.document("playbook", "A Playbook: NoETL canonical v10", schema, shared)
+    document = s.document("playbook", "A Playbook: NoETL canonical v10", schema, shared)
+    s.describe(document, TEXTS)
+    return document

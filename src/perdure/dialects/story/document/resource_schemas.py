@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.dialects.story.document import shapes as s
+from perdure.dialects.story.document.field_texts import TEXTS
 from perdure.dialects.story.document.steps import STEP, StepShape, StepType
 from perdure.dialects.story.document.validation import METADATA, RULES
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
@@ -15,23 +16,6 @@ Schema = dict[str, Any]
 
 ANY: Schema = {"x-kubernetes-preserve-unknown-fields": True}
 
-STEP_FIELDS = {
-    "name": "Name of the step, unique in its Story; other steps and templates refer to it.",
-    "needs": "Names of steps that must have ended before this one begins.",
-    "type": "Primitive: condition, parallel, sleep, stop, executeStory, wait or gate. Use either type or ref.",
-    "ref": "Engram that does the work of the step. Use either ref or type.",
-    "if": "Template; the step is skipped unless it gives true.",
-    "allowFailure": "Whether the run goes on if this step fails.",
-    "sideEffects": "Whether the step changes something outside; then it is not retried by itself.",
-    "requires": "Paths of outputs of other steps that must not be null, such as steps.build.output.image.",
-    "idempotencyKeyTemplate": "Template of the key that outside systems know this step by.",
-    "with": "Input or configuration of the step; its texts are templates.",
-    "runtime": "Streaming only: input that is rendered for each packet.",
-    "transport": "Streaming only: name of a declared transport.",
-    "secrets": "Secrets of this step, by the names that its Engram uses.",
-    "execution": "Timeouts, retries and caching of this step.",
-    "postExecution": "What must hold after the step has succeeded.",
-}
 DESCRIPTIONS = {
     "Story": "A workflow: a graph of steps, with compensations if it fails and steps that always run last.",
     "Story.spec": "What the workflow does.",
@@ -45,11 +29,6 @@ DESCRIPTIONS = {
     "Story.spec.finally": "Steps that always run, last.",
     "Story.spec.policy": "Timeouts, retries, concurrency, queue and priority of all runs.",
     "Story.spec.transports": "Streaming only: transports between steps.",
-    **{
-        f"Story.spec.{block}.{name}": text
-        for block in ("steps", "compensations", "finally")
-        for name, text in STEP_FIELDS.items()
-    },
     "Engram": "A configured worker, which steps refer to.",
     "Impulse": "A configured trigger, which starts Stories.",
     "EngramTemplate": "Code of Engrams, with its schemas and recommended defaults.",
@@ -149,7 +128,7 @@ def schema_of(kind: str) -> Schema:
 
 def _schema(shape: s.Shape, path: str) -> Schema:
     schema = _plain(shape, path)
-    text = DESCRIPTIONS.get(path)
+    text = DESCRIPTIONS.get(path) or schema_parts.field_text(path.split("."), TEXTS)
     return {"description": text, **schema} if text else schema
 
 
@@ -216,7 +195,11 @@ def document_schema() -> Schema:
     }
     step = _closed(_plain(STEP, "Story.spec.steps"))
     shared = {"step": step}
-    return schema_parts.document("story", "A resource of BubuStack: a Story, an Engram, an Impulse, …", root, shared)
+    document = schema_parts.document(
+        "story", "A resource of BubuStack: a Story, an Engram, an Impulse, …", root, shared
+    )
+    schema_parts.describe(document, TEXTS)
+    return document
 
 
 _PARALLEL: Schema = {
