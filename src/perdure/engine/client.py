@@ -123,17 +123,15 @@ class Client(AbstractAsyncContextManager["Client"]):
         from_api: bool | None = None,
         request: StartRequest | None = None,
         checked: tuple[Dialect, Validated] | None = None,
-        seen: Seen | None = None,
+        seen: Seen | None = None,  # hears of a run that is new
     ) -> Handle:
         """Start a document; answers once the start is on disk. The same token starts the same run only once.
 
         `name` is for documents that have none of their own; a file is called like itself. `applied` are texts that
         the document may refer to; they are recorded with the run. `chosen` says which document of several is run.
-        `namespace` is where the run belongs for its whole life, with all runs that it starts (default: where the
-        document says, or `default`). `started_by`: a name, and how it is known. `system_labels` are those that no
-        caller may give. `from_api`: of a document of the catalog, whether it came through the API of a server.
-        `checked`: what `check` has answered, of whoever has asked already. `seen` hears of a run that is new.
+        `namespace` is where the run and all runs that it starts belong (default: where the document says).
         """
+        # For a server: `system_labels` no caller may give, `from_api` is the origin of an entry of the catalog.
         run = await start_run(
             self,
             document,
@@ -202,6 +200,7 @@ class Client(AbstractAsyncContextManager["Client"]):
     # Looking.
 
     def handle(self, run: str) -> Handle:
+        """The run of this id; nothing is read."""
         return Handle(self, RunId(run))
 
     async def resolve(self, name: str, namespaces: Sequence[str] | None = None) -> RunId:
@@ -256,6 +255,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         return row, execution, [pending.masked(mask) for pending in rehearsal.pending]
 
     async def show(self, run: RunId, at: int | None = None) -> Any:
+        """What the run is, as `perdure show --json` prints it; `at`: as it was at an event."""
         if at is not None:
             return await run_views.show(
                 self.store, await run_views.load(self.store, self.languages, await self.find(run), at)
@@ -368,6 +368,7 @@ class Client(AbstractAsyncContextManager["Client"]):
     async def signal(
         self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str = ""
     ) -> SendResult:
+        """Send a signal; it is kept if the run does not wait for it yet."""
         return await self.tell(run, i.Signal(name, jsontext.encode(value), key or new_key(), by))
 
     async def steer(

@@ -23,7 +23,8 @@ class Clock(Protocol):
     def wall(self) -> Instant:
         """What a clock on the wall shows; may be set at any time, and then jumps."""
 
-    def call_at(self, at: Instant, callback: Callable[[], None]) -> Alarm: ...
+    def call_at(self, at: Instant, callback: Callable[[], None]) -> Alarm:
+        """When the store's clock shows that instant."""
 
     def call_at_wall(self, at: Instant, callback: Callable[[], None]) -> Alarm:
         """When the wall shows that instant, however its clock is set meanwhile."""

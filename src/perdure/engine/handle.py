@@ -62,6 +62,7 @@ class Handle:
         raise RunFailed(self.id, status, outcome)
 
     async def cancel(self, reason: str = "", by: str = "") -> SendResult:
+        """Ask it to stop; answers once the request is on disk."""
         return await self._engine.cancel(self.id, reason, by)
 
     async def pause(self, reason: str = "", *, key: str | None = None, by: str = "") -> SendResult:
@@ -69,6 +70,7 @@ class Handle:
         return await self._engine.steer(self.id, PAUSE, {"reason": reason}, key=key, by=by)
 
     async def unpause(self, reason: str = "", *, key: str | None = None, by: str = "") -> SendResult:
+        """Let it go on."""
         return await self._engine.steer(self.id, RESUME, {"reason": reason}, key=key, by=by)
 
     async def approve(self, step: str, message: str = "", *, key: str | None = None, by: str = "") -> SendResult:
@@ -100,6 +102,7 @@ class Handle:
         return await self._engine.steer(self.id, "redrive", body or {}, key=key, by=by)
 
     async def signal(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> SendResult:
+        """Send it a signal; it is kept if the run does not wait for it yet."""
         return await self._engine.signal(self.id, name, value, key=key, by=by)
 
     async def effects(self) -> list[dict[str, Any]]:
@@ -111,9 +114,11 @@ class Handle:
         await effects.settle(self._engine, self.id, effect, jsontext.encode(result) if done else None, by=by)
 
     async def show(self, at: int | None = None) -> Any:
+        """What it is, as `perdure show --json` prints it; `at`: as it was at an event."""
         return await self._engine.show(self.id, at)
 
     async def status(self) -> Status:
+        """How far it is: one word."""
         return (await self._engine.find(self.id)).status
 
     async def history(self, *, raw: bool = False) -> list[dict[str, Any]]:

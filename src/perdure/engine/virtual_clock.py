@@ -40,6 +40,7 @@ class VirtualClock:
         return alarm
 
     def next_alarm(self) -> Instant | None:
+        """When the next thing is due, if anything is."""
         while self._alarms and self._alarms[0][2].callback is None:
             heappop(self._alarms)
         return self._alarms[0][0] if self._alarms else None

@@ -80,6 +80,7 @@ class _ContextBase:
 
     @property
     def run(self) -> str:
+        """The id of the run."""
         return self._task.run
 
     @property
@@ -89,18 +90,22 @@ class _ContextBase:
 
     @property
     def path(self) -> str:
+        """The place of the task in its document."""
         return self._task.path
 
     @property
     def attempt(self) -> int:
+        """Which attempt this is, from 1."""
         return self._task.attempt
 
     @property
     def delivery(self) -> int:
+        """How often this attempt was handed out, from 1: more than once after a lost process."""
         return self._task.delivery
 
     @property
     def deadline(self) -> datetime | None:
+        """When the attempt must have ended, or None."""
         deadline = self._task.deadline
         return None if deadline is None else _EPOCH + timedelta(microseconds=deadline)
 
@@ -114,6 +119,7 @@ class _ContextBase:
         self._port.heartbeat(None if detail is None else jsontext.encode(detail))
 
     def log(self, message: str, level: str = "info", **fields: Any) -> None:
+        """Log a message: it goes to the worker's log and is stored with the run."""
         self._port.log(level, message, fields)
 
 
@@ -235,6 +241,7 @@ class TaskContext(_ContextBase):
             return value
 
     async def emit_signal(self, name: str, value: Any = None) -> None:
+        """Send a signal to the run of this task."""
         await self._port.emit_signal(name, jsontext.encode(value))
 
     @property
@@ -292,6 +299,7 @@ class BlockingContext(_ContextBase):
         return _complete(self._core.record_effect(key, value))
 
     def emit_signal(self, name: str, value: Any = None) -> None:
+        """Send a signal to the run of this task."""
         _complete(self._core.emit_signal(name, value))
 
     def report(self, body: Any) -> Any:
@@ -347,6 +355,7 @@ class CallPort:
         self._request("release_effect", key)
 
     async def emit_signal(self, name: str, value: bytes) -> None:
+        """Send a signal to the run of this task."""
         self._request("emit_signal", name, value)
 
     async def report(self, body: bytes) -> bytes | None:
@@ -357,4 +366,5 @@ class CallPort:
         self._notify("heartbeat", detail)
 
     def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
+        """Log a message: it goes to the worker's log and is stored with the run."""
         self._notify("log", level, message, fields)

@@ -37,6 +37,7 @@ class ScriptedHands:
 
     @property
     def is_busy(self) -> bool:
+        """Whether a task is at work that nobody holds."""
         """Whether something is at work that will come to an end, or begin to wait, by itself."""
         return False
 
@@ -110,6 +111,7 @@ class WorldHands(ScriptedHands):
             self._lent.append(shared.lend(Provider.of(name, _anything, declared={"additionalProperties": True})))
 
     def forget_mocks(self) -> None:
+        """Tasks are performed by their providers again."""
         self.mocks.clear()
         while self._lent:
             self._lent.pop()()
@@ -120,6 +122,7 @@ class WorldHands(ScriptedHands):
 
     @property
     def is_busy(self) -> bool:
+        """Whether a task is at work that will end by itself."""
         return bool(self.at_work)
 
     def describe_tasks(self) -> list[str]:

@@ -33,6 +33,8 @@ PATIENCE = 60.0  # seconds of real time before a world that does not settle is c
 
 
 class World:
+    """An engine on a store in a folder, with a clock that you move: `async with World(folder) as world`."""
+
     def __init__(
         self,
         folder: Path,
@@ -144,12 +146,14 @@ class World:
         return self.hands
 
     async def start(self, document: Document, input: Any = None, **options: Any) -> "RunInWorld":
+        """Start a document, and let everything happen that can happen now."""
         assert self.engine is not None
         handle = await self.engine.start(document, input, **options)
         await self.settle()
         return RunInWorld(self, handle.id)
 
     def run(self, id: RunId) -> "RunInWorld":
+        """The run of this id."""
         return RunInWorld(self, id)
 
     async def settle(self) -> None:

@@ -10,7 +10,8 @@ from perdure.kernel.tasks.assignments import Assignment, RunPort
 class Executor(Protocol):
     """Executes tasks in this process; a `Worker` is one."""
 
-    def can_perform(self, provider: str) -> bool: ...
+    def can_perform(self, provider: str) -> bool:
+        """Whether it can execute tasks of this provider."""
 
     def keeps_apart(self, assignment: Assignment) -> bool:
         """Whether the task is always executed in a process of its own, as far as is known here."""
@@ -24,7 +25,8 @@ class Executor(Protocol):
     def cancel(self, assignment: Assignment) -> object:
         """Ask a running task to stop."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Stop all tasks, and wait until they have stopped."""
 
 
 class NullExecutor:

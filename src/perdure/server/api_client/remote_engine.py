@@ -199,10 +199,12 @@ class RemoteEngine(ServerConnection):
         return [item async for item in self.pages(f"{API}/resources/{quote(kind, safe='')}{place}")]
 
     async def resource(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
+        """An entry of the catalog."""
         resource: dict[str, Any] = await self.call("GET", _resource(kind, namespace, name))
         return resource
 
     async def delete_resource(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
+        """Delete an entry of the catalog."""
         deleted: dict[str, Any] = await self.call("DELETE", _resource(kind, namespace, name))
         return deleted
 

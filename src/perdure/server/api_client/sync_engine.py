@@ -98,4 +98,5 @@ async def _next(events: AsyncIterator[dict[str, Any]]) -> dict[str, Any]:
 
 
 def connect_sync(url: str, token: str | None = None, *, ca: str | None = None) -> SyncEngine:
+    """As `connect`, for programs without an event loop: `with perdure.connect_sync(url, token) as engine`."""
     return SyncEngine(url, token, ca=ca)

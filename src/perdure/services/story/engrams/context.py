@@ -18,6 +18,8 @@ from perdure.services.story.engrams.step_log import StepLog
 
 
 class EngramContext:
+    """What an Engram knows of its step, and how it reaches its run."""
+
     def __init__(self, inner: TaskContext | BlockingContext, task: Mapping[str, Any]) -> None:
         self._inner = inner
         self._task = task
@@ -36,26 +38,32 @@ class EngramContext:
 
     @property
     def step(self) -> str:
+        """The name of the step."""
         return str(self._about("step", "id"))
 
     @property
     def step_run(self) -> str:
+        """The name of the StepRun."""
         return str(self._about("step", "run"))
 
     @property
     def story(self) -> str:
+        """The name of the Story."""
         return str(self._about("story", "name"))
 
     @property
     def story_run(self) -> str:
+        """The name of the StoryRun."""
         return str(self._about("storyRun", "name"))
 
     @property
     def namespace(self) -> str:
+        """The namespace of the run."""
         return str(self._about("storyRun", "namespace") or "default")
 
     @property
     def engram(self) -> str:
+        """The name of the Engram."""
         return str(self._about("engram", "name"))
 
     @property
@@ -98,6 +106,7 @@ class EngramContext:
         return self._inner.report({"effect": entry})
 
     def emit_signal(self, key: str, value: Any = None) -> Any:
+        """Write a signal of this step, which templates and other steps read."""
         return self._inner.emit_signal(key, value)
 
     def replay_signals(self, since: int = 0, step: str | None = None) -> Any:
