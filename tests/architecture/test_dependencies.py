@@ -126,7 +126,17 @@ def _reads_clock(node: ast.Attribute) -> bool:
 def test_the_engine_knows_only_the_protocol_of_stores() -> None:
     known = {
         f"perdure.stores.{name}"
-        for name in ("protocol", "access", "commit_types", "errors", "admin", "clocks", "records", "pool_tasks")
+        for name in (
+            "protocol",
+            "access",
+            "commit_types",
+            "errors",
+            "admin",
+            "clocks",
+            "records",
+            "pool_tasks",
+            "run_removal",
+        )
     }
     wrong = _wrong(
         (found, "a database special case belongs into its store")

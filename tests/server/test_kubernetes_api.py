@@ -307,6 +307,30 @@ def test_a_watch_goes_on_from_the_version_of_an_object_that_was_read(api: Api) -
     assert shown["started_by"] == {"name": api("GET", "/api/v1/whoami").json["name"], "via": "token"}
 
 
+def test_what_changes_nothing_that_is_shown_is_no_change(api: Api) -> None:
+    """SRV-071, SRV-075: a run that looks at the clock commits, and is as it was: for watches and for writers."""
+    polls = {"name": "late", "type": "wait", "with": {"until": "{{ gt now.Year 2999 }}", "pollInterval": "200ms"}}
+    created(api, STORIES, story("polls", polls))
+    begin = api("GET", RUNS).json["metadata"]["resourceVersion"]
+    created(api, RUNS, {"metadata": {"name": "polls-1"}, "spec": {"storyRef": {"name": "polls"}}})
+    path, read = f"{RUNS}/polls-1", set[str]()
+    while len(read) < 2:
+        read.add(api("GET", path).json["metadata"]["resourceVersion"])
+    with closing(watch(api, f"{RUNS}?watch=true&resourceVersion={begin}")) as events:
+        added = next(events)["object"]
+        for number, version in enumerate([*sorted(read), added["metadata"]["resourceVersion"]]):
+            change = {"metadata": {"resourceVersion": version, "labels": {"n": str(number)}}}
+            assert patch(api, path, change).status == (200 if number == 0 else 409)
+        fresh = api("GET", path).json
+        fresh["metadata"]["labels"]["n"] = "put"
+        assert api("PUT", path, fresh).status == 200
+        for number in range(3):
+            assert patch(api, path, {"metadata": {"labels": {"n": f"free-{number}"}}}).status == 200
+        labels = [next(events)["object"]["metadata"]["labels"]["n"] for _ in range(5)]
+    assert labels == ["0", "put", "free-0", "free-1", "free-2"], "each change once, and nothing else"
+    assert api("DELETE", path).status in (200, 202)
+
+
 def test_bookmarks_and_pages_that_expired(api: Api) -> None:
     """SRV-075: a watch ends with where the next one goes on, if that is asked for; an old `continue` is 410."""
     created(api, STORIES, story("marked"))

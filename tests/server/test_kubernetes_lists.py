@@ -12,14 +12,18 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.engine.resources.resource_views import MOST_KEPT, shortened
+from perdure.engine.runs.retention import delete_run
 from perdure.kernel import inputs as i
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.input_recording import why_refused
+from perdure.kernel.json_values.values import SECOND, RunId
 from perdure.server.kubernetes import event_objects
 from perdure.server.kubernetes.catalog_objects import CatalogObjects
+from perdure.server.kubernetes.feed_tail import FeedTail
 from perdure.server.kubernetes.run_objects import RunObjects
-from perdure.server.kubernetes.run_resources import RunViews
+from perdure.server.kubernetes.run_resources import RunViews, shown_objects
 from perdure.server.kubernetes.selectors import ObjectQuery, ObjectSelection
 from perdure.stores.protocol import RunFilter
 
@@ -165,3 +169,32 @@ async def test_of_writers_who_saw_the_same_version_one_wins(tmp_path: Path) -> N
         assert sorted(type(answer).__name__ for answer in answers) == ["Conflict"] * 4 + ["SendResult"]
         now = await lists.engine.execution(run)
         assert why_refused(now, i.Cancel(seen=seen)) == "it has changed since its sender looked at it"
+
+
+async def test_a_removal_tells_what_the_run_and_its_parts_showed_last(tmp_path: Path) -> None:
+    """SRV-071, SRV-075: to who has never seen them, however they are removed; selectors have what they ask for."""
+    async with filled(tmp_path) as lists:
+        engine, store = lists.engine, lists.engine.store
+        begun = await store.open_feed(engine.clock.now() + 60 * SECOND)
+        first, *others = [row.id for row in await engine.search(RunFilter())]
+        label = {"labels": {"team": "red"}, "annotations": {"note": "last"}}
+        assert (await engine.tell(first, i.Steer("metadata", json.dumps(label).encode()))).is_decided
+        shown = {run: await shown_objects(engine, await engine.execution(run)) for run in (first, *others)}
+        await delete_run(engine, first)
+        assert await engine.prune(engine.clock.now() + SECOND) == RUNS - 1
+
+        removals = [change for change in (await store.read_feed(begun.last, 100)).changes if change.is_removed]
+        assert removals[0].name == first and len(removals) == RUNS
+        for change in removals:
+            meaning = await FeedTail(engine, RunViews()).meaning(change)
+            assert [changed.before for changed in meaning] == shown[RunId(change.name)]
+            assert [changed.after for changed in meaning] == [None]
+        assert shown[first][0]["metadata"]["labels"]["team"] == "red"
+
+
+def test_what_a_large_run_showed_is_kept_in_part() -> None:
+    """Metadata stay, by which it is selected."""
+    head = {"apiVersion": "v1", "kind": "StoryRun", "metadata": {"name": "r"}, "status": {"phase": "Succeeded"}}
+    part = {"apiVersion": "v1", "kind": "StepRun", "metadata": {"name": "s"}, "status": {"output": "x" * MOST_KEPT}}
+    kept = json.loads(shortened([head, part, head]))
+    assert kept == [head, {name: part[name] for name in ("apiVersion", "kind", "metadata")}, head]

@@ -397,4 +397,4 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def prune(self, ended_before: Instant) -> int:
         """Remove runs whose whole tree ended before then, in batches, so that others may write; how many."""
-        return await prune_runs(self.store, self.languages.values(), ended_before)
+        return await prune_runs(self.store, self.languages, ended_before)

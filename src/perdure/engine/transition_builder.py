@@ -61,7 +61,6 @@ def transition(slot: Slot, snapshot_bytes: int, recall_grace: float = 0.0) -> Tr
     change = Transition(slot.id, slot.partition, seq)
     if turns:
         change.row = row = encode_turns(turns)
-        change.is_shown = execution.dialect.shows_resources
         if slot.creation is None:
             change.base = seq - count
         tail = slot.tail_bytes + len(row)
@@ -72,7 +71,10 @@ def transition(slot: Slot, snapshot_bytes: int, recall_grace: float = 0.0) -> Tr
             change.snapshot = encode_snapshot(execution)
             slot.snapshot_bytes = len(change.snapshot)
             slot.tail_bytes = 0
+        shown = execution.dialect.shown_events
         for _, events in turns:
+            if shown and not shown.isdisjoint(map(type, events)):
+                change.is_shown = True
             for event in events:
                 if (asks := _ASKS.get(type(event))) is not None:
                     asks(change, slot, execution, event)

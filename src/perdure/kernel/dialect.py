@@ -61,12 +61,12 @@ class Dialect(ABC):
     is_for_tests: ClassVar[bool] = False
     pauses_itself: ClassVar[bool] = False
     """A paused run makes moves, and holds back those that its language says; otherwise the kernel makes none at all."""
-    tells_steps_by_events: ClassVar[bool] = False
-    """Which steps have ended is not in the state of a run, only in its events."""
+    tells_steps_by_events: ClassVar[bool] = False  # which steps have ended is not in a run's state, only in its events
     reopens_at_failure: ClassVar[bool] = False
     """A redrive goes on at what failed: finished work, and effects, stay. Otherwise work is done again."""
-    ignores_late_cancel: ClassVar[bool] = False
-    """Cancelling a run that has ended changes nothing; otherwise it is a conflict."""
+    ignores_late_cancel: ClassVar[bool] = False  # to cancel a run that has ended changes nothing; else it is a conflict
+    shown_events: frozenset[type["Event"]] = frozenset()
+    """Those that change what runs show as resources, or in their histories. Nobody sees a commit of others alone."""
 
     names_runs: ClassVar[bool]
     shows_resources: ClassVar[bool]

@@ -59,7 +59,8 @@ class FeedChange(msgspec.Struct, gc=False, frozen=True):
     labels: dict[str, str]
     started_at: Instant | None
     ended_at: Instant | None
-    body: bytes | None  # of an entry: the object as JSON; after its removal the last one
+    body: bytes | None
+    """Of an entry: the object as JSON, after its removal the last one. Of a run that was removed: what it showed."""
     entry: EntryFacts | None = None
 
 
@@ -106,6 +107,9 @@ class ChangeFeedStore(Protocol):
 
     async def read_feed(self, after: int, limit: int) -> FeedPage:
         """Changes behind the position, in order. No change ever appears at or below a position that was answered."""
+
+    async def is_feed_open(self) -> bool:
+        """Whether changes are written now."""
 
     async def trim_feed(self, before: Instant, limit: int) -> int:
         """Remove up to `limit` changes that are older than this, the oldest first, none that a hook has not read; how

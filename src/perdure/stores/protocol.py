@@ -15,6 +15,7 @@ from perdure.stores.commit_types import CommitAnswer, Committed, DeliveredMessag
 from perdure.stores.feed_changes import ChangeFeedStore
 from perdure.stores.hook_deliveries import HookStore
 from perdure.stores.pool_tasks import TaskLeaseStore
+from perdure.stores.run_removal import RunRemovalStore
 
 SizedKey = tuple[ResourceKey, int]
 EntryPage = tuple[tuple[str, str], int]  # behind which namespace and name; how many
@@ -161,7 +162,7 @@ class PollIntervals(msgspec.Struct, frozen=True):
     sweep: float  # leases of workers that ended without a result
 
 
-class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
+class Store(AccessStore, ChangeFeedStore, HookStore, RunRemovalStore, TaskLeaseStore, Protocol):
     poll_intervals: PollIntervals
 
     def acting(self, act: Act) -> "Store":
@@ -267,15 +268,6 @@ class Store(AccessStore, ChangeFeedStore, HookStore, TaskLeaseStore, Protocol):
 
     async def set_limit(self, scope: str, limit: int | None) -> None:
         """Configure how many permits of a scope may be held at once, over all runs and processes."""
-
-    async def prune(self, ended_before: Instant, limit: int) -> list[RunId]:
-        """Remove up to `limit` runs whose tree ended before then, leaves first; none with undecided control messages.
-
-        A call that finds none, the last one of a series, clears what no run names any more.
-        """
-
-    async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
-        """Remove these runs in this order, none that is open or has children or undecided control messages; which."""
 
     # Reading.
 

@@ -13,6 +13,7 @@ from perdure.stores.commit_types import Committed, RunSummary, Transition
 from perdure.stores.feed_changes import FeedChange
 from perdure.stores.hook_deliveries import DeliveryRow
 from perdure.stores.protocol import ResourceRemoval, ResourceWrite, RunFilter, Store
+from perdure.stores.run_removal import LastView
 from perdure.testing.transitions import created
 
 HOUR = 3_600 * SECOND
@@ -102,6 +103,30 @@ class FeedSuite(ABC):
         ]
         await store.close()
 
+    async def test_a_shown_change_is_one_row_and_a_silent_commit_is_none(self, tmp_path: Path) -> None:
+        """SRV-071, Invariant 25: at most one row per run and commit, whatever else the commit writes."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        begun = await store.open_feed(5_000)
+        waiting = RunSummary(Status.WAITING, False, 50)
+        for batch in (
+            [created("a", home, RUNNING)],
+            [Transition(RunId("a"), home, 2, row=b"x", is_shown=True)],
+            [Transition(RunId("a"), home, 3, row=b"x")],
+            [Transition(RunId("a"), home, 4, row=b"x", summary=waiting, is_shown=True)],
+            [Transition(RunId("a"), home, 5, row=b"x", summary=replace(waiting, due=60), is_shown=True)],
+            [Transition(RunId("a"), home, 6, row=b"x", summary=replace(waiting, due=70))],
+        ):
+            assert isinstance(await store.commit(batch), Committed)
+        changes = (await store.read_feed(begun.last, 100)).changes
+        assert [(change.kind, change.number) for change in changes] == [
+            ("run", 1),
+            ("shown", 2),
+            ("run", 4),
+            ("shown", 5),
+        ]
+        await store.close()
+
     async def test_each_change_of_a_status_is_one_row_and_a_step_is_none(self, tmp_path: Path) -> None:
         """SRV-071, Invariant 25: a commit that changes no status writes no row."""
         store = self.open(tmp_path)
@@ -159,6 +184,30 @@ class FeedSuite(ABC):
         assert [change.body for change in changes[:2]] == [b'{"a":1}'] * 2
         assert changes[1].labels == {"x": "y"} and changes[1].number == version
         assert told(changes[4:]) == [("gone", "succeeded", 1, True), ("old", "succeeded", 1, True)]
+        await store.close()
+
+    async def test_the_removal_of_a_run_tells_what_it_showed_last(self, tmp_path: Path) -> None:
+        """SRV-071: of just as many events; a run that has more by now, or ended too late, stays."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        assert not await store.is_feed_open()
+        begun = await store.open_feed(5_000)
+        assert await store.is_feed_open()
+        for name in ("a", "b", "c"):
+            await store.commit([created(name, home, ENDED)])
+        runs = [RunId(name) for name in ("a", "b", "c")]
+        views = {runs[0]: LastView(1, b'[{"a":"\xc3\xa9"}]'), runs[1]: LastView(2, b"[]")}
+        assert await store.prunable(ENDED.ended_at or 0, 10) == [] and await store.prunable(5_000, 2) == runs[:2]
+        assert await store.remove(runs, views, ended_before=ENDED.ended_at) == []
+        assert await store.remove(runs, views, ended_before=901) == ["a", "c"]
+        await store.commit([Transition(runs[1], home, 2, row=b"x")])
+        assert await store.remove(runs, views) == ["b"]
+        changes = [change for change in (await store.read_feed(begun.last, 10)).changes if change.is_removed]
+        assert [(change.name, change.number, change.body, change.entry) for change in changes] == [
+            ("a", 1, b'[{"a":"\xc3\xa9"}]', None),
+            ("c", 1, None, None),
+            ("b", 2, b"[]", None),
+        ]
         await store.close()
 
     async def test_nothing_is_written_for_nobody_and_a_new_feed_has_new_positions(self, tmp_path: Path) -> None:

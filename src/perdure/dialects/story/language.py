@@ -217,6 +217,12 @@ class Story(Dialect):
 
         return OWN_EVENTS
 
+    @cached_property
+    def shown_events(self) -> frozenset[type[Event]]:  # type: ignore[override]
+        from perdure.dialects.story.state.folding import SHOWN_EVENTS
+
+        return SHOWN_EVENTS
+
     def begin(self, program: Any) -> Any:
         from perdure.dialects.story.state.body import Body
 

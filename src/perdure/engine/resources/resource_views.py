@@ -1,23 +1,31 @@
 """Runs as resources, where their language shows them so."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from perdure.engine.decision_threads import ShortTurns
+from perdure.engine.decision_threads import ShortTurns, done_aside
+from perdure.engine.runs import run_views
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.lookups import ResourceKey
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.documents.validation import Resource
 from perdure.kernel.errors import RunNotFound
+from perdure.kernel.events import RunDisowned
+from perdure.kernel.execution import Execution
+from perdure.kernel.instants import format_instant
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant, RunId
-from perdure.stores.protocol import RunFilter, RunRow
+from perdure.stores.protocol import RunFilter, RunRow, Store, StoredRun
+from perdure.stores.run_removal import LastView
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
 
 View = tuple[RunRow, Resource]
 
+MOST_KEPT = 256 << 10  # bytes of what a run showed last
 PAGE = 200  # runs that are looked at together
 FIRST = (2**62, RunId(""))
 
@@ -139,3 +147,38 @@ def _is_in(resource: Resource, namespace: str | None) -> bool:
 def _has(resource: Resource, labels: Mapping[str, str]) -> bool:
     run_labels = resource.get("metadata", {}).get("labels", {})
     return all(run_labels.get(name) == value for name, value in labels.items())
+
+
+async def shown_resources(store: Store, execution: Execution, *, with_parts: bool = True) -> list[Resource]:
+    """What a run shows as it is recorded: itself first, with when it was deleted if it goes once it has ended."""
+    itself, *parts = execution.dialect.resources(await run_views.show(store, execution, with_parts=with_parts))
+    if execution.state.disowned:
+        deleted = {"deletionTimestamp": await _deleted_at(store, execution), "deletionGracePeriodSeconds": 0}
+        itself = {**itself, "metadata": {**itself["metadata"], **deleted}}
+    return [itself, *parts]
+
+
+async def _deleted_at(store: Store, execution: Execution) -> str:
+    turns = await run_views.turns(store, execution.dialect, execution.id)
+    instants = (at for at, events in turns if any(isinstance(event, RunDisowned) for event in events))
+    return format_instant(next(instants, execution.state.at))
+
+
+async def last_view(store: Store, dialect: Dialect, stored: StoredRun) -> LastView:
+    """What a run that is about to be removed shows, for the change feed."""
+    program = await run_views.program_of(store, dialect, stored.row)
+    execution = await run_views.fold_stored(store, stored, dialect, program)
+    resources = await shown_resources(store, execution)
+    return LastView(execution.state.seq, await done_aside(run_views.size_of(stored), lambda: shortened(resources)))
+
+
+def shortened(resources: Sequence[Resource]) -> bytes:
+    """As JSON. Of what does not fit only the metadata are kept: by these it is selected."""
+    texts, size = list[bytes](), 0
+    for resource in resources:
+        text = jsontext.encode(resource)
+        if size + len(text) > MOST_KEPT:
+            text = jsontext.encode({name: resource[name] for name in ("apiVersion", "kind", "metadata")})
+        size += len(text)
+        texts.append(text)
+    return b"[%b]" % b",".join(texts)

@@ -137,7 +137,7 @@ class Sweeper:
         return run in await self._erase([*(row.id for row in reversed(below)), run])
 
     async def _erase(self, runs: Sequence[RunId]) -> list[RunId]:
-        return await remove_runs(self._client.store, self._client.languages.values(), runs)
+        return await remove_runs(self._client.store, self._client.languages, runs)
 
     async def disown(self, run: RunId) -> None:
         """Have a run removed, by whoever owns it, once what is below it has been cancelled and has stopped."""

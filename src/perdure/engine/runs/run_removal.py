@@ -5,7 +5,8 @@ crash before that leaves the message, and with it the work, to the next owner.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -13,14 +14,18 @@ from perdure.engine.context import EngineContext
 from perdure.engine.slot import Mail
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.errors import PerdureError
 from perdure.kernel.json_values.values import Instant, RunId
 from perdure.stores.commit_types import Message
+from perdure.stores.errors import StoreFull
 from perdure.stores.protocol import RunFilter, RunRow, Store
+from perdure.stores.run_removal import LastView
 
 if TYPE_CHECKING:
     from perdure.engine.scheduler import Scheduler
 
 PRUNED_AT_ONCE = range(100, 1_000)  # runs in one transaction: at first, and at most
+LOOKS = 3  # at runs that change while they are removed
 PRUNED_WITHIN = 0.25  # seconds that one may last before the next is smaller
 
 
@@ -56,7 +61,7 @@ class RunRemoval:
                     await self._store.send_together([Message(child, self._clock.now(), i.encode(i.Disown()))])
             await self._scheduler.inbox.read()
             return
-        removed = await remove_runs(self._store, self._dialects.values(), [*(row.id for row in reversed(below)), run])
+        removed = await remove_runs(self._store, self._dialects, [*(row.id for row in reversed(below)), run])
         if run not in removed and (row := await self._store.find(run)) is not None:
             await self._wait_for_control_messages(row, mails)
             return
@@ -86,11 +91,51 @@ async def descendants(store: Store, run: RunId) -> list[RunRow]:
     return rows_below
 
 
-async def remove_runs(store: Store, dialects: Iterable[Dialect], runs: Sequence[RunId]) -> list[RunId]:
-    """Remove these runs, in this order, with all they have in the store and beside it; which were removed."""
-    removed = await store.remove(runs)
-    await forget_runs(dialects, removed)
+async def remove_runs(
+    store: Store, dialects: Mapping[str, Dialect], runs: Sequence[RunId], ended_before: Instant | None = None
+) -> list[RunId]:
+    """Remove these runs, in this order, with all they have in the store and beside it; which were removed.
+
+    Whoever watches is told what they showed last: a run that changes meanwhile is looked at again.
+    """
+    removed: list[RunId] = []
+    views: dict[RunId, LastView] = {}
+    for look in range(LOOKS):
+        left = [run for run in runs if run not in removed]
+        views_before, views = views, await _last_views(store, dialects, left)
+        if look and views == views_before:
+            break
+        try:
+            removed += await store.remove(left, views, ended_before)
+        except StoreFull:  # to make room is more important
+            removed += await store.remove(left, {}, ended_before)
+        if not views or len(removed) == len(runs):
+            break
+    await forget_runs(dialects.values(), removed)
     return removed
+
+
+async def _last_views(store: Store, dialects: Mapping[str, Dialect], runs: Sequence[RunId]) -> dict[RunId, LastView]:
+    """What runs show as resources, if their languages show them so and somebody may watch."""
+    from perdure.engine.decision_threads import ShortTurns  # most engines remove nothing that anybody watches
+    from perdure.engine.resources.resource_views import last_view
+
+    views: dict[RunId, LastView] = {}
+    turns = ShortTurns()
+    if not runs or not await _may_be_watched(store, dialects):
+        return views
+    for run in runs:
+        for stored in await store.load([run]):
+            dialect = dialects.get(stored.row.language)
+            if dialect is not None and dialect.shows_resources:
+                with suppress(PerdureError):  # it cannot be read here: it goes all the same
+                    views[run] = await last_view(store, dialect, stored)
+        await turns.pause()
+    return views
+
+
+async def _may_be_watched(store: Store, dialects: Mapping[str, Dialect]) -> bool:
+    return any(dialect.shows_resources for dialect in dialects.values()) and await store.is_feed_open()
 
 
 async def forget_runs(dialects: Iterable[Dialect], runs: Sequence[RunId]) -> None:
@@ -98,7 +143,7 @@ async def forget_runs(dialects: Iterable[Dialect], runs: Sequence[RunId]) -> Non
         await asyncio.to_thread(dialect.forget, runs)
 
 
-async def prune_runs(store: Store, dialects: Collection[Dialect], ended_before: Instant) -> int:
+async def prune_runs(store: Store, dialects: Mapping[str, Dialect], ended_before: Instant) -> int:
     """Remove runs whose whole tree ended before then; how many.
 
     In batches, so that others get to write in between; fewer runs at a time where they are long.
@@ -106,13 +151,23 @@ async def prune_runs(store: Store, dialects: Collection[Dialect], ended_before: 
     removed, at_once = 0, PRUNED_AT_ONCE.start
     while True:
         began = monotonic()
-        pruned = await store.prune(ended_before, at_once)
+        pruned = await _prune(store, dialects, ended_before, at_once)
         if not pruned:
             return removed
-        await forget_runs(dialects, pruned)
         removed += len(pruned)
         lasted = monotonic() - began
         if lasted > PRUNED_WITHIN:
             at_once = max(at_once // 2, 1)
         elif lasted < PRUNED_WITHIN / 4:
             at_once = min(at_once * 2, PRUNED_AT_ONCE.stop)
+
+
+async def _prune(store: Store, dialects: Mapping[str, Dialect], ended_before: Instant, at_once: int) -> list[RunId]:
+    if await _may_be_watched(store, dialects):
+        with suppress(StoreFull):
+            runs = await store.prunable(ended_before, at_once)
+            if pruned := await remove_runs(store, dialects, runs, ended_before):
+                return pruned
+    pruned = await store.prune(ended_before, at_once)
+    await forget_runs(dialects.values(), pruned)
+    return pruned

@@ -9,7 +9,6 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,12 @@ from perdure.engine.runs import run_views
 from perdure.engine.secrets.kept_secrets import SECRET_KIND
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.errors import PerdureError
+from perdure.kernel.instants import format_instant
 from perdure.kernel.json_values import jsontext
-from perdure.kernel.json_values.values import SECOND, Instant, RunId
+from perdure.kernel.json_values.values import RunId
 from perdure.server.kubernetes.core_objects import blanked
 from perdure.server.kubernetes.event_objects import new_events
-from perdure.server.kubernetes.run_resources import shown_resources
+from perdure.server.kubernetes.run_resources import complete, run_version, shown_objects, without_version
 from perdure.server.kubernetes.selectors import PLACES
 from perdure.stores.feed_changes import RUN, SHOWN, FeedChange
 from perdure.views.api_errors import PositionExpired
@@ -162,8 +162,11 @@ class FeedTail:
             return []
         run = RunId(change.name)
         if change.is_removed:
-            views = self._last_views.pop((run, change.number), None) or self._run_views.kept(run, change.number)
-            views = views or [_removed_run(change, language.name_label)]
+            if change.body is not None:
+                views = complete(jsontext.decode(change.body), run_version(run, change.number))
+            else:  # it could not be read, or there was no room
+                kept = self._last_views.pop((run, change.number), None) or self._run_views.kept(run, change.number)
+                views = kept or [_removed_run(change, language.name_label)]
             return _differences(change.position, views, [])
         after = await self._views(run, change.number)
         if after is None:
@@ -194,7 +197,7 @@ class FeedTail:
         execution = await run_views.begin_stored(client.store, run, dialect, recorded, program)
         try:
             await run_views.told_aside(recorded, lambda: execution.fold(run_views.cut(recorded, number)))
-            views = await shown_resources(client, execution)
+            views = await shown_objects(client, execution)
         except PerdureError:
             return None
         self._last_views[run, number] = views
@@ -231,7 +234,7 @@ def _entry_change(change: FeedChange) -> list[ObjectChange]:
         **({"namespace": change.namespace} if change.namespace else {}),
         "uid": facts.uid,
         "generation": facts.generation,
-        "creationTimestamp": _timestamp(facts.created_at),
+        "creationTimestamp": format_instant(facts.created_at),
     }
     item = {**item, "metadata": metadata}
     if facts.managers is not None:
@@ -247,10 +250,6 @@ def _entry_change(change: FeedChange) -> list[ObjectChange]:
     return [ObjectChange(version, change.kind, None, item, is_before_known=is_new)]
 
 
-def _timestamp(at: Instant) -> str:
-    return datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _removed_run(change: FeedChange, label: str) -> Object:
     """What is left of a run that nobody here has looked at."""
     metadata = {
@@ -258,7 +257,7 @@ def _removed_run(change: FeedChange, label: str) -> Object:
         "namespace": change.namespace,
         "uid": change.name,
         "labels": change.labels,
-        "creationTimestamp": _timestamp(change.started_at or change.at),
+        "creationTimestamp": format_instant(change.started_at or change.at),
     }
     return {"apiVersion": "", "kind": "", "metadata": metadata}
 
@@ -266,7 +265,7 @@ def _removed_run(change: FeedChange, label: str) -> Object:
 def _differences(position: int, before: list[Object], after: list[Object]) -> list[ObjectChange]:
     """What changed, the run itself first; versions of objects are not compared."""
     old, new = ({_key(item): item for item in items} for items in (before, after))
-    changed = [key for key in {**new, **old} if _without_version(old.get(key)) != _without_version(new.get(key))]
+    changed = [key for key in {**new, **old} if _content(old.get(key)) != _content(new.get(key))]
     return [
         ObjectChange(position * PLACES + min(place, PLACES - 2), key[0], old.get(key), new.get(key))
         for place, key in enumerate(changed, 1)
@@ -277,8 +276,5 @@ def _key(item: Object) -> tuple[str, str]:
     return item["kind"], item["metadata"]["name"]
 
 
-def _without_version(item: Object | None) -> Object | None:
-    if item is None:
-        return None
-    metadata = {name: value for name, value in item["metadata"].items() if name != "resourceVersion"}
-    return {**item, "metadata": metadata}
+def _content(item: Object | None) -> Object | None:
+    return None if item is None else without_version(item)

@@ -33,7 +33,7 @@ from perdure.server.kubernetes.printed_tables import (
     wants_table,
 )
 from perdure.server.kubernetes.run_objects import RunObjects
-from perdure.server.kubernetes.run_resources import run_version
+from perdure.server.kubernetes.run_resources import run_version, without_version
 from perdure.server.kubernetes.selectors import (
     FIRST_POSITION,
     NAMED,
@@ -176,14 +176,19 @@ async def list_objects(call: ApiCall) -> Result:
 async def _seen_version(call: ApiCall, resource: ApiResource, metadata: Mapping[str, Any]) -> int | None:
     """The same as the store has it: an object of a watch has the version of its event."""
     version = read_version(metadata)
-    if version is None or version < FIRST_POSITION:
-        return version
-    position = split_version(version)[0]
-    page = await call.engine.store.read_feed(position - 1, 1)
-    change = next((change for change in page.changes if change.position == position), None)
-    if change is None:
-        return -1
-    return run_version(RunId(change.name), change.number) if resource.kind.of_runs else change.number
+    if version is None:
+        return None
+    if version >= FIRST_POSITION:
+        position = split_version(version)[0]
+        page = await call.engine.store.read_feed(position - 1, 1)
+        change = next((change for change in page.changes if change.position == position), None)
+        if change is None:
+            return -1
+        version = run_version(RunId(change.name), change.number) if resource.kind.of_runs else change.number
+    objects = objects_of(call, resource)
+    if isinstance(objects, RunObjects):
+        version = await objects.renewed_version(_place(call, resource), call.path["name"], version)
+    return version
 
 
 # Writing.
@@ -235,17 +240,13 @@ def _generated(prefix: Any) -> str:
 
 async def replace_object(call: ApiCall) -> Result:
     resource = find_resource(call)
-    query: ObjectQuery = call.query
     body = check_object(call, resource, await read_json(call))
-    version = await _seen_version(call, resource, body["metadata"])
-    if version is None:
+    if read_version(body["metadata"]) is None:
         raise UnfitInput("metadata.resourceVersion: must be specified for an update")
     objects = objects_of(call, resource)
-    before = await objects.get(body["metadata"].get("namespace", ""), body["metadata"]["name"])
     _audit(call, resource)
     with _named(resource, call.path["name"]):
-        item, warnings = await objects.replace(before, body, part=_part(call), dry=is_dry(query), version=version)
-    return _told(call, resource.kind, item, 200, warnings)
+        return await _write(call, resource, objects, lambda before: body)
 
 
 def _audit(call: ApiCall, resource: ApiResource) -> None:
@@ -261,10 +262,11 @@ async def patch_object(call: ApiCall) -> Result:
     change = await _read_patch(call, resource)
     _audit(call, resource)
     with _named(resource, call.path["name"]):
-        return await _patch(call, resource, objects, change)
+        return await _write(call, resource, objects, change)
 
 
-async def _patch(call: ApiCall, resource: ApiResource, objects: Objects, change: Callable[[Object], Object]) -> Result:
+async def _write(call: ApiCall, resource: ApiResource, objects: Objects, change: Callable[[Object], Object]) -> Result:
+    """Have the object changed, as it is when that is decided: again, if it was changed meanwhile by somebody else."""
     query: ObjectQuery = call.query
     for tries in range(TRIES):
         before = await objects.get(_place(call, resource), call.path["name"])
@@ -328,6 +330,8 @@ async def _read_patch(call: ApiCall, resource: ApiResource) -> Any:
         raise BadRequest("a merge patch is a JSON object")
     if media_type == patches.STRATEGIC:
         patches.check_strategic(value)
+    if resource.kind.of_runs:  # members of a run that are merged depend on no other: nothing has to stay as it was
+        return lambda item: patches.merged(without_version(item), value)
     return lambda item: patches.merged(item, value)
 
 

@@ -8,24 +8,26 @@ import msgspec
 from perdure.engine.client import Client
 from perdure.engine.decision_threads import ShortTurns
 from perdure.engine.random_ids import run_id_for_name
-from perdure.engine.resources.catalog_changes import Finding, Rejected, version_conflict
+from perdure.engine.resources.catalog_changes import Finding, Rejected, VersionConflict, version_conflict
 from perdure.engine.runs.retention import Sweeper, delete_run
 from perdure.kernel import inputs as i
+from perdure.kernel.codec import decode_turns
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import Conflict, UnfitInput
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import reserved_label
+from perdure.kernel.input_recording import CHANGED
+from perdure.kernel.instants import format_instant
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
 from perdure.server.kubernetes.catalog_objects import OWN_METADATA, already_exists, not_found, warnings_of
-from perdure.server.kubernetes.run_resources import events_seen, timestamp
+from perdure.server.kubernetes.run_resources import events_seen, is_before
 from perdure.server.kubernetes.selectors import ObjectSelection, check_behind
 from perdure.stores.protocol import RunFilter, RunRow, StoredRun
 from perdure.views.api_errors import NotReady
 from perdure.views.resources.document_check import NotApplied
 from perdure.views.resources.resource_changes import sent_by
-from perdure.views.times import iso
 
 if TYPE_CHECKING:
     from perdure.server.calls import ApiCall
@@ -60,6 +62,19 @@ class RunObjects:
                 if item[1]["kind"] == self._kind.name and item[1]["metadata"]["name"] == name:
                     return item
         return None
+
+    async def renewed_version(self, namespace: str, name: str, version: int) -> int:
+        """The present version of a run, if nothing that is shown has changed since this one."""
+        view = await self._find(namespace, name)
+        if view is None:
+            return version
+        run, current = view[0].id, int(view[1]["metadata"]["resourceVersion"])
+        if version == current or not is_before(run, events_seen(version, 0), current):
+            return version
+        rows = await self._client.store.history(run, events_seen(version, 0))
+        turns = [turn for _, row in rows for turn in decode_turns(self._language, row)]
+        shown = self._language.shown_events
+        return current if all(shown.isdisjoint(map(type, events)) for _, events in turns) else version
 
     async def _row(self, metadata: Mapping[str, Any]) -> RunRow:
         view = await self._find(metadata["namespace"], metadata["name"])
@@ -161,7 +176,7 @@ class RunObjects:
         except Rejected as rejected:
             raise NotApplied(rejected.findings) from None
         if dry:
-            created = f"{str(iso(self._client.clock.now()))[:19]}Z"
+            created = format_instant(self._client.clock.now())
             return {**declared, "metadata": {**own, "generation": 1, "creationTimestamp": created}}, warnings_of(
                 findings
             )
@@ -172,7 +187,7 @@ class RunObjects:
     ) -> tuple[Object, list[str]]:
         metadata = before["metadata"]
         if version is not None and str(version) != metadata["resourceVersion"]:
-            raise version_conflict(self._kind, self._client.catalog.key(self._kind, metadata["name"]))
+            raise self._conflict(metadata["name"])
         changes = _status_changes(before, body) if part == "status" else _changes(before, body)
         if not changes:
             return before, []
@@ -188,10 +203,16 @@ class RunObjects:
             seen = events_seen(version, execution.state.seq)
             messages = [msgspec.structs.replace(messages[0], seen=seen), *messages[1:]]
         for message in messages:
-            sent = await self._client.tell(run, sent_by(message, self._call.caller.identity))
+            try:
+                sent = await self._client.tell(run, sent_by(message, self._call.caller.identity))
+            except Conflict as refusal:
+                raise self._conflict(metadata["name"]) if CHANGED in str(refusal) else refusal from None
             if not sent.is_decided:
                 raise NotReady(f"run {run} has not decided yet")
         return await self.get(metadata["namespace"], metadata["name"]), []
+
+    def _conflict(self, name: str) -> VersionConflict:
+        return version_conflict(self._kind, self._client.catalog.key(self._kind, name))
 
     def _foreseen(self, execution: Execution, before: Object, body: Object, messages: Sequence[i.Input]) -> Object:
         for message in messages:
@@ -221,7 +242,7 @@ class RunObjects:
         return None if left is None else self._going(left[1])
 
     def _going(self, item: Object) -> Object:
-        now = timestamp(self._client.clock.now())
+        now = format_instant(self._client.clock.now())
         return {**item, "metadata": {"deletionTimestamp": now, **item["metadata"]}}
 
 

@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, uuid5
 from zlib import crc32
 
+from perdure.engine.resources.resource_views import shown_resources
 from perdure.engine.runs import run_views
-from perdure.kernel.events import RunDisowned
-from perdure.kernel.json_values.values import Instant
 from perdure.server.kubernetes.selectors import FIRST_POSITION
-from perdure.views.times import iso
 
 if TYPE_CHECKING:
     from perdure.engine.client import Client
@@ -27,13 +25,19 @@ def run_version(run: "RunId", events: int) -> int:
     return crc32(run.encode()) % (FIRST_POSITION // EVENTS_TOLD) * EVENTS_TOLD + events % EVENTS_TOLD
 
 
+def is_before(run: "RunId", events: int, version: int) -> bool:
+    """Whether the run had so many events in this version, or when it was read had some more."""
+    own = run_version(run, events)
+    return own <= version and own // EVENTS_TOLD == version // EVENTS_TOLD
+
+
 def events_seen(version: int | None, events: int) -> int:
     """How many events the run had in this version; 0: it is not known."""
     return 0 if version is None or events >= EVENTS_TOLD else version % EVENTS_TOLD
 
 
-def timestamp(at: Instant) -> str:
-    return f"{str(iso(at))[:19]}Z"
+def without_version(item: Object) -> Object:
+    return {**item, "metadata": {name: value for name, value in item["metadata"].items() if name != "resourceVersion"}}
 
 
 class RunViews:
@@ -61,7 +65,7 @@ class RunViews:
         dialect = run_views.dialect_of(client.languages, row.language)
         program = await run_views.program_of(client.store, dialect, row)
         execution = await run_views.fold_stored(client.store, stored, dialect, program)
-        views = await shown_resources(client, execution, with_parts=with_parts)
+        views = await shown_objects(client, execution, with_parts=with_parts)
         if not dialect.has_streams(execution):  # whose numbers change without an event
             self._kept[row.id, with_parts] = seq, views
             if len(self._kept) > VIEWS_KEPT:
@@ -69,15 +73,16 @@ class RunViews:
         return views
 
 
-async def shown_resources(client: "Client", execution: "Execution", *, with_parts: bool = True) -> list[Object]:
+async def shown_objects(client: "Client", execution: "Execution", *, with_parts: bool = True) -> list[Object]:
+    resources = await shown_resources(client.store, execution, with_parts=with_parts)
+    return complete(resources, run_version(execution.id, execution.state.seq))
+
+
+def complete(resources: list[Object], number: int) -> list[Object]:
     """Complete objects: with a version, an owner and an identity, also where the language gives none."""
-    shown = await run_views.show(client.store, execution, with_parts=with_parts)
-    itself, *parts = execution.dialect.resources(shown)
-    version = {"resourceVersion": str(run_version(execution.id, execution.state.seq))}
+    itself, *parts = resources
+    version = {"resourceVersion": str(number)}
     head: Object = {**itself, "metadata": {**itself["metadata"], **version}}
-    if execution.state.disowned:
-        head["metadata"]["deletionTimestamp"] = await _deleted_at(client, execution)
-        head["metadata"]["deletionGracePeriodSeconds"] = 0
     owner = {
         "apiVersion": head["apiVersion"],
         "kind": head["kind"],
@@ -87,12 +92,6 @@ async def shown_resources(client: "Client", execution: "Execution", *, with_part
         "blockOwnerDeletion": True,
     }
     return [head, *(_part(part, owner, head["metadata"]["creationTimestamp"], version) for part in parts)]
-
-
-async def _deleted_at(client: "Client", execution: "Execution") -> str:
-    turns = await run_views.turns(client.store, execution.dialect, execution.id)
-    instants = (at for at, events in turns if any(isinstance(event, RunDisowned) for event in events))
-    return timestamp(next(instants, execution.state.at))
 
 
 def _part(part: Object, owner: Object, created: str, version: Object) -> Object:

@@ -12,7 +12,7 @@ from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
 from perdure.server.calls import EventStream
 from perdure.server.kubernetes.printed_tables import partial_object, table, wants_metadata, wants_table
-from perdure.server.kubernetes.run_resources import run_version
+from perdure.server.kubernetes.run_resources import is_before
 from perdure.server.kubernetes.selectors import (
     FIRST_POSITION,
     ObjectQuery,
@@ -39,20 +39,22 @@ SEARCHED_AT_ONCE = 500
 LISTED_AT_ONCE = 100  # objects of the list with which a watch begins
 
 
-async def find_change(store: Store, version: int, kind: ResourceKind) -> FeedChange | None:
-    """The first change that gave an object of this kind the version with which it was read."""
-    position = (await store.read_feed(0, 1)).floor
+async def find_position(store: Store, version: int, kind: ResourceKind) -> int | None:
+    """Of the change that gave an object of this kind the version with which it was read; None: that is gone.
+
+    A run is read with as many events as it has, some of which may have changed nothing that is shown.
+    """
+    position, last = (await store.read_feed(0, 1)).floor, None
     while True:
         page = await store.read_feed(position, SEARCHED_AT_ONCE)
         for change in page.changes:
             if kind.of_runs:
-                is_it = change.kind in (RUN, SHOWN) and run_version(RunId(change.name), change.number) == version
-            else:
-                is_it = change.kind == kind.name and change.number == version
-            if is_it:
-                return change
+                if change.kind in (RUN, SHOWN) and is_before(RunId(change.name), change.number, version):
+                    last = change.position
+            elif change.kind == kind.name and change.number == version:
+                return change.position
         if len(page.changes) < SEARCHED_AT_ONCE:
-            return None
+            return last
         position = page.changes[-1].position
 
 
@@ -127,9 +129,9 @@ class Watch:
 
     async def _read_version(self, version: int, last: int) -> int:
         """The same as a version of the feed: what has happened since is told. `last`: the feed's last position."""
-        change = await find_change(self._call.engine.store, version, self._kind)
-        if change is not None:
-            return list_version(change.position)
+        position = await find_position(self._call.engine.store, version, self._kind)
+        if position is not None:
+            return list_version(position)
         name = self._selection.fields.equal.get("metadata.name")
         if name is not None and (self._namespace is not None or not self._kind.has_namespace):
             with suppress(ResourceNotFound):

@@ -40,10 +40,10 @@ CHANGED_KINDS: tuple[Kind, ...] = (TEXTS, INTS, TEXTS, INTS, INTS, INTS)
 
 REMOVED = (
     f"{_INTO} SELECT {{now}}, 'run', r.namespace, r.id, coalesce((SELECT max(seq) FROM log WHERE run = r.number), 0),"
-    " true, r.status, r.language, r.name, r.parent, r.labels::text, r.created_at, r.ended_at, NULL"
+    " true, r.status, r.language, r.name, r.parent, r.labels::text, r.created_at, r.ended_at, {view}"
     " FROM gone r, feed_state f WHERE f.until > {now}"
 )
-"""What is to be said of the runs of `gone`; `now` is a value of the statement."""
+"""What is to be said of the runs of `gone`; `now`, and `view` of what they showed, are values of the statement."""
 
 _ENTRY = (
     """convert_to('{{"uid":"' || uid || '","generation":' || generation || ',"created_at":' || created_at"""
@@ -77,6 +77,7 @@ _WANT = Statement(
 _STATE = Statement(
     "SELECT floor, last, EXISTS (SELECT 1 FROM feed WHERE position IS NULL) FROM feed_state",
 )
+_IS_OPEN = Statement("SELECT until > {} FROM feed_state", INT)
 _LOCK = Statement("SELECT pg_advisory_xact_lock(1346720323, 2)")
 _NUMBER = Statement(
     "WITH seen AS MATERIALIZED (SELECT id, row_number() OVER (ORDER BY id) AS place FROM"
@@ -132,6 +133,9 @@ class StoredChangeFeed(ABC):
         rows = await self._read(_CHANGES, after, limit)
         floor, last, _ = (await self._read(_STATE))[0]
         return FeedPage(floor, last, [feed_change(row) for row in rows])
+
+    async def is_feed_open(self) -> bool:
+        return bool((await self._read(_IS_OPEN, self._now()))[0][0])
 
     async def trim_feed(self, before: Instant, limit: int) -> int:
         def work(session: Session, again: bool) -> int:

@@ -5,19 +5,20 @@ steps, because it may be on its way to a child that is not there yet, or known t
 is marked when no run names it, and removed much later if it is still marked and no message is that old.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.stores.postgres import change_feed, names
 from perdure.stores.postgres.session import Session
-from perdure.stores.postgres.wire import INT, INTS, TEXTS, Statement
+from perdure.stores.postgres.wire import BLOB, INT, INTS, TEXT, TEXTS, Statement
+from perdure.stores.run_removal import LastView
 
 UNUSED_FOR: Instant = 3_600 * SECOND  # much longer than `writing.PROGRAM_IS_KNOWN`
 FORGOTTEN_AT_ONCE = 1_000
 MESSAGES_UP_TO: Instant = 1_800 * SECOND
 
 _NO_WORDS = "NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)"
-_RIPE = Statement(
+PRUNABLE = Statement(
     "SELECT id FROM runs r WHERE ended_at < {0} AND NOT EXISTS"
     " (SELECT 1 FROM runs c WHERE c.parent = r.id) AND (parent IS NULL OR NOT EXISTS"
     " (SELECT 1 FROM runs p WHERE p.id = r.parent AND (p.ended_at IS NULL OR p.ended_at >= {0})))"
@@ -28,17 +29,21 @@ _RIPE = Statement(
 _LOCK = Statement("SELECT 1 FROM runs WHERE id = ANY({}) ORDER BY id FOR UPDATE", TEXTS)
 _PRUNE = Statement(
     f"WITH gone AS (DELETE FROM runs r WHERE id = ANY({{0}}) AND ended_at < {{1}} AND {_NO_WORDS} RETURNING *),"
-    f" told AS ({change_feed.REMOVED.format(now='{2}')}) SELECT ended_at, number, id, partition FROM gone",
+    f" told AS ({change_feed.REMOVED.format(now='{2}', view='NULL')}) SELECT ended_at, number, id, partition FROM gone",
     TEXTS,
     INT,
     INT,
 )
 _REMOVE = Statement(
-    "WITH gone AS (DELETE FROM runs r WHERE id = ANY({0}) AND ended_at IS NOT NULL"
-    f" AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id) AND {_NO_WORDS} RETURNING *),"
-    f" told AS ({change_feed.REMOVED.format(now='{1}')}) SELECT number, id, partition FROM gone",
-    TEXTS,
+    "WITH gone AS (DELETE FROM runs r WHERE id = {0} AND ended_at < {2}"
+    f" AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id) AND {_NO_WORDS}"
+    " AND coalesce({3} = (SELECT max(seq) FROM log WHERE run = r.number), {3} IS NULL) RETURNING *),"
+    f" told AS ({change_feed.REMOVED.format(now='{1}', view='{4}')}) SELECT number, id, partition FROM gone",
+    TEXT,
     INT,
+    INT,
+    INT,
+    BLOB,
 )
 _ERASE = "DELETE FROM {table} WHERE run = ANY({{}})"
 _WITH_NUMBERS = ("log", "snapshots", "large_values", "stream_rows", "task_logs")
@@ -64,7 +69,7 @@ _FORGET = Statement(
 def prune(session: Session, ended_before: Instant, limit: int, now: Instant) -> list[RunId]:
     """A run goes when it has ended and nothing that descends from it is left: leaves first."""
     with session.transaction():
-        ripe = [id for (id,) in session.run(_RIPE, ended_before, limit)]
+        ripe = [id for (id,) in session.run(PRUNABLE, ended_before, limit)]
         removed = [(number, id, home) for _, number, id, home in sorted(_deleted(session, ripe, ended_before, now))]
         _erase(session, removed)
         if not ripe:  # the last call of a series: what nobody names any more
@@ -74,11 +79,16 @@ def prune(session: Session, ended_before: Instant, limit: int, now: Instant) -> 
     return [id for _, id, _ in removed]
 
 
-def remove(session: Session, runs: Sequence[RunId], now: Instant) -> list[RunId]:
+def remove(
+    session: Session, runs: Sequence[RunId], views: Mapping[RunId, LastView], until: Instant, now: Instant
+) -> list[RunId]:
+    removed = []
     with session.transaction():
         session.run(_LOCK, runs)
-        # One by one: a parent can go once its children have, and the order is the caller's.
-        removed = [row for run in runs for row in session.run(_REMOVE, [run], now)]
+        for run in runs:  # one by one: a parent can go once its children have, and the order is the caller's
+            view = views.get(run)
+            last = (None, None) if view is None else (view.events, view.body)
+            removed += session.run(_REMOVE, run, now, until, *last)
         _erase(session, removed)
     return [id for _, id, _ in removed]
 

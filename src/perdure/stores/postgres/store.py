@@ -1,7 +1,7 @@
 """The store on PostgreSQL: one connection writes, a few read, one keeps the lease; each has its thread."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from zlib import crc32
 
@@ -17,6 +17,7 @@ from perdure.stores.commit_types import (
     Transition,
 )
 from perdure.stores.errors import BackupRefused, StoreError
+from perdure.stores.feed_changes import FOREVER
 from perdure.stores.postgres import run_removal
 from perdure.stores.postgres.access import StoredAccess, keep_act
 from perdure.stores.postgres.batch_writer import BatchWriter
@@ -33,6 +34,7 @@ from perdure.stores.postgres.session import ConnectionLost, Session
 from perdure.stores.postgres.task_leases import TaskLeases
 from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Statement
 from perdure.stores.protocol import PollIntervals
+from perdure.stores.run_removal import NO_VIEWS, LastView
 
 T = TypeVar("T")
 
@@ -222,8 +224,17 @@ class PostgresStore(Commits, StoreReads, TaskLeases, StoredCatalog, StoredAccess
         self._writer.forget()
         return removed
 
-    async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
-        removed = await self._write(lambda session, again: run_removal.remove(session, runs, self._now()))
+    async def prunable(self, ended_before: Instant, limit: int) -> list[RunId]:
+        return [id for (id,) in await self._read(run_removal.PRUNABLE, ended_before, limit)]
+
+    async def remove(
+        self,
+        runs: Sequence[RunId],
+        views: Mapping[RunId, LastView] = NO_VIEWS,
+        ended_before: Instant | None = None,
+    ) -> list[RunId]:
+        until = FOREVER if ended_before is None else ended_before
+        removed = await self._write(lambda session, again: run_removal.remove(session, runs, views, until, self._now()))
         self._writer.forget()
         return removed
 

@@ -20,7 +20,8 @@ _WRITTEN = FEED_COLUMNS.removeprefix("position, ")
 _INTO = f"INSERT INTO feed ({_WRITTEN}) SELECT ?2, "
 _OF_RUN = f"{_INTO}'run', namespace, id, "
 _FACTS = ", language, name, parent, labels, created_at, "
-_WANTED = ", NULL FROM runs, feed_state WHERE number = ?1 AND feed_state.until > ?2"
+_OF_WANTED = " FROM runs, feed_state WHERE number = ?1 AND feed_state.until > ?2"
+_WANTED = f", NULL{_OF_WANTED}"
 
 RUN_CREATED = f"{_OF_RUN} ?3, 0, status{_FACTS}ended_at{_WANTED}"
 """Number of the run, now, its events."""
@@ -30,8 +31,10 @@ RUN_SHOWN = f"{_INTO}iif(status = ?4, 'shown', 'run'), namespace, id, ?3, 0, ?4{
 """The same, of a run that is shown as a resource: also if its status stays as it is."""
 RUN_MOVED = f"{_INTO}'shown', namespace, id, ?3, 0, status{_FACTS}ended_at{_WANTED}"
 """Number of such a run of which nothing but events is written, now, its events."""
-RUN_REMOVED = f"{_OF_RUN} coalesce((SELECT max(seq) FROM log WHERE run = ?1), 0), 1, status{_FACTS}ended_at{_WANTED}"
-"""Number of the run that is about to be removed, now."""
+RUN_REMOVED = (
+    f"{_OF_RUN} coalesce((SELECT max(seq) FROM log WHERE run = ?1), 0), 1, status{_FACTS}ended_at, ?3{_OF_WANTED}"
+)
+"""Number of the run that is about to be removed, now, what it showed last."""
 _ENTRY = (
     """CAST('{"uid":"' || uid || '","generation":' || generation || ',"created_at":' || created_at || ',"status":'"""
     """ || coalesce(CAST(status AS TEXT), 'null') || ',"managers":' || coalesce(CAST(managers AS TEXT), 'null')"""
@@ -121,6 +124,10 @@ class StoredChangeFeed(ABC):
         )
         ((floor, last),) = self._read(_STATE)
         return FeedPage(floor, last, [feed_change(row) for row in rows])
+
+    async def is_feed_open(self) -> bool:
+        until: Instant = self._read("SELECT until FROM feed_state")[0][0]
+        return until > self._now()
 
     async def trim_feed(self, before: Instant, limit: int) -> int:
         oldest = "SELECT position, at FROM feed ORDER BY position LIMIT ?"

@@ -1,14 +1,16 @@
 """Messages to runs; and removing what nobody wants any more: whole runs, with all they have, and what no run names."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import apsw
 
 from perdure.kernel.json_values.values import Instant, RunId
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.errors import StoreFull
+from perdure.stores.feed_changes import FOREVER
+from perdure.stores.run_removal import NO_VIEWS, LastView
 from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.change_feed import RUN_REMOVED
 
@@ -25,6 +27,22 @@ _NAMES = (
 )
 
 
+# A run goes when it has ended and nothing that descends from it is left: leaves first.
+_PRUNABLE = (
+    "SELECT number, id FROM runs r WHERE ended_at < ?1 AND NOT EXISTS"
+    " (SELECT 1 FROM runs c WHERE c.parent = r.id) AND (parent IS NULL OR NOT EXISTS"
+    " (SELECT 1 FROM runs p WHERE p.id = r.parent AND (p.ended_at IS NULL OR p.ended_at >= ?1)))"
+    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)"
+    " ORDER BY ended_at LIMIT ?2"
+)
+_REMOVABLE = (
+    "SELECT number FROM runs r WHERE id = ?1 AND ended_at < ?2"
+    " AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id)"
+    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)"
+    " AND coalesce(?3 = (SELECT max(seq) FROM log WHERE run = r.number), ?3 IS NULL)"
+)
+
+
 class StoredRunRemoval(ABC):
     """The sending and removing verbs of a store that can run a transaction."""
 
@@ -37,6 +55,9 @@ class StoredRunRemoval(ABC):
     @property
     @abstractmethod
     def _writer(self) -> BatchWriter: ...
+
+    @abstractmethod
+    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
 
     @abstractmethod
     async def _explained_transaction(self, work: Callable[[], T], **how: bool) -> T: ...
@@ -56,17 +77,7 @@ class StoredRunRemoval(ABC):
     async def _prune(self, ended_before: Instant, limit: int) -> list[RunId]:
         def work() -> list[RunId]:
             execute = self._connection.execute
-            # A run goes when it has ended and nothing that descends from it is left: leaves first.
-            removed = list(
-                execute(
-                    "SELECT number, id FROM runs r WHERE ended_at < ?1 AND NOT EXISTS"
-                    " (SELECT 1 FROM runs c WHERE c.parent = r.id) AND (parent IS NULL OR NOT EXISTS"
-                    " (SELECT 1 FROM runs p WHERE p.id = r.parent AND (p.ended_at IS NULL OR p.ended_at >= ?1)))"
-                    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)"
-                    " ORDER BY ended_at LIMIT ?2",
-                    (ended_before, limit),
-                )
-            )
+            removed: list[Any] = execute(_PRUNABLE, (ended_before, limit)).fetchall()
             for number, id in removed:
                 self._erase(number, id)
             if not removed:
@@ -81,18 +92,25 @@ class StoredRunRemoval(ABC):
         self._writer.forget()
         return removed
 
-    async def remove(self, runs: Sequence[RunId]) -> list[RunId]:
+    async def prunable(self, ended_before: Instant, limit: int) -> list[RunId]:
+        return [id for _, id in self._read(_PRUNABLE, (ended_before, limit))]
+
+    async def remove(
+        self,
+        runs: Sequence[RunId],
+        views: Mapping[RunId, LastView] = NO_VIEWS,
+        ended_before: Instant | None = None,
+    ) -> list[RunId]:
+        until = FOREVER if ended_before is None else ended_before
+
         def work() -> list[RunId]:
             removed = []
             for id in runs:
-                number = self._connection.execute(
-                    "SELECT number FROM runs r WHERE id = ? AND ended_at IS NOT NULL"
-                    " AND NOT EXISTS (SELECT 1 FROM runs c WHERE c.parent = r.id)"
-                    " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.run = r.id AND inbox.is_word = 1)",
-                    (id,),
-                ).get
+                view = views.get(id)
+                events = None if view is None else view.events
+                number = self._connection.execute(_REMOVABLE, (id, until, events)).get
                 if number is not None:
-                    self._erase(number, id)
+                    self._erase(number, id, None if view is None else view.body)
                     removed.append(id)
             return removed
 
@@ -131,9 +149,9 @@ class StoredRunRemoval(ABC):
 
         await self._explained_transaction(work)
 
-    def _erase(self, number: int, id: RunId) -> None:
+    def _erase(self, number: int, id: RunId, view: bytes | None = None) -> None:
         execute = self._connection.execute
-        execute(RUN_REMOVED, (number, self._now()))
+        execute(RUN_REMOVED, (number, self._now(), view))
         for table in ("log", "snapshots", "large_values", "stream_rows", "task_logs"):
             execute(f"DELETE FROM {table} WHERE run = ?", (number,))
         for table in ("inbox", "permits", "tasks"):

@@ -7,6 +7,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.documents.validation import DeclaredResource, Validated, ValidationContext
+from perdure.kernel.events import KERNEL_EVENTS
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Payload
@@ -21,6 +22,7 @@ class Drill(Dialect):
     name = "drill"
     is_for_tests = True
     events = b.OWN_EVENTS
+    shown_events = frozenset((*KERNEL_EVENTS, *b.OWN_EVENTS))
     version = 2
     edition = 1
     name_label = "drill/name"
