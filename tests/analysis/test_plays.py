@@ -1,115 +1,67 @@
 """Random documents of each language, played on the kernel: what happens was foreseen (ANA-004, ANA-008)."""
 
-from collections.abc import Iterable
 from random import Random
-from typing import Any
 
 import pytest
 
-from perdure.analysis.soundness import judge
-from perdure.dialects.playbook.plan.program import OnFailure
-from perdure.dialects.playbook.state.events import JoinCompleted
-from perdure.kernel import events as e
-from perdure.kernel.codec import decode_turns
-from perdure.kernel.dialect import Dialect
+from perdure.dialects.flow import middleware
+from perdure.dialects.flow.steps import ACTIONS
+from perdure.dialects.story.steps import TYPES
 from perdure.kernel.graphs.net import Certainty, Defect, DefectKind
-from perdure.kernel.graphs.run_trace import VisitStatus, trace_turns
-from perdure.kernel.json_values import jsontext
-from perdure.kernel.json_values.values import RunId
-from tests.dialects.flow.documents import call, flow, returns
-from tests.dialects.flow.test_properties import Author
-from tests.dialects.flow.test_properties import world as flow_world
-from tests.dialects.playbook.cases import tools
-from tests.dialects.playbook.test_properties import document as playbook_document
-from tests.dialects.playbook.world import World as PlaybookWorld
-from tests.dialects.story.test_random import RandomWorld
-from tests.dialects.story.test_random import document as story_document
-
-WAITS = {DefectKind.NO_SENDER, DefectKind.UNBOUNDED_WAIT, DefectKind.DEADLOCK, DefectKind.UNDECIDED}
-ENDLESS = {DefectKind.ENDLESS_LOOP, DefectKind.UNBOUNDED_TOKENS, DefectKind.UNBOUNDED_RETRY}
+from tests.analysis.plays import Play, contradictions, contradictions_of
+from tests.analysis.random_documents import FlowAuthor, playbook, story
 
 
-def _findings(dialect: Dialect, program: Any) -> list[Defect]:
-    net = dialect.net(program)
-    assert net is not None
-    return judge(net, most_states=3_000)
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("language", ["playbook", "story", "flow"])
+def test_what_a_document_does_was_foreseen(language: str, seed: int) -> None:
+    """Every end and deadlock was found, and what is called *will* happens in every play (ANA-004)."""
+    assert contradictions_of(language, seed) == []
 
 
-def _visited(dialect: Dialect, program: Any, rows: Iterable[bytes]) -> set[str]:
-    """The nodes that were used, as the graph of the document calls them."""
-    trace = trace_turns(dialect.tracer(program), (turn for row in rows for turn in decode_turns(dialect, row)))
-    return {visit.node for visit in trace.visits if visit.status is not VisitStatus.SKIPPED}
+def test_every_kind_of_step_is_played() -> None:
+    """A kind that is added to a language is added to its random documents (ANA-001)."""
+    flows = "".join(str(FlowAuthor(Random(seed)).document()) for seed in range(80))
+    stories = "".join(str(story(Random(seed))) for seed in range(80))
+    playbooks = b"".join(playbook(Random(seed)) for seed in range(80)).decode()
+
+    for action in ACTIONS:
+        assert f"'action': '{action}'" in flows
+    for uri in middleware.KNOWN:
+        assert uri in flows
+    for kind in TYPES:
+        assert f"'type': '{kind}'" in stories
+    for part in ("map-reduce-adapter", "compensations", "finally", "'onTimeout'", "'requires'", "'postExecution'"):
+        assert part in stories
+    for part in (
+        "join",
+        "admit",
+        "loop",
+        "fanout",
+        "timeout",
+        "deadline_s",
+        "final_step",
+        "retry",
+        "jump",
+        "on_stranded",
+    ):
+        assert f'"{part}"' in playbooks
 
 
-def _started(dialect: Dialect, rows: Iterable[bytes]) -> set[str]:
-    """The steps of a Playbook that ran: a token that waits for others at a join has not started its step."""
-    turns = [turn for row in rows for turn in decode_turns(dialect, row)]
-    return {event["step"] for event in dialect.history(RunId("r"), turns) if event["event_type"] == "step.started"}
-
-
-def _dead(findings: list[Defect]) -> list[Defect]:
-    kinds = {DefectKind.DEAD_STEP, DefectKind.FINAL_NEVER, DefectKind.HANDLER_UNREACHABLE, DefectKind.ADMISSION_NEVER}
-    return [defect for defect in findings if defect.kind in kinds]
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("seed", range(40))
-def test_what_a_playbook_does_was_foreseen(seed: int) -> None:
-    text = playbook_document(Random(seed))
-    dialect = PlaybookWorld(text, work=tools()).dialect
-    program = dialect.parse(text).program
-    assert program is not None
-    findings = _findings(dialect, program)
-    certain = {defect.kind for defect in findings if defect.certainty is Certainty.WILL}
-    for workload, order in ((0, None), (1, None), (1, seed)):
-        world = PlaybookWorld(text, {"w": workload}, work=tools(), seed=order)
-        world.settle()
-        started = _started(dialect, world.rows)
-        for defect in _dead(findings):
-            assert defect.step not in started, defect
-        joined = {event.step for event in world.events if isinstance(event, JoinCompleted)}
-        assert not joined & {defect.step for defect in findings if defect.kind is DefectKind.JOIN_NEVER}
-        if not world.is_over:
-            assert {defect.kind for defect in findings} & WAITS, world.show()
-        elif certain & ENDLESS and program.completion.on_failure not in (OnFailure.IGNORE, OnFailure.PARTIAL):
-            assert world.show()["status"] != "success", "only a limit of the engine ends it"
-        assert not (world.is_over and DefectKind.DEADLOCK in certain)
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("seed", range(40))
-def test_what_a_story_does_was_foreseen(seed: int) -> None:
-    random = Random(seed)
-    document = story_document(random)
-    for step in document["spec"]["steps"]:
-        if step.get("type") in ("wait", "gate") and random.random() < 0.7:
-            del step["with"]["timeout"]  # then it may wait for ever
-    for order in (None, seed):
-        world = RandomWorld(document, seed=order)
-        world.settle()
-        life = world.life
-        findings = _findings(life.dialect, life.execution.program)
-        visited = _visited(life.dialect, life.execution.program, life.rows)
-        for defect in _dead(findings):
-            assert defect.step not in visited, defect
-        if not life.is_over:
-            assert {defect.kind for defect in findings} & WAITS, world.show()["status"]
-        certain = {defect.kind for defect in findings if defect.certainty is Certainty.WILL}
-        assert not (life.is_over and DefectKind.DEADLOCK in certain), findings
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("seed", range(40))
-def test_what_a_flow_does_was_foreseen(seed: int) -> None:
-    document = flow({"c": call({"flow": Author(seed).flow()}), "done": returns()})
-    world = flow_world(document)
-    program = world.dialect.parse(jsontext.encode(document)).program
-    findings = _findings(world.dialect, program)
-    world.run()
-    visited = _visited(world.dialect, program, world.rows)
-
-    for defect in findings:
-        if defect.kind is DefectKind.DEAD_STEP:
-            assert "/" + "/".join(str(part).replace("/", "~1") for part in defect.place) not in visited, defect
-        assert not (defect.kind in ENDLESS and defect.certainty is Certainty.WILL)
-    assert any(isinstance(event, e.RunEnded) for event in world.events)
+@pytest.mark.parametrize(
+    ("kind", "play"),
+    [
+        (DefectKind.DEADLOCK, Play(True)),
+        (DefectKind.ENDLESS_LOOP, Play(True)),
+        (DefectKind.STRANDED, Play(True)),
+        (DefectKind.NO_MATCH, Play(True)),
+        (DefectKind.DEAD_STEP, Play(True, {(DefectKind.DEAD_STEP, "s")})),
+        (DefectKind.DEAD_STEP, Play(False, waiting={"other"})),
+        (DefectKind.DEAD_STEP, Play(True, is_endless=True)),
+        (DefectKind.DEAD_STEP, Play(True, stranded={"other"})),
+    ],
+)
+def test_a_wrong_finding_would_be_noticed(kind: DefectKind, play: Play) -> None:
+    """ANA-008: of the comparison itself."""
+    assert list(contradictions([Defect(kind, Certainty.WILL, "s", (), "m", "h")], play))

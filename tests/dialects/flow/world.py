@@ -94,12 +94,16 @@ class World:
     def run(self) -> Any:
         while not self.execution.state.status.is_final:
             assert self.queue, f"stuck: {self.dialect.show(self.execution, self.values)}"
-            at, _, _, value = heappop(self.queue)
-            self.now = max(self.now, at)
-            if self.outage[0] <= self.now - START < self.outage[1]:
-                self.now = START + self.outage[1]  # it arrived in time, but nobody was there to take it up
-            self._take(value, at)
+            self.turn()
         return self.dialect.show(self.execution, self.values)
+
+    def turn(self) -> None:
+        """Decide the next input."""
+        at, _, _, value = heappop(self.queue)
+        self.now = max(self.now, at)
+        if self.outage[0] <= self.now - START < self.outage[1]:
+            self.now = START + self.outage[1]  # it arrived in time, but nobody was there to take it up
+        self._take(value, at)
 
     def redrive(self) -> Any:
         self._take(i.Reopen(), self.now)

@@ -27,6 +27,8 @@ class Finally(Middleware):
         begin, out = net.net.place(part), net.net.place()
         left = net.moved(ends, out)
         inner = net.cleanup(entry.cleanup, begin, cleanup)
+        if holds is not False:  # whoever ends a run that would go on for ever lets it clean up
+            net.net.add(cleanup, "cleans up", (at,), (begin,), is_limit=True)
         for rising, place in [(ends.ok, out), *((ends.failures[item], left.failures[item]) for item in ends.failures)]:
             if holds is not True:
                 net.go(part, "", rising, place, is_start=False)

@@ -53,10 +53,10 @@ class StoryNet:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.net = Net()
-        self.bound: Instant | None = program.bounds.get("story")
+        self.bound: Instant | None = program.bounds.get("story")  # it ends the main block; cleanup goes on (STY-134)
         self.graph = StepGraph(program.spec)
         self.trouble = self.net.place()
-        self.stopped = self.net.place()
+        self.stopped = {block: self.net.place() for block in BLOCKS}  # a step of the block has ended it
         self.parts: dict[str, int] = {}
         self.ended: dict[str, int] = {}
         self.todo: dict[str, int] = {}
@@ -106,10 +106,10 @@ class StoryNet:
 
     def stop(self, step: Step, at: int, *, fails: bool) -> None:
         """The step ends the block: what has not started is skipped."""
-        part, ended = self.parts[step.name], self.ended[step.name]
+        part, ended, stopped = self.parts[step.name], self.ended[step.name], self.stopped[step.block]
         for has_stopped in (False, True):
-            stopping = () if has_stopped else (self.stopped,)
-            reads = (self.stopped,) if has_stopped else ()
+            stopping = () if has_stopped else (stopped,)
+            reads = (stopped,) if has_stopped else ()
             if not fails:
                 self.net.add(part, "stops the Story", (at,), (ended, *stopping), reads=reads, unless=stopping)
                 continue
@@ -123,12 +123,12 @@ class StoryNet:
         self, step: Step, at: int, kind: str, message: str, hint: str, *, is_person: bool = False
     ) -> None:
         """The step may stay as it is, if nothing around it ends it."""
-        if self.bound is not None:
+        if self.bound is not None and step.block == "steps":
             self.stop(step, at, fails=True)
             return
         part, stuck = self.parts[step.name], self.net.place()
         self.net.add(part, "waits", (at,), (stuck,), waits=True)
-        self.net.add(part, "is stopped", (stuck,), (self.ended[step.name],), reads=(self.stopped,))
+        self.net.add(part, "is stopped", (stuck,), (self.ended[step.name],), reads=(self.stopped[step.block],))
         self.net.remarks[stuck] = Remark(DefectKind(kind), part, message, hint, is_person=is_person)
 
     def reads(self, template: Any) -> References:
@@ -152,29 +152,25 @@ class StoryNet:
 
     def _step(self, step: Step) -> None:
         name, part = step.name, self.parts[step.name]
-        todo, ended, begin = self.todo[name], self.ended[name], self.net.place()
+        todo, ended, begin = self.todo[name], self.ended[name], self.net.place(part)
         needed = [self.ended[other] for other in self.program.plan.waits.get(name, ()) if other in self.ended]
         condition = truth(step.condition) if step.condition.strip() else True
         if condition is not False and condition is not WRONG:
-            self.net.add(part, "starts", (todo,), (begin,), reads=needed, unless=self._hindrances(step))
+            self.net.add(part, "starts", (todo,), (begin,), reads=needed, unless=(self.stopped[step.block],))
         if condition is None or condition is False:
             self.net.add(part, "is skipped", (todo,), (ended,), reads=needed, is_start=False)
         if condition is WRONG:
-            self._may_fail[name] = not step.allows_failure
             self.net.add(part, "fails", (todo,), (ended,), reads=needed, is_start=False)
-        if step.block == "steps":
-            if needed or any(self._may_fail_at_once(other) for other in self._before(name)):
-                reads = (*needed, self.trouble)
-                self.net.add(part, "is skipped", (todo,), (ended,), reads=reads, is_start=False)
-            self.net.add(part, "is skipped", (todo,), (ended,), reads=(self.stopped,), is_start=False)
+        fails_before = needed or any(self._may_fail_at_once(other) for other in self._before(name))
+        if step.block == "steps" and fails_before:
+            reads = (*needed, self.trouble)
+            self.net.add(part, "is skipped", (todo,), (ended,), reads=reads, is_start=False)
+        self.net.add(part, "is skipped", (todo,), (ended,), reads=(self.stopped[step.block],), is_start=False)
         for branch in step.branches:
             self.net.add(self.parts[branch.name], "", (begin,), (begin,), is_bounded=True)
         STEP_KINDS[step.kind].build_net(self, step, begin)
-        if condition is None or step.data.get("requires") or step.data.get("postExecution"):
+        if condition in (None, WRONG) or step.data.get("requires") or step.data.get("postExecution"):
             self._may_fail[name] = not step.allows_failure
-
-    def _hindrances(self, step: Step) -> tuple[int, ...]:
-        return (self.stopped,) if step.block == "steps" else ()
 
     def _before(self, name: str) -> Iterator[str]:
         for other in self.program.plan.blocks["steps"]:
@@ -200,7 +196,8 @@ class StoryNet:
         over = [self.ended[name] for name in main]
         to_final = [self.todo[name] for name in final]
         to_undo = [self.todo[name] for name in compensations]
-        self.net.add(self.whole, "", (running,), to_final, reads=over, unless=(self.trouble,))
+        skipped = [self.ended[name] for name in compensations]
+        self.net.add(self.whole, "", (running,), (*to_final, *skipped), reads=over, unless=(self.trouble,))
         self.net.add(self.whole, "", (running,), (undoing, *to_undo), reads=(*over, self.trouble))
         self.net.add(self.whole, "", (undoing,), to_final, reads=[self.ended[name] for name in compensations])
 
@@ -211,7 +208,7 @@ class StoryNet:
             return
         for name, step in self.program.steps.items():
             own = own_timeout(step) or STEP_KINDS[step.kind].own_limit(step)
-            if own is not None and own > self.bound and name in self.parts:
+            if own is not None and own > self.bound and name in self.parts and step.block == "steps":
                 message = f"the time limit of step '{name}' is longer than that of the Story, which always ends first"
                 self.net.find(DefectKind.TIMEOUT_INVERTED, self.parts[name], message, "Make it shorter, or remove it.")
 
