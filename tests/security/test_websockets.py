@@ -19,7 +19,14 @@ from uvicorn.server import ServerState
 
 from perdure.providers.remote_steps import Offer, RemoteStep, RemoteSteps
 from perdure.server.worker_protocol.websocket_protocol import LARGEST_FIRST, PIECE, PINGS, FrameTurns, WorkerProtocol
-from perdure.services.story.streams.remote_worker import RemoteConversation
+from perdure.services.story.streams.remote_worker import MOST_BYTES_UNDER_WAY, ReadyWorker, RemoteConversation
+from perdure.services.story.streams.stream_session import StreamSession
+from perdure.streams.hub import Hub
+from perdure.streams.inlet import Inlet
+from perdure.streams.joins import Joins, Part
+from perdure.streams.stream_graph import Settings, StreamStep, Topology
+from perdure.streams.stream_messages import BadMessage, StreamMessage
+from perdure.streams.stream_rows import IdWindow
 from tests.server.serving import Server
 
 CONTINUED, TEXT, CLOSE, PING = 0, 1, 8, 9
@@ -200,7 +207,7 @@ async def test_what_a_worker_has_published_is_forgotten_before_it_is_done() -> N
     """Each answer to a message that is never done was kept, for as long as the worker liked."""
     heard: list[Any] = []
 
-    async def publish(message: Any, reply_to: Any) -> None:
+    async def publish(members: Any, reply_to: Any, made: Any) -> None:
         await asyncio.sleep(0)
 
     async def send(sent: Any) -> None:
@@ -209,12 +216,12 @@ async def test_what_a_worker_has_published_is_forgotten_before_it_is_done() -> N
     async def claim(key: str) -> Any:
         raise AssertionError("too long")
 
-    session = SimpleNamespace(publish=publish, step="s")
+    session = SimpleNamespace(publish=publish, make=dict, step="s")
     worker = SimpleNamespace(connection=SimpleNamespace(send=send), credits=0)
     conversation: Any = RemoteConversation(SimpleNamespace(), worker, session, SimpleNamespace())  # type: ignore[arg-type]
     conversation._open[7] = SimpleNamespace(packet=SimpleNamespace(position=7))
     for number in range(100):
-        conversation._publish({"number": number, "replyTo": 7, "message": {"payload": 1}})
+        await conversation._publish({"number": number, "replyTo": 7, "message": {"payload": 1}}, 100)
     assert len(conversation._publishing[7]) == 100, "`done` waits for them"
     while len(heard) < 100:
         await asyncio.sleep(0)
@@ -223,7 +230,76 @@ async def test_what_a_worker_has_published_is_forgotten_before_it_is_done() -> N
 
     conversation._context = SimpleNamespace(port=SimpleNamespace(claim_effect=claim))
     with pytest.raises(ValueError, match="at most 10000 characters"):
-        await conversation._ask("claim", "s/" + "x" * 10_000, None)
+        await conversation._ask("claim", "s/" + "x" * 10_000, None, 0)
+
+
+async def test_publications_that_wait_for_room_have_a_limit_of_bytes() -> None:
+    """STR-112: a thousand of 10 MB waited in memory while a step below was full."""
+    has_room = asyncio.Event()
+    heard = 0
+
+    async def publish(members: Any, reply_to: Any, made: Any) -> None:
+        await has_room.wait()
+
+    async def receive() -> Any:
+        nonlocal heard
+        heard += 1
+        return {"type": "returned"} if heard > 40 else {"type": "publish", "message": {"payload": heard}}
+
+    async def send(sent: Any) -> None:
+        pass
+
+    session: Any = SimpleNamespace(publish=publish, make=dict, step="s", note_life=lambda: None)
+    connection: Any = SimpleNamespace(send=send, receive=receive, frame_size=9 << 20)
+    topology: Any = SimpleNamespace()
+    conversation: Any = RemoteConversation(topology, ReadyWorker(connection, 0), session, topology)
+    listening = asyncio.ensure_future(conversation._listen())
+    while heard < 2:
+        await asyncio.sleep(0.001)
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert heard == MOST_BYTES_UNDER_WAY // connection.frame_size + 1
+    has_room.set()
+    await listening
+    await asyncio.sleep(0)  # what has ended is counted then
+    assert heard == 41 and not conversation._under_way and not conversation._bytes_under_way
+
+
+def test_answers_that_wait_for_done_have_a_limit_of_bytes() -> None:
+    """STR-069: a worker that never acknowledges a message could have any number of answers to it kept."""
+    session: Any = SimpleNamespace(_staged_bytes=0)
+    inbound: Any = SimpleNamespace(staged=[])
+    message = StreamMessage("m", payload=bytes(9 << 20))
+    for _ in range(7):
+        StreamSession._stage(session, message, inbound)
+    with pytest.raises(BadMessage, match="are not done have more than"):
+        StreamSession._stage(session, message, inbound)
+    assert len(inbound.staged) == 7
+
+
+def test_buffers_of_a_topology_share_its_memory() -> None:
+    """STR-132: a document said how many bytes may wait, and how many packets may be in hand whatever their size."""
+    settings = Settings(max_bytes=1 << 40, flow="none")
+    steps = (StreamStep("a"), StreamStep("b", needs=("a",), settings=settings))
+    limits = Hub(Topology(steps), SimpleNamespace(), {}).inlets["b"].settings  # type: ignore[arg-type]
+    assert (limits.max_bytes, limits.credit_bytes) == (64 << 20, 64 << 20)
+    inlet = Inlet(StreamStep("b", settings=limits))
+    for number in range(9):
+        inlet.offer(StreamMessage(str(number)), "", 10 << 20, 0)
+        inlet.take(0)
+    assert (len(inlet.pending), len(inlet.waiting)) == (7, 2)
+    inlet.acknowledge(next(iter(inlet.pending)), 0)
+    assert inlet.take(0) is not None
+
+
+def test_open_joins_are_given_up_when_they_are_too_large() -> None:
+    """STR-054: a thousand parts of 10 MB waited for parts that never came."""
+    joins = Joins(("a", "b"), Settings(), IdWindow(is_durable=False, is_long=False))
+    for number in range(9):
+        joins.put("a", Part(StreamMessage(str(number), payload=bytes(9 << 20)), number), 0)
+        given_up = joins.expire(0)
+        assert [join.key for join in given_up] == ([] if number < 7 else [str(number - 7)])
+    assert joins.put("b", Part(StreamMessage("8", payload=b"1"), 9), 0) is not None
 
 
 async def test_steps_and_workers_that_wait_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ class WorkerConnection(Protocol):
     """One worker that does one step. Frames are JSON objects with a member `type`."""
 
     worker: str
+    frame_size: int  # bytes of the frame that was received last
 
     async def send(self, frame: Frame) -> None:
         """Raises `StreamConnectionLost`."""

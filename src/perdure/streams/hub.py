@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from perdure.streams.chunks import ChunkAssembler
 from perdure.streams.gates import FailedInputs, Gates, check_lane
 from perdure.streams.hub_metadata import Tracer
-from perdure.streams.inlet import Inlet, Packet
+from perdure.streams.inlet import Inlet, Packet, bounded
 from perdure.streams.joins import FanIn
 from perdure.streams.journeys import Journeys
 from perdure.streams.notices import Notices
@@ -38,7 +38,7 @@ class Hub:
         self.graph = StreamGraph(topology)
         self._topology = topology
         self._identity = identity
-        self.inlets = {name: Inlet(plan) for name, plan in self.graph.steps.items()}
+        self.inlets = {name: Inlet(bounded(plan, len(self.graph.steps))) for name, plan in self.graph.steps.items()}
         for name, inlet in self.inlets.items():
             inlet.open_upstreams = len(self.graph.steps[name].needs)
         self._public = {name: plan.public_name for name, plan in self.graph.steps.items()}

@@ -12,12 +12,20 @@ from typing import Any
 
 import msgspec
 
-from perdure.streams.stream_graph import Settings, StreamStep
-from perdure.streams.stream_messages import HOOK, StreamMessage
+from perdure.streams.stream_graph import MEBIBYTE, Settings, StreamStep
+from perdure.streams.stream_messages import HOOK, LARGEST, StreamMessage
 
 WHOLE = 100
 MOST_PARTITIONS = 8192  # whose numbers are kept, with every commit; more than receivers remember packets (STR-064)
 MOST_PENDING = 4096  # not acknowledged at once, where nothing else limits them (STR-064)
+MOST_BYTES = 256 * MEBIBYTE  # of the buffers of one topology: documents say how large each is, memory is shared
+
+
+def bounded(plan: StreamStep, steps: int) -> StreamStep:
+    """The step as one of so many: what waits for it, and what it has in hand, have their part of the memory."""
+    settings, most = plan.settings, max(LARGEST, MOST_BYTES // (2 * steps))
+    limits = {"max_bytes": min(settings.max_bytes, most), "credit_bytes": min(settings.credit_bytes or most, most)}
+    return msgspec.structs.replace(plan, settings=msgspec.structs.replace(settings, **limits))
 
 
 class Packet(msgspec.Struct, gc=False, array_like=True):
@@ -202,11 +210,9 @@ class Inlet:
     @property
     def may_take(self) -> bool:
         """Whether the receiver has credits left (STR-074)."""
-        if self.settings.flow == "none":
-            return len(self.pending) < MOST_PENDING
         if self.settings.credit_bytes and self.credit_bytes <= 0:
             return False
-        return self.credits > 0
+        return len(self.pending) < MOST_PENDING if self.settings.flow == "none" else self.credits > 0
 
     def take(self, now: int) -> Packet | None:
         if not self.waiting or not self.may_take:

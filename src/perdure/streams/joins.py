@@ -11,9 +11,12 @@ from perdure.kernel.json_values import jsontext
 from perdure.streams.inlet import Inlet, Packet
 from perdure.streams.journeys import Journeys
 from perdure.streams.notices import Notices
-from perdure.streams.stream_graph import Settings, StreamGraph, StreamStep
+from perdure.streams.stream_graph import MEBIBYTE, Settings, StreamGraph, StreamStep
 from perdure.streams.stream_messages import JOIN_KEY, StreamMessage
 from perdure.streams.stream_rows import IdWindow, RowBuffer
+
+MOST_BYTES = 64 * MEBIBYTE  # of the parts of open joins of one step
+OVERHEAD = 500  # bytes of a part beside its message
 
 
 class Part:
@@ -25,6 +28,10 @@ class Part:
         self.message = message
         self.position = position  # of its row, if it is kept
 
+    @property
+    def size(self) -> int:
+        return self.message.size + OVERHEAD
+
 
 class OpenJoin:
     __slots__ = ("at", "key", "parts")
@@ -33,6 +40,10 @@ class OpenJoin:
         self.key = key
         self.at = at
         self.parts: dict[str, Part] = {}
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts.values())
 
 
 def key_of(message: StreamMessage) -> str:
@@ -52,6 +63,7 @@ class Joins:
         self._needed = {"all": len(needs), "any": 1}.get(settings.join, min(settings.quorum or 1, len(needs)))
         self._settings = settings
         self._open: OrderedDict[str, OpenJoin] = OrderedDict()
+        self._bytes = 0
         self._completed = completed
 
     def __len__(self) -> int:
@@ -63,12 +75,20 @@ class Joins:
         join = self._open.get(key)
         if join is None:
             join = self._open[key] = OpenJoin(key, now)
+        if (replaced := join.parts.get(upstream)) is not None:
+            self._bytes -= replaced.size
         join.parts[upstream] = part
+        self._bytes += part.size
         if len(join.parts) < self._needed:
             return None
-        del self._open[key]
+        self._remove(key)
         if self._needed < len(self._needs):
             self._completed.add(_completed_id(key))
+        return join
+
+    def _remove(self, key: str) -> OpenJoin:
+        join = self._open.pop(key)
+        self._bytes -= join.size
         return join
 
     def is_repeated(self, upstream: str, message: StreamMessage) -> Part | None:
@@ -85,19 +105,20 @@ class Joins:
         self._needed = min(self._needed, max(count, 1))
         complete = [join for join in self._open.values() if len(join.parts) >= self._needed]
         for join in complete:
-            del self._open[join.key]
+            self._remove(join.key)
         return complete
 
     def expire(self, now: int) -> list[OpenJoin]:
-        """Joins that are given up: they waited for too long, or there are too many."""
+        """Joins that are given up: they waited for too long, or there are too many, or they are too large."""
         given_up = []
         timeout = self._settings.join_timeout
         while self._open:
             oldest = next(iter(self._open.values()))
             is_old = timeout and now - oldest.at >= timeout
-            if not is_old and len(self._open) <= self._settings.max_joins:
+            are_too_many = len(self._open) > self._settings.max_joins or self._bytes > MOST_BYTES
+            if not is_old and not are_too_many:
                 break
-            given_up.append(self._open.popitem(last=False)[1])
+            given_up.append(self._remove(oldest.key))
         return given_up
 
     def parts(self) -> list[tuple[str, Part, int]]:
@@ -107,6 +128,7 @@ class Joins:
     def close(self) -> list[OpenJoin]:
         given_up = list(self._open.values())
         self._open.clear()
+        self._bytes = 0
         return given_up
 
 

@@ -30,6 +30,7 @@ class WorkerSocket:
     def __init__(self, socket: Any, worker: str) -> None:
         self._socket = socket
         self.worker = worker
+        self.frame_size = 0
 
     async def send(self, frame: Frame) -> None:
         try:
@@ -39,7 +40,9 @@ class WorkerSocket:
 
     async def receive(self) -> Frame:
         try:
-            frame: Frame = jsontext.decode((await self._socket.recv()).encode())
+            text = (await self._socket.recv()).encode()
+            frame: Frame = jsontext.decode(text)
+            self.frame_size = len(text)
         except Exception as error:
             raise StreamConnectionLost(str(error) or type(error).__name__) from None
         return frame

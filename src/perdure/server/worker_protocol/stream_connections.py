@@ -45,6 +45,7 @@ class SocketConnection:
 
     def __init__(self, receive: Callable[[], Awaitable[Event]], send: Callable[[Event], Awaitable[None]]) -> None:
         self.worker = ""
+        self.frame_size = 0
         self._receive, self._send = receive, send
         self._reading: asyncio.Task[Frame] | None = None
         self.closed = asyncio.Event()
@@ -82,6 +83,7 @@ class SocketConnection:
             if frame is None:
                 await self.close(NOT_ALLOWED, "a frame is a JSON object with a member `type`")
             elif frame["type"] != "heartbeat" or self.worker:
+                self.frame_size = len(text)
                 return frame
 
     async def close(self, code: int = NORMAL, reason: str = "") -> None:

@@ -124,7 +124,7 @@ def report(turn: Turn, task_report: i.TaskReport) -> None:
         run = body.steps[step].run
         turn.emit(s.LogKept(step, 0 if run is None else run.attempt, len(part), task_report.body, turn.now))
     elif isinstance(part := content.get("replaySignals"), dict):
-        answer = replay(turn, str(part.get("step") or step), part.get("sinceSeq") or 0)
+        answer = replay(turn, str(part.get("step") or step), _seq(part, "sinceSeq"))
     turn.answer = i.Accepted(jsontext.encode(answer))
 
 
@@ -150,8 +150,8 @@ def _key(part: Mapping[str, Any]) -> str:
     return key.strip()[:LONGEST_KEY] if isinstance(key, str) else ""
 
 
-def _seq(part: Mapping[str, Any]) -> int:
-    seq = part.get("seq")
+def _seq(part: Mapping[str, Any], name: str = "seq") -> int:
+    seq = part.get(name)
     return seq if isinstance(seq, int) and not isinstance(seq, bool) and seq > 0 else 0
 
 

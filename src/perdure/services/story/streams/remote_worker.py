@@ -10,9 +10,13 @@ strategy `blue_green` the other one starts first; two never have messages of one
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from perdure.dialects.story.state.folding.topologies import CUTTING_OVER, HANDING_OVER, REPLACING
+from perdure.engine.decision_threads import done_aside
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.json_values import jsontext
 from perdure.providers.context import TaskContext
@@ -32,7 +36,7 @@ from perdure.services.story.streams.worker_context import InboundMessage
 from perdure.streams.hub import Draining, StaleSession
 from perdure.streams.inlet import MOST_PENDING
 from perdure.streams.stream_graph import SECOND
-from perdure.streams.stream_messages import BadMessage
+from perdure.streams.stream_messages import BadMessage, StreamMessage
 
 if TYPE_CHECKING:
     from perdure.services.story.streams.live_topology import LiveTopology
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 STARTS = 60.0  # seconds that a worker may take until it is ready
 LOOK_EVERY = 0.05
 MOST_UNDER_WAY = 1_000  # publications and acknowledgements of one worker that are being written
+MOST_BYTES_UNDER_WAY = 16 << 20  # of their frames; a larger one is alone
+MOST_BYTES_OPEN = 64 << 20  # of messages that were handed over and are not done, under best effort
 LONGEST_KEY = 10_000  # characters of the key of an effect: it is recorded
 BLUE_GREEN = "blue_green"
 
@@ -129,7 +135,8 @@ class RemoteConversation:
         self._credits = worker.credits
         self._open: dict[int, InboundMessage] = {}
         self._publishing: dict[int, set[asyncio.Task[None]]] = {}  # those to come, or lost, by message that they answer
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], int] = {}  # with the bytes of the frame
+        self._bytes_under_way = self._bytes_open = 0
         self._changed = asyncio.Event()  # credits, or messages that are done
         self._is_leaving = self._is_quiet = self._is_paused = False
         self._told: set[int] = set()  # cancelled messages
@@ -176,10 +183,20 @@ class RemoteConversation:
             self._credits -= 1
             position = message.packet.position
             self._open[position] = message
-            if len(self._open) > MOST_PENDING:  # under best effort nobody has to say `done`
-                del self._open[next(iter(self._open))]
-            await self._connection.send({"type": "message", "id": position, "message": message.json()})
+            self._bytes_open += message.packet.size
+            while len(self._open) > MOST_PENDING or (self._bytes_open > MOST_BYTES_OPEN and len(self._open) > 1):
+                self._close(next(iter(self._open)))  # under best effort nobody has to say `done`
+            text = await done_aside(message.packet.size, partial(_text, message))
+            await self._connection.send({"type": "message", "id": position, "message": msgspec.Raw(text)})
         await self._connection.send({"type": "stop" if session.is_stopping else "end"})
+
+    def _close(self, position: int) -> InboundMessage | None:
+        """The message is not in the worker's hands any more."""
+        message = self._open.pop(position, None)
+        if message is not None:
+            self._bytes_open -= message.packet.size
+            self._told.discard(position)
+        return message
 
     def _is_full(self) -> bool:
         most = self._step.most_in_flight
@@ -204,6 +221,7 @@ class RemoteConversation:
     async def _listen(self) -> None:
         while True:
             frame = await self._connection.receive()
+            size = self._connection.frame_size
             self._session.note_life()
             match frame["type"]:
                 case "credits":
@@ -212,9 +230,9 @@ class RemoteConversation:
                 case "done":
                     self._done(frame)
                 case "publish":
-                    self._publish(frame)
+                    await self._publish(frame, size)
                 case "ask":
-                    self._spawn(self._answer(frame))
+                    self._spawn(self._answer(frame, size), size)
                 case "leaving":
                     if not self._is_leaving:
                         self._is_leaving, self._is_quiet = True, not self._step.starts_new_first
@@ -225,46 +243,59 @@ class RemoteConversation:
                     raise _failure(frame)
                 case _:
                     pass  # a newer worker may say more
-            while len(self._under_way) >= MOST_UNDER_WAY:
+            while len(self._under_way) >= MOST_UNDER_WAY or self._bytes_under_way > MOST_BYTES_UNDER_WAY:
                 await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def _spawn(self, work: Coroutine[Any, Any, None], size: int = 0) -> "asyncio.Task[None]":
         task = asyncio.ensure_future(work)
-        self._under_way.add(task)
+        self._under_way[task] = size
+        self._bytes_under_way += size
         task.add_done_callback(self._settled)
         return task
 
     def _settled(self, task: "asyncio.Task[None]") -> None:
-        self._under_way.discard(task)
+        self._bytes_under_way -= self._under_way.pop(task, 0)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, StreamConnectionLost | StaleSession):
             self._topology.fail(error)
 
     def _done(self, frame: Frame) -> None:
-        message = self._open.pop(_count(frame.get("id")), None)
+        message = self._close(_count(frame.get("id")))
         if message is not None:
             self._spawn(self._finish(message))
 
     async def _finish(self, message: InboundMessage) -> None:
         position = message.packet.position
         await asyncio.gather(*self._publishing.pop(position, ()))
-        self._told.discard(position)
         await self._session.finish(message)
         self._changed.set()
         await self._connection.send({"type": "kept", "id": position})
 
-    def _publish(self, frame: Frame) -> None:
+    async def _publish(self, frame: Frame, size: int) -> None:
+        """A large message is read in a thread, before the next frame is: publications keep their order."""
         reply_to = self._open.get(_count(frame.get("replyTo")))
-        task = self._spawn(self._published(frame, reply_to))
+        made: tuple[dict[str, Any], StreamMessage] | BadMessage
+        try:
+            made = await done_aside(size, partial(self._make, frame.get("message")))
+        except BadMessage as problem:
+            made = problem
+        task = self._spawn(self._published(frame.get("number"), made, reply_to), size)
         if reply_to is not None:
             answers = self._publishing.setdefault(reply_to.packet.position, set())
             answers.add(task)
             task.add_done_callback(lambda task: None if task.cancelled() or task.exception() else answers.discard(task))
 
-    async def _published(self, frame: Frame, reply_to: InboundMessage | None) -> None:
-        number = frame.get("number")
+    def _make(self, value: Any) -> tuple[dict[str, Any], StreamMessage]:
+        members = publication(value)
+        return members, self._session.make(members)
+
+    async def _published(
+        self, number: Any, made: tuple[dict[str, Any], StreamMessage] | BadMessage, reply_to: InboundMessage | None
+    ) -> None:
         try:
-            await self._session.publish(publication(frame.get("message")), reply_to)
+            if isinstance(made, BadMessage):
+                raise made
+            await self._session.publish(made[0], reply_to, made[1])
         except (BadMessage, Draining) as problem:
             await self._connection.send({"type": "refused", "number": number, "message": str(problem)})
         else:
@@ -272,22 +303,24 @@ class RemoteConversation:
 
     # What the worker asks of the run.
 
-    async def _answer(self, frame: Frame) -> None:
+    async def _answer(self, frame: Frame, size: int) -> None:
         number, verb = frame.get("number"), frame.get("verb")
         try:
-            value = await self._ask(str(verb), frame.get("key"), frame.get("body"))
+            value = await self._ask(str(verb), frame.get("key"), frame.get("body"), size)
         except (PerdureError, ProviderFailure, ValueError) as problem:
             await self._connection.send({"type": "answer", "number": number, "error": str(problem)})
         else:
             await self._connection.send({"type": "answer", "number": number, "value": value})
 
-    async def _ask(self, verb: str, key: Any, body: Any) -> Any:
+    async def _ask(self, verb: str, key: Any, body: Any, size: int) -> Any:
         """Effects of its own step, and reports about it; nothing else of the run can be reached."""
         port, name = self._context.port, self._session.step
         if verb == "report" and isinstance(body, dict) and "stream" not in body:
             if isinstance(signal := body.get("signal"), dict):
                 self._session.note_signal(str(signal.get("key")), signal.get("value"))
-            return await self._context.report({**body, "step": name})
+            text = await done_aside(size, partial(jsontext.encode, {**body, "step": name}))
+            answer = await port.report(text)
+            return None if answer is None else jsontext.decode(answer)
         if not isinstance(key, str) or not key.startswith(f"{name}/"):
             raise ValueError(f"{verb!r} needs a key that begins with {name + '/'!r}")
         if len(key) > LONGEST_KEY:
@@ -297,7 +330,7 @@ class RemoteConversation:
             result = None if claim.result is None else jsontext.decode(claim.result)
             return {"completed": claim.completed, "inDoubt": claim.in_doubt, "result": result, "unfit": claim.unfit}
         if verb == "complete":
-            return await port.complete_effect(key, jsontext.encode(body))
+            return await port.complete_effect(key, await done_aside(size, partial(jsontext.encode, body)))
         if verb == "unfit":
             return await port.complete_effect_unfit(key, str(body))
         if verb == "release":
@@ -325,6 +358,10 @@ class RemoteConversation:
                 pass
         await topology.note_handoff(self._session.step, CUTTING_OVER)
         await self._say_goodbye()
+
+
+def _text(message: InboundMessage) -> bytes:
+    return jsontext.encode(message.json())
 
 
 def _failure(frame: Frame) -> EngramError:

@@ -9,18 +9,22 @@ import time
 from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any
 
+from perdure.dialects.story.run.signals_and_effects import LARGEST, LONGEST_KEY, summary
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND
 from perdure.services.story.engrams.hydration import fill_stored_values
 from perdure.services.story.streams.worker_context import DONE, InboundMessage
 from perdure.streams.hub_metadata import own_metadata, without_own
-from perdure.streams.stream_messages import StreamMessage, make_message
+from perdure.streams.stream_messages import BadMessage, StreamMessage, make_message
 from perdure.streams.views import STORAGE
 
 if TYPE_CHECKING:
     from perdure.services.story.streams.live_topology import LiveTopology
 
 WORK_BETWEEN_RESTS = 5 * STEPS_PER_MILLISECOND  # of templates, before other work of the process has its turn
+MOST_STAGED = 64 << 20  # bytes of answers of one session that become real with `done`
+OVERHEAD = 500  # bytes of a message beside its content
+MOST_SIGNALS = 1_000  # of a step, by key, that templates see
 CHANNEL = 16
 """How many messages are between the hub and a worker (STR-076): so many are handed over to a plain function at a time,
 and a publisher lets a worker that has so many waiting work first."""
@@ -45,6 +49,7 @@ class StreamSession:
         self._waiter: asyncio.Future[None] | None = None
         self._last: InboundMessage | None = None
         self._stopping = asyncio.Event()
+        self._staged_bytes = 0  # of answers to messages that are not done
         self._queued = 0  # publications that wait for room
         self._turn = asyncio.Lock()
         self.has_done = False  # whether a message was done since the session began
@@ -149,9 +154,11 @@ class StreamSession:
             members = {**members, "metadata": without_own(members["metadata"])}
         return make_message("", topology.now() // 1_000, **members)
 
-    def answer(self, members: dict[str, Any], inbound: InboundMessage) -> StreamMessage:
+    def answer(
+        self, members: dict[str, Any], inbound: InboundMessage, made: StreamMessage | None = None
+    ) -> StreamMessage:
         """A message that keeps the id, metadata, partition and journey of the one it answers (STR-130)."""
-        message, packet = self.make(members), inbound.packet
+        message, packet = made or self.make(members), inbound.packet
         before = packet.message
         message.id = message.id or inbound.next_id()
         message.metadata = {**before.metadata, **message.metadata} if message.metadata else before.metadata
@@ -160,17 +167,20 @@ class StreamSession:
         message.trace = before.trace
         return message
 
-    async def publish(self, members: dict[str, Any], reply_to: InboundMessage | None) -> None:
+    async def publish(
+        self, members: dict[str, Any], reply_to: InboundMessage | None, made: StreamMessage | None = None
+    ) -> None:
+        """`made`: the message of these members, if it was made before."""
         topology, hub = self._topology, self._hub
         hub.must_be_current(self.step, self.generation)
         self.note_life()
         if reply_to is not None:
-            message = self.answer(members, reply_to)
+            message = self.answer(members, reply_to, made)
             if self._stages and not reply_to.is_done:
-                reply_to.staged.append(message)
+                self._stage(message, reply_to)
                 return
         else:
-            message = self.make(members)
+            message = made or self.make(members)
         is_explicit, begins = bool(members.get("message_id")), reply_to is None
         if not message.id:
             message.id, message.origin = topology.new_id(self.step), self._public_name
@@ -188,6 +198,14 @@ class StreamSession:
         elif hub.gates.work > WORK_BETWEEN_RESTS or self._is_full():
             hub.gates.work = 0
             await asyncio.sleep(0)
+
+    def _stage(self, message: StreamMessage, inbound: InboundMessage) -> None:
+        """Keep an answer until the message is done. Raises `BadMessage`: nobody else limits what waits there."""
+        size = message.size + OVERHEAD
+        if self._staged_bytes + size > MOST_STAGED:
+            raise BadMessage(f"answers to messages that are not done have more than {MOST_STAGED:,} bytes")
+        self._staged_bytes += size
+        inbound.staged.append(message)
 
     async def _wait_for_room(self) -> None:
         """Wait while a step below is full. Publications go on in the order in which they came, also late ones."""
@@ -231,6 +249,8 @@ class StreamSession:
     async def _complete_with_answers(self, inbound: InboundMessage) -> None:
         topology, hub = self._topology, self._hub
         staged, inbound.staged = inbound.staged, []
+        if self._staged_bytes:
+            self._staged_bytes = max(0, self._staged_bytes - sum(message.size + OVERHEAD for message in staged))
         if self._queued or not hub.may_publish(self.step):
             await self._wait_for_room()
         hub.must_be_current(self.step, self.generation)
@@ -265,4 +285,10 @@ class StreamSession:
         return fill_stored_values(value, self._topology.families) if STORAGE in inputs else value
 
     def note_signal(self, key: str, value: Any) -> None:
-        self._hub.gates.signals.setdefault(self._public_name, {})[key] = value
+        """Templates see what the run records of it (STY-175): a large value as its summary."""
+        signals = self._hub.gates.signals.setdefault(self._public_name, {})
+        text = jsontext.encode(value)
+        signals.pop(key := key[:LONGEST_KEY], None)
+        signals[key] = value if len(text) <= LARGEST else summary(value, text, truncated=True)
+        if len(signals) > MOST_SIGNALS:
+            del signals[next(iter(signals))]
