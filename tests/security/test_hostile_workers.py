@@ -12,7 +12,10 @@ import pytest
 from perdure.engine.tasks import leased_tasks
 from perdure.engine.tasks.leased_tasks import LeasedTasks
 from perdure.kernel.json_values.values import RunId, digest
-from perdure.server.worker_protocol import worker_handlers
+from perdure.kernel.secrets.secret_masking import QUICK, Mask
+from perdure.server.worker_protocol import secret_sending, worker_handlers
+from perdure.server.worker_protocol.secret_sending import SecretSender
+from perdure.server.worker_protocol.worker_types import LogBody, LogLineBody
 from perdure.stores.pool_tasks import LeaseRequest
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.transitions import created
@@ -127,3 +130,58 @@ async def test_of_many_who_wait_for_work_a_few_look_at_a_time() -> None:
     tasks.stop_waiting()
     await asyncio.gather(*waiting)
     assert 0 < most <= leased_tasks.LOOKS_AT_ONCE
+
+
+async def test_what_workers_say_is_masked_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SRV-073: a hundred lines stopped the event loop for 13 seconds, where the document names 3,000 secrets."""
+    from perdure.kernel.secrets.secret_search import Search
+
+    compared: dict[bool, int] = {True: 0, False: 0}  # on the event loop, and elsewhere
+    pay = Search.pay
+
+    def noted(search: Search, size: int) -> Any:
+        compared[threading.current_thread() is threading.main_thread()] += search._sought.price(size)
+        return pay(search, size)
+
+    monkeypatch.setattr(Search, "pay", noted)
+    mask = Mask()
+    mask.add_all(f"secret-number-{number}-of-many" for number in range(300))
+
+    async def mask_of(lease: Any) -> Mask:
+        return mask
+
+    async def leased(call: Any) -> Any:
+        return SimpleNamespace(lease="l", run=RunId("r"))
+
+    lines: list[Any] = []
+    tasks = SimpleNamespace(log_of=lambda lease: lambda *line: lines.append(line))
+    sender: Any = SecretSender(SimpleNamespace())  # type: ignore[arg-type]
+    sender.mask_of = mask_of
+    monkeypatch.setattr(worker_handlers, "_lease", leased)
+    text = "x" * 1_000 + "secret-number-299-of-many"
+    body = LogBody(lines=[LogLineBody(message=text, fields={"said": text}, number=number) for number in range(40)])
+    call: Any = SimpleNamespace(body=body, server=SimpleNamespace(secrets=sender, tasks=tasks))
+    await worker_handlers.log_from_task(call)
+    assert len(lines) == 40 and all("[redacted]" in line[1] and "299" not in repr(line) for line in lines)
+    assert compared[True] <= 2 * QUICK < compared[False]
+
+
+async def test_what_a_task_asks_for_is_looked_for_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SRV-073: arguments of megabytes were read on the event loop for each request."""
+    threads: list[threading.Thread] = []
+    names_in = secret_sending._names_in
+
+    def noted(value: Any) -> Any:
+        threads.append(threading.current_thread())
+        return names_in(value)
+
+    async def arguments(run: RunId, text: Any) -> bytes:
+        return b'{"to": "mail:password", "data": "%b"}' % (b"x" * 100_000)
+
+    assignment = SimpleNamespace(secrets=("mail/password", "other/password"), sealed=False)
+    parcel = SimpleNamespace(assignment=assignment, arguments=b"")
+    monkeypatch.setattr(secret_sending, "parcel_of", lambda lease: parcel)
+    monkeypatch.setattr(secret_sending, "_names_in", noted)
+    sender: Any = SecretSender(SimpleNamespace(text=arguments))  # type: ignore[arg-type]
+    assert await sender._asked_by(SimpleNamespace(run=RunId("r"))) == {"mail/password"}
+    assert threads and threading.main_thread() not in threads

@@ -103,6 +103,10 @@ class Mask(msgspec.Struct, eq=False, gc=False):
         self._is_full = self._is_full or other._is_full
         self.hides = self.hides or other.hides
 
+    def knows(self, secret: str) -> bool:
+        """Whether adding it would change nothing."""
+        return self._is_full or len(secret) < SHORTEST or secret in self._known
+
     def is_quick(self, size: int) -> bool:
         """Whether a text of so many characters can be masked on the event loop."""
         return not self.hides or self._is_full or self._whole().price(size) <= QUICK

@@ -9,7 +9,7 @@ server, is masked with what the document names, as it is now, and with what this
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +21,7 @@ from perdure.engine.tasks.leased_tasks import parcel_of
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.ids import family_of
 from perdure.kernel.json_values import jsontext
-from perdure.kernel.outcomes import Outcome, Succeeded
+from perdure.kernel.outcomes import Outcome
 from perdure.kernel.secrets.credentials import REFERENCES, first, is_reference, secret_texts
 from perdure.kernel.secrets.sealed_arguments import (
     CredentialLookup,
@@ -35,7 +35,9 @@ from perdure.kernel.secrets.sealed_arguments import (
     SecretRequests,
     read_secret_places,
 )
-from perdure.kernel.secrets.secret_masking import Mask
+from perdure.kernel.secrets.secret_masking import MOST_COMPARED, QUICK, Mask
+from perdure.kernel.turn_budget import TooMuchToCompare
+from perdure.providers.off_loop import FamilyThreads
 from perdure.stores.pool_tasks import TaskLease
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from perdure.wiring import Engine
 
 MASKS_KEPT = 1_000  # of families that were sent something
+CHARACTERS_KEPT = 64 << 20  # in these masks
 ADDED_AT_ONCE = 20  # secrets, on the event loop
 CREDENTIAL, CONFIG = "credential:", "config:"
 _T = TypeVar("_T")
@@ -55,6 +58,7 @@ class SecretSender:
         self._engine = engine
         self.pools: frozenset[str] = frozenset()  # those whose workers are sent something
         self._masks: OrderedDict[str, Mask] = OrderedDict()  # by family
+        self._threads = FamilyThreads()
 
     @property
     def _kept(self) -> "KeptCredentials":
@@ -100,12 +104,11 @@ class SecretSender:
         assignment, named = parcel.assignment, set(parcel.assignment.secrets)
         text = await self._engine.text(lease.run, parcel.arguments)
         if not assignment.sealed:
-            mentioned = set(_names_in(jsontext.decode(text))) if text else set()
-            return {name for name in named if name.removeprefix(CONFIG).partition("/")[0] in mentioned}
-        places = read_secret_places(text)
+            return await done_aside(len(text), partial(_mentioned, text, named)) if text and named else set()
+        places = await done_aside(len(text), partial(read_secret_places, text))
         if places is not None:
             return {name for _, name in places.secrets}
-        envelope = _envelope(text)
+        envelope = await done_aside(len(text), partial(_envelope, text))
         language = self._engine.languages[envelope.language]
         credentials: set[str] = set()
         try:
@@ -146,8 +149,9 @@ class SecretSender:
     def _mask(self, family: str) -> Mask:
         mask = self._masks.setdefault(family, Mask())
         self._masks.move_to_end(family)
-        while len(self._masks) > MASKS_KEPT:
-            self._masks.popitem(last=False)
+        kept = sum(known.size for known in self._masks.values())
+        while len(self._masks) > MASKS_KEPT or (kept > CHARACTERS_KEPT and len(self._masks) > 1):
+            kept -= self._masks.popitem(last=False)[1].size
         return mask
 
     async def mask_of(self, lease: TaskLease) -> Mask | None:
@@ -158,32 +162,56 @@ class SecretSender:
         mask = self._mask(family_of(lease.run))
         with suppress(PerdureError):  # while the store is away, what was seen last counts
             seen = await self._kept.secrets.see(lease.namespace, names)
-            await _add_all(mask, [text for name in names for text in seen.texts(name)])
+            texts = [text for name in names for text in seen.texts(name)]
             for name in names:
                 if name.startswith(CREDENTIAL):
                     value = await self._kept.value(lease.namespace, name.removeprefix(CREDENTIAL))
-                    mask.add_all(text for text in secret_texts(value or {}) if not is_reference(text))
+                    texts += [text for text in secret_texts(value or {}) if not is_reference(text)]
+            await _add_all(mask, texts)
         return mask if mask.hides else None
 
     async def hide_outcome(self, lease: TaskLease, outcome: Outcome) -> Outcome:
-        mask = await self.mask_of(lease)
-        if mask is None:
-            return outcome
-        size = len(outcome.value) if isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes) else 0
-        return await done_aside(size, partial(mask.outcome, outcome))
+        return await self._hide(lease, outcome, lambda mask, most: mask.outcome(outcome, most))
 
     async def hide_json(self, lease: TaskLease, text: bytes) -> bytes:
-        mask = await self.mask_of(lease)
-        return text if mask is None else await done_aside(len(text), partial(mask.json, text))
+        return await self._hide(lease, text, lambda mask, most: mask.json(text, most))
 
     async def hide_text(self, lease: TaskLease, text: str) -> str:
+        return await self._hide(lease, text, lambda mask, most: mask.text(text, most))
+
+    async def hide_data(self, lease: TaskLease, value: Any) -> Any:
+        """`REDACTED` for data that would have to be searched for too long."""
+        return await self._hide(lease, value, lambda mask, most: mask.data(value, most))
+
+    async def _hide(self, lease: TaskLease, value: _T, hide: Callable[[Mask, int], _T]) -> _T:
+        """What takes longer than a few milliseconds is done in a thread, one for each family of runs."""
         mask = await self.mask_of(lease)
-        return text if mask is None else await done_aside(len(text), partial(mask.text, text))
+        if mask is None:
+            return value
+        try:
+            return hide(mask, QUICK)
+        except TooMuchToCompare:
+            work = partial(hide, mask, MOST_COMPARED)
+            return await self._threads.run(family_of(lease.run), work, "perdure-mask")
 
 
 async def _add_all(mask: Mask, secrets: Sequence[str]) -> None:
-    """The forms of one take about a tenth of a millisecond."""
-    await done_aside(SMALL + 1 if len(secrets) > ADDED_AT_ONCE else 0, partial(mask.add_all, secrets))
+    """The forms of one take about a tenth of a millisecond, of long ones more."""
+    unknown = [text for text in secrets if not mask.knows(text)]
+    if not unknown:
+        return
+
+    def add() -> None:
+        mask.add_all(unknown)
+        mask.is_quick(0)  # with many secrets, what they are looked for by takes long to make
+
+    await done_aside(max(sum(map(len, unknown)), SMALL + 1 if len(unknown) > ADDED_AT_ONCE else 0), add)
+
+
+def _mentioned(text: bytes, named: set[str]) -> set[str]:
+    """Those of the names that the arguments may refer to."""
+    mentioned = set(_names_in(jsontext.decode(text)))
+    return {name for name in named if name.removeprefix(CONFIG).partition("/")[0] in mentioned}
 
 
 def _names_in(value: Any) -> Iterator[str]:

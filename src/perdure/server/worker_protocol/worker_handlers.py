@@ -13,6 +13,7 @@ from perdure.kernel.errors import PerdureError
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Ref, digest
 from perdure.kernel.outcomes import Outcome, Succeeded
+from perdure.kernel.secrets.sealed_arguments import REDACTED
 from perdure.kernel.tasks.assignments import decode_pipeline
 from perdure.kernel.tasks.crash_attribution import StartPlace
 from perdure.server.calls import Answer, ApiCall, Caller, Result
@@ -228,13 +229,11 @@ async def log_from_task(call: ApiCall) -> Result:
     lines = [*alone, *body.lines]
     if any(jsontext.is_large(line.fields) for line in lines):
         raise BadRequest(f"the fields of a line have more than {jsontext.NODES:,} values, or long texts")
-    log, mask = _tasks(call).log_of(lease), await call.server.secrets.mask_of(lease)
+    log = _tasks(call).log_of(lease)
+    hidden = await call.server.secrets.hide_data(lease, [[line.level, line.message, line.fields] for line in lines])
     for number, line in enumerate(lines, 1):
-        level, message, fields = line.level, line.message, line.fields
-        if mask is not None:
-            hidden = mask.data(fields)
-            level, message, fields = mask.text(level), mask.text(message), hidden if isinstance(hidden, dict) else {}
-        log(level, message, fields, line.number)
+        level, message, fields = hidden[number - 1] if isinstance(hidden, list) else ("info", REDACTED, {})
+        log(level, message, fields if isinstance(fields, dict) else {}, line.number)
         if number % LINES_AT_ONCE == 0:
             await asyncio.sleep(0)
     return Answer({"lease": lease.lease})
