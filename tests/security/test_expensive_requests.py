@@ -12,7 +12,9 @@ from perdure.engine.resources.lookup_answers import BYTES_AT_ONCE, answer, entri
 from perdure.engine.resources.resource_usage import with_usage
 from perdure.engine.resources.resource_views import all_runs
 from perdure.engine.runs.retention import Sweeper
+from perdure.kernel.dialect import Obstacle
 from perdure.kernel.documents.lookups import ResourceKey
+from perdure.kernel.json_values.values import RunId
 from perdure.providers.remote_steps import StreamConnectionLost
 from perdure.server.authentication import TOOL_CALLS, Authentication
 from perdure.server.calls import ApiCall, Caller
@@ -27,6 +29,8 @@ from perdure.stores.protocol import Edition, EditionRow, ResourceRow, RunFilter
 from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.administration.worker_pools import MOST_NAMES, WorkerPresence
 from perdure.views.api_errors import TooManyRequests
+from perdure.views.runs import run_migration
+from perdure.views.runs.run_migration import MOST_OBSTACLES
 
 
 async def test_an_expensive_request_waits_for_its_turn_and_not_for_ever() -> None:
@@ -256,3 +260,33 @@ async def test_a_viewer_does_not_fill_the_audit_log_with_calls_of_tools() -> Non
             await note_tool_call(call)
         with pytest.raises(TooManyRequests):
             await note_tool_call(call)
+
+
+async def test_runs_are_judged_by_and_by_and_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ANA-030: a thousand names of open runs stopped the event loop for 0.8 seconds, and answered with 10 MB."""
+    judged: list[str] = []
+
+    async def find(run: RunId) -> Any:
+        status = SimpleNamespace(value="waiting")
+        facts = {"language": "story", "namespace": "default", "name": "s", "program": b"old", "status": status}
+        return SimpleNamespace(id=run, **facts)
+
+    async def judge(client: Any, row: Any, new: Any, mapping: Any) -> list[Obstacle]:
+        judged.append(row.id)
+        return [Obstacle(f"step 'a{number}'", "it has ended", needs_mapping=True) for number in range(1_000)]
+
+    monkeypatch.setattr(run_migration, "_judge", judge)
+    monkeypatch.setattr(decision_threads, "SLICE", 0.0)
+    facts = {"namespace": "default", "name": "s", "digest": b"new", "text": b"", "pinned": b"", "applied": ()}
+    new: Any = SimpleNamespace(language=SimpleNamespace(name="story"), **facts)
+    client: Any = SimpleNamespace(find=find)
+    names = [RunId(f"run-{number}") for number in range(60)]
+    answers: list[Any] = []
+
+    async def judge_all() -> None:
+        answers.append(await run_migration.impact(client, new, None, names * 3))
+
+    assert await _turns_of_others(judge_all()) >= 60
+    assert judged == names and answers[0]["counts"]["needs mapping"] == 60
+    assert sum(len(run["obstacles"]) for run in answers[0]["runs"]) == MOST_OBSTACLES + 60 - MOST_OBSTACLES // 1_000
+    assert len(answers[0]["plan"]["moves"][0]["mapping"]) == 1_000, "the plan names all steps"

@@ -285,3 +285,10 @@ def test_a_document_is_tried_out_with_at_most_a_thousand_mocks(member: str) -> N
         convert_body(SandboxBody, {"document": "x", member: many})
     many.popitem()
     assert len(getattr(convert_body(SandboxBody, {"document": "x", member: many}), member)) == 1_000
+
+
+def test_processes_of_one_server_share_the_memory_for_bodies() -> None:
+    """SRV-015: each process of `serve --processes` had as much as a whole server."""
+    whole, part = RequestLimits(), RequestLimits().divided(4)
+    assert (4 * part.large, 4 * part.all_large, 4 * part.rate) == (whole.large, whole.all_large, whole.rate)
+    assert (part.body, part.value) == (whole.body, whole.value), "what one request may have stays"

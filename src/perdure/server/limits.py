@@ -47,7 +47,8 @@ class RequestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             name: ceil(getattr(self, name) / processes) for name in ("streams", "expensive", "connections", "signed")
         }
         rates = {"rate": self.rate / processes, "burst": max(1.0, self.burst / processes)}
-        return msgspec.structs.replace(self, **counts, **rates)
+        sizes = {"large": self.large // processes, "all_large": self.all_large // processes}
+        return msgspec.structs.replace(self, **counts, **rates, **sizes)
 
     def of_strangers(self, most: int) -> "RequestLimits":
         """For requests without a token."""

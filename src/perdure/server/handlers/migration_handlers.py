@@ -1,10 +1,12 @@
 """Another version of a document: what it means for open runs, and moving them to it."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import ShortTurns
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.json_values.values import RunId
 from perdure.server import request_types as m
@@ -64,8 +66,16 @@ async def judge_impact(call: ApiCall) -> Result:
     await call.check_documents([*applied, AppliedDocument("document", text.decode())])
     namespace = call.caller.place_of_documents(call.caller.meant_namespace(body.namespace))
     new = await _new_document(call, text, applied, namespace, body.name)
-    runs = [(await visible_run(call.engine, call.caller, name)).id for name in body.runs]
+    runs = await _visible_runs(call, body.runs)
     return Answer(await impact(call.engine, new, body.mapping, runs))
+
+
+async def _visible_runs(call: ApiCall, names: Sequence[str]) -> list[RunId]:
+    runs, turns = [], ShortTurns()
+    for name in dict.fromkeys(names):
+        await turns.pause()
+        runs.append((await visible_run(call.engine, call.caller, name)).id)
+    return runs
 
 
 async def _new_document(
@@ -87,7 +97,7 @@ async def migrate_runs(call: ApiCall) -> Result:
 
     more: dict[str, Any] = {"dry_run": body.dry_run, "key": call.key, "by": call.caller.identity}
     if body.plan is None:
-        runs = [(await visible_run(call.engine, call.caller, name)).id for name in body.undo]
+        runs = await _visible_runs(call, body.undo)
         call.audit(f"runs:migrate undo {len(runs)}")
         return Answer(await undo(call.documents, runs, acting, **more))
     plan = body.plan

@@ -6,12 +6,14 @@ itself, where it is then: what was safe when the plan was made may be refused.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from perdure.documents import UnreadableText, read_document
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import ShortTurns, done_aside
 from perdure.engine.random_ids import new_key
 from perdure.engine.runs import run_views
 from perdure.kernel import inputs as i
@@ -19,6 +21,7 @@ from perdure.kernel.dialect import Dialect, Obstacle
 from perdure.kernel.document_change import FORGOTTEN, DocumentChange, obstacles
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, RunNotFound
+from perdure.kernel.execution import Execution
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values.values import RunId, digest
 from perdure.kernel.outcomes import OPEN_STATUSES
@@ -30,6 +33,7 @@ from perdure.views.resources.document_check import validate
 
 MOST_RUNS = 10_000  # that one call looks at
 MOST_MOVED = 1_000  # that one call moves
+MOST_OBSTACLES = 20_000  # that one answer lists; of further runs it has the first one
 PAGE = 500
 TO_BE_NAMED = "?"
 """In a plan: somebody has to say which step of the new document this one is."""
@@ -119,14 +123,17 @@ async def impact(
     judged: list[dict[str, Any]] = []
     counts: dict[str, int] = {**dict.fromkeys(map(str, ImpactVerdict), 0), "current": 0}
     moves: dict[bytes, PlannedMove] = {}
+    turns, left = ShortTurns(), MOST_OBSTACLES
     for row in rows:
+        await turns.pause()
         if row.program == new.digest:
             counts["current"] += 1
             continue
         obstacle_list = await _judge(client, row, new, _plain(mapping or {}))
         verdict = _verdict(obstacle_list)
         counts[verdict] += 1
-        judged.append(_run_json(row, verdict, obstacle_list))
+        judged.append(_run_json(row, verdict, obstacle_list[: max(1, left)]))
+        left -= len(obstacle_list)
         if verdict is not ImpactVerdict.BLOCKED:
             planned = moves.setdefault(
                 row.program, PlannedMove(before=row.program.hex(), mapping=dict(mapping or {}), runs=[])
@@ -163,14 +170,16 @@ def _step(obstacle: Obstacle) -> str:
 
 async def _open_runs(client: Client, new: NewDocument, runs: Sequence[RunId]) -> tuple[list[RunRow], bool]:
     if runs:
-        obstacle_list = [await client.find(run) for run in runs]
-        for row in obstacle_list:
+        turns, named = ShortTurns(), []
+        for run in dict.fromkeys(runs):
+            await turns.pause()
+            named.append(row := await client.find(run))
             if (row.language, row.namespace, row.name) != (new.language.name, new.namespace, new.name):
                 raise BadRequest(
                     f"run {row.id} is one of {row.language} {row.namespace}/{row.name},"
                     f" not of {new.language.name} {new.namespace}/{new.name}"
                 )
-        return obstacle_list, False
+        return named, False
     rows: list[RunRow] = []
     behind = (2**62, RunId(""))
     while len(rows) < MOST_RUNS:
@@ -187,7 +196,14 @@ async def _judge(client: Client, row: RunRow, new: NewDocument, mapping: Mapping
     _, execution, _ = await client.outlook(row.id)
     pinned = await client.store.program(row.program)
     assert pinned is not None, "a run keeps its document"
-    return obstacles(execution, DocumentChange(pinned[1], new.pinned, new.program, mapping))
+    change = DocumentChange(pinned[1], new.pinned, new.program, mapping)
+    return await _obstacles(execution, change)
+
+
+async def _obstacles(execution: Execution, change: DocumentChange) -> list[Obstacle]:
+    start = execution.state.input
+    size = len(change.document) + len(change.before) + (len(start) if isinstance(start, bytes) else 0)
+    return await done_aside(size, partial(obstacles, execution, change))
 
 
 def _verdict(obstacle_list: Sequence[Obstacle]) -> ImpactVerdict:
@@ -232,7 +248,7 @@ async def migrate(
             " changed in the catalog",
             hint="Make the plan again with `perdure impact NEW_DOC --plan FILE`.",
         )
-    answers = []
+    answers, turns = [], ShortTurns()
     for move in plan.moves:
         if unnamed := [step for step, name in move.mapping.items() if name == TO_BE_NAMED]:
             raise BadRequest(
@@ -240,6 +256,7 @@ async def migrate(
                 hint="Write its name in place of '?', or null if what is known of the step may be dropped.",
             )
         for run in move.runs:
+            await turns.pause()
             answers.append(await _answered(RunId(run), _move(client, RunId(run), new, move, acting, dry_run, key, by)))
     return _answer(answers, dry_run)
 
@@ -294,7 +311,10 @@ async def undo(
     """Let runs go on with the document that they had before their last move."""
     if len(runs) > MOST_MOVED:
         raise BadRequest(f"one call moves at most {MOST_MOVED} runs")
-    answers = [await _answered(run, _undo(client, run, acting, dry_run, key, by)) for run in runs]
+    answers, turns = [], ShortTurns()
+    for run in runs:
+        await turns.pause()
+        answers.append(await _answered(run, _undo(client, run, acting, dry_run, key, by)))
     return _answer(answers, dry_run)
 
 
@@ -312,7 +332,8 @@ async def _undo(
     back = {name: step for step, name in former.mapping.items() if name != FORGOTTEN}
     if dry_run:
         program = await run_views.compiled(execution.dialect, former.language, text)
-        obstacle_list = obstacles(execution, DocumentChange(pinned[1], text, program, back, undoes=True))
+        change = DocumentChange(pinned[1], text, program, back, undoes=True)
+        obstacle_list = await _obstacles(execution, change)
         return (
             ("refused", "; ".join(_phrase(obstacle) for obstacle in obstacle_list)) if obstacle_list else ("safe", "")
         )
