@@ -281,7 +281,7 @@ def test_buffers_of_a_topology_share_its_memory() -> None:
     """STR-132: a document said how many bytes may wait, and how many packets may be in hand whatever their size."""
     settings = Settings(max_bytes=1 << 40, flow="none")
     steps = (StreamStep("a"), StreamStep("b", needs=("a",), settings=settings))
-    limits = Hub(Topology(steps), SimpleNamespace(), {}).inlets["b"].settings  # type: ignore[arg-type]
+    limits = Hub(Topology(steps), SimpleNamespace(), {}).inlets["b"].settings
     assert (limits.max_bytes, limits.credit_bytes) == (64 << 20, 64 << 20)
     inlet = Inlet(StreamStep("b", settings=limits))
     for number in range(9):
