@@ -31,6 +31,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> "Opened":
 
 
 async def test_a_run_is_started_and_gives_its_value(opened: Opened) -> None:
+    """SRV-051: the same tests over the embedded engine and over the client of a server."""
     async with opened() as engine:
         handle = await engine.start(RETURNS, labels={"a": "b"})
         assert await handle.result() == 17

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.server.serving import Api, Reply, Server
+from tests.server.test_no_engine import until
 
 PLACE = "/api/v1/impulses/default"
 SECRET = "planted-secret-of-github"
@@ -228,3 +229,35 @@ def test_one_address_takes_half_of_the_places_of_senders_without_a_token(tmp_pat
             connection.close()
     finally:
         server.commands.end_all()
+
+
+def test_schedules_start_documents_of_every_language_once_for_each_time(shop: Server) -> None:
+    """SRV-042: backfilled over HTTP, with a time zone; the same interval again starts nothing."""
+    operator, author = shop.role("operator"), shop.admin
+    flow = {"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "a", "steps": {"a": {"action": "Return"}}}
+    assert author("PUT", "/api/v1/resources/flow/default/tick", flow).status == 201
+    when = {"timezone": "Europe/Oslo", "schedules": [{"name": "night", "cron": "0 3 * * *"}]}
+    meant = {
+        "nightly-flow": {"documentRef": {"language": "flow", "name": "tick"}},
+        "nightly-playbook": {"documentRef": {"language": "playbook", "name": "etl"}},
+        "nightly-story": {"storyRef": {"name": "review"}, "mapping": {"pr": 1}},
+    }
+    impulses = [
+        impulse(name, **{"templateRef": {"name": "cron"}, "with": when}, **spec) for name, spec in meant.items()
+    ]
+    applied = author("POST", "/api/v1/resources:apply", {"documents": impulses})
+    assert applied.status == 200, applied.text
+    for name in meant:
+        asked = {"name": name, "from": "2026-05-01", "to": "2026-05-03", "overlap": "allow"}
+        first, again = (operator("POST", "/api/v1/schedules:backfill", asked) for _ in range(2))
+        assert first.status == 200, first.text
+        assert first.json["times"] == [f"2026-05-0{day}T01:00:00.000000Z" for day in (1, 2, 3)], "03:00 in Oslo"
+        assert again.json["times"] == []
+
+    def times_started(name: str) -> list[str]:
+        runs = operator("GET", f"/api/v1/runs?label=perdure.dev%2Fimpulse%3Ddefault%2F{name}").json["items"]
+        return sorted(run["labels"]["perdure.dev/scheduled-at"] for run in runs)
+
+    until(lambda: all(len(times_started(name)) >= 3 for name in meant))
+    for name in meant:
+        assert times_started(name) == [f"2026-05-0{day}T01:00:00Z" for day in (1, 2, 3)]

@@ -1,8 +1,10 @@
 """What every request may rely on: JSON, refusals, limits, addresses (SRV-003, SRV-010, SRV-011, SRV-015, SRV-076)."""
 
 import json
+import re
 import signal
 import socket
+import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -173,7 +175,10 @@ def test_half_a_request_and_garbage_hurt_nobody(server: Server) -> None:
         one.sendall(b"POST /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le")
     with socket.create_connection((parts.hostname, parts.port), timeout=60) as garbage:
         garbage.sendall(b"\x00\xffGET\r\n\r\n")
-        assert garbage.recv(1_000)[:12] in (b"HTTP/1.1 400", b"")
+        refusal = garbage.recv(1_000)
+        assert refusal.startswith(b"HTTP/1.1 400") and b"application/problem+json" in refusal, (
+            "SRV-011: as every refusal"
+        )
     assert server.admin("GET", "/api/v1/whoami").status == 200
     for one in silent:
         one.close()
@@ -276,3 +281,12 @@ def test_the_log_can_be_json_lines(tmp_path: Path) -> None:
         assert any(entry["message"].startswith("listening on") for entry in entries)
     finally:
         server.commands.end_all()
+
+
+def test_a_server_is_made_of_what_its_extra_names(server: Server) -> None:
+    """SRV-004: starlette, uvicorn with its parser, msgspec."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    names = {re.split("[<>=]", text)[0] for text in project["optional-dependencies"]["server"]}
+    assert names == {"httptools", "msgspec", "starlette", "uvicorn"}
+    mapped = Path(f"/proc/{server.process.process.pid}/maps").read_text()
+    assert "/httptools/" in mapped and "/msgspec/" in mapped

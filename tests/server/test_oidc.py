@@ -210,7 +210,7 @@ def test_an_issuer_that_anybody_can_pretend_to_be_is_refused(issuer: str) -> Non
 
 
 def test_a_server_takes_tokens_of_its_identity_provider(identity_provider: IdentityProvider, tmp_path: Path) -> None:
-    """Beside its own; who it was is in the audit log and the history, apart from a token of the same name."""
+    """SRV-025: beside its own; who it was is in the audit log and the history, apart from a token of the same name."""
     settings = tmp_path / "settings.toml"
     settings.write_text(
         f'[oidc]\nissuer = "{identity_provider.issuer}"\naudience = "perdure"\n'

@@ -8,8 +8,8 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import sha256
@@ -56,7 +56,7 @@ from perdure.views.administration.audit_log import AuditEntry, AuditLog
 from perdure.views.administration.server_metrics import ServerMetrics
 from perdure.views.administration.server_settings import ServerSettingsLog
 from perdure.views.administration.worker_pools import WorkerPresence
-from perdure.views.api_errors import ApiError, NotReady, RouteNotFound, TooManyRequests
+from perdure.views.api_errors import ApiError, NotReady, RouteNotFound
 from perdure.views.errors import BadRequest
 from perdure.views.runs.live_events import LiveEvents
 from perdure.views.runs.run_changes import ChangeFeed
@@ -251,16 +251,17 @@ class Application:
         if route.check is not None:
             route.check(call)
         most = largest_body(route, headers, self._limits_of(caller))
+        body = await self._large.room(caller.identity, most)
         try:
-            async with self._large.room(caller.identity, most) as body:
-                await self._check_role(request, route, call)
-                if server.is_stopping and route.changes:
-                    raise NotReady("this server is stopping")
-                if caller.via != SIGNATURE:
-                    return await self._carry_out(request, route, call, body, wants_stream=wants_stream)
-                with self._neighbours.one(network_of(seen.address)), self._strangers.one(""):
-                    return await self._carry_out(request, route, call, body, wants_stream=wants_stream)
+            await self._check_role(request, route, call)
+            if server.is_stopping and route.changes:
+                raise NotReady("this server is stopping")
+            if caller.via != SIGNATURE:
+                return await self._carry_out(request, route, call, body, wants_stream=wants_stream)
+            with self._neighbours.one(network_of(seen.address)), self._strangers.one(""):
+                return await self._carry_out(request, route, call, body, wants_stream=wants_stream)
         finally:
+            body.set(0)
             call.end_act()
 
     def _limits_of(self, caller: Caller) -> RequestLimits:
@@ -377,21 +378,12 @@ class Application:
         return await self._followed(request, call, result)
 
     async def _followed(self, request: Request, call: ApiCall, result: EventStream) -> Response:
-        events = self._kept(call, result)
         if request.method == "HEAD":  # its headers are asked for, and nobody follows
             await result.events.aclose()
-        stream = FollowedStream(events, headers={**STREAM_HEADERS, **result.headers})
+        stream = FollowedStream(result.events, headers={**STREAM_HEADERS, **result.headers})
         stream.turn = self._turn
+        stream.place.enter_context(self._streams.one(call.caller.identity))
         return stream
-
-    async def _kept(self, call: ApiCall, stream: EventStream) -> AsyncIterator[bytes]:
-        try:
-            with self._streams.one(call.caller.identity):
-                async with aclosing(stream.events) as events:
-                    async for part in events:
-                        yield part
-        except TooManyRequests:
-            yield stream.refusal
 
 
 def _digest(request: Request, value: Any) -> bytes:

@@ -187,7 +187,6 @@ class EventStream:
 
     events: AsyncGenerator[bytes, None]
     headers: Mapping[str, str] = field(default_factory=dict)
-    refusal: bytes = b"event: refused\ndata: {}\n\n"  # what somebody is told who has too many
 
 
 Result = Answer | EventStream

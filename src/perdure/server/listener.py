@@ -13,13 +13,15 @@ from weakref import WeakSet
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from perdure.kernel.errors import PerdureError
 from perdure.server.application import ApiServer, Application
 from perdure.server.connection_counts import Acceptor, ConnectionCounts
 from perdure.server.limits import RequestLimits
 from perdure.server.problems import TITLES, problem_json
+from perdure.server.request_reading import WHOLE
 from perdure.server.worker_protocol.stream_connections import LARGEST_FRAME
 from perdure.server.worker_protocol.websocket_protocol import FrameTurns, WorkerProtocol
-from perdure.views.api_errors import ApiError, HeaderTooLarge, RequestTimeout
+from perdure.views.api_errors import HeaderTooLarge, RequestTimeout
 from perdure.views.errors import BadRequest
 
 BACKLOG = 2_048
@@ -85,14 +87,25 @@ class Connection(HttpToolsProtocol):
         if self._in_head:
             self._head += len(data)
         super().data_received(data)
-        if self._in_head and self._head > self.limits.header and not self.transport.is_closing():
-            self._refuse(HeaderTooLarge(f"the header has more than {self.limits.header} bytes"))
+        if self._in_head and not self.transport.is_closing():
+            if self._head > self.limits.header:
+                self._refuse(HeaderTooLarge(f"the header has more than {self.limits.header} bytes"))
+            elif self._deadline is None:  # most arrive whole, and need none
+                self._await_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         if not self._in_head:  # a further request on the same connection
             self._head = self._size = 0
-            self._await_head()
+            self._in_head = True
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self.scope[WHOLE] = True  # type: ignore[literal-required]
+
+    def send_400_response(self, msg: str) -> None:
+        """What is not HTTP is refused as everything else is."""
+        self._refuse(BadRequest("this is not an HTTP request"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
@@ -119,8 +132,6 @@ class Connection(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def _await_head(self) -> None:
-        self._in_head = True
-        self._end_deadline()
         self._deadline = self.loop.call_later(self.limits.read_seconds, self._too_slow)
 
     def _end_deadline(self) -> None:
@@ -150,7 +161,7 @@ class Connection(HttpToolsProtocol):
         self._unread = unread
         self._watch = self.loop.call_later(self.limits.read_seconds, self._look)
 
-    def _refuse(self, refusal: ApiError) -> None:
+    def _refuse(self, refusal: PerdureError) -> None:
         status, headers, body = problem_json(refusal, "")
         fields = {**headers, "Content-Length": str(len(body)), "Connection": "close"}
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())

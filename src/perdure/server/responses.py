@@ -1,7 +1,8 @@
 """How answers are sent: large ones in pieces, streams in short slices, and nobody waits for a slow reader."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import ExitStack, aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,16 @@ class FollowedStream(StreamingResponse):
     """
 
     turn: asyncio.Lock
+
+    def __init__(self, events: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+        super().__init__(events, headers=headers)
+        self._events = events
+        self.place = ExitStack()  # among the streams of its caller
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self.place:
+            async with aclosing(self._events):
+                await super().__call__(scope, receive, send)
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 BOOKMARK_EVERY = 60.0  # seconds
 LONGEST = 3_600.0  # seconds: who watches longer asks again
-TOO_MANY = status_object(429, "TooManyRequests", "too many live streams", {"retryAfterSeconds": 1})
 SEARCHED_AT_ONCE = 500
 LISTED_AT_ONCE = 100  # objects of the list with which a watch begins
 
@@ -76,9 +75,7 @@ class Watch:
             raise UnfitInput("sendInitialEvents: not supported", hint="List first, then watch from that version.")
 
     def stream(self) -> EventStream:
-        headers = {"Content-Type": "application/json;stream=watch"}
-        refusal = _line("ERROR", TOO_MANY)
-        return EventStream(self._events(), headers, refusal)
+        return EventStream(self._events(), {"Content-Type": "application/json;stream=watch"})
 
     async def _events(self) -> AsyncGenerator[bytes, None]:
         try:
