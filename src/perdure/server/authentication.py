@@ -38,6 +38,7 @@ class AccessTokens:
         self._engine = engine
         self._by_digest: dict[bytes, AccessTokenRow] = {}
         self._by_name: dict[str, AccessTokenRow] = {}
+        self._callers: dict[bytes, Caller] = {}  # by the digest of the token, since the last look
         self._read_at = float("-inf")
         self._followed: dict[bytes, float] = {}  # sessions of streams, and when they were last asked about
         self._ended: set[bytes] = set()  # those among them that were ended
@@ -46,6 +47,7 @@ class AccessTokens:
         rows = await self._engine.store.tokens()
         self._by_digest = {row.digest: row for row in rows}
         self._by_name = {row.name: row for row in rows}
+        self._callers = {}
         self._read_at = time.monotonic()
         for session, asked_at in list(self._followed.items()):
             if self._read_at - asked_at > STALE:
@@ -77,6 +79,14 @@ class AccessTokens:
             if row is not None:
                 self._by_digest[digest] = self._by_name[row.name] = row
         return row if row is not None and row.is_valid_at(self._engine.clock.now()) else None
+
+    def caller(self, row: AccessTokenRow) -> Caller:
+        """Who sends the token of this row."""
+        caller = self._callers.get(row.digest)
+        if caller is None:
+            caller = Caller(row.name, AccessRole(row.role), "token", row.namespaces, row.pools, row.expires_at)
+            self._callers[row.digest] = caller
+        return caller
 
     async def named(self, name: str) -> AccessTokenRow | None:
         """The valid token of this name, as `find` knows it."""
@@ -212,7 +222,7 @@ class Authentication:
         row = await self.tokens.find(token) if token else None
         if row is None:
             self.refuse(address, "the access token is not known here, has expired or was revoked")
-        return Caller(row.name, AccessRole(row.role), "token", row.namespaces, row.pools, row.expires_at)
+        return self.tokens.caller(row)
 
     def refuse(self, address: str, message: str) -> NoReturn:
         """A proof was wrong. A right one is never refused for its address, which may be that of a proxy."""

@@ -131,17 +131,13 @@ class LargeBytes:
         held.set(size)
         return held
 
-    @asynccontextmanager
-    async def room(self, caller: str, size: int) -> "AsyncIterator[HeldBytes]":
-        """The same, after waiting for it, and for as long as this lasts."""
-        end = time.monotonic() + self._limits.expensive_wait
-        while size > LARGE and not self._has_room(caller, size) and time.monotonic() < end:
-            await asyncio.sleep(0.05)
-        held = self.hold(caller, size)
-        try:
-            yield held
-        finally:
-            held.set(0)
+    async def room(self, caller: str, size: int) -> "HeldBytes":
+        """The same, after waiting for it."""
+        if size > LARGE:
+            end = time.monotonic() + self._limits.expensive_wait
+            while not self._has_room(caller, size) and time.monotonic() < end:
+                await asyncio.sleep(0.05)
+        return self.hold(caller, size)
 
     def _has_room(self, caller: str, size: int) -> bool:
         """Whoever has nothing yet is not refused for what one request may have."""
@@ -159,6 +155,8 @@ class HeldBytes:
     def set(self, size: int) -> None:
         """As many as it has turned out to have; none when it is over."""
         size = size if size > LARGE else 0
+        if size == self._size:
+            return
         held = self._all.get(self._caller, 0) + size - self._size
         self._size = size
         if held:

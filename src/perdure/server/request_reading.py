@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 SSE = "text/event-stream"
+WHOLE = "perdure.whole"  # a member of the scope of a request whose body has arrived
 ONCE = frozenset({b"host", b"origin"})  # whoever stands in between may count another one
 DEEPEST = 128
 MOST_VALUES = 500_000  # of a body
@@ -61,28 +62,36 @@ async def read_body(
     if "transfer-encoding" not in headers and declared in ("", "0"):
         return b""  # no body was announced, and the connection takes what comes next for another request
     is_too_large = declared.isdigit() and int(declared) > most
-    parts: list[bytes] = []
-    size = 0
+    kept = -1 if is_too_large else most
     try:
-        async with asyncio.timeout(limits.read_seconds):
-            is_more = True
-            while is_more:
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise BadRequest("the connection ended before the body did")
-                is_more, part = message.get("more_body", False), message.get("body", b"")
-                size += len(part)
-                if size > most:
-                    is_too_large, parts = True, []
-                if size > max(most, limits.discarded):
-                    break
-                if not is_too_large:
-                    parts.append(part)
+        if WHOLE in request.scope:
+            text = await _receive(request, kept, max(most, limits.discarded))
+        else:
+            async with asyncio.timeout(limits.read_seconds):
+                text = await _receive(request, kept, max(most, limits.discarded))
     except TimeoutError:
         raise RequestTimeout(f"the body did not arrive within {limits.read_seconds:g} s") from None
-    if is_too_large:
+    if text is None:
         raise BodyTooLarge(f"the body has more than {most} bytes")
-    return b"".join(parts)
+    return text
+
+
+async def _receive(request: Request, kept: int, most: int) -> bytes | None:
+    """The body; None if it has more bytes than are kept. Then it is read on, to be thrown away, up to `most`."""
+    parts: list[bytes] | None = [] if kept >= 0 else None
+    size = 0
+    is_more = True
+    while is_more and size <= most:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise BadRequest("the connection ended before the body did")
+        is_more, part = message.get("more_body", False), message.get("body", b"")
+        size += len(part)
+        if size > kept:
+            parts = None
+        if parts is not None:
+            parts.append(part)
+    return None if parts is None else b"".join(parts)
 
 
 def largest_body(route: "Route", headers: Mapping[str, str], limits: "RequestLimits") -> int:

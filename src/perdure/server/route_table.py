@@ -45,19 +45,16 @@ class Route:
     takes_value: bool = False  # a large value: the limit of its size is another one
     is_for_every_role: bool = False
     is_refused_last: bool = False  # it is not counted among the requests of its token
+    verb: str = field(init=False)  # how the audit log and OpenAPI name it
+    names_run: bool = field(init=False)
 
-    @property
-    def verb(self) -> str:
-        """How the audit log and OpenAPI name it."""
-        return self.handler.__name__.strip("_")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "verb", self.handler.__name__.strip("_"))
+        object.__setattr__(self, "names_run", self.path.startswith(PATHS_OF_RUNS))
 
     @property
     def parameters(self) -> list[str]:
         return [part[1 : part.index("}")].rstrip("+") for part in self.path.split("/") if part.startswith("{")]
-
-    @property
-    def names_run(self) -> bool:
-        return self.path.startswith(PATHS_OF_RUNS)
 
 
 @dataclass(slots=True)

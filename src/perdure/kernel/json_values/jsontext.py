@@ -29,6 +29,7 @@ NODES = 4_000
 
 _HOLDERS = frozenset({dict, list, tuple})
 _TEXTS = frozenset({str, msgspec.Raw})
+_WITHOUT_FLOATS = frozenset({str, int, bool, type(None), bytes})
 _PRICE_OF_READING = 2  # bytes per unit of work
 _PRICE_OF_WRITING = 8
 
@@ -236,12 +237,12 @@ def _refuse_non_finite(value: Any) -> None:
     pending: list[Any] = [value]
     while pending:
         item = pending.pop()
-        if isinstance(item, float) and not math.isfinite(item):
-            raise NotJson(f"the number {item!r} has no JSON form")
         if isinstance(item, dict):
-            pending.extend(item.values())
+            pending += [part for part in item.values() if type(part) not in _WITHOUT_FLOATS]
         elif isinstance(item, list | tuple):
-            pending.extend(item)
+            pending += [part for part in item if type(part) not in _WITHOUT_FLOATS]
+        elif isinstance(item, float) and not math.isfinite(item):
+            raise NotJson(f"the number {item!r} has no JSON form")
 
 
 def canonical(value: Any) -> bytes:

@@ -24,6 +24,9 @@ MOST_NAMESPACES = 200  # that are counted on their own; further ones together, a
 BUCKETS = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)  # seconds
 
 
+COUNTED = (e.TaskScheduled, e.TaskEnded, e.TaskRedelivered, e.RunStarted, e.RunEnded)
+
+
 class EventMetrics(Protocol):
     """Counts events of the runs of one language."""
 
@@ -99,7 +102,8 @@ class ServerMetrics:
         labels: Labels = (("language", name), *self._namespace_label(namespace))
         for at, events in turns:
             for event in events:
-                self._count(event, labels, at - started_at)
+                if isinstance(event, COUNTED):
+                    self._count(event, labels, at - started_at)
 
     def _namespace_label(self, namespace: str) -> Labels:
         if not self._has_namespaces:
