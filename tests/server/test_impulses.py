@@ -242,9 +242,8 @@ def test_schedules_start_documents_of_every_language_once_for_each_time(shop: Se
         "nightly-playbook": {"documentRef": {"language": "playbook", "name": "etl"}},
         "nightly-story": {"storyRef": {"name": "review"}, "mapping": {"pr": 1}},
     }
-    impulses = [
-        impulse(name, **{"templateRef": {"name": "cron"}, "with": when}, **spec) for name, spec in meant.items()
-    ]
+    cron: dict[str, Any] = {"templateRef": {"name": "cron"}, "with": when}
+    impulses = [impulse(name, **cron, **spec) for name, spec in meant.items()]
     applied = author("POST", "/api/v1/resources:apply", {"documents": impulses})
     assert applied.status == 200, applied.text
     for name in meant:

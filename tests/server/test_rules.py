@@ -18,7 +18,7 @@ STARTS_A_SERVER = re.compile(r"\bServer\.start\(|\bgetfixturevalue\(\"server\"\)
 
 
 def rules_of_contract() -> set[str]:
-    """The rules that the contract states: each begins a line; the Kubernetes API and NoETL's (8, 9) have other tests."""
+    """The rules that begin a line of the contract, but for the Kubernetes API and NoETL's clients (sections 8, 9)."""
     rules: set[str] = set()
     for section in re.split(r"^## ", CONTRACT.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
         if not section.startswith(("8.", "9.")):
