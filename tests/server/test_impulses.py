@@ -237,7 +237,7 @@ def test_schedules_start_documents_of_every_language_once_for_each_time(shop: Se
     flow = {"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "a", "steps": {"a": {"action": "Return"}}}
     assert author("PUT", "/api/v1/resources/flow/default/tick", flow).status == 201
     when = {"timezone": "Europe/Oslo", "schedules": [{"name": "night", "cron": "0 3 * * *"}]}
-    meant = {
+    meant: dict[str, dict[str, Any]] = {
         "nightly-flow": {"documentRef": {"language": "flow", "name": "tick"}},
         "nightly-playbook": {"documentRef": {"language": "playbook", "name": "etl"}},
         "nightly-story": {"storyRef": {"name": "review"}, "mapping": {"pr": 1}},
