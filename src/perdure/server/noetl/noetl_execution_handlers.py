@@ -273,13 +273,15 @@ async def replay_state(call: ApiCall) -> Result:
     call.row = await visible_run(call.engine, call.caller, query.execution_id)
     check_execution(call)
     run, at = call.run.id, query.as_of_event_id or query.as_of_position
+    is_latest = at is None
     if query.as_of_time is not None:
         until = _instant(query.as_of_time)
         events = await call.engine.history(run)
         at = await run_views.told_aside(len(events), lambda: _last_until(events, until))
         if at is None:
             raise RunNotFound(f"execution {run} had no event at {query.as_of_time[:40]!r}")
-    execution = await run_views.load(call.engine.store, call.engine.languages, call.run, at)
+        is_latest = at == events[-1]["seq"]  # and with what is recorded behind it and not shown
+    execution = await run_views.load(call.engine.store, call.engine.languages, call.run, None if is_latest else at)
     state = await show_json(call.engine, execution, [], checksum=True)
     return Answer({"execution_id": run, "as_of_event_id": at, "checksum": state.pop("checksum"), "state": state})
 
