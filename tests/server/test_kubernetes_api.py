@@ -343,6 +343,17 @@ def test_bookmarks_and_pages_that_expired(api: Api) -> None:
     for behind in (["default", "a"], []):
         old = base64.urlsafe_b64encode(json.dumps([7, *behind]).encode()).decode()
         assert refused(api("GET", f"{STORIES}?continue={old}")) == (410, "Expired")
+    current = api("GET", STORIES).json["metadata"]["resourceVersion"]
+    assert api("GET", f"{STORIES}?resourceVersionMatch=NotOlderThan&resourceVersion={version}").status == 200
+    for match, version, reason in (
+        ("Exact", "7", (410, "Expired")),
+        ("NotOlderThan", str(int(current) * 2), (410, "Expired")),
+        ("Newest", current, (422, "Invalid")),
+        ("Exact", "", (422, "Invalid")),
+        ("Exact", "x", (400, "BadRequest")),
+    ):
+        asked = f"{STORIES}?resourceVersionMatch={match}&resourceVersion={version}"
+        assert refused(api("GET", asked)) == reason, asked
 
 
 def test_an_open_run_that_is_deleted_is_cancelled_and_goes_when_it_has_ended(api: Api) -> None:
@@ -356,14 +367,15 @@ def test_an_open_run_that_is_deleted_is_cancelled_and_goes_when_it_has_ended(api
         metadata = gone.json["metadata"]
         assert metadata["deletionTimestamp"] >= metadata["creationTimestamp"][:19]
     with closing(watch(api, f"{RUNS}?watch=true&resourceVersion={version}")) as events:
-        types = []
+        changes = []
         for event in events:
             if event["object"]["metadata"]["name"] == "open-1":
-                types.append(event["type"])
-                assert event["object"]["spec"]["storyRef"] == {"name": "open"} and event["object"]["status"]["phase"]
-                if types[-1] == "DELETED":
+                changes.append((event["type"], event["object"]["status"]["phase"]))
+                assert event["object"]["spec"]["storyRef"] == {"name": "open"}
+                if changes[-1][0] == "DELETED":
                     break
-    assert set(types[:-1]) <= {"MODIFIED"}
+    assert changes[-2:] == [("MODIFIED", "Finished"), ("DELETED", "Finished")], "its end is told, also when it is gone"
+    assert {kind for kind, _ in changes[:-1]} == {"MODIFIED"}
     assert refused(api("GET", f"{RUNS}/open-1")) == (404, "NotFound")
 
 

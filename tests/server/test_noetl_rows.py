@@ -389,6 +389,7 @@ def test_verbs(server: Server, author: Api, tmp_path: Path) -> None:
     noetl("register", "playbook", "-d", "folder")
     noetl("register", "credential", "-f", "credential.json")
     assert "verbs_c" in noetl("get", "credential", "verbs_c")
+    words: tuple[str, ...]
     for words in (("list", "Playbook"), ("catalog", "list", "Playbook")):
         assert "verbs/more" in noetl(*words, "--json")
     assert json.loads(noetl("catalog", "get", "verbs"))["content"] == playbook("verbs")

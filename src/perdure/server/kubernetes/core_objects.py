@@ -250,7 +250,7 @@ def blanked(item: Object) -> Object:
         return item
     metadata = item["metadata"]
     notes = {**(metadata.get("annotations") or {}), KEYS: ",".join(sorted(item.get("data") or {}))}
-    return {**item, "metadata": {**metadata, "annotations": notes}}
+    return {"type": "Opaque", **item, "metadata": {**metadata, "annotations": notes}}
 
 
 def _check_members(kind: str, body: Object) -> None:

@@ -12,6 +12,7 @@ from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
 from perdure.server.kubernetes.catalog_objects import not_found
+from perdure.server.kubernetes.run_resources import in_seconds
 from perdure.server.kubernetes.selectors import check_behind
 from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.api_errors import MethodNotAllowed
@@ -37,7 +38,7 @@ def kind_of_runs(client: "Client", language: Dialect) -> ResourceKind | None:
 def event_object(row: RunRow, kind: ResourceKind, name: str, item: Mapping[str, Any]) -> Object:
     """One entry of a history."""
     payload = item.get("payload") or {}
-    at = item["timestamp"]
+    at = in_seconds(item["timestamp"])
     phase, step = payload.get("phase"), item.get("step")
     reason = payload.get("reason") or phase or _camel(item["event_type"])
     text = payload.get("message") or phase or ""

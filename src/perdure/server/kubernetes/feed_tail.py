@@ -163,17 +163,29 @@ class FeedTail:
         run = RunId(change.name)
         if change.is_removed:
             if change.body is not None:
-                views = complete(jsontext.decode(change.body), run_version(run, change.number))
+                views = _last_objects(change)
             else:  # it could not be read, or there was no room
                 kept = self._last_views.pop((run, change.number), None) or self._run_views.kept(run, change.number)
                 views = kept or [_removed_run(change, language.name_label)]
             return _differences(change.position, views, [])
         after = await self._views(run, change.number)
-        if after is None:
-            return []  # it is gone; its removal is told behind this
+        if after is None:  # it is gone; its removal is told behind this
+            removal = await self._removal(run, change.position)
+            if removal is None or removal.body is None or removal.number != change.number:
+                return []
+            changed = _differences(change.position, [], _last_objects(removal))
+            return [replace(object_change, is_before_known=False) for object_change in changed]
         before = await self._views(run, await self._number_before(run, change.number))
         self._last_views.pop((run, before[1]) if before else (run, 0), None)
         return _differences(change.position, before[0] if before else [], after[0])
+
+    async def _removal(self, run: RunId, position: int) -> FeedChange | None:
+        """Told behind this position, as far as it was read."""
+        if self._begin <= position:
+            changes = list(self._changes)
+        else:
+            changes = list((await self._client.store.read_feed(position, READ_AT_ONCE)).changes)
+        return next((change for change in changes if change.is_removed and change.name == run), None)
 
     async def _number_before(self, run: RunId, number: int) -> int:
         """How many events the run had before the commit after which it had this many."""
@@ -248,6 +260,11 @@ def _entry_change(change: FeedChange) -> list[ObjectChange]:
         return [ObjectChange(version, change.kind, item, None)]
     is_new = facts.created_at == change.at
     return [ObjectChange(version, change.kind, None, item, is_before_known=is_new)]
+
+
+def _last_objects(removal: FeedChange) -> list[Object]:
+    assert removal.body is not None
+    return complete(jsontext.decode(removal.body), run_version(RunId(removal.name), removal.number))
 
 
 def _removed_run(change: FeedChange, label: str) -> Object:

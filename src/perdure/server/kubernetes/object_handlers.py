@@ -41,6 +41,7 @@ from perdure.server.kubernetes.selectors import (
     ListPlace,
     ObjectQuery,
     ObjectSelection,
+    check_match,
     check_place,
     is_dry,
     list_version,
@@ -161,6 +162,7 @@ async def list_objects(call: ApiCall) -> Result:
     page = await call.engine.store.read_feed(0, 1)
     place = read_place(query.continue_) if query.continue_ else ListPlace(page.last, [])
     check_place(place, page.floor)
+    check_match(query, page.last)
     namespace = call.path.get("namespace") if resource.kind.has_namespace else None
     items, behind = await objects_of(call, resource).page(namespace, selection, query.limit, place.behind)
     metadata: Object = {"resourceVersion": str(list_version(place.position))}

@@ -29,7 +29,8 @@ def table(
     """`included`: what each row has of its object: Object, Metadata or None; without a word the metadata."""
     if included not in ("", "Object", "Metadata", "None"):
         raise BadRequest(f"includeObject: {included[:20]!r} is not one of Object, Metadata and None")
-    name = {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}
+    is_told_by_name = kind.name != "Event"  # whose names only `-o wide` prints, as Kubernetes does
+    name = {"name": "Name", "type": "string", "format": "name", "description": "", "priority": int(not is_told_by_name)}
     columns = [
         name,
         *(

@@ -82,7 +82,8 @@ def complete(resources: list[Object], number: int) -> list[Object]:
     """Complete objects: with a version, an owner and an identity, also where the language gives none."""
     itself, *parts = resources
     version = {"resourceVersion": str(number)}
-    head: Object = {**itself, "metadata": {**itself["metadata"], **version}}
+    created = in_seconds(itself["metadata"]["creationTimestamp"])
+    head: Object = {**itself, "metadata": {**itself["metadata"], "creationTimestamp": created, **version}}
     owner = {
         "apiVersion": head["apiVersion"],
         "kind": head["kind"],
@@ -91,11 +92,16 @@ def complete(resources: list[Object], number: int) -> list[Object]:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    return [head, *(_part(part, owner, head["metadata"]["creationTimestamp"], version) for part in parts)]
+    return [head, *(_part(part, owner, created, version) for part in parts)]
+
+
+def in_seconds(timestamp: str) -> str:
+    """Times of metadata are whole seconds in Kubernetes."""
+    return f"{timestamp[:19]}Z"
 
 
 def _part(part: Object, owner: Object, created: str, version: Object) -> Object:
     metadata = part["metadata"]
     identity = uuid5(NAMESPACE_URL, f"{owner['uid']}/{part['kind']}/{metadata['name']}")
-    facts = {"uid": str(identity), "creationTimestamp": created, "generation": 1}
-    return {**part, "metadata": {**facts, **metadata, **version, "ownerReferences": [owner]}}
+    facts = {"uid": str(identity), "generation": 1, **metadata, **version, "ownerReferences": [owner]}
+    return {**part, "metadata": {**facts, "creationTimestamp": in_seconds(metadata.get("creationTimestamp", created))}}

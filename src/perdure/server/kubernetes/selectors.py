@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.kernel.errors import UnfitInput
 from perdure.kernel.json_values import jsontext
 from perdure.views.api_errors import PositionExpired
 from perdure.views.errors import BadRequest
@@ -213,3 +214,23 @@ def check_behind(behind: Sequence[Any], *kinds: type) -> None:
 def check_place(place: ListPlace, floor: int) -> None:
     if place.position < floor:
         raise PositionExpired("the list that this continues is too old", hint="Begin it again, without `continue`.")
+
+
+def check_match(query: ObjectQuery, last: int) -> None:
+    """What a list is asked to show: the present, of the feed's last position, is all there is."""
+    match, version = query.resource_version_match, query.resource_version
+    if match not in ("", "Exact", "NotOlderThan"):
+        raise UnfitInput(f"resourceVersionMatch: {match[:40]!r} is not supported (expected Exact or NotOlderThan)")
+    if match and not version:
+        raise UnfitInput("resourceVersionMatch: is forbidden without resourceVersion")
+    if not version or version == "0":
+        return
+    position = split_version(read_number(version))[0]
+    if position > last or (match == "Exact" and position != last):
+        raise PositionExpired(f"there is no list of resource version {version}", hint="List without a version.")
+
+
+def read_number(version: str) -> int:
+    if not (version.isascii() and version.isdigit() and len(version) < 20):
+        raise BadRequest(f"resourceVersion: {version[:40]!r} is not a version")
+    return int(version)

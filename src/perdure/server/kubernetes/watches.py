@@ -18,13 +18,13 @@ from perdure.server.kubernetes.selectors import (
     ObjectQuery,
     ObjectSelection,
     list_version,
+    read_number,
     split_version,
 )
 from perdure.server.kubernetes.statuses import status_object
 from perdure.stores.feed_changes import RUN, SHOWN, FeedChange
 from perdure.stores.protocol import Store
 from perdure.views.api_errors import PositionExpired
-from perdure.views.errors import BadRequest
 
 if TYPE_CHECKING:
     from perdure.server.calls import ApiCall
@@ -148,11 +148,7 @@ class Watch:
 
     def _version(self) -> int | None:
         text = self._query.resource_version
-        if not text:
-            return None
-        if not (text.isascii() and text.isdigit() and len(text) < 20):
-            raise BadRequest(f"resourceVersion: {text[:40]!r} is not a version")
-        return int(text)
+        return read_number(text) if text else None
 
     def _event(self, changed: "ObjectChange") -> bytes | None:
         """What the watcher is told: that an object has begun to match, still does, or does not any more."""
