@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Sphinx has an environment of its own: nothing else needs it.
+DOCS_VENV := build/docs-venv
+DOCS_BIN  := $(DOCS_VENV)/bin
 # Workers of pytest: more than there are processors, for many tests wait.
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 
@@ -55,6 +58,12 @@ deep: check ## before a release, all that `make test` takes samples of (2 hours 
 console: ## build the web console into the package (needs Node 20 or newer, with npm)
 	$(PYTHON) tools/build_console.py
 
+docs: ## make a site of the documentation in build/docs, with search and a dark mode
+	test -x $(DOCS_BIN)/sphinx-build || $(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.lock
+	$(DOCS_BIN)/sphinx-build -q -W -c docs/site . build/docs
+	@echo "build/docs/index.html"
+
 bench: $(VENV)/.dev ## measure Perdure beside its peers and write docs/performance.md (45 minutes)
 	$(BIN)/python -m bench run
 
@@ -65,6 +74,8 @@ fix: $(VENV)/.dev ## format, and repair what the linter can repair
 lock: $(VENV)/.dev ## pin the development dependencies anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-header --no-annotate \
 	  --quiet -o requirements/dev.lock pyproject.toml requirements/dev.in
+	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-header --no-annotate \
+	  --quiet -o requirements/docs.lock requirements/docs.in
 
 sbom: $(VENV)/.dev ## write the bill of materials to dist/ (a wheel carries the same)
 	$(BIN)/python requirements/bill.py --sbom dist/perdure.cdx.json
@@ -90,4 +101,4 @@ $(VENV)/.dev: requirements/dev.lock pyproject.toml $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
-.PHONY: help example lint types suite check quick test deep console bench fix lock sbom licences lowest clean
+.PHONY: help docs example lint types suite check quick test deep console bench fix lock sbom licences lowest clean

@@ -1,6 +1,7 @@
 """The documentation is a path: its first page leads to every other page, and the pages on the way can be followed."""
 
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -92,3 +93,24 @@ def test_the_readme_repeats_measured_figures(workload: str, claim: str) -> None:
     ratios = [float(cell.split()[0]) for cell in row.split("|")[4:7]]
 
     assert claim.format(f"{min(ratios):.1f} to {max(ratios):.1f}") in README
+
+
+def test_the_site_has_every_page_in_the_order_of_the_first_page() -> None:
+    """`make docs` makes its navigation of docs/README.md; a page that is named twice is there once."""
+    site = runpy.run_path(str(DOCS / "site" / "conf.py"))
+    parts = site["navigation"]((DOCS / "README.md").read_text(encoding="utf-8"))
+    pages = [page for _, named in parts for page in named]
+    linked = {
+        str(path.relative_to(DOCS.parent).with_suffix("")) for path in _targets(DOCS / "README.md") if path.suffix
+    }
+
+    assert [title for title, _ in parts][:2] == ["Choose a language", "Learn it"]
+    assert len(pages) == len(set(pages))
+    assert set(pages) == linked
+
+
+@pytest.mark.deep
+def test_the_site_is_made_without_a_warning() -> None:
+    subprocess.run(["make", "docs"], cwd=DOCS.parent, check=True, stdout=subprocess.DEVNULL)
+
+    assert "Perdure" in (DOCS.parent / "build" / "docs" / "index.html").read_text(encoding="utf-8")
