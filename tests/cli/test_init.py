@@ -19,8 +19,10 @@ def test_the_commands_of_a_first_project_work(perdure: CommandLine, language: st
     done = perdure.here("init", language, "shop")
 
     project = CommandLine(perdure.folder / "shop")
-    assert done.out == (project.folder / "README.md").read_text()
-    commands = re.findall(r"^\$ perdure (.*)$", done.out, re.MULTILINE)
+    way, *printed = done.out.splitlines()
+    assert way == "cd shop"
+    assert printed == re.findall(r"^\$ (.*)$", (project.folder / "README.md").read_text(), re.MULTILINE)
+    commands = [command.removeprefix("perdure ") for command in printed]
     assert [command.split()[0] for command in commands] == ["check", "test", "run", "ps"]
     for command in commands:
         assert project(*shlex.split(command)).code == 0

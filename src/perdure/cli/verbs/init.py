@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 from importlib.resources import files
 from pathlib import Path
 
@@ -45,8 +46,14 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
         give_json({"language": asked.language, "folder": str(folder), "files": list(project)})
         return Exit.OK
     talk.say(f"written to {folder}: {', '.join(project)}")
-    give_text(project["README.md"].rstrip("\n"))
+    give_text("\n".join(_commands_to_try(folder, project["README.md"])))
     return Exit.OK
+
+
+def _commands_to_try(folder: Path, readme: str) -> list[str]:
+    """Those of the project's README, after the way there."""
+    there = [] if folder == Path() else [f"cd {shlex.quote(str(folder))}"]
+    return [*there, *(line.removeprefix("$ ") for line in readme.splitlines() if line.startswith("$ "))]
 
 
 def _project(language: str) -> dict[str, str]:
