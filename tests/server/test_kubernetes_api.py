@@ -331,6 +331,24 @@ def test_what_changes_nothing_that_is_shown_is_no_change(api: Api) -> None:
     assert api("DELETE", path).status in (200, 202)
 
 
+def test_an_object_of_a_watch_is_written_with_the_version_that_it_has_there(api: Api) -> None:
+    """SRV-075: of the list with which the watch began, or of a change; whatever else has changed meanwhile."""
+    created(api, STORIES, story("cached"))
+    created(api, RUNS, {"metadata": {"name": "cached-1"}, "spec": {"storyRef": {"name": "cached"}}})
+    for where, name in ((STORIES, "cached"), (RUNS, "cached-1")):
+        with closing(watch(api, f"{where}?watch=true&fieldSelector=metadata.name%3D{name}")) as events:
+            cached = next(events)["object"]
+            for number in range(3):
+                created(api, STORIES, story(f"other-{name}-{number}"))
+                cached["metadata"].setdefault("labels", {})["n"] = str(number)
+                assert api("PUT", f"{where}/{name}", cached).status == 200, number
+                stale, cached = cached, next(events)["object"]
+                assert cached["metadata"]["labels"]["n"] == str(number)
+            stale["metadata"]["labels"]["n"] = "stale"
+            assert refused(api("PUT", f"{where}/{name}", stale)) == (409, "Conflict")
+            assert refused(api("DELETE", f"{where}/{name}", {"preconditions": stale["metadata"]})) == (409, "Conflict")
+
+
 def test_bookmarks_and_pages_that_expired(api: Api) -> None:
     """SRV-075: a watch ends with where the next one goes on, if that is asked for; an old `continue` is 410."""
     created(api, STORIES, story("marked"))

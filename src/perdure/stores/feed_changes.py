@@ -108,6 +108,9 @@ class ChangeFeedStore(Protocol):
     async def read_feed(self, after: int, limit: int) -> FeedPage:
         """Changes behind the position, in order. No change ever appears at or below a position that was answered."""
 
+    async def has_changed(self, after: int, kinds: Sequence[str], namespace: str, name: str) -> bool:
+        """Whether there is a change behind the position of what has this name, also one that was not read yet."""
+
     async def is_feed_open(self) -> bool:
         """Whether changes are written now."""
 

@@ -242,8 +242,13 @@ class FeedSuite(ABC):
         assert page.continues(positions[1]) and not page.continues(positions[0])
         assert await store.trim_feed(self.now + 1, 10) == 1
         await store.commit([created("d", home)])
+        assert await store.has_changed(positions[2], ["run", "shown"], "default", "d"), "before anybody has read it"
         page = await store.read_feed(positions[2], 10)
         assert page.continues(positions[2]) and [change.name for change in page.changes] == ["d"]
+        assert await store.has_changed(positions[2], ["run"], "default", "d")
+        for kind, namespace, name in (("Thing", "default", "d"), ("run", "red", "d"), ("run", "default", "c")):
+            assert not await store.has_changed(positions[2], [kind], namespace, name)
+        assert not await store.has_changed(page.last, ["run", "shown"], "default", "d")
         await store.close()
 
     async def test_a_hook_holds_the_feed_and_its_deliveries_are_written_once(self, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from perdure.engine.resources.catalog_changes import VersionConflict, version_co
 from perdure.kernel.documents.resource_kinds import ResourceKind
 from perdure.kernel.errors import PerdureError, UnfitInput
 from perdure.kernel.json_values import jsontext
-from perdure.kernel.json_values.values import RunId
 from perdure.server.calls import Answer, ApiCall, Result
 from perdure.server.kubernetes import patches
 from perdure.server.kubernetes.catalog_objects import (
@@ -33,7 +32,7 @@ from perdure.server.kubernetes.printed_tables import (
     wants_table,
 )
 from perdure.server.kubernetes.run_objects import RunObjects
-from perdure.server.kubernetes.run_resources import run_version, without_version
+from perdure.server.kubernetes.run_resources import without_version
 from perdure.server.kubernetes.selectors import (
     FIRST_POSITION,
     NAMED,
@@ -52,6 +51,7 @@ from perdure.server.kubernetes.selectors import (
 from perdure.server.kubernetes.statuses import AlreadyExists, status_object
 from perdure.server.kubernetes.watches import Watch
 from perdure.server.request_reading import read_json_text
+from perdure.stores.feed_changes import RUN, SHOWN
 from perdure.views.administration.access_tokens import check_namespace
 from perdure.views.api_errors import MethodNotAllowed, RouteNotFound, UnsupportedMediaType
 from perdure.views.errors import BadRequest
@@ -176,21 +176,22 @@ async def list_objects(call: ApiCall) -> Result:
 
 
 async def _seen_version(call: ApiCall, resource: ApiResource, metadata: Mapping[str, Any]) -> int | None:
-    """The same as the store has it: an object of a watch has the version of its event."""
+    """The same as the store has it: an object of a watch has the version of its event, or of the list before it.
+
+    That one stands for the present version, if the object has not changed since; otherwise for none.
+    """
     version = read_version(metadata)
     if version is None:
         return None
-    if version >= FIRST_POSITION:
-        position = split_version(version)[0]
-        page = await call.engine.store.read_feed(position - 1, 1)
-        change = next((change for change in page.changes if change.position == position), None)
-        if change is None:
-            return -1
-        version = run_version(RunId(change.name), change.number) if resource.kind.of_runs else change.number
-    objects = objects_of(call, resource)
-    if isinstance(objects, RunObjects):
-        version = await objects.renewed_version(_place(call, resource), call.path["name"], version)
-    return version
+    objects, place, name = objects_of(call, resource), _place(call, resource), call.path["name"]
+    if version < FIRST_POSITION:
+        return await objects.renewed_version(place, name, version) if isinstance(objects, RunObjects) else version
+    position, store = split_version(version)[0], call.engine.store
+    item = (await objects.get(place, name))["metadata"]
+    kinds, key = ((RUN, SHOWN), item["uid"]) if resource.kind.of_runs else ((resource.kind.name,), name)
+    if not (await store.read_feed(position, 1)).continues(position):
+        return -1
+    return -1 if await store.has_changed(position, kinds, place, key) else int(item["resourceVersion"])
 
 
 # Writing.

@@ -6,7 +6,7 @@ of one run are committed one after the other, and keep this order by their ids.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure.kernel.json_values.values import Instant
@@ -77,6 +77,14 @@ _WANT = Statement(
 _STATE = Statement(
     "SELECT floor, last, EXISTS (SELECT 1 FROM feed WHERE position IS NULL) FROM feed_state",
 )
+_HAS_CHANGED = Statement(
+    "SELECT EXISTS (SELECT 1 FROM feed WHERE (position > {} OR position IS NULL) AND kind = ANY({})"
+    " AND namespace = {} AND name = {})",
+    INT,
+    TEXTS,
+    TEXT,
+    TEXT,
+)
 _IS_OPEN = Statement("SELECT until > {} FROM feed_state", INT)
 _LOCK = Statement("SELECT pg_advisory_xact_lock(1346720323, 2)")
 _NUMBER = Statement(
@@ -133,6 +141,9 @@ class StoredChangeFeed(ABC):
         rows = await self._read(_CHANGES, after, limit)
         floor, last, _ = (await self._read(_STATE))[0]
         return FeedPage(floor, last, [feed_change(row) for row in rows])
+
+    async def has_changed(self, after: int, kinds: Sequence[str], namespace: str, name: str) -> bool:
+        return bool((await self._read(_HAS_CHANGED, after, kinds, namespace, name))[0][0])
 
     async def is_feed_open(self) -> bool:
         return bool((await self._read(_IS_OPEN, self._now()))[0][0])

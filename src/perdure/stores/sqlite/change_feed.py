@@ -5,7 +5,7 @@ And the counts of runs by namespace, hour and status, which change with them.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import apsw
@@ -124,6 +124,13 @@ class StoredChangeFeed(ABC):
         )
         ((floor, last),) = self._read(_STATE)
         return FeedPage(floor, last, [feed_change(row) for row in rows])
+
+    async def has_changed(self, after: int, kinds: Sequence[str], namespace: str, name: str) -> bool:
+        query = (
+            "SELECT EXISTS (SELECT 1 FROM feed WHERE position > ? AND namespace = ? AND name = ?"
+            f" AND kind IN ({', '.join('?' * len(kinds))}))"
+        )
+        return bool(self._read(query, (after, namespace, name, *kinds))[0][0])
 
     async def is_feed_open(self) -> bool:
         until: Instant = self._read("SELECT until FROM feed_state")[0][0]
