@@ -115,14 +115,16 @@ def _check(call: ApiCall, *, writes: bool) -> None:
         check_namespace(namespace)
         call.caller.need_namespace(namespace)
     elif resource.kind.has_namespace and "name" in call.path:
-        raise RouteNotFound(f"a {resource.kind.name} is in a namespace, and the path names none")
+        raise RouteNotFound(f"{resource.kind.name} objects are in a namespace, and the path names none")
     if not writes:
         return
     call.caller.need(resource.writer)
     if not resource.kind.has_namespace:
         call.caller.need_all_namespaces()
     if "update" not in resource.verbs:
-        raise MethodNotAllowed(f"a {resource.kind.name} is written by the engine, and can only be read", allow="GET")
+        raise MethodNotAllowed(
+            f"{resource.kind.name} objects are written by the engine, and can only be read", allow="GET"
+        )
 
 
 def _part(call: ApiCall) -> str:
@@ -201,7 +203,7 @@ async def create_object(call: ApiCall) -> Result:
     resource = find_resource(call)
     if resource.kind.has_namespace and "namespace" not in call.path:
         raise MethodNotAllowed(
-            f"a {resource.kind.name} is created in a namespace, and the path names none", allow="GET"
+            f"{resource.kind.name} objects are created in a namespace, and the path names none", allow="GET"
         )
     query: ObjectQuery = call.query
     body = check_object(call, resource, await read_json(call))
@@ -381,7 +383,7 @@ async def delete_collection(call: ApiCall) -> Result:
     resource = find_resource(call)
     query: ObjectQuery = call.query
     if "deletecollection" not in resource.verbs:
-        raise MethodNotAllowed(f"a {resource.kind.name} is deleted by its name", allow="GET, POST")
+        raise MethodNotAllowed(f"{resource.kind.name} objects are deleted by their names", allow="GET, POST")
     options = await read_json(call) if call.raw_body.strip() else {}
     objects = objects_of(call, resource)
     namespace = call.path.get("namespace") if resource.kind.has_namespace else None
