@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.engine.context import EngineContext
 from perdure.engine.slot import Mail, Slot
-from perdure.engine.transition_builder import assignment
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.execution import Execution
@@ -137,7 +136,7 @@ class Commands:
         if slot.is_leaving:
             slot.unstarted.append(number)
         elif isinstance(task.arguments, bytes) and isinstance(task.input, bytes):
-            self._dispatcher.add(assignment(execution, number, task.arguments, task.input))
+            self._dispatcher.add(execution.assignment(number, task.arguments, task.input))
         else:
             slot.fetching.add(number)
             if self._large_tasks(family_of(slot.id)).admit(slot.id, number, _size(task.arguments) + _size(task.input)):
@@ -184,7 +183,7 @@ class Commands:
             if task.pool or task.held or number in in_hand or self._dispatcher.holds(slot.id, number, task.delivery):
                 continue
             arguments = task.arguments if isinstance(task.arguments, bytes) else b""
-            orphan = assignment(execution, number, arguments, b"")
+            orphan = execution.assignment(number, arguments, b"")
             if task.place == StartPlace.ALONE and task.machine:
                 machines[number] = task.machine
             if task.cancelling:
@@ -240,7 +239,7 @@ class Commands:
             slot.unstarted.append(number)
             self._scheduler.handover.look_at(slot)
         else:
-            self._dispatcher.add(assignment(slot.execution, number, arguments, input))
+            self._dispatcher.add(slot.execution.assignment(number, arguments, input))
             self._dispatcher.fill()
 
     def _call_back(self, slot: Slot, execution: Execution, event: e.TaskCancelRequested) -> None:
@@ -264,7 +263,7 @@ class Commands:
     def _issue_anew(self, slot: Slot, execution: Execution, event: e.RunForked) -> None:
         for number, task in execution.state.tasks.items():
             if task.cancelling:  # nobody has it who could agree
-                slot.mailbox.append(lost(assignment(execution, number, b"", b""), self._clock.now()))
+                slot.mailbox.append(lost(execution.assignment(number, b"", b""), self._clock.now()))
             else:
                 self.hand_out(slot, execution, number)
 

@@ -201,12 +201,13 @@ class Scheduler:
         if self._store.is_late:
             self.partitions.late()
         end = time.perf_counter() + LONGEST_AT_ONCE
-        self._ahead = self._clock.wall() - self._clock.now()
+        now = self._clock.now()  # of all turns of this round: what they decide has arrived by then
+        self._ahead = self._clock.wall() - now
         while ready and self._unflushed < DECIDED_AT_ONCE:
             slot = ready.popleft()
             self._unflushed += 1
             if slot.phase is READY:
-                self._decide(slot)
+                self._decide(slot, now)
             if ready and time.perf_counter() > end:
                 self._decide_soon()  # the event loop gets its turn; what was decided is committed with what comes next
                 return
@@ -215,10 +216,9 @@ class Scheduler:
             self._decide_soon()
         self.commit.flush(alone=not ready)
 
-    def _decide(self, slot: Slot) -> None:
+    def _decide(self, slot: Slot, now: Instant) -> None:
         execution = slot.execution
         assert execution is not None
-        now = self._clock.now()
         if slot.unfinished is None:
             slot.ahead = self._ahead
             if slot.calendar:

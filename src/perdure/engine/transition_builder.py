@@ -8,21 +8,20 @@ from msgspec.structs import replace
 from perdure.engine.slot import Slot
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
-from perdure.kernel.codec import Turns, encode_snapshot, encode_turns
+from perdure.kernel.codec import encode_snapshot, encode_turns
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.outcomes import Status
 from perdure.kernel.randomness import child_seed
 from perdure.kernel.tasks.assignments import (
-    Assignment,
     AssignmentMessage,
     OfferedPipeline,
     encode_assignment,
     encode_pipeline,
     short_name,
 )
-from perdure.kernel.trace_context import TRACEPARENT, traceparent_of_task
+from perdure.kernel.trace_context import TRACEPARENT
 from perdure.kernel.turn_budget import pay
 from perdure.stores.commit_types import (
     Message,
@@ -41,17 +40,20 @@ _BYTES_PER_WORK = 8  # of a snapshot, as far as its size is known before it is m
 
 def transition(slot: Slot, snapshot_bytes: int, recall_grace: float = 0.0) -> Transition | None:
     """The transition of everything the slot has just decided; None when nothing needs to be written."""
-    execution = slot.execution
+    execution, was = slot.execution, slot.summary
     assert execution is not None
+    consumes: list[int] = []
     if len(slot.taken) == 1:  # nearly always
         turn, mail = slot.turns[0], slot.taken[0]
-        turns, count = [(turn.now, turn.events)] if turn.events else [], len(turn.events)
-        consumes = [] if mail.position is None else [mail.position]
+        events = turn.events
+        turns = [(turn.now, events)] if events else []
         brings_more = turn.brings_more or mail.values or mail.borrowed or mail.act is not None  # than events
+        if mail.position is not None:
+            consumes.append(mail.position)
     else:
         turns = [(turn.now, turn.events) for turn in slot.turns if turn.events]
-        count = sum(len(events) for _, events in turns)
-        consumes = [mail.position for mail in slot.taken if mail.position is not None]
+        events = [event for _, of_turn in turns for event in of_turn]
+        consumes += [mail.position for mail in slot.taken if mail.position is not None]
         brings_more = any(turn.brings_more for turn in slot.turns) or any(
             mail.values or mail.borrowed or mail.act is not None for mail in slot.taken
         )
@@ -62,9 +64,9 @@ def transition(slot: Slot, snapshot_bytes: int, recall_grace: float = 0.0) -> Tr
     if turns:
         change.row = row = encode_turns(turns)
         if slot.creation is None:
-            change.base = seq - count
+            change.base = seq - len(events)
         tail = slot.tail_bytes + len(row)
-        if (tail <= snapshot_bytes or tail <= slot.snapshot_bytes) and not (brings_more and _is_moved(turns)):
+        if (tail <= snapshot_bytes or tail <= slot.snapshot_bytes) and not (brings_more and _is_moved(events)):
             slot.tail_bytes = tail
         else:
             pay((tail + slot.snapshot_bytes) // _BYTES_PER_WORK)
@@ -72,23 +74,16 @@ def transition(slot: Slot, snapshot_bytes: int, recall_grace: float = 0.0) -> Tr
             slot.snapshot_bytes = len(change.snapshot)
             slot.tail_bytes = 0
         shown = execution.dialect.shown_events
-        for _, events in turns:
-            if shown and not shown.isdisjoint(map(type, events)):
-                change.is_shown = True
-            for event in events:
-                if (asks := _ASKS.get(type(event))) is not None:
-                    asks(change, slot, execution, event)
+        if shown and not shown.isdisjoint(map(type, events)):
+            change.is_shown = True
+        asks_of = _ASKS.get
+        for event in events:
+            if (asks := asks_of(type(event))) is not None:
+                asks(change, slot, execution, event)
     if change.recalled:
         change.recalled_until = execution.state.at + int(recall_grace * SECOND)
-    if brings_more:
-        _add_more(change, slot)
-    if consumes:
-        change.consumes = consumes
-        _withdraw_ended(change, slot, execution)
     if brings_more or consumes or change.withdrawn:
-        _pass_leases_on(change, slot, execution)
-    if change.withdrawn:
-        _keep_answers(change, slot)
+        _add_more(change, slot, execution, consumes)
     if slot.creation is not None:
         change.create = slot.creation
         change.programs = append_to(change.programs, slot.programs)
@@ -96,20 +91,31 @@ def transition(slot: Slot, snapshot_bytes: int, recall_grace: float = 0.0) -> Tr
     if (summary := _summary(slot, execution)) is not None:
         change.summary = summary
     elif change.labels is not None or change.program is not None:
-        change.summary = slot.summary  # one statement writes both
-    if slot.summary is not None:
-        change.was = slot.summary.status
+        change.summary = was  # one statement writes both
+    if was is not None:
+        change.was = was.status
     if slot.failures:
         change.stuck = ""
     return change
 
 
-def _is_moved(turns: Turns) -> bool:
+def _is_moved(events: list[e.Event]) -> bool:
     """Whether the run goes on with another document: from its snapshot on it needs no former one to be folded."""
-    return any(type(event) is e.RunMigrated for _, events in turns for event in events)
+    return any(type(event) is e.RunMigrated for event in events)
 
 
-def _add_more(change: Transition, slot: Slot) -> None:
+def _add_more(change: Transition, slot: Slot, execution: Execution, consumes: list[int]) -> None:
+    """What few transitions have beside the events of their turns."""
+    _add_values(change, slot)
+    if consumes:
+        change.consumes = consumes
+        _withdraw_ended(change, slot, execution)
+    _pass_leases_on(change, slot, execution)
+    if change.withdrawn:
+        _keep_answers(change, slot)
+
+
+def _add_values(change: Transition, slot: Slot) -> None:
     """What lies beside the events of its turns, and what came with its mail."""
     for turn in slot.turns:
         if turn.values:
@@ -204,34 +210,6 @@ def _is_earlier(due: Instant | None, than: Instant | None) -> bool:
     return due is not None and (than is None or due < than)
 
 
-def assignment(execution: Execution, number: int, arguments: bytes, input: bytes) -> Assignment:
-    state = execution.state
-    task = state.tasks[number]
-    return Assignment(
-        execution.id,
-        number,
-        task.path,
-        task.provider,
-        arguments,
-        input,
-        task.attempt,
-        task.delivery,
-        execution.idempotency_key(task.key or task.path),
-        task.deadline,
-        task.hold_effects_in_doubt,
-        task.sealed,
-        execution.dialect.name,
-        task.suspicion,
-        task.losses,
-        False,  # not apart: that is for the dispatcher to say
-        execution.secret_names,
-        state.namespace or execution.namespace,
-        execution.document_namespace,
-        state.from_api,
-        traceparent_of_task(execution.id, state.labels, number) if state.labels else "",
-    )
-
-
 def child_start(execution: Execution, event: e.ChildStarted) -> Message:
     start = i.Start(
         event.language,
@@ -267,7 +245,7 @@ def _offer(change: Transition, slot: Slot, execution: Execution, number: int) ->
             change.withdrawn = append_to(change.withdrawn, [number])
         return
     slot.pooled.add(number)
-    body = encode_assignment(AssignmentMessage(assignment(execution, number, b"", b""), task.arguments, task.input))
+    body = encode_assignment(AssignmentMessage(execution.assignment(number, b"", b""), task.arguments, task.input))
     language = execution.dialect.name
     opener = language if task.sealed else ""
     about = (task.delivery, task.pool, short_name(task.provider, language), body, execution.namespace)

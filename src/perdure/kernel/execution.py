@@ -20,7 +20,9 @@ from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.large_values import MOST_KEPT, ValuesTooLarge
 from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.state import State
-from perdure.kernel.state_changes import CHANGES, ChangeTable
+from perdure.kernel.state_changes import event_changes
+from perdure.kernel.tasks.assignments import Assignment
+from perdure.kernel.trace_context import traceparent_of_task
 from perdure.kernel.turn import MissingValues, Stage, Turn
 from perdure.kernel.turn_budget import current
 
@@ -55,7 +57,6 @@ class Execution:
         "changes",
         "dialect",
         "document_namespace",
-        "evolve",
         "id",
         "later_programs",
         "program",
@@ -73,8 +74,7 @@ class Execution:
         self.later_programs: list[Any] = []  # of a run that was moved: one for each move that is folded
         self.secret_names = dialect.secret_names(program)
         self.document_namespace = dialect.namespace_of(program)  # empty if the language does not say so
-        self.evolve = dialect.evolve
-        self.changes = self.evolve if isinstance(self.evolve, ChangeTable) else None
+        self.changes = event_changes(dialect.evolve)
         self.stream_rows: list[tuple[bytes, bytes]] = []  # numbers of its streams, for whoever shows it
 
     @property
@@ -89,10 +89,14 @@ class Execution:
     def apply(self, event: e.Event) -> None:
         state = self.state
         state.seq += 1
-        change = CHANGES.get(type(event))
-        if change is not None:
-            change(state, event)
-        self.evolve(self.body, event)
+        changes = self.changes
+        in_state, in_body = changes[type(event)]
+        if in_state is not None:
+            in_state(state, event)
+        if changes.counts:
+            self.body.seq += 1
+        if in_body is not None:
+            in_body(self.body, event)
         if type(event) is e.RunMigrated:
             if not self.later_programs:
                 raise RunWasMoved(f"run {self.id} was moved to another document")
@@ -119,6 +123,34 @@ class Execution:
         if state.incarnation == 1 and not state.doubts:
             return f"{self.id}/{path}"  # as below: nearly always
         return idempotency_key(self.id, state.doubts.get(path, state.incarnation), path)
+
+    def assignment(self, number: int, arguments: bytes, input: bytes) -> Assignment:
+        """One delivery of an open task, for whoever does it."""
+        state = self.state
+        task = state.tasks[number]
+        return Assignment(
+            self.id,
+            number,
+            task.path,
+            task.provider,
+            arguments,
+            input,
+            task.attempt,
+            task.delivery,
+            self.idempotency_key(task.key or task.path),
+            task.deadline,
+            task.hold_effects_in_doubt,
+            task.sealed,
+            self.dialect.name,
+            task.suspicion,
+            task.losses,
+            False,  # not apart: that is for the dispatcher to say
+            self.secret_names,
+            state.namespace or self.namespace,
+            self.document_namespace,
+            state.from_api,
+            traceparent_of_task(self.id, state.labels, number) if state.labels else "",
+        )
 
 
 def decide(turn: Turn, limits: Limits, is_held: bool = False, owes_moves: bool = False) -> MissingValues | None:

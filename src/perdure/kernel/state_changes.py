@@ -1,6 +1,6 @@
 """How events change the kernel's part of a run's state: one function per event, live and in a fold."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from perdure.kernel import events as e
@@ -26,18 +26,46 @@ GRACE_RANK = 1  # a bound: whatever happens at the same instant comes first
 Change = Callable[[State, Any], None]
 
 
-class ChangeTable(dict[type[e.Event], Callable[[Any, Any], None]]):
+BodyChange = Callable[[Any, Any], None]
+
+
+class EventChanges(dict[type[e.Event], tuple[Change | None, BodyChange | None]]):
+    """What each type of event changes, in the kernel's state and in the body of a dialect: one look for both."""
+
+    __slots__ = ("_find", "counts")
+
+    def __init__(self, find: Callable[[type[e.Event]], BodyChange | None], *, counts: bool = False) -> None:
+        self._find = find
+        self.counts = counts
+
+    def __missing__(self, kind: type[e.Event]) -> tuple[Change | None, BodyChange | None]:
+        self[kind] = changes = (CHANGES.get(kind), self._find(kind))
+        return changes
+
+
+class ChangeTable(dict[type[e.Event], BodyChange]):
     """`evolve` of a dialect that is nothing but a table: what each type of event changes in the body, if anything.
 
-    A turn looks into the table itself, which saves a call for every event.
+    With `counts`, the body counts all events, in `seq`.
     """
 
-    __slots__ = ()
+    __slots__ = ("changes",)
+
+    def __init__(self, table: Mapping[type[e.Event], BodyChange], *, counts: bool = False) -> None:
+        super().__init__(table)
+        self.changes = EventChanges(self.get, counts=counts)
 
     def __call__(self, body: Any, event: e.Event) -> None:
+        if self.changes.counts:
+            body.seq += 1
         change = self.get(type(event))
         if change is not None:
             change(body, event)
+
+
+def event_changes(evolve: BodyChange) -> EventChanges:
+    """What the events of a dialect change. Where `evolve` is a table, all runs share this one."""
+    return evolve.changes if isinstance(evolve, ChangeTable) else EventChanges(lambda kind: evolve)
 
 
 def _run_started(state: State, event: e.RunStarted) -> None:

@@ -34,7 +34,7 @@ from perdure.kernel.json_values.values import NULL, Instant, Payload, Ref, RunId
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.randomness import draw
 from perdure.kernel.state import State
-from perdure.kernel.state_changes import CHANGES
+from perdure.kernel.state_changes import EventChanges
 from perdure.kernel.tasks.assignments import OfferedPipeline, short_name
 from perdure.kernel.tasks.permits import resource_scope
 from perdure.kernel.versions import RECORDS
@@ -103,6 +103,7 @@ class Turn(msgspec.Struct, eq=False, gc=False):
     state: State = _LATER
     program: Any = _LATER
     body: Any = _LATER
+    changes: EventChanges = _LATER
     events: list[e.Event] = []
     answer: InputAnswer = ACCEPTED
     changes_nothing: bool = False
@@ -128,6 +129,7 @@ class Turn(msgspec.Struct, eq=False, gc=False):
         self.state = state = execution.state
         self.program = execution.program
         self.body = execution.body
+        self.changes = execution.changes
         if state.at > self.now:
             self.now = state.at
 
@@ -170,13 +172,14 @@ class Turn(msgspec.Struct, eq=False, gc=False):
         events.append(event)
         # Inlined from `Execution.apply`: nearly all that a step decides comes through here.
         state.seq += 1
-        kind, execution = type(event), self.execution
-        if (change := CHANGES.get(kind)) is not None:
-            change(state, event)
-        if execution.changes is None:
-            execution.evolve(self.body, event)
-        elif (change := execution.changes.get(kind)) is not None:
-            change(self.body, event)
+        changes = self.changes
+        in_state, in_body = changes[type(event)]
+        if in_state is not None:
+            in_state(state, event)
+        if changes.counts:
+            self.body.seq += 1
+        if in_body is not None:
+            in_body(self.body, event)
 
     def refuse(self, reason: str, conflict: bool = False) -> None:
         """It was too late, or is not possible: only its sender is told."""

@@ -48,6 +48,9 @@ class Recorder(Protocol):
     ) -> None:
         """It has ended so. `recorded` is called once that is durable, or concerns nobody any more."""
 
+    def offer_result(self, assignment: Assignment, outcome: Outcome) -> None:
+        """As `task_done`, of an outcome without a large value, whose record nobody waits for."""
+
     def unrecorded_bytes(self, run: RunId) -> int:
         """Of large results of its tasks that are not in the store yet."""
 
@@ -226,7 +229,13 @@ class Dispatcher:
 
     def _ended(self, assignment: Assignment, outcome: Outcome) -> None:
         is_small = type(outcome) is Succeeded and type(outcome.value) is bytes and len(outcome.value) <= INLINE_BYTES
-        if not is_small and takes_long(outcome):
+        if is_small and not (self._has_suspects or self._graces or self._closed):  # nearly always
+            if self._running.remove(assignment):
+                self._task_queues[assignment.language].leave(assignment)
+                self._recorder.offer_result(assignment, outcome)
+                if self._queues:
+                    self.fill()
+        elif not is_small and takes_long(outcome):
             self._recorder.extract_large_values(outcome, partial(self.done, assignment))
         elif assignment.apart:
             self._end_paced(assignment, outcome)

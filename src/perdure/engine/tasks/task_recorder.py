@@ -12,9 +12,9 @@ from perdure.engine.context import EngineContext
 from perdure.engine.slot import Mail, Slot
 from perdure.kernel import inputs as i
 from perdure.kernel.errors import Conflict
-from perdure.kernel.json_values.large_values import INLINE_BYTES, LargeValues, extract_from_outcome
+from perdure.kernel.json_values.large_values import LargeValues, extract_from_outcome
 from perdure.kernel.json_values.values import RunId
-from perdure.kernel.outcomes import Outcome, Succeeded
+from perdure.kernel.outcomes import Outcome
 from perdure.kernel.tasks.assignments import Assignment, EffectClaimResult, RunPort, StreamRows
 from perdure.kernel.tasks.crash_attribution import LossKind, StartPlace
 from perdure.stores.clocks import machine
@@ -168,14 +168,17 @@ class TaskRecorder:
         recorded: Callable[[], None] | None = None,
         values: LargeValues = (),
     ) -> None:
-        if not (type(outcome) is Succeeded and type(outcome.value) is bytes and len(outcome.value) <= INLINE_BYTES):
-            outcome, more = extract_from_outcome(outcome)
-            values += more
-            if values:
-                self._scheduler.dispatcher.has_large_result(assignment.run)
+        outcome, more = extract_from_outcome(outcome)
+        values += more
+        if values:
+            self._scheduler.dispatcher.has_large_result(assignment.run)
         result = i.TaskResult(assignment.task, assignment.attempt, assignment.delivery, outcome)
         reply = None if recorded is None else lambda answer: recorded()
         self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, result, None, 0, reply, values))
+
+    def offer_result(self, assignment: Assignment, outcome: Outcome) -> None:
+        result = i.TaskResult(assignment.task, assignment.attempt, assignment.delivery, outcome)
+        self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, result))
 
     def unrecorded_bytes(self, run: RunId) -> int:
         slot = self._slots.get(run)
