@@ -81,7 +81,7 @@ async def test_200_runs_of_10_steps(
     assert sum(meter.bytes) / 2000 < bounds.sequence
 
 
-CALLS = {"drill": 113, "flow": 159, "playbook": 209, "story": 240}
+CALLS = {"drill": 101, "flow": 140, "playbook": 169, "story": 167}
 """Python calls per step of W1, starts and ends among them: a fiftieth above what they are today, or less."""
 
 

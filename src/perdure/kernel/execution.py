@@ -175,13 +175,13 @@ def decide(turn: Turn, limits: Limits, is_held: bool = False, owes_moves: bool =
         if is_held or (state.pause is not None and state.pause.holds):
             return None
         advance = dialect.advance
-        may_catch = limits.caught
+        may_catch, most_work = limits.caught, limits.work
         if state.caught and isinstance(turn.input, i.Proceed):
             may_catch -= state.caught
         work = current.get()
-        if work is not None and work.left < limits.work:
+        if work is not None and work.left < most_work:
             work = None  # what is left ends the turn before the slice does
-        least = work.left - limits.work if work is not None else 0
+        least = work.left - most_work if work is not None else 0
         most, is_cut = limits.slice, True  # other runs get their turn before it has made all its moves
         while moves < most and turn.caught < may_catch:
             mark = len(events)

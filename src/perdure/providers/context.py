@@ -306,6 +306,12 @@ class BlockingContext(_ContextBase):
         return _complete(self._core.report(body))
 
 
+def argument_text(context: TaskContext | BlockingContext) -> bytes:
+    """The arguments of the task as JSON; empty where they are sealed."""
+    task = context._task
+    return b"" if task.sealed else task.arguments
+
+
 BlockingContext.effect_once.__doc__ = TaskContext.effect_once.__doc__
 
 

@@ -60,13 +60,20 @@ def element_at(value: Value, position: Value) -> Value:
 
 def follow_path(roots: dict[str, Any], path: Steps) -> Value:
     """The value at a plain path, of whatever type; a storage reference if it is stored (STY-208)."""
+    value: Value = roots
+    for step in path:
+        if type(value) is not dict or type(step) is not str or step not in value or STORAGE_REFERENCE in value:
+            return _follow_carefully(roots, path)
+        value = value[step]
+    return value  # nearly always
+
+
+def _follow_carefully(roots: dict[str, Any], path: Steps) -> Value:
+    """The same where the path meets a storage reference, a list, an alias, or nothing."""
     steps: Any = roots.get("steps")
     value: Value = roots
     for at, step in enumerate(path):
         is_map = isinstance(value, dict)
-        if is_map and step in value and STORAGE_REFERENCE not in value and type(step) is str:  # nearly always
-            value = value[step]
-            continue
         if is_map and STORAGE_REFERENCE in value and is_storage_reference(value):
             return _refer_into(value, path[at:])
         if is_map and isinstance(step, str):

@@ -15,7 +15,7 @@ from perdure.expressions.gotemplate.frame import Ambient
 from perdure.expressions.gotemplate.references import References, all_references
 from perdure.expressions.gotemplate.template import DEFAULT, Environment, compile_template, is_template
 from perdure.expressions.source import ExpressionProblem
-from perdure.kernel.evaluation_trace import note_place
+from perdure.kernel.evaluation_trace import current_trace, note_place
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn_budget import pay
 
@@ -93,7 +93,7 @@ def _is_plain(value: Any) -> bool:
         text = msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError):
         return False
-    if b"{{" in text or b"$bubuTemplate" in text or len(text) > LARGEST:
+    if text.find(b"{{") >= 0 or text.find(b"$bubuTemplate") >= 0 or len(text) > LARGEST:
         return False
     return text.count(b"{") + text.count(b"[") <= DEEPEST
 
@@ -149,7 +149,8 @@ class _Compiler:
         place = _spell(path)
 
         def render(roots: Mapping[str, Any], ambient: Ambient | None, results: _Results | None) -> Any:
-            note_place(path)
+            if current_trace.get() is not None:
+                note_place(path)
             try:
                 value = template.render(roots, ambient)
                 if results is not None:

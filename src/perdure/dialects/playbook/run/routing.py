@@ -87,16 +87,14 @@ def _follow_only_arc(turn: Turn, number: int, run: b.StepRun, router: Router) ->
             return False
         if len(args) > program.bounds.max_payload_bytes:
             return False
-    new_token = p.NewToken(
-        body.tokens_made + 1,
-        arc.step,
-        program.steps[arc.step].admission is not None,
-        args if len(args) <= INLINE_BYTES else turn.keep(args),
-        0,
-        joins.branch_of(program, run.step, arc.step),
-    )
-    if _are_next(body, program, [new_token]):
-        new_token = _with_run(program, new_token, body.runs_made + 1)
+    target = program.steps[arc.step]
+    gated, branch = target.admission is not None, joins.branch_of(program, run.step, arc.step)
+    args = args if len(args) <= INLINE_BYTES else turn.keep(args)
+    if target.is_plain and not gated and not branch and _nothing_intervenes(body, program, 1):
+        begun, tasks = body.runs_made + 1, len(target.tasks)
+    else:
+        begun, tasks = 0, 0
+    new_token = p.NewToken(body.tokens_made + 1, arc.step, gated, args, 0, branch, begun, tasks)
     mode = "inclusive" if router.is_inclusive else "exclusive"
     looked = ((arc.step, True, ""),)
     turn.emit(p.NextEvaluated(number, mode, looked, (new_token,), "", False, (), False, turn.now, (), body.ctx_size))
@@ -105,18 +103,23 @@ def _follow_only_arc(turn: Turn, number: int, run: b.StepRun, router: Router) ->
 
 def _are_next(body: b.Body, program: Program, tokens: list[p.NewToken]) -> bool:
     """Whether nothing can happen between the creation of these tokens and the start of their steps."""
-    if body.paused or body.runs_made + len(tokens) > program.bounds.max_step_runs:
+    if not _nothing_intervenes(body, program, len(tokens)):
         return False
-    if (
+    return all(program.steps[new.step].is_plain and not (new.gated or new.branch) for new in tokens)
+
+
+def _nothing_intervenes(body: b.Body, program: Program, tokens: int) -> bool:
+    """Whether so many tokens are the next to move, and may."""
+    if body.paused or body.runs_made + tokens > program.bounds.max_step_runs:
+        return False
+    return not (
         body.unevaluated
         or body.arriving
         or body.closing
         or body.incomplete_forks
         or body.admitted
         or len(body.routing) > 1
-    ):
-        return False
-    return all(program.steps[new.step].is_plain and not (new.gated or new.branch) for new in tokens)
+    )
 
 
 def _with_run(program: Program, new: p.NewToken, run: int) -> p.NewToken:

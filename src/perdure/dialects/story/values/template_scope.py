@@ -21,7 +21,7 @@ from perdure.expressions.gotemplate import (
     holds,
     is_template,
 )
-from perdure.kernel.evaluation_trace import note_site
+from perdure.kernel.evaluation_trace import current_trace, note_site
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.turn import Turn
 
@@ -91,7 +91,8 @@ class Scope:
 
     def _rendered(self, value: Any, structure: Structure, environment: Environment, purpose: str) -> Any:
         roots = self._roots(structure.references)
-        note_site(f"{self._name}/{purpose}")
+        if current_trace.get() is not None:
+            note_site(f"{self._name}/{purpose}")
         if not structure.needs_ambient:
             return structure.render(roots)  # plain paths lead to references where values are stored
         try:

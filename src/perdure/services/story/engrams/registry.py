@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from perdure.providers.context import BlockingContext, TaskContext
+from perdure.providers.context import BlockingContext, TaskContext, argument_text
 from perdure.providers.off_loop import run_in_thread
 from perdure.providers.registry import Mode, Provider, Registry, shared
 from perdure.services.story.engrams import engram_resources
@@ -23,10 +23,15 @@ def as_task(function: Callable[..., Any]) -> Callable[..., Any]:
     def arguments(
         engram_context: EngramContext, context: TaskContext | BlockingContext, task: dict[str, Any]
     ) -> list[Any]:
-        inputs = hydrate_inputs(task, context.secrets, engram_context.namespace, context.run)
-        return [inputs, engram_context][:parameter_count]
+        return [inputs_of(context, task), engram_context][:parameter_count]
+
+    def inputs_of(context: TaskContext | BlockingContext, task: dict[str, Any]) -> dict[str, Any]:
+        namespace = str((task.get("storyRun") or {}).get("namespace") or "default")
+        return hydrate_inputs(task, context.secrets, namespace, context.run, argument_text(context))
 
     def call(context: BlockingContext, **task: Any) -> Any:
+        if parameter_count == 1:  # it has no context to log with
+            return function(inputs_of(context, task))
         engram_context = EngramContext(context, task)
         try:
             return function(*arguments(engram_context, context, task))
