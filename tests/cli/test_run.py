@@ -242,3 +242,15 @@ def test_run_takes_up_nothing_of_others(perdure: CommandLine) -> None:
     perdure("run", perdure.drill({"sleep": "3s"}, name="mine"))
 
     assert perdure.row(left)["status"] == "running" and not perdure.row(left)["live"]
+
+
+def test_the_collector_of_circular_garbage_looks_seldom(perdure: CommandLine) -> None:
+    """What is there when a run begins is looked at no more: a step leaves few circles."""
+    (perdure.folder / "tasks.py").write_text(
+        "import gc\nimport perdure\n\n@perdure.provider('limits')\ndef limits():\n"
+        "    return [gc.isenabled(), gc.get_threshold()[0], gc.get_freeze_count()]\n"
+    )
+    file = perdure.drill({"call": "limits"})
+    is_enabled, objects, frozen = perdure("run", file, "--load", "tasks.py").json
+
+    assert is_enabled and objects >= 10_000 and frozen > 1_000

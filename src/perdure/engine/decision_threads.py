@@ -153,12 +153,15 @@ class _Uncollected:
 threads = DecisionThreads()
 
 
-def collect_seldom() -> None:
-    """For a process that is a server and nothing else: what is there now stays for good, so the collector of circular
-    garbage need not look at it again and again. What comes later it looks at less often: requests leave few circles.
+def collect_seldom(*, is_brief: bool = False) -> None:
+    """For a process that is Perdure's own: what is there now stays for good, so the collector of circular garbage need
+    not look at it again and again. What comes later it looks at less often: requests and steps leave few circles.
+
+    One that `is_brief` has no time to look for what could go now.
     """
     threads.uncollected.owns_process = True
-    gc.collect()
+    if not is_brief:
+        gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
 

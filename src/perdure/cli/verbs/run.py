@@ -14,6 +14,7 @@ from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import store_if_any
 from perdure.cli.start_and_follow import add_waiting, begin_and_follow, start_on_server
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import collect_seldom
 from perdure.engine.handle import Handle
 from perdure.engine.resources.catalog import ResourceNotFound, Runnable
 from perdure.kernel.documents.validation import AppliedDocument
@@ -169,6 +170,7 @@ async def _run(asked: argparse.Namespace, talk: Console, run_input: Any) -> int:
     def begin(engine: Client) -> Awaitable[Handle]:
         return _start(engine, asked, document, applied, run_input, name, from_api=from_api)
 
+    collect_seldom(is_brief=True)
     return await begin_and_follow(asked, talk, begin)
 
 

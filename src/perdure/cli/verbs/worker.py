@@ -16,6 +16,7 @@ from perdure.cli.log_output import FORMATS, log_to
 from perdure.cli.open_engine import OUTPUT_CAPTURE
 from perdure.cli.stdout import give_json
 from perdure.engine.clock import SystemClock
+from perdure.engine.decision_threads import collect_seldom
 from perdure.kernel.json_values.values import SECOND
 from perdure.views.resources.provider_list import known_providers
 from perdure.wiring import languages, load_sources, local_executor, pool_worker, serving_policy, stream_performer
@@ -124,6 +125,7 @@ async def _work(asked: argparse.Namespace, token: str, talk: Console) -> int:
         ca=asked.ca,
         say=talk.always,
     )
+    collect_seldom()
     streaming = asyncio.ensure_future(streams.run())
     stopping = asyncio.Event()
     working = asyncio.ensure_future(worker.run(stopping, asked.grace / SECOND))
