@@ -89,12 +89,12 @@ def _follow_only_arc(turn: Turn, number: int, run: b.StepRun, router: Router) ->
             return False
     target = program.steps[arc.step]
     gated, branch = target.admission is not None, joins.branch_of(program, run.step, arc.step)
-    args = args if len(args) <= INLINE_BYTES else turn.keep(args)
+    kept = args if len(args) <= INLINE_BYTES else turn.keep(args)
     if target.is_plain and not gated and not branch and _nothing_intervenes(body, program, 1):
         begun, tasks = body.runs_made + 1, len(target.tasks)
     else:
         begun, tasks = 0, 0
-    new_token = p.NewToken(body.tokens_made + 1, arc.step, gated, args, 0, branch, begun, tasks)
+    new_token = p.NewToken(body.tokens_made + 1, arc.step, gated, kept, 0, branch, begun, tasks)
     mode = "inclusive" if router.is_inclusive else "exclusive"
     looked = ((arc.step, True, ""),)
     turn.emit(p.NextEvaluated(number, mode, looked, (new_token,), "", False, (), False, turn.now, (), body.ctx_size))
