@@ -18,7 +18,7 @@ from perdure.engine.slot import Slot
 from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, TurnBudget, TurnTooExpensive
 
 ON_THE_LOOP = 5 * STEPS_PER_MILLISECOND
-LONGEST = 30.0  # seconds that one decision may last
+LONGEST = 30.0  # seconds of the processor that one decision may take
 THREADS = 2  # that decide, and as many that read
 BETWEEN_RESTS, REST = 0.001, 0.00005  # seconds of work, and of rest in which another thread gets the interpreter
 CHEAP_TURNS = 100  # in a row, before a run is decided on the event loop again
@@ -102,17 +102,15 @@ class _Rests:
     __slots__ = ("_end", "_next")
 
     def __init__(self) -> None:
-        now = time.monotonic()
-        self._end = now + LONGEST
-        self._next = now + BETWEEN_RESTS
+        self._end = time.thread_time() + LONGEST  # on a busy machine a decision that is right takes minutes
+        self._next = time.monotonic() + BETWEEN_RESTS
 
     def rest(self) -> None:
-        now = time.monotonic()
-        if now < self._next:
+        if time.monotonic() < self._next:
             return
         time.sleep(REST)
         self._next = time.monotonic() + BETWEEN_RESTS
-        if now > self._end:
+        if time.thread_time() > self._end:
             raise TurnTooExpensive("the decision took too long")
 
 

@@ -1,14 +1,18 @@
 """What a Flow costs: moves, events and bytes per Step and per dispatch do not grow with their number."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from perdure.dialects.flow.state import events as f
+from perdure.dialects.flow.state.values import BYTES_PER_READ_UNIT, Cell
 from perdure.kernel import events as e
 from perdure.kernel.execution import Limits
 from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Ref
+from perdure.kernel.turn import Turn
+from perdure.kernel.turn_budget import TurnBudget
 from tests.dialects.flow.documents import call, flow, inner, mock, returns, task
 from tests.dialects.flow.world import Answer, World
 
@@ -192,3 +196,14 @@ def test_a_failure_chain_that_grows_in_a_circle_stays_bounded() -> None:
     assert (
         max(len(jsontext.encode(event.failure)) for event in world.events if isinstance(event, f.StepFailed)) < 60_000
     )
+
+
+def test_reading_the_elements_of_a_large_list_costs_what_reading_the_list_does() -> None:
+    """Invariants 5 and 29: a Gather over 100,000 elements that lie beside the log must not exhaust its turn."""
+    elements, size, work = [{"i": 1}] * 100_000, 900_001, 10_000_000
+    cell = Cell(Ref(b"digest", size), elements)
+    with TurnBudget(work) as budget:
+        read = [cell.element(cast(Turn, None), index) for index in range(len(elements))]
+
+    assert read == elements
+    assert work - budget.left <= size // BYTES_PER_READ_UNIT

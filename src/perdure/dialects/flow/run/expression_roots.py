@@ -115,4 +115,4 @@ def element(turn: Turn, frame: Frame, index: int) -> Any:
     assert step is not None and step.fan is not None
     if step.fan.elements is None:
         return step.input.read(turn)
-    return step.fan.elements.read(turn)[index]
+    return step.fan.elements.element(turn, index)

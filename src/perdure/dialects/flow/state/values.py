@@ -70,6 +70,15 @@ class Cell:
             pay(self.payload.size // BYTES_PER_READ_UNIT)
         return self.data
 
+    def element(self, turn: Turn, index: int) -> Any:
+        """One element of a list: reading all of them in turn costs what reading the list does."""
+        data = self.data
+        if data is UNREAD:
+            data = self.read(turn)
+        elif type(self.payload) is Ref:
+            pay(self.payload.size // (BYTES_PER_READ_UNIT * len(data)))
+        return data[index]
+
     def head(self, turn: Turn) -> Any:
         """Of a failure, at least its members without the history."""
         return self.read(turn)
@@ -141,6 +150,9 @@ class GrowingValue(Cell):
         if buffer.is_text or self.count < len(buffer.pieces):
             self.data = value
         return value
+
+    def element(self, turn: Turn, index: int) -> Any:
+        return self.read(turn)[index]
 
     def holds(self, data: Any) -> bool:
         return self.data is data or (self.data is UNREAD and self.buffer.is_latest(self.count, data))
