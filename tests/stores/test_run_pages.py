@@ -54,6 +54,9 @@ PAGES: dict[str, RunFilter] = {
     "by language and rare status": page(
         namespaces=TEAMS, language="playbook", statuses=[Status.FAILED, Status.CANCELLED]
     ),
+    "by rare statuses, all of them": RunFilter(
+        namespaces=TEAMS, statuses=[Status.RUNNING, Status.WAITING], behind=(1 << 62, RunId(""))
+    ),
     "before a time": page(namespaces=["default"], created_before=1_700_000_900_000_000),
 }
 TEXTS: dict[str, RunFilter] = {

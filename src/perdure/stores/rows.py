@@ -79,18 +79,16 @@ RUN_NAMESPACES = (
 
 
 def needs_namespaces(filter: RunFilter) -> bool:
-    """Whether a page is found by walking along an index for each namespace there is, and not along one for all."""
-    return bool(filter.namespaces is None and filter.statuses and filter.behind and filter.limit) and not (
-        filter.name or filter.parent
-    )
+    """Whether runs are found by walking along an index for each namespace there is, and not along one for all."""
+    return bool(filter.namespaces is None and filter.statuses and filter.behind) and not (filter.name or filter.parent)
 
 
 def split_filter(filter: RunFilter) -> list[RunFilter]:
-    """The filters whose pages, merged, are the page of this one: each is answered by walking along an index.
+    """The filters whose runs, merged, are those of this one: each is answered by walking along an index.
 
     There are indexes by name and status, by language, by namespace, and by namespace and status.
     """
-    if filter.behind is None or filter.limit is None:
+    if filter.behind is None:
         return [filter]
     statuses: list[Sequence[Status]] = [[status] for status in filter.statuses]
     if filter.name is not None:
