@@ -66,6 +66,7 @@ def test_runs_tasks_requests_and_the_process_are_counted(server: Server) -> None
     assert after["perdure_runs", 'status="succeeded"'] >= 1
     assert after["perdure_http_requests_total", 'operation="unknown",status="404"'] >= 1
     assert after["perdure_http_requests_total", 'operation="get_metrics",status="200"'] >= 1
+    assert after["perdure_slow_functions", ""] == 0
     assert after["process_resident_memory_bytes", ""] > 1e6 and after["perdure_store_bytes", ""] > 0
     assert after["bobrapet_storyruns_total", 'status="succeeded"'] >= 1
     assert after["bobrapet_stepruns_total", 'outcome="succeeded"'] >= 1

@@ -16,6 +16,7 @@ from perdure.engine.runtime import Runtime
 from perdure.kernel import events as e
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.outcomes import Failed, Succeeded
+from perdure.providers.registry import slow_providers
 from perdure.stores.admin import StoreStatistics
 from perdure.views.administration.prometheus_text import Labels, Metric, Sample, metrics_text
 
@@ -55,6 +56,7 @@ HELP = {
     "perdure_tasks_started_total": "Tasks scheduled by this process.",
     "perdure_tasks_ended_total": "Tasks ended, by outcome.",
     "perdure_tasks_redelivered_total": "Tasks handed out again after a loss.",
+    "perdure_slow_functions": "Functions declared quick of which a call took more than 5 ms: they run in threads.",
     "perdure_http_requests_total": "Requests answered, by operation and status.",
     "perdure_http_request_seconds": "From a request to the beginning of its answer.",
     "process_cpu_seconds_total": "Processor time of this process.",
@@ -176,6 +178,8 @@ class ServerMetrics:
                 yield "", (), pages * os.sysconf("SC_PAGE_SIZE")
             case "process_open_fds" if PROC.is_dir():
                 yield "", (), sum(1 for _ in (PROC / "fd").iterdir())
+            case "perdure_slow_functions":
+                yield "", (), len(slow_providers)
             case "process_start_time_seconds":
                 yield "", (), round(self._began, 3)
 
