@@ -292,6 +292,12 @@ def test_a_token_comes_from_flag_environment_or_context_and_is_told_nowhere(scen
     assert scene.runs["ended"] in context("ps").out
     (listed,) = context("context", "list", "--json").json
     assert (listed["name"], listed["server"], listed["current"], listed["token"]) == ("here", url, True, "kept")
+    named = ("context", "add", "by-file", "--server", url, "--access-token-file", str(kept))
+    kept.chmod(0o644)
+    assert f"others can read the token in {kept}" in context(*named).err
+    kept.chmod(0o600)
+    assert "others can read" not in context(*named).err
+    context("context", "remove", "by-file")
     context("context", "use", "--none")
     context("context", "use", "nowhere", code=2)
     file.chmod(0o644)

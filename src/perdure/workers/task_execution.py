@@ -20,7 +20,7 @@ import msgspec
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.jsontext import NODES, weigh
 from perdure.kernel.outcomes import Outcome
-from perdure.kernel.secrets.sealed_arguments import SecretPlaces
+from perdure.kernel.secrets.sealed_arguments import SecretPlaces, read_secret_places
 from perdure.kernel.tasks.assignments import Assignment, RunPort
 from perdure.providers.context import BlockingContext, CallPort, Cancellation, TaskContext
 from perdure.providers.effects import EffectQueue
@@ -145,7 +145,9 @@ class TaskExecution(msgspec.Struct, eq=False):
         with resting():
             if self.provider.function.wants_input:
                 self.payload = jsontext.decode(self.assignment.input)
-            return self._read(self.assignment.arguments)
+            text = self.assignment.arguments
+            places = read_secret_places(text) if self.assignment.sealed else None
+            return self._read(text) if places is None else places.fill(self.secrets.__getitem__)
 
     def settle_aside(self, value: Any) -> Outcome:
         """How it ended, written in another thread."""

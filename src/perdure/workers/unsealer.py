@@ -3,32 +3,37 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
-import msgspec
-
 from perdure.kernel.dialect import Dialect
+from perdure.kernel.ids import family_of
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Code
 from perdure.kernel.secrets.credentials import ResolvedSecret
 from perdure.kernel.secrets.sealed_arguments import (
     CredentialLookup,
     EntryFields,
-    Envelope,
     EnvelopeError,
     HideTexts,
+    Opened,
     PinnedDocumentLookup,
     Secret,
     SecretEntry,
     SecretLookup,
     SecretRequest,
     SecretRequests,
+    next_request,
+    read_envelope,
 )
 from perdure.kernel.secrets.secret_masking import Mask
 from perdure.kernel.tasks.assignments import Assignment
+from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, TurnBudget, TurnTooExpensive
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.text import hidden_by
+from perdure.providers.off_loop import FamilyThreads
+from perdure.providers.text import READ_AT_ONCE, hidden_by
 from perdure.workers.secrets import KeychainSource, add_all
 
 # Secrets in the memory of this process, and nowhere else: looked up by key, resolved on demand, once at a time.
@@ -97,9 +102,9 @@ class SecretCache:
 
 
 _T = TypeVar("_T")
-_envelope = msgspec.json.Decoder(Envelope).decode
 
 DOCUMENTS_KEPT = 32
+ON_THE_LOOP = 5 * STEPS_PER_MILLISECOND  # of counted work, until something is looked up
 
 Documents = Callable[[bytes], Awaitable[tuple[str, bytes] | None]]
 """Digest → language and text of a pinned document."""
@@ -130,19 +135,27 @@ class Unsealer:
         self._cache = SecretCache(now)
         self._texts: OrderedDict[str, bytes] = OrderedDict()
         self._is_used = False
+        self._threads = FamilyThreads()
 
     async def open(self, assignment: Assignment, mask: Mask, keychain: KeychainSource | None = None) -> dict[str, Any]:
         """The arguments of the task; `keychain` is its own source of secrets, if it has one. Raises `UnsealFailure`."""
         self._is_used = True
-        envelope = _envelope(assignment.arguments)
         source = keychain or self._keychain
         cache = SecretCache(self._now) if source.is_for_one_task else self._cache
+        aside = partial(self._threads.run, family_of(assignment.run), name="perdure-unseal")
+        is_large = len(assignment.arguments) > jsontext.PIECE
+        read = partial(read_envelope, assignment.arguments)
+        envelope = await aside(read) if is_large else read()
         try:
             opener = self._openers.get(envelope.language)
             if opener is None:
                 raise EnvelopeError("unknown", f"the language {envelope.language!r} of this task is not available here")
-            opening = _Opening(assignment.namespace, source, cache, self.document)
-            return await opening.run_requests(opener.open(envelope.body, assignment.run), mask)
+            opening = _Opening(assignment.namespace, source, cache, self.document, aside, is_large)
+            try:
+                return await opening.run_requests(opener.open(envelope.body, assignment.run), mask)
+            except TurnTooExpensive:  # from the beginning: nothing was done with what was looked up
+                opening = replace(opening, is_aside=True)
+                return await opening.run_requests(opener.open(envelope.body, assignment.run), mask)
         except EnvelopeError as cause:
             raise UnsealFailure(cause) from None
 
@@ -173,17 +186,28 @@ class _Opening:
     keychain: KeychainSource
     cache: SecretCache
     document: Callable[[str], Awaitable[bytes]]
+    aside: Callable[[Callable[[], Any]], Awaitable[Any]]  # does work in a thread
+    is_aside: bool = False
 
     async def run_requests(self, requests: SecretRequests[_T], mask: Mask) -> _T:
+        """Raises `TurnTooExpensive` where its templates compute for long and no thread does it."""
         answer: Any = None
         try:
             while True:
-                answer = await self._answer(requests.send(answer), mask)
-        except StopIteration as end:
-            result: _T = end.value
-            return result
+                request = await self._next_request(requests, answer)
+                if isinstance(request, Opened):
+                    return request.value
+                answer = await self._answer(request, mask)
         finally:
             requests.close()
+
+    async def _next_request(self, requests: SecretRequests[_T], answer: Any) -> SecretRequest | Opened[_T]:
+        work = partial(next_request, requests, answer)
+        if self.is_aside or (isinstance(answer, bytes) and len(answer) > READ_AT_ONCE):  # a document to compile
+            request: SecretRequest | Opened[_T] = await self.aside(work)
+            return request
+        with TurnBudget(ON_THE_LOOP):
+            return work()
 
     async def _answer(self, request: SecretRequest, mask: Mask) -> Secret | bytes | None:
         match request:
@@ -206,7 +230,8 @@ class _Opening:
         mask = Mask()
         hidden_by.set(_Masks(asking, mask))  # only in the asyncio task that resolves the value
         try:
-            fields: EntryFields = await self.run_requests(entry.fields(), mask)
+            opening = replace(self, is_aside=True)  # others may wait for it, too
+            fields: EntryFields = await opening.run_requests(entry.fields(), mask)
             return await self.keychain.resolve(entry.kind, entry.name, fields, self.namespace)
         except EnvelopeError as cause:
             raise EnvelopeError(cause.kind, mask.text(cause.message), cause.code, cause.retryable) from None

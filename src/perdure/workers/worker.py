@@ -20,7 +20,7 @@ from perdure.kernel.ids import family_of
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome
-from perdure.kernel.secrets.sealed_arguments import read_secret_places
+from perdure.kernel.secrets.sealed_arguments import has_secret_places, read_secret_places
 from perdure.kernel.tasks.assignments import Assignment, RunPort
 from perdure.providers.registry import Mode, Provider, Registry, shared
 from perdure.providers.task_outcomes import to_outcome
@@ -144,16 +144,16 @@ class Worker:
 
     def _enter(self, execution: TaskExecution) -> None:
         assignment = execution.assignment
-        places = read_secret_places(assignment.arguments) if assignment.sealed else None
+        is_envelope = assignment.sealed and not has_secret_places(assignment.arguments)
         has_much = len(assignment.arguments) > _MUCH or len(assignment.input) > _MUCH
-        if places is None and (has_much or assignment.sealed):  # the event loop should not read it
+        if has_much or is_envelope:  # the event loop should not read it
             if assignment.deadline is None or self._arm(execution, assignment.deadline):
-                self._unseal(execution) if assignment.sealed else self._prepare_first(
+                self._unseal(execution) if is_envelope else self._prepare_first(
                     execution, asyncio.to_thread(execution.read_aside)
                 )
             return
         try:
-            execution.open(places)
+            execution.open(read_secret_places(assignment.arguments) if assignment.sealed else None)
         except Exception as error:
             self._finish(execution, execution.failure(error))
             return
@@ -289,6 +289,9 @@ class Worker:
         except Exception as error:
             self._finish(execution, execution.failure(error))
             return
+        sizes = len(execution.assignment.arguments), len(execution.assignment.input)
+        if execution.mode is _INLINE and max(sizes) > _MUCH:
+            execution.mode = _THREAD  # its result may be as large
         self._admit(execution)
 
     def _outcome_of_error(self, execution: TaskExecution, error: BaseException) -> Outcome:

@@ -1,6 +1,9 @@
 """`context`: servers under a name, with the token for each; one of them is in use."""
 
 import argparse
+import stat
+from contextlib import suppress
+from pathlib import Path
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
@@ -60,6 +63,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     match asked.action:
         case "add":
             _add(asked, contexts)
+            _warn_of_readers(contexts.contexts[asked.name].token_file, talk)
         case "use":
             _use(asked, contexts)
         case "remove":
@@ -83,8 +87,6 @@ def _add(asked: argparse.Namespace, contexts: Contexts) -> None:
         raise BadUsage(f"{asked.name!r} is not a name for a context", hint="")
     if asked.access_token and asked.access_token_file:
         raise BadUsage("keep the token, or name its file: not both")
-    from pathlib import Path
-
     contexts.contexts[asked.name] = Context(
         check_url(asked.server),
         read_token(asked.access_token) if asked.access_token else "",
@@ -93,6 +95,13 @@ def _add(asked: argparse.Namespace, contexts: Contexts) -> None:
         asked.namespace or "",
     )
     contexts.current = contexts.current or asked.name
+
+
+def _warn_of_readers(file: str, talk: Console) -> None:
+    """A token of which others on the machine can read the file is theirs as well."""
+    with suppress(OSError):  # it comes later: then nobody can be warned here
+        if file and stat.S_IMODE(Path(file).stat().st_mode) & 0o077:
+            talk.say(f"warning: others can read the token in {file}; keep it to yourself: chmod 600 {file}")
 
 
 def _use(asked: argparse.Namespace, contexts: Contexts) -> None:

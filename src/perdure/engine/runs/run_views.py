@@ -318,7 +318,8 @@ async def show(store: Store, execution: Execution, *, with_parts: bool = True) -
     show_run = execution.dialect.show if with_parts else execution.dialect.show_itself
     while True:
         try:
-            return await told_aside(execution.state.seq, partial(_shown, mask, show_run, execution, texts))
+            size = WORK_OF_EVENT * execution.state.seq + sum(map(len, texts.values()))
+            return await done_aside(size, partial(_shown, mask, show_run, execution, texts))
         except MissingValues as needs:
             values = await store.values(execution.id, needs.digests)
             if not values:

@@ -8,10 +8,11 @@ No secret reaches a decision, an event or a store. Opening is pure: it only asks
 """
 
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant
 
 _T = TypeVar("_T")
@@ -76,6 +77,20 @@ SecretRequest = SecretLookup | CredentialLookup | PinnedDocumentLookup | HideTex
 SecretRequests = Generator[SecretRequest, Any, _T]
 
 
+class Opened(msgspec.Struct, Generic[_T], frozen=True):
+    """What opening an envelope came to."""
+
+    value: _T
+
+
+def next_request(requests: "SecretRequests[_T]", answer: Any) -> "SecretRequest | Opened[_T]":
+    """What is asked next, or the end; templates are evaluated until then, so a thread may have to do it."""
+    try:
+        return requests.send(answer)
+    except StopIteration as end:
+        return Opened(end.value)
+
+
 class Secret(msgspec.Struct, frozen=True):
     """A secret: its kind (`bearer`, `basic`, …), its value, and until when it is valid."""
 
@@ -108,9 +123,29 @@ _BY_PLACE = msgspec.json.Decoder(SecretPlaces).decode
 _MARK = b'{"type":"places"'
 
 
+def has_secret_places(sealed: bytes) -> bool:
+    """Whether any worker can open it; else only its language can."""
+    return sealed.startswith(_MARK)
+
+
 def read_secret_places(sealed: bytes) -> SecretPlaces | None:
     """None for an envelope that only its language can open."""
-    return _BY_PLACE(sealed) if sealed.startswith(_MARK) else None
+    if not has_secret_places(sealed):
+        return None
+    if len(sealed) <= jsontext.PIECE:
+        return _BY_PLACE(sealed)
+    members = jsontext.decode(sealed)  # piece by piece
+    return SecretPlaces(members["arguments"], [(path, name) for path, name in members["secrets"]])
+
+
+_ENVELOPE = msgspec.json.Decoder(Envelope).decode
+
+
+def read_envelope(sealed: bytes) -> Envelope:
+    if len(sealed) <= jsontext.PIECE:
+        return _ENVELOPE(sealed)
+    members: dict[str, Any] = jsontext.decode(sealed)
+    return Envelope(**{name: members[name] for name in Envelope.__struct_fields__ if name in members})
 
 
 class EnvelopeError(Exception):

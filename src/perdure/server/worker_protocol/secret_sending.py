@@ -9,12 +9,10 @@ server, is masked with what the document names, as it is now, and with what this
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import msgspec
 
 from perdure.engine.decision_threads import SMALL, done_aside
 from perdure.engine.tasks.leased_tasks import parcel_of
@@ -26,13 +24,15 @@ from perdure.kernel.secrets.credentials import REFERENCES, first, is_reference, 
 from perdure.kernel.secrets.sealed_arguments import (
     CredentialLookup,
     EntryFields,
-    Envelope,
     EnvelopeError,
     HideTexts,
+    Opened,
     PinnedDocumentLookup,
     Secret,
     SecretLookup,
     SecretRequests,
+    next_request,
+    read_envelope,
     read_secret_places,
 )
 from perdure.kernel.secrets.secret_masking import MOST_COMPARED, QUICK, Mask
@@ -50,7 +50,6 @@ CHARACTERS_KEPT = 64 << 20  # in these masks
 ADDED_AT_ONCE = 20  # secrets, on the event loop
 CREDENTIAL, CONFIG = "credential:", "config:"
 _T = TypeVar("_T")
-_envelope = msgspec.json.Decoder(Envelope).decode
 
 
 class SecretSender:
@@ -108,21 +107,27 @@ class SecretSender:
         places = await done_aside(len(text), partial(read_secret_places, text))
         if places is not None:
             return {name for _, name in places.secrets}
-        envelope = await done_aside(len(text), partial(_envelope, text))
+        envelope = await done_aside(len(text), partial(read_envelope, text))
         language = self._engine.languages[envelope.language]
         credentials: set[str] = set()
+        aside = partial(self._threads.run, family_of(lease.run), name="perdure-unseal")
         try:
-            await self._run_requests(language.open(envelope.body, assignment.run), lease.namespace, credentials)
+            await self._run_requests(language.open(envelope.body, assignment.run), lease.namespace, credentials, aside)
         except EnvelopeError:  # it needs a value of the worker's machine: what the document names is the limit
             return {name for name in named if name.startswith(CREDENTIAL)} | credentials
         return credentials
 
-    async def _run_requests(self, requests: SecretRequests[_T], namespace: str, credentials: set[str]) -> _T:
+    async def _run_requests(
+        self, requests: SecretRequests[_T], namespace: str, credentials: set[str], aside: Callable[..., Awaitable[Any]]
+    ) -> _T:
         """Open an envelope with what the store keeps, to learn which credentials are looked up."""
         answer: Any = None
         try:
             while True:
-                match requests.send(answer):
+                match await aside(partial(next_request, requests, answer)):
+                    case Opened(value):
+                        result: _T = value
+                        return result
                     case HideTexts():
                         answer = None
                     case PinnedDocumentLookup(digest):
@@ -131,12 +136,9 @@ class SecretSender:
                     case CredentialLookup(name):
                         answer = await self._looked_up(name, "", namespace, credentials)
                     case SecretLookup(entry):
-                        fields: EntryFields = await self._run_requests(entry.fields(), namespace, credentials)
+                        fields: EntryFields = await self._run_requests(entry.fields(), namespace, credentials, aside)
                         name = first(fields.values, REFERENCES) or entry.name
                         answer = await self._looked_up(name, entry.kind, namespace, credentials)
-        except StopIteration as end:
-            result: _T = end.value
-            return result
         finally:
             requests.close()
 

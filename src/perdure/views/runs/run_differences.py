@@ -4,7 +4,9 @@ from typing import Any
 
 from perdure.analysis.differences import Difference, Parting, compare_histories, differences
 from perdure.engine.client import Client
+from perdure.engine.decision_threads import LARGE, done_aside
 from perdure.engine.runs import run_views
+from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
 from perdure.stores.protocol import RunRow
 from perdure.views.access import Query, Question, Scope
@@ -47,7 +49,9 @@ async def compare_moments(client: Client, run: RunId, before: str | None, after:
     for at in (first, last):
         row, execution, pending = await run_at(client, run, at)
         pictures.append(await show_json(client, execution, pending))
-    changes = await run_views.told_aside(execution.state.seq, lambda: differences(*pictures))
+    is_large = any(map(jsontext.is_large, pictures))
+    size = LARGE if is_large else run_views.WORK_OF_EVENT * execution.state.seq
+    changes = await done_aside(size, lambda: differences(*pictures))
     return {
         "run": run,
         "name": row.name,
