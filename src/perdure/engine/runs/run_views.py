@@ -272,7 +272,7 @@ async def mask_of(store: Store, execution: Execution) -> Mask:
     input = execution.state.input
     if isinstance(input, Ref):
         input = (await store.values(execution.id, [input.digest]))[input.digest] if _has_secrets(execution) else b""
-    return _mask_of_input(execution, input)
+    return await done_aside(len(input), partial(_mask_of_input, execution, input))
 
 
 def mask_at_hand(execution: Execution) -> Mask | None:

@@ -190,4 +190,6 @@ async def run_result_json(client: Client, run: RunId, wait: float = 0) -> dict[s
     if isinstance(outcome, Succeeded) and status.has_result:
         text = await client.text(run, outcome.value)
         return {**answer, "value": await done_aside(len(text), lambda: jsontext.decode(mask.json(text)))}
-    return {**answer, "error": mask.data(error_json(outcome))}
+    details = outcome.details if isinstance(outcome, Failed) else None
+    size = len(details) if isinstance(details, bytes) else 0
+    return {**answer, "error": await done_aside(size, lambda: mask.data(error_json(outcome)))}
