@@ -4,15 +4,19 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import perdure
+from perdure.engine.runs import history_pages
 from perdure.engine.runs.history_pages import _HistoryReader
 from perdure.engine.runs.run_index import RunIndex
 from perdure.kernel.graphs.run_trace import Visit
 from perdure.kernel.json_values.values import RunId
+from perdure.server.handlers.run_handlers import EVENTS_AT_ONCE, _page_of_events
+from perdure.server.request_types import EventsQuery
 from perdure.server.trace_export import Span, _parts
 from perdure.views.runs.graph_folding import graph_of_run
 from perdure.views.runs.run_causes import explain_run
@@ -93,3 +97,51 @@ def test_the_trace_of_a_run_costs_what_it_has_of_spans() -> None:
     items = {span.id: span.attributes.get("perdure.item") for span in spans}
     assert [items[span.parent] for span in attempts] == [str(at) for at in range(1, count)]
     assert calls < 500 * count
+
+
+async def test_a_page_of_large_events_is_shorter() -> None:
+    """SRV-015: a thousand events of 64 KiB each took hundreds of megabytes, four times per token."""
+    asked: list[int] = []
+
+    def history_of(count: int, values: int) -> Any:
+        async def history(run: RunId, after: int, *, raw: bool, limit: int) -> list[dict[str, Any]]:
+            asked.append(limit)
+            return [{"seq": seq, "value": [0] * values} for seq in range(after + 1, min(count, after + limit) + 1)]
+
+        engine = SimpleNamespace(history=history)
+        return SimpleNamespace(engine=engine, run=SimpleNamespace(id=RunId("r")))
+
+    query = EventsQuery(limit=1_000)
+    events, has_more = await _page_of_events(history_of(5_000, 5_000), query)
+    assert len(events) == EVENTS_AT_ONCE and has_more
+    events, has_more = await _page_of_events(history_of(250, 1), query)
+    assert [event["seq"] for event in events] == list(range(1, 251)) and not has_more
+    events, has_more = await _page_of_events(history_of(5_000, 1), query)
+    assert len(events) == 1_000 and has_more and max(asked) == EVENTS_AT_ONCE
+
+
+async def test_a_history_is_masked_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where secrets came with the input of a Playbook, each page was searched for them on the event loop."""
+    aside: list[bool] = []
+
+    def hide(item: Any) -> Any:
+        aside.append(threading.current_thread() is not threading.main_thread())
+        return item
+
+    def read(reader: Any, dialect: Any, rows: Any, until: Any) -> None:
+        reader.shown += [{"seq": number} for number in range(1, 4)]
+        reader.bytes += len(rows[0][1])
+
+    async def rows(run: RunId, after: int, most: int) -> list[tuple[int, bytes]]:
+        return [(3, bytes(100_000))]
+
+    class Rows:
+        history = staticmethod(rows)
+
+    monkeypatch.setattr(history_pages._HistoryReader, "read", read)
+    store: Any = Rows()
+    mask: Any = SimpleNamespace(hides=True, data=hide)
+    dialect: Any = SimpleNamespace(history_teller=lambda run: None)
+    row: Any = SimpleNamespace(id=RunId("r"), created_at=1)
+    page = await history_pages.HistoryPages(store).read(dialect, row, mask, 0, is_own=True, limit=3)
+    assert page == [{"seq": 1}, {"seq": 2}, {"seq": 3}] and aside == [True] * 3

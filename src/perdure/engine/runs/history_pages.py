@@ -109,10 +109,10 @@ class HistoryPages:
                 reader.forget(after)
             if not rest and len(rows) < at_once:
                 break
-        page = reader.behind(after, limit)
+        page = [{**item} for item in reader.behind(after, limit)]
         reader.forget(after if limit is not None else max(after, reader.last - MOST_SHOWN))
         self._keep(reader)
-        return [mask.data({**item}) for item in page]
+        return await done_aside(reader.bytes, partial(list, map(mask.data, page))) if mask.hides else page
 
     def _take(self, dialect: Dialect, row: RunRow, after: int) -> _HistoryReader:
         """Nobody else goes on with it meanwhile."""

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from perdure.server.route_table import Handler
 
 LONGEST_WAIT = 60  # seconds
+EVENTS_AT_ONCE = 100  # of a page: their values may have 64 KiB each
+HEAVIEST_PAGE = 200_000  # values in a page of events, long texts counted for more
 MOST_LABELS = 64
 LONGEST_LABEL = 1_000  # characters of name and value together
 
@@ -200,11 +202,24 @@ async def list_events(call: ApiCall) -> Result:
     query: m.EventsQuery = call.query
     if SSE in call.headers.get("accept", ""):
         return await _live_events(call, query)
-    after = query.after or 0
-    events = await call.engine.history(call.run.id, after, raw=query.raw, limit=query.limit + 1)
-    items = [event if query.raw else event_json(event) for event in events[: query.limit]]
-    more = {"next": items[-1]["seq"]} if len(events) > query.limit else {}
-    return Answer({"items": items, **more})
+    events, has_more = await _page_of_events(call, query)
+    items = [event if query.raw else event_json(event) for event in events]
+    return Answer({"items": items, **({"next": items[-1]["seq"]} if has_more else {})})
+
+
+async def _page_of_events(call: ApiCall, query: m.EventsQuery) -> tuple[list[dict[str, Any]], bool]:
+    """Up to `limit` events, fewer if they are large; and whether there are more."""
+    events: list[dict[str, Any]] = []
+    after, weight = query.after or 0, 0
+    while len(events) <= query.limit and weight <= HEAVIEST_PAGE:
+        asked = min(EVENTS_AT_ONCE, query.limit + 1 - len(events))
+        part = await call.engine.history(call.run.id, after, raw=query.raw, limit=asked)
+        events += part
+        if len(part) < asked:
+            return events, False
+        after = part[-1]["seq"]
+        weight += sum(jsontext.weigh(event, HEAVIEST_PAGE) for event in part)
+    return events[: query.limit], True
 
 
 async def list_changes(call: ApiCall) -> Result:
