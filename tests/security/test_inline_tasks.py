@@ -128,7 +128,7 @@ async def test_pictures_with_large_values_are_drawn_in_a_thread() -> None:
     def show(execution: Any, texts: dict[bytes, bytes]) -> Any:
         aside.append(_is_aside())
         if not texts:
-            raise MissingValues([b"digest"])
+            raise MissingValues((b"digest",))
         return {"input": len(texts[b"digest"])}
 
     async def values(run: RunId, digests: Any) -> dict[bytes, bytes]:

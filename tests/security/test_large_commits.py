@@ -13,7 +13,7 @@ from perdure.kernel.errors import PerdureError
 from perdure.kernel.execution import Execution
 from perdure.kernel.inputs import Proceed
 from perdure.kernel.json_values import large_values
-from perdure.kernel.json_values.values import Ref, RunId
+from perdure.kernel.json_values.values import Ref, RunId, digest
 from perdure.kernel.turn import MissingValues, Turn
 from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.testing.drill import Drill
@@ -33,7 +33,12 @@ def test_a_large_value_is_not_written_on_the_event_loop(
             places.append(threading.current_thread() is threading.main_thread())
         return write(self, batch, *rest)
 
+    def hashed(payload: bytes) -> bytes:
+        places.append(threading.current_thread() is threading.main_thread())
+        return digest(payload)
+
     monkeypatch.setattr(BatchWriter, "write", watched)
+    monkeypatch.setattr(large_values, "digest", hashed)
 
     async def play() -> None:
         async with perdure.Engine(f"sqlite:///{tmp_path}/store.db") as engine:

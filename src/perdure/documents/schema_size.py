@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from perdure.kernel.json_values import jsontext
-from perdure.kernel.turn_budget import pay, rest
+from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, pay, rest
 
 MOST_PARTS = 20_000
 MOST_CHECKS = 20_000_000  # of parts of data against parts of a schema: about a second
@@ -70,7 +70,7 @@ class SchemaSize:
             return f"nested too deeply for a schema that refers to itself {self.growth} times"
         size = 1 + jsontext.weigh(value, _BATCH_SIZE)
         if size > _BATCH_SIZE:
-            pay(25 * _BATCH_SIZE)  # counting them takes time, too
+            pay(max(25 * _BATCH_SIZE, 6 * STEPS_PER_MILLISECOND))  # counting takes time, too: not on the event loop
             size = 1 + jsontext.weigh(value, MOST_CHECKS // self.checks_per_part)
         most = MOST_CHECKS if in_parts else MOST_AT_ONCE
         if size * self.checks_per_part > most:

@@ -18,7 +18,7 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.lookups import Fetch
 from perdure.kernel.errors import EngineMissing, EngineStopped, PerdureError
 from perdure.kernel.execution import Execution
-from perdure.kernel.json_values.large_values import extract_large_values
+from perdure.kernel.json_values.large_values import LargeValues, extract_large_values
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.stores.access import Act
 from perdure.stores.commit_types import NewRun, TaskAnswer
@@ -178,11 +178,16 @@ class Runtime:
         program: Any,
         reply: Callable[[i.InputAnswer], None],
         act: Act | None = None,
+        values: LargeValues = (),
     ) -> Slot | None:
-        """Begin a run that is new as far as we know; the commit finds out. None if it is known, or begins elsewhere."""
+        """Begin a run that is new as far as we know; the commit finds out. None if it is known, or begins elsewhere.
+
+        `values`: what the start refers to, if somebody else has put it aside.
+        """
         self.scheduler.must_run()
         place = self.scheduler.partitions.birthplace(run)
-        start, values = extract_large_values(start, "input")
+        if not values:
+            start, values = extract_large_values(start, "input")
         mail = Mail(self.clock.now(), 0, start, reply=reply, values=values, act=act)
         if run in self._slots:  # the same start twice: the second finds the first
             self.scheduler.offer(run, mail)

@@ -18,6 +18,7 @@ from perdure.kernel.documents.subruns import RecordedDocument
 from perdure.kernel.documents.validation import AppliedDocument, DeclaredResource, Validated, ValidationContext
 from perdure.kernel.errors import InvalidDocument
 from perdure.kernel.ids import DEFAULT_NAMESPACE
+from perdure.kernel.json_values.large_values import HASHED_IN_THREAD
 from perdure.kernel.json_values.values import digest
 
 PROGRAMS_KEPT = 64
@@ -92,7 +93,8 @@ class DocumentValidator:
         chosen: str = "",
         namespace: str = DEFAULT_NAMESPACE,
     ) -> Validated:
-        name = digest(msgspec.msgpack.encode((language.name, text, applied, chosen, namespace)))
+        about = msgspec.msgpack.encode((language.name, text, applied, chosen, namespace))
+        name = digest(about) if len(about) <= HASHED_IN_THREAD else await asyncio.to_thread(digest, about)
         validated = await self._known(name)
         if validated is not None:
             return validated

@@ -18,6 +18,7 @@ from perdure.kernel.errors import Conflict, InvalidDocument, PerdureError, Start
 from perdure.kernel.execution import Execution
 from perdure.kernel.ids import DEFAULT_NAMESPACE, namespace_problem, reserved_label
 from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.large_values import HASHED_IN_THREAD, LargeValues, extract_large_values
 from perdure.kernel.json_values.values import Instant, RunId, digest
 from perdure.kernel.trace_context import TRACEPARENT, read_traceparent
 from perdure.stores.protocol import RunRow
@@ -178,6 +179,9 @@ async def _create(
         return await runtime.create_elsewhere(run, start, validated.pinned, validated.program, client.act)
     future: asyncio.Future[i.InputAnswer] = asyncio.get_running_loop().create_future()
     slot: Slot | None = None
+    values: LargeValues = ()
+    if isinstance(start.input, bytes) and len(start.input) > HASHED_IN_THREAD:
+        start, values = await asyncio.to_thread(extract_large_values, start, "input")
 
     def settle(answer: i.InputAnswer) -> None:
         if future.done():
@@ -186,7 +190,7 @@ async def _create(
         if seen is not None and slot is not None and slot.execution is not None and not isinstance(answer, i.Refused):
             seen(_new_row(slot, slot.execution, start, created_at), slot.execution)
 
-    slot = runtime.create(run, start, validated.pinned, validated.program, settle, client.act)
+    slot = runtime.create(run, start, validated.pinned, validated.program, settle, client.act, values)
     created_at = 0 if slot is None or slot.creation is None else slot.creation.created_at
     return await future
 
