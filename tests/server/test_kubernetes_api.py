@@ -349,6 +349,28 @@ def test_an_object_of_a_watch_is_written_with_the_version_that_it_has_there(api:
             assert refused(api("DELETE", f"{where}/{name}", {"preconditions": stale["metadata"]})) == (409, "Conflict")
 
 
+def test_core_kinds_are_watched(api: Api) -> None:
+    """SRV-075, SRV-077: each change once, as it is read; nothing of a value."""
+    value = base64.b64encode(b"planted-watched-value").decode()
+    for where, first, then in (
+        (CONFIG_MAPS, {"data": {"a": "1"}}, {"data": {"a": "2"}}),
+        (SECRETS, {"data": {"a": value}}, {"data": {"b": value}}),
+        ("/api/v1/namespaces", {}, {"metadata": {"labels": {"a": "2"}}}),
+    ):
+        path = f"{where}/core-watched"
+        begin = api("GET", where).json["metadata"]["resourceVersion"]
+        with closing(watch(api, f"{where}?watch=true&resourceVersion={begin}")) as events:
+            made = created(api, where, {"metadata": {"name": "core-watched"}, **first})
+            changed = patch(api, path, then).json
+            assert refused(api("DELETE", path, {"propagationPolicy": "Sideways"})) == (422, "Invalid")
+            assert api("DELETE", path).status == 200
+            for kind, item in (("ADDED", made), ("MODIFIED", changed), ("DELETED", changed)):
+                event = next(events)
+                for told in (item, event["object"]):
+                    assert told["metadata"].pop("resourceVersion", None) or kind == "DELETED"
+                assert (event["type"], event["object"]) == (kind, item) and value not in json.dumps(event)
+
+
 def test_bookmarks_and_pages_that_expired(api: Api) -> None:
     """SRV-075: a watch ends with where the next one goes on, if that is asked for; an old `continue` is 410."""
     created(api, STORIES, story("marked"))

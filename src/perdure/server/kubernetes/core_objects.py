@@ -289,14 +289,14 @@ class NamespaceObjects(CoreObjects):
         row = (await self._store.resources([key])).get(key)
         if row is None and not await self._is_used(name):
             raise not_found(self._resource, name)
-        return _namespace(name, row)
+        return complete_namespace(name, row)
 
     async def apply(self, body: Object, *, dry: bool, force: bool) -> tuple[Object, list[str], bool]:
         name = _checked_name(body)
         if not dry and await self._is_used(name):
             await self._row("", name)
         item, warnings, is_new = await super().apply(body, dry=dry, force=force)
-        return _namespace(name, None, item), warnings, is_new
+        return complete_namespace(name, None, item), warnings, is_new
 
     async def _row(self, namespace: str, name: str) -> ResourceRow:
         """An implicit one becomes an entry when it is changed."""
@@ -320,7 +320,7 @@ class NamespaceObjects(CoreObjects):
             row.key.name: row for row in await self._store.list_resources(self._kind.name)
         }
         names = {DEFAULT_NAMESPACE, *rows, *await self._store.namespaces()}
-        items = [_namespace(name, rows.get(name)) for name in sorted(names) if self._call.caller.sees(name)]
+        items = [complete_namespace(name, rows.get(name)) for name in sorted(names) if self._call.caller.sees(name)]
         items = [item for item in items if selection.matches(item)]
         check_behind(behind, str, str)
         if behind:
@@ -332,7 +332,7 @@ class NamespaceObjects(CoreObjects):
     async def create(self, body: Object, *, dry: bool) -> tuple[Object, list[str]]:
         name = _checked_name(body)
         item, warnings = await super().create(body, dry=dry)
-        return _namespace(name, None, item), warnings
+        return complete_namespace(name, None, item), warnings
 
     async def delete(self, item: Object, *, version: int | None) -> Object | None:
         name = item["metadata"]["name"]
@@ -352,7 +352,8 @@ def _checked_name(body: Object) -> str:
     return name
 
 
-def _namespace(name: str, row: ResourceRow | None, written: Object | None = None) -> Object:
+def complete_namespace(name: str, row: ResourceRow | None, written: Object | None = None) -> Object:
+    """With what every Namespace has, also one that nobody has created."""
     item = written or (
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} if row is None else _managed(row)
     )

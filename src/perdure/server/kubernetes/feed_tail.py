@@ -21,7 +21,8 @@ from perdure.kernel.errors import PerdureError
 from perdure.kernel.instants import format_instant
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
-from perdure.server.kubernetes.core_objects import blanked
+from perdure.server.kubernetes.core_objects import blanked, complete_namespace
+from perdure.server.kubernetes.discovery import NAMESPACE
 from perdure.server.kubernetes.event_objects import new_events
 from perdure.server.kubernetes.run_resources import complete, run_version, shown_objects, without_version
 from perdure.server.kubernetes.selectors import PLACES
@@ -253,6 +254,8 @@ def _entry_change(change: FeedChange) -> list[ObjectChange]:
         metadata["managedFields"] = stored_managers(facts.managers)
     if change.kind == SECRET_KIND:  # whose status is its values, encrypted
         item = blanked(item)
+    elif change.kind == NAMESPACE.name:
+        item = complete_namespace(change.name, None, item)
     elif facts.status is not None:
         item["status"] = jsontext.decode(facts.status)
     version = change.position * PLACES + 1

@@ -100,7 +100,9 @@ def check_object(call: "ApiCall", resource: "ApiResource", body: Any) -> Object:
     body = {"apiVersion": kind.api_version, "kind": kind.name, **body}
     if (body["apiVersion"], body["kind"]) != (kind.api_version, kind.name):
         named = f"{body['kind']} in version {body['apiVersion']}"
-        raise BadRequest(f"the object is a {named}, and this path is for {kind.name} in version {kind.api_version}")
+        raise BadRequest(
+            f"the object is of kind {named}, and this path is for {kind.name} in version {kind.api_version}"
+        )
     metadata = body.get("metadata")
     if metadata is None:
         metadata = {}

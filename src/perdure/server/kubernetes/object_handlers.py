@@ -42,6 +42,7 @@ from perdure.server.kubernetes.selectors import (
     ObjectSelection,
     check_match,
     check_place,
+    check_policy,
     is_dry,
     list_version,
     read_place,
@@ -59,7 +60,7 @@ from perdure.views.errors import BadRequest
 Object = dict[str, Any]
 NAME_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # without vowels and easily confused characters
 TRIES = 10  # of generated names, and of patches that others overtake
-MOST_IN_COLLECTION = 1_000
+DELETED_AT_ONCE = 1_000  # objects of a collection
 
 
 class Objects(Protocol):
@@ -353,6 +354,7 @@ async def delete_object(call: ApiCall) -> Result:
     item = await objects.get(_place(call, resource), call.path["name"])
     _audit(call, resource)
     version = await _check_preconditions(call, resource, item, options)
+    check_policy(query, options)
     if is_dry(query, options):
         return _told(call, resource.kind, item)
     left = await objects.delete(item, version=version)
@@ -385,10 +387,12 @@ async def delete_collection(call: ApiCall) -> Result:
     if "deletecollection" not in resource.verbs:
         raise MethodNotAllowed(f"{resource.kind.name} objects are deleted by their names", allow="GET, POST")
     options = await read_json(call) if call.raw_body.strip() else {}
-    objects = objects_of(call, resource)
+    objects, selection = objects_of(call, resource), ObjectSelection(query)
     namespace = call.path.get("namespace") if resource.kind.has_namespace else None
-    limit = min(query.limit or MOST_IN_COLLECTION, MOST_IN_COLLECTION)
-    items, _ = await objects.page(namespace, ObjectSelection(query), limit, [])
+    items, behind = await objects.page(namespace, selection, query.limit or DELETED_AT_ONCE, [])
+    while behind is not None and not query.limit:
+        more, behind = await objects.page(namespace, selection, DELETED_AT_ONCE, behind)
+        items += more
     call.audit(f"{len(items)} {resource.title}", namespace=namespace or "")
     if not is_dry(query, options if isinstance(options, dict) else {}):
         for item in items:

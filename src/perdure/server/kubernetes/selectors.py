@@ -77,6 +77,13 @@ def is_dry(query: ObjectQuery, options: Mapping[str, Any] | None = None) -> bool
     return True
 
 
+def check_policy(query: ObjectQuery, options: Mapping[str, Any]) -> None:
+    """What becomes of a deleted object's parts: they go with it, whatever is asked for."""
+    policy = query.propagation_policy or options.get("propagationPolicy")
+    if policy not in (None, "", "Orphan", "Background", "Foreground"):
+        raise UnfitInput(f"propagationPolicy: {str(policy)[:40]!r} is not one of Orphan, Background and Foreground")
+
+
 class LabelSelector:
     """`app=web,tier in (a, b),!old`"""
 

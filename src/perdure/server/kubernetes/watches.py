@@ -63,6 +63,7 @@ class Watch:
     ) -> None:
         self._call = call
         self._kind: ResourceKind = resource.kind
+        self._is_core = resource.is_core  # nothing uses it that could be counted
         self._objects = objects
         self._tail = tail
         self._selection = selection
@@ -140,7 +141,7 @@ class Watch:
     async def _changes(self, change: FeedChange) -> "list[ObjectChange]":
         if self._kind.name == "Event":
             return await self._tail.events(change)
-        if self._kind.of_runs or change.kind != self._kind.name:
+        if self._kind.of_runs or change.kind != self._kind.name or self._is_core:
             return await self._tail.meaning(change)
         if self._kind.has_namespace and not self._call.caller.sees(change.namespace or ""):
             return []
