@@ -113,11 +113,11 @@ async def test_a_page_of_large_events_is_shorter() -> None:
 
     query = EventsQuery(limit=1_000)
     events, has_more = await _page_of_events(history_of(5_000, 5_000), query)
-    assert len(events) == EVENTS_AT_ONCE and has_more
+    assert len(events) == 2 * EVENTS_AT_ONCE and has_more and set(asked) == {EVENTS_AT_ONCE}
     events, has_more = await _page_of_events(history_of(250, 1), query)
     assert [event["seq"] for event in events] == list(range(1, 251)) and not has_more
     events, has_more = await _page_of_events(history_of(5_000, 1), query)
-    assert len(events) == 1_000 and has_more and max(asked) == EVENTS_AT_ONCE
+    assert len(events) == 1_000 and has_more and max(asked) == 10 * EVENTS_AT_ONCE
 
 
 async def test_a_history_is_masked_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:

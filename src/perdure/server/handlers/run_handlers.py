@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from perdure.server.route_table import Handler
 
 LONGEST_WAIT = 60  # seconds
-EVENTS_AT_ONCE = 100  # of a page: their values may have 64 KiB each
+EVENTS_AT_ONCE = 20  # of a page: their values may have 64 KiB each; ten times as many where they are small
+HEAVY_EVENT = 100  # values
 HEAVIEST_PAGE = 200_000  # values in a page of events, long texts counted for more
 MOST_LABELS = 64
 LONGEST_LABEL = 1_000  # characters of name and value together
@@ -212,13 +213,15 @@ async def _page_of_events(call: ApiCall, query: m.EventsQuery) -> tuple[list[dic
     events: list[dict[str, Any]] = []
     after, weight = query.after or 0, 0
     while len(events) <= query.limit and weight <= HEAVIEST_PAGE:
-        asked = min(EVENTS_AT_ONCE, query.limit + 1 - len(events))
+        are_heavy = weight >= HEAVY_EVENT * len(events)
+        asked = min(EVENTS_AT_ONCE if are_heavy else 10 * EVENTS_AT_ONCE, query.limit + 1 - len(events))
         part = await call.engine.history(call.run.id, after, raw=query.raw, limit=asked)
         events += part
         if len(part) < asked:
             return events, False
         after = part[-1]["seq"]
-        weight += sum(jsontext.weigh(event, HEAVIEST_PAGE) for event in part)
+        for event in part:
+            weight += jsontext.weigh(event, HEAVIEST_PAGE) if weight <= HEAVIEST_PAGE else 0
     return events[: query.limit], True
 
 
