@@ -22,6 +22,7 @@ const PAGES: { id: string; title: string; key: string; route?: keyof Routes }[] 
   { id: "write", title: "Write", key: "w", route: "POST /api/v1/check" },
   { id: "system", title: "System", key: "s" },
 ];
+const KNOWN = [...PAGES.map(({ id }) => id as string), "compare"];
 
 export function App() {
   const session = useSession();
@@ -60,7 +61,7 @@ export function App() {
               key={each.id}
               href={`#/${each.id}`}
               data-testid={`go-${each.id}`}
-              aria-current={page === each.id ? "page" : undefined}
+              aria-current={page === each.id || (page === "compare" && each.id === "runs") ? "page" : undefined}
             >
               {each.title}
             </a>
@@ -93,6 +94,11 @@ export function App() {
           {page === "write" && <Write />}
           {page === "system" && <System />}
           {page === "compare" && <Compare />}
+          {!KNOWN.includes(page) && (
+            <p className="empty" data-testid="no-page">
+              There is no page “{page.slice(0, 60)}”. <a href="#/runs">Runs</a>
+            </p>
+          )}
         </Suspense>
       </main>
       {isHelpOpen && <KeyHelp onClose={() => setHelpOpen(false)} />}

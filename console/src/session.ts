@@ -1,6 +1,6 @@
 // Who looks at the page: a session made from a code of the address or from a token, kept in a cookie no script can read.
 import { useCallback, useEffect, useRef, useState } from "react";
-import { ask, Refused, setSession } from "./api/client";
+import { ask, onSessionEnd, Refused, setSession } from "./api/client";
 import type { Role, WhoAnswer } from "./api/types";
 
 export interface Session {
@@ -35,6 +35,15 @@ export function useSession(): Session {
     [enter],
   );
 
+  useEffect(
+    () =>
+      onSessionEnd(() => {
+        enter(null); // the address stays: who logs in again is where they were
+        setProblem("The session has ended. Log in again to go on here.");
+      }),
+    [enter],
+  );
+
   const began = useRef(false);
   useEffect(() => {
     if (began.current) return; // a code counts once
@@ -60,6 +69,7 @@ export function useSession(): Session {
     logOut: async () => {
       await ask("DELETE /session").catch(() => undefined);
       enter(null);
+      setProblem("");
     },
   };
 }

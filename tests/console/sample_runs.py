@@ -175,6 +175,9 @@ def make_runs(api: Api) -> dict[str, str]:
         input={"long": "x" * 10_000_000},
         labels={"x": "<b>bold</b>"},
     )
+    words = "a-name-of-eighty-columns-and-more-" * 4
+    step = {"step": "a_step_with_a_name_that_is_longer_than_what_it_is_drawn_in", "tool": {"kind": "noop"}}
+    runs["long"] = api.start(playbook(words, step), labels={"long": "yes", "other": "x" * 60})
     for number in range(MANY):
         api.start(playbook("spare" if number < 3 else f"plain-{number}", noop))
     for name in ("done", "needle", "loop", "gather", "map", "hostile"):

@@ -124,8 +124,8 @@ class Server:
     roles: dict[str, Api] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, folder: Path, *words: str, **env: str) -> "Server":
-        commands = CommandLine(folder, patience=PATIENCE)
+    def start(cls, folder: Path, *words: str, patience: float = PATIENCE, **env: str) -> "Server":
+        commands = CommandLine(folder, patience=patience)
         process = commands.start("serve", "--listen", "127.0.0.1:0", *words, **env)
         url = process.hear("listening on ").split()[-1].rstrip('"}')
         return cls(commands, process, url)

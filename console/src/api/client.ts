@@ -27,7 +27,12 @@ interface Asked<K extends keyof Routes> {
 }
 
 const RANKS: Role[] = ["viewer", "operator", "author", "admin"];
-const session = { csrf: "", role: "" as Role | "" };
+const session = { csrf: "", role: "" as Role | "", onEnd: (): void => undefined };
+
+/** Who is told that the server does not know the session any more: it has expired, or its token was revoked. */
+export function onSessionEnd(act: () => void): void {
+  session.onEnd = act;
+}
 
 export function setSession(csrf: string, role: Role | ""): void {
   session.csrf = csrf;
@@ -103,6 +108,7 @@ export async function send(address: string, options: RequestInit, tries = 3): Pr
     await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
     return send(address, options, tries - 1);
   }
+  if (response.status === 401 && session.role) session.onEnd();
   throw await refusal(response);
 }
 

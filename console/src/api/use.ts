@@ -78,3 +78,17 @@ export function useTicks(milliseconds: number): number {
   }, [milliseconds]);
   return ticks;
 }
+
+/** Whether the window has room for two things beside each other. */
+export function useWide(pixels: number): boolean {
+  const rule = `(width >= ${pixels}px)`;
+  const [isWide, setWide] = useState(() => window.matchMedia(rule).matches);
+  useEffect(() => {
+    const watched = window.matchMedia(rule);
+    const look = (): void => setWide(watched.matches);
+    watched.addEventListener("change", look);
+    look();
+    return () => watched.removeEventListener("change", look);
+  }, [rule]);
+  return isWide;
+}

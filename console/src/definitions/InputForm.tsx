@@ -67,14 +67,16 @@ export function InputForm({ id, title, schema, given, onGive }: Props) {
         ))}
       {usesText && (
         <div className="field">
-          <label htmlFor={`${id}-json`}>{title} (JSON)</label>
-          <textarea id={`${id}-json`} data-testid={`${id}-json`} rows={6} value={given.text} onChange={(event) => onGive({ ...given, text: event.target.value })} />
+          <label htmlFor={`${id}-json`} className="unseen">
+            {title} (JSON)
+          </label>
+          <textarea id={`${id}-json`} data-testid={`${id}-json`} rows={5} placeholder="JSON" value={given.text} onChange={(event) => onGive({ ...given, text: event.target.value })} />
         </div>
       )}
       {wasOffered && (
         <button
           type="button"
-          className="quiet small"
+          className="quiet small as-text"
           onClick={() => onGive({ ...given, isText: !given.isText, text: given.isText ? given.text : asText(schema, given) })}
         >
           {given.isText ? "As a form" : "As JSON"}

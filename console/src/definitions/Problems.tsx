@@ -37,8 +37,7 @@ function Example({ finding, isShown, onExample }: { finding: Finding; isShown: b
   if (!onExample || finding.trace.length === 0) return null;
   return (
     <>
-      {" "}
-      <button type="button" className="small" aria-pressed={isShown} data-testid="example" onClick={() => onExample(isShown ? undefined : finding)}>
+      <button type="button" className="small example-button" aria-pressed={isShown} data-testid="example" onClick={() => onExample(isShown ? undefined : finding)}>
         {isShown ? "Hide the example" : "Show an example"}
       </button>
       {isShown && (

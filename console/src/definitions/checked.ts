@@ -38,6 +38,11 @@ export function listedOf(checked: Checked | undefined): Listed[] {
   return [...checked.problems, ...checked.warnings, ...findings];
 }
 
+/** The names of the steps, for who has to choose one. */
+export function stepsOf(graph: Graph | null | undefined): string[] {
+  return [...new Set((graph?.nodes ?? []).map((node) => node.label))];
+}
+
 /** The node of a step as findings name it: its name, or `Flow/step` where names repeat. */
 export function nodeOfStep(graph: Graph, step: string): GraphNode | undefined {
   const last = step.slice(step.lastIndexOf("/") + 1);

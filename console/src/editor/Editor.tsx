@@ -23,7 +23,7 @@ const COLORS = HighlightStyle.define([
 
 const LOOK = EditorView.theme({
   "&": { height: "100%", fontSize: "0.8125rem", backgroundColor: "var(--surface)", color: "var(--ink)" },
-  "&.cm-focused": { outline: "2px solid var(--accent)", outlineOffset: "-2px" },
+  "&.cm-focused": { outline: "none" }, // its host has one, around the line numbers too
   ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.5" },
   ".cm-gutters": { backgroundColor: "var(--sunken)", color: "var(--faint)", border: "none" },
   ".cm-activeLine, .cm-activeLineGutter": { backgroundColor: "var(--accent-ground)" },

@@ -7,6 +7,7 @@ import {
   type EdgeTypes,
   type Node,
   type NodeTypes,
+  type ReactFlowInstance,
 } from "@xyflow/react";
 import "@xyflow/react/dist/base.css";
 import "../styles/graph.css";
@@ -20,6 +21,9 @@ import { LABEL_LETTERS, useLayout } from "./useLayout";
 const NODES: NodeTypes = { step: StepNode };
 const EDGES: EdgeTypes = { line: EdgeLine };
 const NARROW = 0.35; // smaller is not readable
+const STILL = window.matchMedia("(prefers-reduced-motion: reduce)");
+const PADDING = 0.08;
+const MARGIN = 24; // pixels above the first node
 
 interface Props {
   graph: Graph;
@@ -104,7 +108,7 @@ function Canvas({ graph, selected, onSelect, label }: Props) {
   const isMoved = useRef(false); // by who looks at it: then it stays
   useEffect(() => {
     const fit = (): void => {
-      if (laidOut && !isMoved.current) void flow.fitView({ padding: 0.08, maxZoom: 1, minZoom: NARROW });
+      if (laidOut && !isMoved.current) void fitAtTop(flow);
     };
     isMoved.current = false;
     requestAnimationFrame(fit);
@@ -115,8 +119,17 @@ function Canvas({ graph, selected, onSelect, label }: Props) {
 
   const open = shown.find((node) => node.status === "running" || node.status === "waiting")?.id;
   useEffect(() => {
-    if (isFollowing && open && laidOut) void flow.fitView({ nodes: [{ id: open }], maxZoom: 1, duration: 200 });
+    if (isFollowing && open && laidOut) void flow.fitView({ nodes: [{ id: open }], maxZoom: 1, duration: STILL.matches ? 0 : 200 });
   }, [isFollowing, open, laidOut, flow]);
+
+  // What was chosen by a key, in a list or by the address may be out of sight.
+  useEffect(() => {
+    const box = host.current?.getBoundingClientRect();
+    const chosen = selected && laidOut ? host.current?.querySelector(`[data-id="${CSS.escape(selected)}"]`)?.getBoundingClientRect() : undefined;
+    if (!box || !chosen) return;
+    const isSeen = chosen.right > box.left && chosen.left < box.right && chosen.bottom > box.top && chosen.top < box.bottom;
+    if (!isSeen) void flow.fitView({ nodes: [{ id: selected ?? "" }], maxZoom: flow.getZoom(), minZoom: flow.getZoom() });
+  }, [selected, laidOut, flow]);
 
   return (
     <div ref={host} className="graph" role="group" aria-label={label} data-testid="graph">
@@ -143,15 +156,25 @@ function Canvas({ graph, selected, onSelect, label }: Props) {
         <button type="button" aria-label="Zoom out" onClick={() => void flow.zoomOut()}>
           −
         </button>
-        <button type="button" data-testid="fit" onClick={() => void flow.fitView({ padding: 0.08, maxZoom: 1 })}>
+        <button type="button" data-testid="fit" onClick={() => void flow.fitView({ padding: PADDING, maxZoom: 1 })}>
           Fit
         </button>
-        <button type="button" aria-pressed={isFollowing} onClick={() => setFollowing(!isFollowing)}>
-          Follow
-        </button>
+        {open !== undefined && (
+          <button type="button" aria-pressed={isFollowing} data-testid="follow" onClick={() => setFollowing(!isFollowing)}>
+            Follow
+          </button>
+        )}
       </div>
     </div>
   );
+}
+
+/** As large as it can be read, and at the top, where one begins to read it. */
+async function fitAtTop(flow: ReactFlowInstance): Promise<void> {
+  await flow.fitView({ padding: PADDING, maxZoom: 1, minZoom: NARROW });
+  const { x, y, zoom } = flow.getViewport();
+  const top = flow.getNodesBounds(flow.getNodes()).y * zoom + y;
+  if (top !== MARGIN) await flow.setViewport({ x, y: y - top + MARGIN, zoom });
 }
 
 function outermostFirst(nodes: GraphNode[]): GraphNode[] {

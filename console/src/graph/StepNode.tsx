@@ -27,7 +27,7 @@ export function StepNode({ data, selected }: NodeProps & { data: NodeData }) {
       >
         <span className="node-title">
           {node.status !== undefined && <StatusIcon status={node.status} />}
-          <bdi>{oneLine(node.label, 60)}</bdi>
+          <bdi title={node.label.length > 22 ? oneLine(node.label, 200) : undefined}>{oneLine(node.label, 60)}</bdi>
         </span>
         <span className="node-note">{oneLine(noteOf(node), 60)}</span>
         <span className="unseen">{statusWord(node.status)}</span>

@@ -48,6 +48,7 @@ const ARROW = 12; // which a line ends with, straight
 const BETWEEN_NODES = 22;
 const LABEL = 14; // its height
 const BESIDE_RANK = 8;
+const BESIDE_NODE = 20;
 const LANE = 12; // between lines that go beside each other
 
 export function place(nodes: LaidNode[], edges: LaidEdge[]): Layout {
@@ -102,10 +103,10 @@ export function place(nodes: LaidNode[], edges: LaidEdge[]): Layout {
       if ((a !== b && !back.has(number)) || from !== a || to !== b) return;
       const [source, target] = [at.get(a)!, at.get(b)!];
       const beside = [...at.values()].filter((box) => bottom(box) >= top(target) && top(box) <= bottom(source));
-      let lane = Math.max(...(a === b ? [source] : beside).map((box) => box.x + box.width / 2)) + LANE;
+      let lane = Math.max(...(a === b ? [source] : beside).map((box) => box.x + box.width / 2)) + BESIDE_NODE;
       while (lanes.some((taken) => taken.x === lane && taken.top < bottom(source) && taken.bottom > top(target))) lane += LANE;
       lanes.push({ x: lane, top: top(target), bottom: bottom(source) });
-      span(left, lane + (label ?? 0) / 2);
+      span(left, lane + Math.max(1, (label ?? 0) / 2));
       const isLast = (box: Placed): boolean => ![...at.values()].some((other) => other.x > box.x && Math.round(other.y) === Math.round(box.y));
       const low = isLast(source) ? null : bandAt(bands, source)!.bottom + BESIDE_RANK;
       const high = isLast(target) ? null : bandAt(bands, target)!.top - BESIDE_RANK;

@@ -8,8 +8,8 @@ import { Difference } from "../parts/Difference";
 import { JsonView } from "../parts/JsonView";
 import { Problem } from "../parts/Problem";
 import { Status } from "../parts/Status";
+import { Lasted, Time } from "../parts/Time";
 import { oneLine } from "../words";
-
 
 export default function Compare() {
   const { query } = usePlace();
@@ -20,7 +20,8 @@ export default function Compare() {
         <h1>Compare</h1>
         {(["a", "b"] as const).map((side, at) => (
           <input
-            key={side}
+            key={`${side} ${ids[at]}`}
+            className="mono run-id"
             aria-label={at ? "The other run" : "One run"}
             data-testid={`compare-${side}`}
             placeholder="id of a run"
@@ -30,8 +31,60 @@ export default function Compare() {
           />
         ))}
       </div>
-      {ids[0] && ids[1] ? <Pair one={ids[0]} other={ids[1]} /> : <p className="empty">Name two runs by their ids.</p>}
+      {ids[0] && ids[1] ? (
+        <Pair one={ids[0]} other={ids[1]} />
+      ) : ids[0] ? (
+        <Candidates run={ids[0]} />
+      ) : (
+        <p className="empty">Name two runs by their ids, or begin with “Compare” on the page of a run.</p>
+      )}
     </div>
+  );
+}
+
+/** Other runs of the same definition, the latest first. */
+function Candidates({ run: id }: { run: string }) {
+  const { answer: run, error } = useAnswer("GET /api/v1/runs/{id}", { path: { id } });
+  const query = run && { name: run.name, language: run.language, namespace: run.namespace, limit: 51 };
+  const { answer } = useAnswer(query ? "GET /api/v1/runs" : null, { query });
+  const others = answer?.items.filter((each) => each.id !== id);
+  if (error) return <Problem error={error} />;
+  if (!others) return <p className="loading">…</p>;
+  if (others.length === 0) return <p className="empty">No other run has this name: give the id of one.</p>;
+  return (
+    <>
+      <p className="parting">With which run?</p>
+      <table className="table framed" data-testid="candidates">
+        <thead>
+          <tr>
+            <th scope="col">Run</th>
+            <th scope="col">Status</th>
+            <th scope="col">Started</th>
+            <th scope="col">Lasted</th>
+          </tr>
+        </thead>
+        <tbody>
+          {others.map((each) => (
+            <tr key={each.id}>
+              <td>
+                <a className="mono" href={addressTo(["compare"], { a: id, b: each.id })}>
+                  {each.id}
+                </a>
+              </td>
+              <td>
+                <Status status={each.status} />
+              </td>
+              <td>
+                <Time at={each.started_at} />
+              </td>
+              <td>
+                <Lasted from={each.started_at} to={each.ended_at} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </>
   );
 }
 
@@ -52,7 +105,7 @@ function Pair({ one, other }: { one: string; other: string }) {
     <>
       {compared.answer ? <PartingOf compared={compared.answer} /> : !compared.error && <p className="loading">…</p>}
       <Problem error={compared.error} />
-      <table className="table compared" data-testid="compared">
+      <table className="table framed compared" data-testid="compared">
         <thead>
           <tr>
             <th scope="col">Step</th>
@@ -60,7 +113,7 @@ function Pair({ one, other }: { one: string; other: string }) {
               <th scope="col" key={at}>
                 {side.run && (
                   <a href={addressTo(["runs", side.run.id])}>
-                    {oneLine(side.run.name, 60)} {side.run.id.slice(0, 10)}
+                    {oneLine(side.run.name, 60)} <span className="mono">{side.run.id.slice(0, 12)}</span>
                   </a>
                 )}
               </th>
@@ -130,11 +183,18 @@ function PartingOf({ compared }: { compared: Compared }) {
         {!compared.same_document && <span className="faint">Their documents differ.</span>}
       </p>
       {first && first.differences.length > 0 && (
-        <table className="table compared" data-testid="parting-values">
+        <table className="table framed compared" data-testid="parting-values">
+          <thead>
+            <tr>
+              <th scope="col">Differs</th>
+              <th scope="col">One</th>
+              <th scope="col">The other</th>
+            </tr>
+          </thead>
           <tbody>
             {first.differences.slice(0, 20).map((each) => (
               <tr key={each.path}>
-                <td className="faint">{oneLine(each.path, 100)}</td>
+                <td className="mono">{oneLine(each.path, 100)}</td>
                 <td className="mono">{each.left === undefined ? "" : oneLine(JSON.stringify(each.left), 300)}</td>
                 <td className="mono">{each.right === undefined ? "" : oneLine(JSON.stringify(each.right), 300)}</td>
               </tr>
@@ -154,7 +214,9 @@ function placeOf(parting: Parting): string {
 function partingWords(parting: Parting): string {
   const say = (event: RunEvent | null): string =>
     event ? `${eventName(event)}${eventStep(event) ? ` of ${eventStep(event)}` : ""}` : "nothing more";
-  return `They part ${placeOf(parting)}: ${say(parting.left)} on one side, ${say(parting.right)} on the other.`;
+  const [left, right] = [say(parting.left), say(parting.right)];
+  if (left === right) return `They part ${placeOf(parting)}: ${left} has other values.`;
+  return `They part ${placeOf(parting)}: ${left} on one side, ${right} on the other.`;
 }
 
 function Values({ one, other, step }: { one: string; other: string; step: string }) {

@@ -4,9 +4,11 @@ import { addressTo, change, usePlace } from "../address";
 import { mayAsk } from "../api/client";
 import type { Problem as DocumentProblem } from "../api/shapes";
 import type { Json } from "../api/types";
-import { useAnswer } from "../api/use";
+import { useAnswer, useWide } from "../api/use";
 import { KINDS, type Resource } from "../definitions/kinds";
-import { lineOfStep, listedOf, withExample, type Checked, type Finding, type Listed } from "../definitions/checked";
+import { lineOfStep, listedOf, stepsOf, withExample, type Checked, type Finding, type Listed } from "../definitions/checked";
+import { Forecast } from "../definitions/Forecast";
+import { Impact } from "../definitions/Impact";
 import { Problems } from "../definitions/Problems";
 import { RunDialog } from "../definitions/RunDialog";
 import { Versions } from "../definitions/Versions";
@@ -20,7 +22,9 @@ import { oneLine } from "../words";
 const Editor = lazy(() => import("../editor/Editor"));
 const GraphCanvas = lazy(() => import("../graph/GraphCanvas"));
 
-const VIEWS = ["document", "graph", "versions", "runs", "schedule"] as const;
+const VIEWS = ["document", "graph", "versions", "runs", "impact", "forecast", "schedule"] as const;
+const TITLES: Partial<Record<(typeof VIEWS)[number], string>> = { impact: "Open runs" };
+const OF_EVERY_KIND = ["document", "versions", "schedule"];
 
 export default function Definition({ kind, namespace, name }: { kind: string; namespace: string; name: string }) {
   const { query } = usePlace();
@@ -40,6 +44,7 @@ export default function Definition({ kind, namespace, name }: { kind: string; na
   const problems = useMemo<Listed[]>(() => (source.answer ? listedOf(source.answer) : problemsOf(answer)), [answer, source.answer]);
   const [example, setExample] = useState<Finding>();
   const [line, setLine] = useState<{ number: number }>();
+  const isWide = useWide(1200);
   if (error) return <Problem error={error} />;
   if (!answer || (about?.canRun && !source.answer && !source.error)) return <p className="loading">…</p>;
   const drawn = source.answer?.graph ?? undefined;
@@ -53,7 +58,7 @@ export default function Definition({ kind, namespace, name }: { kind: string; na
     setExample(finding);
     change({ view: "graph" });
   };
-  const views = VIEWS.filter((each) => about?.canRun || each === "document" || each === "versions" || each === "schedule");
+  const views = VIEWS.filter((each) => (about?.canRun || OF_EVERY_KIND.includes(each)) && (each !== "impact" || mayAsk("POST /api/v1/impact")));
   return (
     <div className="page tall">
       <div className="page-head">
@@ -74,17 +79,22 @@ export default function Definition({ kind, namespace, name }: { kind: string; na
       </div>
       <Tabs
         label="Views of the definition"
-        tabs={views.map((each) => ({ id: each, title: each[0]?.toUpperCase() + each.slice(1) }))}
+        tabs={views.map((each) => ({ id: each, title: TITLES[each] ?? each[0]?.toUpperCase() + each.slice(1) }))}
         chosen={view}
         onChoose={(each) => change({ view: each === "document" ? null : each })}
       />
       <section className="page-view" aria-label={view}>
         <Suspense fallback={<p className="loading">…</p>}>
           {view === "document" && (
-            <>
-              <Problems problems={problems} onLine={(number) => setLine({ number })} onExample={showExample} />
-              <Editor key={text.length} text={text} label={`Document of ${name}`} problems={problems} line={line} />
-            </>
+            <div className={isWide && graph ? "document-pair" : "document-side"}>
+              <div className="document-side">
+                <Problems problems={problems} onLine={(number) => setLine({ number })} onExample={showExample} />
+                <Editor key={text.length} text={text} label={`Document of ${name}`} problems={problems} line={line} />
+              </div>
+              {isWide && graph && (
+                <GraphCanvas graph={graph} label={`Graph of ${name}`} onSelect={(node) => setLine({ number: lineOfStep(text, node.label) ?? 1 })} />
+              )}
+            </div>
           )}
           {view === "graph" && (
             <div className="document-side">
@@ -99,6 +109,10 @@ export default function Definition({ kind, namespace, name }: { kind: string; na
           )}
           {view === "versions" && <Versions path={path} />}
           {view === "runs" && <RunsOf name={name} namespace={namespace} language={about?.language ?? ""} />}
+          {view === "impact" && (
+            <Impact text={text} name={nameOfRuns(name, about?.language)} namespace={namespace} steps={stepsOf(drawn)} isValid={source.answer?.valid ?? false} />
+          )}
+          {view === "forecast" && <Forecast name={nameOfRuns(name, about?.language)} namespace={namespace} language={about?.language ?? ""} />}
           {view === "schedule" && <Schedule path={path} />}
         </Suspense>
       </section>
@@ -117,9 +131,13 @@ interface PathProps {
   path: { kind: string; namespace: string; name: string };
 }
 
+/** A Playbook is kept by its path, and its runs have its name. */
+function nameOfRuns(name: string, language: string | undefined): string {
+  return language === "playbook" ? (name.split("/").at(-1) ?? name) : name;
+}
+
 function RunsOf({ name, namespace, language }: { name: string; namespace: string; language: string }) {
-  const short = language === "playbook" ? (name.split("/").at(-1) ?? name) : name;
-  const { answer, error } = useAnswer("GET /api/v1/runs", { query: { name: short, namespace, language, limit: 50 } });
+  const { answer, error } = useAnswer("GET /api/v1/runs", { query: { name: nameOfRuns(name, language), namespace, language, limit: 50 } });
   return (
     <div className="scroll">
       <Problem error={error} />

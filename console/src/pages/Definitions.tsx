@@ -5,9 +5,18 @@ import { addressTo, change, usePlace } from "../address";
 import { useAnswer } from "../api/use";
 import { KINDS, type Resource } from "../definitions/kinds";
 import { Problem } from "../parts/Problem";
+import { StatusIcon } from "../parts/Status";
 import { Tabs } from "../parts/Tabs";
 import { Time } from "../parts/Time";
 import { oneLine } from "../words";
+
+function Validity({ state }: { state: string }) {
+  return (
+    <span className="status">
+      <StatusIcon status={state === "valid" ? "done" : state === "invalid" ? "failed" : "partial"} /> {state}
+    </span>
+  );
+}
 
 export default function Definitions() {
   const { query } = usePlace();
@@ -42,8 +51,8 @@ export default function Definitions() {
         onChoose={(plural) => change({ kind: plural })}
       />
       <Problem error={error} />
-      <div className="wide" tabIndex={0} role="region" aria-label="Definitions">
-        <table className="table" data-testid="definitions">
+      <div className="wide framed-below" tabIndex={0} role="region" aria-label="Definitions" hidden={items.length === 0}>
+        <table className="table definitions" data-testid="definitions">
           <thead>
             <tr>
               <th scope="col">Name</th>
@@ -64,13 +73,15 @@ export default function Definitions() {
                 <td>{item.metadata.namespace ?? ""}</td>
                 <td className="number">{item.metadata.generation ?? ""}</td>
                 <td>{item.metadata.creationTimestamp && <Time at={item.metadata.creationTimestamp} />}</td>
-                <td>{item.status?.validationStatus ?? ""}</td>
+                <td>{item.status?.validationStatus && <Validity state={item.status.validationStatus} />}</td>
               </tr>
             ))}
           </tbody>
         </table>
       </div>
-      {answer && items.length === 0 && (
+      {answer?.next && <p className="faint table-foot">The first 1,000 are listed, and searched.</p>}
+      {answer && answer.items.length > 0 && items.length === 0 && <p className="empty">No name has these words.</p>}
+      {answer && answer.items.length === 0 && (
         <p className="empty">
           None yet. <code>perdure apply -f FILE</code> stores one
           {mayAsk("POST /api/v1/check") && (

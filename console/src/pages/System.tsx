@@ -37,7 +37,7 @@ export default function System() {
         )}
         {mayAsk("GET /api/v1/tokens") && <Tokens />}
         {mayAsk("GET /api/v1/tokens") && <Audit />}
-        <Card title="Providers" route="GET /api/v1/providers" ticks={0} empty="" columns={["name", "description", "mode", "side_effects"]} />
+        <Card title="Providers" route="GET /api/v1/providers" ticks={0} empty="" columns={["name", "description", "mode"]} />
       </div>
     </div>
   );
@@ -161,7 +161,7 @@ function Figures({ ticks }: { ticks: number }) {
 
 /** What the server does not keep: it begins when two looks can be compared. */
 function Recent({ times, series, label }: { times: number[]; series: Series[]; label: string }) {
-  if (times.length < 2) return <p className="chart-wait faint">…</p>;
+  if (times.length < 2) return <p className="chart-wait faint">measured while you look</p>;
   return <Chart times={times} series={series} height={84} label={label} />;
 }
 

@@ -4,7 +4,8 @@ import { addressTo, usePlace } from "../address";
 import { ask, mayAsk, Refused } from "../api/client";
 import type { Json } from "../api/types";
 import { useAnswer } from "../api/use";
-import { lineOfStep, listedOf, withExample, type Checked, type Finding } from "../definitions/checked";
+import { lineOfStep, listedOf, stepsOf, withExample, type Checked, type Finding } from "../definitions/checked";
+import { Impact } from "../definitions/Impact";
 import { Problems } from "../definitions/Problems";
 import { Sandbox } from "../definitions/Sandbox";
 import { EXAMPLES } from "../definitions/examples";
@@ -19,6 +20,7 @@ import { count } from "../words";
 const Editor = lazy(() => import("../editor/Editor"));
 const GraphCanvas = lazy(() => import("../graph/GraphCanvas"));
 const KEPT = "perdure.draft";
+type Side = "graph" | "try" | "impact";
 const PAUSE = 350; // milliseconds without a key
 
 export default function Write() {
@@ -53,7 +55,7 @@ function Workbench({ begin, isStored, name, namespace }: Begun) {
   const [checked, setChecked] = useState<Checked>();
   const [error, setError] = useState<Error>();
   const [said, setSaid] = useState("");
-  const [view, setView] = useState<"graph" | "try">("graph");
+  const [view, setView] = useState<Side>("graph");
   const providers = useProviders();
   const words = useMemo(() => merged(providers, text), [providers, text]);
   const [language, setLanguage] = useState("");
@@ -86,6 +88,7 @@ function Workbench({ begin, isStored, name, namespace }: Begun) {
   const graph = checked?.graph && isKnown ? withExample(checked.graph, example) : checked?.graph;
   const isFlow = checked?.language === "flow"; // which has no name of its own
   const [flowName, setFlowName] = useState(name);
+  const isNamed = !isFlow || flowName !== "";
   const save = async (): Promise<void> => {
     setSaid("");
     try {
@@ -159,11 +162,12 @@ function Workbench({ begin, isStored, name, namespace }: Begun) {
                 setView("graph");
               }}
             />
-            <Tabs<"graph" | "try">
+            <Tabs<Side>
               label="Beside the document"
               tabs={[
                 { id: "graph", title: "Graph" },
                 { id: "try", title: "Try it" },
+                ...(mayAsk("POST /api/v1/impact") && isNamed ? [{ id: "impact" as const, title: "Open runs" }] : []),
               ]}
               chosen={view}
               onChoose={setView}
@@ -183,6 +187,9 @@ function Workbench({ begin, isStored, name, namespace }: Begun) {
               ) : (
                 <p className="empty">The graph appears when the document has no problem.</p>
               ))}
+            {view === "impact" && isNamed && (
+              <Impact text={text} name={isFlow ? flowName : name} namespace={namespace} steps={stepsOf(checked?.graph)} isValid={checked?.valid ?? false} />
+            )}
             {view === "try" && <Sandbox text={text} isValid={checked?.valid ?? false} />}
           </section>
         </Suspense>

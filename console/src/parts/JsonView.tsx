@@ -23,7 +23,7 @@ export function JsonView({ value, label, run, open = 2 }: Props) {
     <div className="json" role="group" aria-label={label}>
       <div className="json-tools">
         <CopyAll value={value} />
-        <button type="button" className="quiet small" onClick={() => download(value, label)}>
+        <button type="button" className="quiet small" onClick={() => downloadJson(value, label)}>
           Download
         </button>
       </div>
@@ -42,10 +42,15 @@ function textOf(value: Json): string {
   return JSON.stringify(value, null, 2);
 }
 
-function download(value: Json, label: string): void {
+export function downloadJson(value: Json, label: string): void {
+  const name = `${label.replace(/[^\w.-]+/g, "-").slice(0, 60) || "value"}.json`;
+  saveFile(new Blob([textOf(value)], { type: "application/json" }), name);
+}
+
+export function saveFile(content: Blob, name: string): void {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([textOf(value)], { type: "application/json" }));
-  link.download = `${label.replace(/[^\w.-]+/g, "-").slice(0, 60) || "value"}.json`;
+  link.href = URL.createObjectURL(content);
+  link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }

@@ -1,5 +1,5 @@
 // Views of the same thing. The arrow keys move between them, as in every tab list.
-import type { KeyboardEvent, ReactNode } from "react";
+import { useEffect, type KeyboardEvent, type ReactNode } from "react";
 
 interface Props<T extends string> {
   label: string;
@@ -18,6 +18,9 @@ export function Tabs<T extends string>({ label, tabs, chosen, onChoose }: Props<
     onChoose(next.id);
     document.getElementById(`tab-${next.id}`)?.focus();
   };
+  useEffect(() => {
+    void document.getElementById(`tab-${chosen}`)?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [chosen]);
   return (
     <div className="tabs" role="tablist" aria-label={label} onKeyDown={move}>
       {tabs.map((tab) => (

@@ -2,8 +2,9 @@
 import { useState } from "react";
 import type { RunEvent, Step, StepDetails } from "../api/shapes";
 import type { Json } from "../api/types";
+import { ask } from "../api/client";
 import { useAnswer } from "../api/use";
-import { JsonView } from "../parts/JsonView";
+import { JsonView, saveFile } from "../parts/JsonView";
 import { Problem } from "../parts/Problem";
 import { Status } from "../parts/Status";
 import { oneLine } from "../words";
@@ -12,6 +13,7 @@ import type { Shared } from "./selection";
 
 export function DataView({ run, steps, at, version, selected, onSelect }: Shared) {
   const path = { id: run.id };
+  const [problem, setProblem] = useState<Error>();
   const picture = useAnswer("GET /api/v1/runs/{id}/picture", { path, query: { at } }, version);
   const result = useAnswer(run.ended_at && at === undefined ? "GET /api/v1/runs/{id}/result" : null, { path }, version);
   const started = useEvent(run.id, 1);
@@ -40,6 +42,16 @@ export function DataView({ run, steps, at, version, selected, onSelect }: Shared
         <JsonView value={stateOf(run.language, picture.answer as Json)} label="state" run={run.id} open={1} />
       </section>
       <section>
+        <h3>Capsule</h3>
+        <p>
+          The run with its document, history and values in one file, which <code>perdure open</code> shows anywhere.{" "}
+          <button type="button" className="small" data-testid="capsule" onClick={() => void saveCapsule(run.id).catch(setProblem)}>
+            Download
+          </button>
+        </p>
+        <Problem error={problem} />
+      </section>
+      <section>
         <h3>Steps</h3>
         <ul className="step-data">
           {visible.slice(0, 300).map((step) => (
@@ -57,6 +69,11 @@ export function DataView({ run, steps, at, version, selected, onSelect }: Shared
       </section>
     </div>
   );
+}
+
+async function saveCapsule(id: string): Promise<void> {
+  const { lines } = (await ask("GET /api/v1/runs/{id}/capsule", { path: { id } })) as unknown as { lines: string[] };
+  saveFile(new Blob(lines, { type: "application/octet-stream" }), `${id}.perdure`);
 }
 
 const TITLES: Record<string, string> = { playbook: "ctx and steps", story: "StoryRun", flow: "Result" };

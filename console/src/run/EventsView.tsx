@@ -174,7 +174,7 @@ function Found({ words, step, total, pages, onOpen }: FoundProps) {
   return (
     <>
       <p className="faint events-found" role="status">
-        {count(found.length, "event")} found in the first {searched.toLocaleString("en")} of {total.toLocaleString("en")}
+        {count(found.length, "event")} found {searched < total ? `in the first ${searched.toLocaleString("en")} of` : "of"} {total.toLocaleString("en")}
         {searched < total && found.length >= limit && (
           <button type="button" className="quiet small" onClick={() => setLimit(limit + ENOUGH * 5)}>
             Search on

@@ -1,5 +1,6 @@
 import type { ReactNode } from "react";
 import { addressTo } from "../address";
+import { useAnswer } from "../api/use";
 import { useIsLost } from "../api/connection";
 import type { RunAnswer } from "../api/types";
 import { CopyButton } from "../parts/Copy";
@@ -45,7 +46,10 @@ export function Header({ run, at, isLive, forkedFrom, children }: Props) {
       </div>
       <dl className="facts">
         <Fact name="id">
-          <code>{run.id}</code> <CopyButton text={run.id} />
+          <code>{run.id}</code> <CopyButton text={run.id} />{" "}
+          <a className="small-link" href={addressTo(["compare"], { a: run.id })} data-testid="compare">
+            Compare
+          </a>
         </Fact>
         <Fact name="language">{run.language}</Fact>
         {kind && (
@@ -62,10 +66,13 @@ export function Header({ run, at, isLive, forkedFrom, children }: Props) {
         <Fact name="lasted">
           <Lasted from={run.started_at} to={run.ended_at} />
         </Fact>
+        {!run.ended_at && at === undefined && <ExpectedEnd id={run.id} />}
         {run.started_by && <Fact name="by">{oneLine(run.started_by.name, 80)}</Fact>}
-        <Fact name="tasks">
-          {run.tasks.done} done{run.tasks.open ? `, ${run.tasks.open} open` : ""}
-        </Fact>
+        {(run.tasks.done > 0 || run.tasks.open > 0) && (
+          <Fact name="tasks">
+            {run.tasks.done.toLocaleString("en")} done{run.tasks.open ? `, ${run.tasks.open.toLocaleString("en")} open` : ""}
+          </Fact>
+        )}
         {run.parent && (
           <Fact name="parent">
             <a href={addressTo(["runs", run.parent])}>{run.parent.slice(0, 10)}</a>
@@ -83,6 +90,21 @@ export function Header({ run, at, isLive, forkedFrom, children }: Props) {
         )}
       </dl>
     </header>
+  );
+}
+
+/** After what earlier runs of the same definition took; nothing, as long as these are too few. */
+function ExpectedEnd({ id }: { id: string }) {
+  const { answer } = useAnswer<"GET /api/v1/runs/{id}/forecast", { expected: { ends_at: { p50: string; p95: string } | null } | null }>(
+    "GET /api/v1/runs/{id}/forecast",
+    { path: { id } },
+  );
+  const ends = answer?.expected?.ends_at;
+  if (!ends) return null;
+  return (
+    <Fact name="should end">
+      <Time at={ends.p50} /> <span className="faint">(95 of 100: <Time at={ends.p95} />)</span>
+    </Fact>
   );
 }
 

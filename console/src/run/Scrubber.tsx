@@ -70,7 +70,7 @@ export function Scrubber({ run, last, at }: { run: RunAnswer; last: number; at: 
         onChange={(change) => goTo(Number(change.target.value))}
       />
       <span className="number" data-testid="moment">
-        {shown.toLocaleString("en")} / {last.toLocaleString("en")}
+        <span className="faint">event</span> {shown.toLocaleString("en")} <span className="faint">of</span> {last.toLocaleString("en")}
       </span>
       {at !== undefined && (
         <>

@@ -10,6 +10,7 @@ import { Problem } from "../parts/Problem";
 import { Status, StatusIcon } from "../parts/Status";
 import { Lasted, Time } from "../parts/Time";
 import { count, oneLine } from "../words";
+import { Provenance } from "./Provenance";
 import { Scratchpad } from "./Scratchpad";
 import { useEvent } from "./Scrubber";
 import type { Shared } from "./selection";
@@ -115,7 +116,7 @@ export function StepPanel({ run, step, at, version, selected, onClose }: Props) 
             <JsonView value={shown.output ?? undefined} label={`${shown.name}-output`} run={run.id} />
           </Part>
           {shown.attempts.length > 0 && (
-            <Part title={`Attempts (${count(shown.attempts.length, "attempt")}${shown.next ? ", and more" : ""})`}>
+            <Part title={`${count(shown.attempts.length, "attempt")}${shown.next ? ", and more" : ""}`}>
               <Attempts attempts={shown.attempts} run={run.id} />
             </Part>
           )}
@@ -138,6 +139,11 @@ export function StepPanel({ run, step, at, version, selected, onClose }: Props) 
         </>
       )}
       <Visits run={run.id} node={selected} at={at} version={version} step={step} />
+      {step && at === undefined && (
+        <Part title="Why this value">
+          <Provenance key={step.step} run={run.id} step={step.step} />
+        </Part>
+      )}
       {step && mayAsk("POST /api/v1/runs/{id}/evaluate") && (
         <Part title="Scratchpad">
           <Scratchpad run={run} step={step.step} at={at} />
@@ -223,9 +229,12 @@ function Attempts({ attempts, run }: { attempts: Attempt[]; run: string }) {
             aria-expanded={opened === attempt.task}
             onClick={() => setOpened(opened === attempt.task ? undefined : attempt.task)}
           >
-            <Status status={attempt.status} /> {attempt.attempt}
-            {attempt.delivery > 1 ? ` (delivery ${attempt.delivery})` : ""} · <span className="faint">{attempt.provider}</span>{" "}
-            <Time at={attempt.started_at} /> <Lasted from={attempt.started_at} to={attempt.ended_at} />
+            <Status status={attempt.status} /> attempt {attempt.attempt}
+            {attempt.delivery > 1 ? `, delivery ${attempt.delivery}` : ""}
+            <span className="faint">
+              {" "}
+              · {oneLine(attempt.provider, 80)} · <Time at={attempt.started_at} /> · <Lasted from={attempt.started_at} to={attempt.ended_at} />
+            </span>
           </button>
           {attempt.error && (
             <p className="is-bad">

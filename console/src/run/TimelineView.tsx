@@ -1,5 +1,5 @@
 // The run over time: a row for each visit of a step, attempts as bars, waits hatched. Dragging over the axis zooms.
-import { useRef, useState, type PointerEvent } from "react";
+import { useRef, useState, type PointerEvent, type ReactNode } from "react";
 import type { Timeline, TimelineStep } from "../api/shapes";
 import { useAnswer } from "../api/use";
 import { Problem } from "../parts/Problem";
@@ -29,19 +29,33 @@ export function TimelineView({ run, steps, at, version, selected, onSelect }: Sh
   const hidden = answer.visits - rows.length;
   return (
     <div className="timeline" data-testid="timeline">
-      <Axis begin={begin} from={from} to={to} onZoom={setWindow} />
-      <div className="timeline-tools">
-        {window && (
-          <button type="button" className="small" onClick={() => setWindow(undefined)}>
-            Whole run
-          </button>
+      <Axis begin={begin} from={from} to={to} onZoom={setWindow}>
+        <button type="button" className="small" aria-label="Zoom in" data-testid="zoom-in" onClick={() => setWindow([from + (to - from) / 4, to - (to - from) / 4])}>
+          +
+        </button>
+        {window ? (
+          <>
+            <button type="button" className="small" aria-label="Earlier" disabled={from <= begin} onClick={() => setWindow(shifted(from, to, -0.5, begin, end))}>
+              ←
+            </button>
+            <button type="button" className="small" aria-label="Later" disabled={to >= end} onClick={() => setWindow(shifted(from, to, 0.5, begin, end))}>
+              →
+            </button>
+            <button type="button" className="small" data-testid="whole-run" onClick={() => setWindow(undefined)}>
+              Whole run
+            </button>
+          </>
+        ) : (
+          <span className="faint axis-hint">or drag over the times</span>
         )}
-        {(hidden > 0 || isWhole) && (
+      </Axis>
+      {(hidden > 0 || isWhole) && (
+        <div className="timeline-tools">
           <button type="button" className="small" aria-pressed={isWhole} onClick={() => setWhole(!isWhole)}>
             {isWhole ? "Fold many alike" : `Show all ${answer.visits.toLocaleString("en")} visits`}
           </button>
-        )}
-      </div>
+        </div>
+      )}
       <VirtualList
         length={rows.length}
         rowHeight={26}
@@ -65,13 +79,27 @@ export function TimelineView({ run, steps, at, version, selected, onSelect }: Sh
   );
 }
 
+/** The same length of time, earlier or later by a share of it, inside the run. */
+function shifted(from: number, to: number, by: number, begin: number, end: number): [number, number] {
+  const start = Math.max(begin, Math.min(end - (to - from), from + by * (to - from)));
+  return [start, start + (to - from)];
+}
+
 function latest(timeline: Timeline, least: number): number {
   let most = least;
   for (const step of timeline.steps) most = Math.max(most, Date.parse(step.ended_at ?? step.started_at));
   return most;
 }
 
-function Axis({ begin, from, to, onZoom }: { begin: number; from: number; to: number; onZoom(window: [number, number]): void }) {
+interface AxisProps {
+  begin: number;
+  from: number;
+  to: number;
+  onZoom(window: [number, number]): void;
+  children: ReactNode;
+}
+
+function Axis({ begin, from, to, onZoom, children }: AxisProps) {
   const element = useRef<HTMLDivElement>(null);
   const [drag, setDrag] = useState<[number, number]>();
   const share = (event: PointerEvent): number => {
@@ -85,10 +113,10 @@ function Axis({ begin, from, to, onZoom }: { begin: number; from: number; to: nu
     }
     setDrag(undefined);
   };
-  const ticks = [0, 0.25, 0.5, 0.75];
+  const ticks = ticksOf(from - begin, to - begin);
   return (
     <div className="timeline-row">
-      <span className="timeline-name faint">drag to zoom</span>
+      <div className="timeline-name">{children}</div>
       <div
         ref={element}
         className="axis"
@@ -101,8 +129,8 @@ function Axis({ begin, from, to, onZoom }: { begin: number; from: number; to: nu
         onPointerUp={release}
       >
         {ticks.map((tick) => (
-          <span key={tick} style={{ left: `${tick * 100}%` }}>
-            +{lasting(from + tick * (to - from) - begin)}
+          <span key={tick} style={{ left: `${(100 * (tick - from + begin)) / (to - from)}%` }}>
+            {tick === 0 ? "0" : `+${lasting(tick)}`}
           </span>
         ))}
         {drag && (
@@ -114,6 +142,18 @@ function Axis({ begin, from, to, onZoom }: { begin: number; from: number; to: nu
       </div>
     </div>
   );
+}
+
+const ROUND = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000, 600_000, 900_000, 1_800_000];
+const LONG = [3_600_000, 7_200_000, 14_400_000, 21_600_000, 43_200_000, 86_400_000];
+
+/** Round times since the beginning, in milliseconds; about five. */
+function ticksOf(from: number, to: number): number[] {
+  const least = (to - from) / 6;
+  const days = Math.max(1, Math.ceil(least / 86_400_000)) * 86_400_000;
+  const step = [...ROUND, ...LONG].find((each) => each >= least) ?? days;
+  const first = Math.ceil(from / step);
+  return Array.from({ length: Math.floor((to - from) / step) + 1 }, (_, at) => (first + at) * step).filter((tick) => tick <= to - (to - from) / 20);
 }
 
 interface BarProps {

@@ -1,5 +1,5 @@
 // Filters under a name, kept by this browser.
-import { useState } from "react";
+import { useState, type FormEvent } from "react";
 import { goTo, usePlace } from "../address";
 
 const KEY = "perdure.views";
@@ -26,9 +26,12 @@ export function SavedViews() {
   };
   const text = query.toString();
   const current = views.find((view) => view.query === text);
-  const save = (): void => {
-    const name = window.prompt("Name of this view", query.getAll("status").join(" ") || "view")?.trim();
-    if (name) keep([...views.filter((view) => view.name !== name), { name, query: text }]);
+  const [name, setName] = useState<string>(); // while one is given
+  const save = (event: FormEvent): void => {
+    event.preventDefault();
+    const given = name?.trim();
+    if (given) keep([...views.filter((view) => view.name !== given), { name: given, query: text }]);
+    setName(undefined);
   };
   return (
     <div className="saved">
@@ -48,11 +51,26 @@ export function SavedViews() {
           ))}
         </select>
       )}
-      {text && !current && (
-        <button type="button" className="quiet small" data-testid="save-view" onClick={save}>
-          Save this view
-        </button>
-      )}
+      {text && !current &&
+        (name === undefined ? (
+          <button type="button" className="quiet small" data-testid="save-view" onClick={() => setName(query.getAll("status").join(" "))}>
+            Save this view
+          </button>
+        ) : (
+          <form className="saved" onSubmit={save} onKeyDown={(event) => event.key === "Escape" && setName(undefined)}>
+            <input
+              aria-label="Name of this view"
+              placeholder="name of this view"
+              data-testid="view-name"
+              autoFocus
+              value={name}
+              onChange={(event) => setName(event.target.value)}
+            />
+            <button type="submit" className="small" disabled={!name.trim()}>
+              Save
+            </button>
+          </form>
+        ))}
       {current && (
         <button
           type="button"

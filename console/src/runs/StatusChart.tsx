@@ -3,6 +3,7 @@ import { useMemo } from "react";
 import { useAnswer } from "../api/use";
 import { Status } from "../parts/Status";
 import Chart, { type Series } from "../parts/Chart";
+import { oneLine } from "../words";
 import type { RunFilters } from "./filters";
 
 const COLORS: Record<string, string> = {
@@ -33,16 +34,19 @@ export default function StatusChart({ filters, version }: { filters: RunFilters;
   return (
     <section className="status-chart" aria-label="Runs of the last day by status">
       <Chart times={times} series={series} height={84} bars label={`Runs of the last day: ${words.join(", ") || "none"}`} />
-      <ul className="legend">
-        {Object.keys(COLORS)
-          .filter((status) => answer.totals[status])
-          .reverse()
-          .map((status) => (
-            <li key={status}>
-              <Status status={status} /> <span className="number">{answer.totals[status]?.toLocaleString("en")}</span>
-            </li>
-          ))}
-      </ul>
+      <div className="legend-side">
+        <p className="faint">started in the last day{filters.namespace ? ` in ${oneLine(filters.namespace, 40)}` : ""}</p>
+        <ul className="legend">
+          {Object.keys(COLORS)
+            .filter((status) => answer.totals[status])
+            .reverse()
+            .map((status) => (
+              <li key={status}>
+                <Status status={status} /> <span className="number">{answer.totals[status]?.toLocaleString("en")}</span>
+              </li>
+            ))}
+        </ul>
+      </div>
     </section>
   );
 }

@@ -34,7 +34,7 @@ export function Table({ rows, empty, label, columns: chosen, act }: Props) {
           <tr>
             {columns.map((column) => (
               <th scope="col" key={column}>
-                {column.replaceAll("_", " ")}
+                {titleOf(column)}
               </th>
             ))}
             {act && (
@@ -59,6 +59,11 @@ export function Table({ rows, empty, label, columns: chosen, act }: Props) {
       </table>
     </div>
   );
+}
+
+function titleOf(column: string): string {
+  const words = column.replaceAll("_", " ");
+  return words.slice(0, 1).toUpperCase() + words.slice(1);
 }
 
 const LONG = 24; // characters: longer texts may be broken into lines

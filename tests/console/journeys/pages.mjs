@@ -82,6 +82,9 @@ export default [
       await page.locator("[data-testid=node]").filter({ hasText: "greet" }).waitFor();
       await page.getByTestId("tab-data").click();
       await page.getByTestId("data").getByText("Hello, Ada").first().waitFor();
+      const saved = page.waitForEvent("download");
+      await page.getByTestId("capsule").click();
+      need((await saved).suggestedFilename().endsWith(".perdure"), "no capsule");
       await world.checkAccess(page);
       await world.picture(page, "flow-data");
     },
@@ -164,6 +167,17 @@ export default [
       await world.api("POST", "/api/v1/resources:apply", {
         documents: [story("greet").replace("written", "versioned").replace("Hello", "Good day")],
       });
+      const schedules = [{ name: "night", cron: "0 2 * * *" }];
+      await world.api("POST", "/api/v1/resources:apply", {
+        documents: [
+          {
+            apiVersion: "bubustack.io/v1alpha1",
+            kind: "Impulse",
+            metadata: { name: "nightly" },
+            spec: { templateRef: { name: "cron" }, storyRef: { name: "versioned" }, with: { schedules } },
+          },
+        ],
+      });
       const page = await world.page("#/definitions");
       await page.getByTestId("definitions").getByText("versioned").waitFor();
       await world.checkAccess(page);
@@ -178,6 +192,11 @@ export default [
       await page.getByText("succeeded").first().waitFor();
       await page.getByTestId("tab-schedule").click();
       await page.getByText("Nothing starts it by the clock").waitFor();
+      await page.getByTestId("tab-forecast").click();
+      await page.getByTestId("forecast").filter({ hasText: "too few to tell" }).waitFor();
+      await page.goto(`${world.url}/#/definitions/stories/default/versioned?view=schedule`);
+      await page.getByText("0 2 * * *").waitFor();
+      need((await page.locator("section ol time").count()) >= 3, "the next firings are not told");
       await page.goto(`${world.url}/#/definitions/stories/default/versioned?view=versions`);
       const diff = page.getByTestId("difference");
       await diff.locator(".is-new").filter({ hasText: "Good day" }).waitFor();
@@ -188,7 +207,11 @@ export default [
   {
     name: "compare two runs: where they part, steps and values beside each other (CON-009)",
     async play(world) {
-      const page = await world.page(`#/compare?a=${world.runs.done}&b=${world.runs.labelled}`);
+      const page = await world.page(`#/runs/${world.runs.done}`);
+      await page.getByTestId("compare").click();
+      await page.getByTestId("candidates").waitFor();
+      await world.checkAccess(page);
+      await page.getByTestId("candidates").getByText(world.runs.labelled).click();
       await page.getByTestId("parting").filter({ hasText: "They part at event 1" }).waitFor();
       await page.getByTestId("compare-step").filter({ hasText: "≠ ship" }).waitFor();
       await page.getByTestId("compare-step").filter({ hasText: "build" }).click();
@@ -246,6 +269,9 @@ export default [
         write: ["#/write", "node"],
         system: ["#/system", "figures"],
         compare: [`#/compare?a=${world.runs.done}&b=${world.runs.labelled}`, "compared"],
+        impact: ["#/definitions/stories/default/release?view=impact", "impact"],
+        long: [`#/runs/${world.runs.long}`, "node"],
+        "long-list": ["#/runs?label=long%3Dyes", "run-row"],
       };
       const page = await world.page("#/runs", { width: 360, height: 740 });
       for (const [name, [address, shown]] of Object.entries(pages)) {

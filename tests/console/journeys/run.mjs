@@ -170,11 +170,23 @@ export default [
       await page.getByTestId("panel").getByText("passed").first().waitFor();
       await page.getByTestId("tab-timeline").click();
       await page.locator("[data-testid=bar][aria-pressed=true]").filter({ hasText: "unit" }).waitFor();
+      const axis = await page.getByTestId("axis").boundingBox();
+      await page.mouse.move(axis.x + axis.width * 0.2, axis.y + 10);
+      await page.mouse.down();
+      await page.mouse.move(axis.x + axis.width * 0.6, axis.y + 10, { steps: 3 });
+      await page.mouse.up();
+      await page.getByTestId("whole-run").click();
+      await page.getByTestId("zoom-in").press("Enter");
+      await page.getByTestId("whole-run").press("Enter");
+      await page.getByTestId("whole-run").waitFor({ state: "detached" });
       await page.getByTestId("bar").filter({ hasText: "build" }).click();
       await page.getByTestId("expressions").getByText("{{ inputs.env }}-1").waitFor();
       await page.getByTestId("expression").fill("{{ inputs.env }}");
       await page.getByTestId("evaluate").click();
       await page.getByTestId("value").getByText('"prod"').waitFor();
+      await page.getByTestId("field").fill("input.tag");
+      await page.getByTestId("explain").click();
+      await page.getByTestId("provenance").getByText("{{ inputs.env }}-1").waitFor();
       await world.checkAccess(page);
       await page.getByTestId("tab-events").click();
       await page.waitForFunction(() => {
@@ -195,18 +207,18 @@ export default [
   {
     name: "wide runs of every language open with few requests, bytes and elements (CON-002, CON-021)",
     async play(world) {
-      const page = await world.page("#/runs");
+      const page = await world.page("#/runs", { may: ["429", "503"] }); // which the page tries again
       await page.getByTestId("run-row").first().waitFor();
       for (const [name, words] of [["loop", "10,000"], ["gather", "10,000"], ["map", "300"]]) {
         const { length } = page.seen;
-        const { received } = page;
+        const { received, refused } = page;
         const began = Date.now();
         await page.goto(`${world.url}/#/runs/${world.runs[name]}`);
         await page.getByTestId("node").getByText(words).first().waitFor();
         await page.getByTestId("why-text").filter({ hasText: "succeeded" }).waitFor();
         world.measured.push(`${name}: ${Date.now() - began} ms, ${page.seen.length - length} requests, ${page.received - received} bytes`);
         const asked = page.seen.slice(length).filter((url) => url.includes("/api/"));
-        need(asked.length <= 10, `${name}: ${asked.length} requests\n${asked.join("\n")}`);
+        need(asked.length - (page.refused - refused) <= 10, `${name}: ${asked.length} requests\n${asked.join("\n")}`);
         await page.getByTestId("tab-timeline").click();
         await page.getByTestId("bar").first().waitFor();
         need(page.received - received < 500_000, `${name}: ${page.received - received} bytes`); // with the code of the graph
@@ -266,11 +278,16 @@ export default [
   {
     name: "dark by the system, at 2,560 px (CON-022, CON-023)",
     async play(world) {
-      const page = await world.page(`#/runs/${world.runs.done}?step=build`, { dark: true, width: 2560, height: 1440 });
+      const page = await world.page(`#/runs/${world.runs.done}?step=build`, { dark: true, width: 2560, height: 1440, zone: "Asia/Tokyo" });
       await page.getByTestId("panel").getByText("prod-1").first().waitFor();
       const ground = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
       need(ground === "rgb(20, 22, 26)", ground);
       await node(page, "ship").waitFor();
+      const { started_at: started } = await world.api("GET", `/api/v1/runs/${world.runs.done}`);
+      const times = await page.locator(".run-head time").first().evaluate((time) => [time.textContent, time.title]);
+      const hour = String((new Date(started).getUTCHours() + 9) % 24).padStart(2, "0");
+      need(times[0].includes(` ${hour}:`), `${times[0]} is not the time in Tokyo`);
+      need(times[1].includes(`${started.slice(0, 10)} ${started.slice(11, 19)}`) && times[1].includes("UTC"), times[1]);
       await world.checkAccess(page);
       await world.picture(page, "run-2560-dark");
       await page.goto(`${world.url}/#/runs`);

@@ -37,6 +37,26 @@ export default [
     },
   },
   {
+    name: "a session that has ended asks for a token, and keeps the place (CON-025, SRV-021)",
+    async play(world, { tokens }) {
+      const { token } = await world.api("POST", "/api/v1/tokens", { name: "leaver", role: "viewer" });
+      const page = await world.page("#/runs", { role: null, may: ["401"] });
+      await page.getByTestId("token").fill(token);
+      await page.getByTestId("log-in").click();
+      await page.goto(`${world.url}/#/runs/${world.runs.done}?view=timeline`);
+      await page.getByTestId("bar").first().waitFor();
+      await world.api("DELETE", "/api/v1/tokens/leaver");
+      await page.getByTestId("tab-data").click();
+      await page.getByTestId("log-in-problem").filter({ hasText: "session has ended" }).waitFor();
+      need((await page.getByTestId("data").count()) === 0, "what the session saw is still shown");
+      await page.getByTestId("token").fill(tokens.viewer);
+      await page.getByTestId("log-in").click();
+      await page.getByTestId("data").waitFor();
+      await page.goto(`${world.url}/#/nonsense`);
+      await page.getByTestId("no-page").waitFor();
+    },
+  },
+  {
     name: "the first page is small, asks nobody else, and shows no more rows than it reads (CON-021, CON-024)",
     async play(world) {
       const page = await world.page(null);
@@ -115,13 +135,32 @@ export default [
       await page.getByTestId("why-text").waitFor();
       await page.goBack();
       await page.getByTestId("chip").filter({ hasText: "team=shop" }).waitFor();
+      await page.getByTestId("save-view").click();
+      await page.getByTestId("view-name").fill("shop");
+      await page.keyboard.press("Enter");
+      await page.getByText("Forget “shop”").waitFor();
       await page.getByRole("button", { name: "Remove label team=shop" }).click();
       await page.getByTestId("chip").filter({ hasText: "team=shop" }).waitFor({ state: "detached" });
+      await page.getByTestId("saved-views").selectOption("shop");
+      await page.getByTestId("chip").filter({ hasText: "team=shop" }).waitFor();
     },
   },
   {
-    name: "many runs are removed, after a preview (CON-001)",
+    name: "many runs are removed, or cancelled, after a preview (CON-001)",
     async play(world) {
+      for (let number = 0; number < 2; number += 1) {
+        await world.api("POST", "/api/v1/runs", { name: "release", input: { env: "batch" }, labels: { batch: "yes" } });
+      }
+      const listed = await world.page("#/runs?label=batch%3Dyes");
+      await rows(listed).nth(1).waitFor();
+      await listed.getByLabel("Select all runs of this page").check();
+      await listed.getByTestId("batch-cancel").click();
+      await listed.getByTestId("preview").filter({ hasText: "Each of 2 runs is asked to stop" }).waitFor();
+      await world.checkAccess(listed);
+      await listed.getByTestId("confirm").click();
+      await listed.getByText("2 runs done").waitFor();
+      await listed.keyboard.press("Escape");
+      await rows(listed).filter({ hasText: "cancelled" }).nth(1).waitFor();
       const page = await world.page("#/runs?name=spare");
       await rows(page).first().waitFor();
       await page.getByLabel("Select all runs of this page").check();
@@ -155,6 +194,7 @@ export default [
       await page.getByTestId("definitions").getByText("release").click();
       await page.getByTestId("editor").getByText("inputsSchema").waitFor();
       need((await page.getByTestId("start").count()) === 0, "a run can be started");
+      need((await page.getByTestId("tab-impact").count()) === 0, "runs can be moved");
       need((await page.getByText("Edit", { exact: true }).count()) === 0, "the document can be edited");
     },
   },

@@ -16,10 +16,11 @@ export class World {
   }
 
   /** A page, logged in with the token of a role; what goes wrong in it fails the journey. */
-  async page(address = "#/runs", { role = "admin", width = 1440, height = 900, dark = false, may = [] } = {}) {
+  async page(address = "#/runs", { role = "admin", width = 1440, height = 900, dark = false, zone = "UTC", may = [] } = {}) {
     const context = await this.browser.newContext({
       viewport: { width, height },
       colorScheme: dark ? "dark" : "light",
+      timezoneId: zone,
       reducedMotion: "reduce",
       permissions: [],
     });
@@ -27,6 +28,8 @@ export class World {
     context.setDefaultTimeout(PATIENCE);
     const page = await context.newPage();
     page.seen = [];
+    page.refused = 0; // by a server that is busy: these are asked again
+    page.on("response", (response) => (page.refused += [429, 503].includes(response.status()) ? 1 : 0));
     page.received = 0; // bytes of bodies
     page.on("requestfinished", (request) => {
       request.sizes().then((sizes) => (page.received += sizes.responseBodySize), () => undefined);
