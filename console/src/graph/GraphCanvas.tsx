@@ -138,7 +138,7 @@ function Canvas({ graph, selected, onSelect, label }: Props) {
         edges={edges}
         nodeTypes={NODES}
         edgeTypes={EDGES}
-        onMoveStart={(event) => event && (isMoved.current = true)}
+        onMove={(event) => event && (isMoved.current = true)}
         minZoom={0.05}
         maxZoom={2}
         nodesFocusable={false}

@@ -79,7 +79,7 @@ function Audit() {
   return (
     <Section title="Audit log">
       <Problem error={error} />
-      <Table rows={rows as Record<string, Json>[]} empty="Nothing was changed yet." label="Audit log" />
+      <Table rows={rows as Record<string, Json>[]} empty="Nothing was changed yet." label="Audit log" columns={["at", "who", "verb", "object", "outcome", "from"]} />
       {answer?.next && (
         <button type="button" className="small" onClick={() => setCursor(answer.next)}>
           Earlier

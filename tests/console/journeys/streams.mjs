@@ -2,7 +2,7 @@
 import { need } from "./world.mjs";
 
 const figure = (page, step, column) => page.locator(`[data-testid=stream-step][data-step=${step}] td`).nth(column);
-const number = async (page, step, column) => Number((await figure(page, step, column).textContent()).replace(/\D.*$/s, "").replace(/,/g, ""));
+const number = async (page, step, column) => Number((await figure(page, step, column).textContent()).replaceAll(",", "").replace(/\D.*$/s, ""));
 
 export default [
   {
@@ -41,7 +41,7 @@ export default [
       await world.api("POST", `/api/v1/runs/${id}/cancel`, {});
       await page.getByTestId("status").filter({ hasText: /cancelled|finished/ }).waitFor();
       await page.getByTestId("streams-at").filter({ hasNotText: "live" }).waitFor();
-      need((await number(page, "enrich", 4)) >= before, "the last figures are gone");
+      need((await number(page, "enrich", 4)) >= before, `the last figures are gone: ${await number(page, "enrich", 4)} after ${before}`);
       await world.checkAccess(page);
     },
   },
