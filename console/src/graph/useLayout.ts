@@ -43,19 +43,20 @@ export function useLayout(nodes: GraphNode[], edges: GraphEdge[]): Laid | undefi
     [nodes, edges],
   );
   const shape = useMemo(() => JSON.stringify(plain), [plain]);
-  const [laid, setLaid] = useState<{ shape: string; laid: Laid }>();
+  const ends = useMemo(() => JSON.stringify([plain.nodes, plain.edges.map(({ from, to }) => [from, to])]), [plain]);
+  const [laid, setLaid] = useState<{ ends: string; laid: Laid }>();
   useEffect(() => {
     let isWanted = true;
     void request(plain.nodes, plain.edges).then(({ layout }) => {
       if (!isWanted || !layout) return;
-      setLaid({ shape, laid: { boxes: new Map(layout.boxes.map((box) => [box.id, box])), lines: layout.lines } });
+      setLaid({ ends, laid: { boxes: new Map(layout.boxes.map((box) => [box.id, box])), lines: layout.lines } });
     });
     return () => {
       isWanted = false;
     };
     // The shape says whether the nodes have other places; their status does not.
   }, [shape]);
-  return laid?.shape === shape ? laid.laid : undefined;
+  return laid?.ends === ends ? laid.laid : undefined; // with longer labels, the places before until there are better ones
 }
 
 function labelWidth(label: string): number {
