@@ -27,8 +27,9 @@ from bench.harness import ROOT
 from bench.languages.language import Language
 from bench.processes import descendants
 from bench.scene import Scene
-from bench.server import API, PAGE, Connection, Server
+from bench.server import API, PAGE, Server
 from bench.sizes import QUICK
+from bench.start_rates import Connection
 
 STEPS = 100
 CONNECTIONS = 16

@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from bench.harness import ROOT
 from bench.languages.flow import LANGUAGE
 from bench.processes import resident_mb
+from bench.start_rates import PEERS, Connection, connect, describe_peers, peer_starts
 
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- server: begin -->", "<!-- server: end -->"
@@ -45,40 +46,6 @@ SHORT = json.dumps(
         },
     }
 )
-
-
-class Connection(asyncio.Protocol):
-    """One keep-alive connection: requests one after the other, each answered by status and body."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionError("the server has closed the connection"))
-
-    def data_received(self, data: bytes) -> None:
-        self._data += data
-        end = self._data.find(b"\r\n\r\n")
-        if end < 0 or self._answer is None or self._answer.done():
-            return
-        head = bytes(self._data[:end]).lower()
-        place = head.find(b"content-length:")
-        length = int(head[place + 15 :].split(b"\r\n", 1)[0]) if place >= 0 else 0
-        if len(self._data) >= end + 4 + length:
-            body = bytes(self._data[end + 4 : end + 4 + length])
-            self._data.clear()
-            self._answer.set_result((int(head[9:12]), body))
-
-    def send(self, request: bytes) -> "asyncio.Future[tuple[int, bytes]]":
-        self._answer = asyncio.get_running_loop().create_future()
-        self.transport.write(request)
-        return self._answer
 
 
 class Follower(asyncio.Protocol):
@@ -116,8 +83,7 @@ class Server(NamedTuple):
         return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + text
 
     async def connect(self) -> Connection:
-        _, connection = await asyncio.get_running_loop().create_connection(Connection, self.host, self.port)
-        return connection
+        return await connect(self.host, self.port)
 
     async def call(self, method: str, path: str, body: Any = None) -> Any:
         connection = await self.connect()
@@ -334,28 +300,41 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a fifth of the time, one round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(FIGURES), help="some of them, separated by commas")
+    parser.add_argument("--peers", default=",".join(PEERS), help="beside whose starts; `none` for ours alone")
+    parser.add_argument("--environments", type=Path, help="keep what peers are installed in for the next time")
     parser.add_argument("--no-write", action="store_true", help="leave the page as it is")
     arguments = parser.parse_args()
     cores = os.sched_getaffinity(0)
     names = arguments.only.split(",")
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    peers: dict[str, list[float | str]] = {
+        name: [] for name in arguments.peers.split(",") if name in PEERS and "named" in names
+    }
+    installed = tempfile.TemporaryDirectory(prefix="perdure-bench-", ignore_cleanup_errors=True)
+    under = arguments.environments or Path(installed.name)
+    seconds = 2.0 if arguments.quick else 10.0
     loads = [os.getloadavg()[0]]
     for _ in range(1 if arguments.quick else arguments.rounds):
         for name in names:
             os.sched_setaffinity(0, cores)
-            samples[name].append(asyncio.run(_measure(name, 2.0 if arguments.quick else 10.0)))
+            samples[name].append(asyncio.run(_measure(name, seconds)))
             loads.append(os.getloadavg()[0])
             print(name, samples[name][-1], f"load {loads[-1]:.1f}", file=sys.stderr)
+        for name, rates in peers.items():
+            os.sched_setaffinity(0, cores)
+            rates.append(asyncio.run(peer_starts(name, under, seconds)))
+            print(name, rates[-1], f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+    installed.cleanup()
     if samples.keys() != FIGURES.keys():
         return
-    text = page(samples, loads)
+    text = page(samples, peers, loads)
     print(text)
     if not arguments.no_write and not arguments.quick:
         before, _, rest = PAGE.read_text().partition(BEGIN)
         PAGE.write_text(f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}")
 
 
-def page(samples: dict[str, list[dict[str, float]]], loads: list[float]) -> str:
+def page(samples: dict[str, list[dict[str, float]]], peers: dict[str, list[float | str]], loads: list[float]) -> str:
     def median(name: str, figure: str) -> float:
         return statistics.median(sample[figure] for sample in samples[name])
 
@@ -376,6 +355,7 @@ def page(samples: dict[str, list[dict[str, float]]], loads: list[float]) -> str:
             f"| starts of the same Flow with its document | {rates('documents')} |",
             f"| tasks of workers elsewhere, 100 at a time | {rates('batches')} |",
             "",
+            *(describe_peers(median("named", "per_s"), peers) if peers else ()),
             "| what | half of them within | 99 of 100 within |",
             "| --- | ---: | ---: |",
             f"| a start, while {STEADY} come each second | {delays('steady')} |",

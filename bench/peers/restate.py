@@ -13,7 +13,8 @@ from typing import Any
 
 from bench.peers.peer import Peer
 from bench.processes import family_mb, size_of
-from bench.scene import Scene, evenness, latencies, per_second, reached
+from bench.scene import Scene, evenness, latencies, per_second, reached, told
+from bench.sizes import QUICK
 
 PEER = Peer(
     title="Restate",
@@ -207,3 +208,18 @@ def w7(scene: Scene) -> dict[str, float]:
 def suspended(deployment: Deployment) -> int:
     query = {"query": "select count(*) as n from sys_invocation where status = 'suspended'"}
     return int(deployment.ask("/query", query, deployment.admin)["rows"][0]["n"])
+
+
+def main() -> None:
+    """For `bench.start_rates`: a deployment in this folder, until nobody listens any more."""
+    folder, home = map(Path, sys.argv[1:])
+    deployment = Deployment(Scene("restate", folder, QUICK, home=home))
+    told({"port": deployment.ingress})
+    sys.stdin.read()
+    for process in (deployment.service, deployment.server):
+        process.terminate()
+        process.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -44,6 +44,11 @@ async def fan(context: restate.Context, given: dict[str, Any]) -> int:
 
 
 @_service.handler()
+async def short(context: restate.Context, given: dict[str, Any]) -> dict[str, str]:
+    return {"hello": "world"}
+
+
+@_service.handler()
 async def one(context: restate.Context, given: dict[str, Any]) -> Any:
     return await context.run_typed("step", _step, at=0)
 
