@@ -354,6 +354,24 @@ def test_pools_and_workers_are_listed_and_a_pool_without_a_worker_shows(server: 
     assert left.status == 200
 
 
+def test_a_task_that_workers_give_back_again_and_again_says_so(server: Server, worker: Worker) -> None:
+    """SRV-033: ten releases without a begin show in `why`; none of them costs a delivery."""
+    run = server.admin.start(CALL)
+    for _ in range(10):
+        (task,) = worker.lease()
+        assert (task["run"], task["delivery"]) == (run, 1)
+        assert worker.say(task, "release").status == 200
+
+    def why() -> str:
+        return str(server.admin("GET", f"/api/v1/runs/{run}/why").json["chain"][0]["text"])
+
+    until(lambda: "offers train" not in why())  # a worker is written down within some seconds
+    assert "gave train back 10 times without beginning it" in why()
+    (task,) = worker.lease()
+    assert worker.say(task, "complete", {"output": 1}).status == 200
+    assert server.admin.result(run)["value"] == 1
+
+
 def test_a_revoked_token_ends_its_leases(server: Server, worker: Worker) -> None:
     """SRV-022: what it had is handed on at once, not after the lease."""
     made = server.admin("POST", "/api/v1/tokens", {"name": "brief", "role": "worker", "pools": ["gpu"]})

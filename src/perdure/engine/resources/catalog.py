@@ -61,6 +61,11 @@ class UnknownKind(PerdureError):
     hint = "`perdure get` lists the kinds."
 
 
+MOST_REFERENCES, LONGEST_REFERENCE = 1_000, 200  # whose meaning is kept; characters of one
+
+Meant = tuple[int | None, list[tuple[ResourceKind, ResourceKey]]]
+
+
 class Runnable(msgspec.Struct, frozen=True):
     """A document that was found in the catalog."""
 
@@ -92,6 +97,7 @@ class Catalog:
         self._languages = languages
         self._validator = validator
         self._runnable: dict[ResourceKind, Dialect] = {}
+        self._meant: dict[tuple[str, str, str], Meant] = {}  # what references may mean; the names alone decide
 
     def on(self, store: Store) -> "Catalog":
         """The same catalog, through another view of its store."""
@@ -176,14 +182,12 @@ class Catalog:
         With a `namespace` it is found there only, otherwise in the one that the reference names, or the default one.
         With a `language` other documents of that name do not count.
         """
-        name, _, version = reference.rpartition("@")
-        generation = int(version) if name and version.isdecimal() else None
-        called = reference if generation is None else name
-        kinds = [kind for kind in self.runnable if language in ("", self.language_of(kind).name)]
-        meant = [(kind, key) for kind in kinds for key in _keys_called(kind, called, namespace)]
-        prefix, _, rest = called.partition("/")
-        named = [kind for kind in kinds if rest and kind.is_called(prefix)]
-        meant += [(kind, key) for kind in named for key in _keys_called(kind, rest, namespace)]
+        asked = (reference, namespace, language)
+        generation, meant = self._meant.get(asked) or self._entries_called(*asked)
+        if len(reference) <= LONGEST_REFERENCE and asked not in self._meant:
+            if len(self._meant) >= MOST_REFERENCES:
+                self._meant.clear()
+            self._meant[asked] = generation, meant
         rows = await self._store.resources([key for _, key in meant])
         matches = {key: kind for kind, key in meant if key in rows}
         if len(matches) > 1:
@@ -196,6 +200,17 @@ class Catalog:
             text = await self.text(kind, key.name, key.namespace, generation)
             return Runnable(kind, key, generation, text, row.from_api)
         return None
+
+    def _entries_called(self, reference: str, namespace: str, language: str) -> Meant:
+        """The generation that a reference asks for, and the entries that it may mean."""
+        name, _, version = reference.rpartition("@")
+        generation = int(version) if name and version.isdecimal() else None
+        called = reference if generation is None else name
+        kinds = [kind for kind in self.runnable if language in ("", self.language_of(kind).name)]
+        meant = [(kind, key) for kind in kinds for key in _keys_called(kind, called, namespace)]
+        prefix, _, rest = called.partition("/")
+        named = [kind for kind in kinds if rest and kind.is_called(prefix)]
+        return generation, meant + [(kind, key) for kind in named for key in _keys_called(kind, rest, namespace)]
 
     async def callee(self, lookup: CalleeLookup) -> Callee | None:
         """The document that goes by a name, ready to be run by another one of its namespace."""
