@@ -11,6 +11,7 @@ import pytest
 from tests.cli.commandline import CommandLine, strict_json
 from tests.postgres import as_url
 from tests.server.serving import WAITS, Api, Server
+from tests.server.test_metrics import figures
 from tests.server.test_no_engine import until
 
 STARTS = 24
@@ -67,17 +68,26 @@ def test_two_processes_share_runs_and_answer_about_each_others(tmp_path: Path) -
     assert not any(map(is_alive, processes))
 
 
+def started_runs(api: Api) -> float:
+    """As `/metrics` of one of the processes has it, which is the sum of all."""
+    return figures(api("GET", "/metrics").text.decode())["perdure_runs_started_total", 'language="drill"']
+
+
 def test_siblings_take_over_the_runs_of_a_process_that_was_killed(tmp_path: Path) -> None:
+    """SRV-003: figures are those of all processes, whichever is asked, and no counter goes back."""
     server = Server.start(tmp_path, "--processes", "2")
     api, pid = server.admin, server.process.process.pid
     runs = start_waiting(api)
+    until(lambda: started_runs(api) == STARTS)
     dead, survivor = children(pid)
     os.kill(dead, signal.SIGKILL)
     assert "was killed by signal 9" in server.process.hear("process 1 of 2")
     finish(api, runs)
     until(lambda: len(children(pid)) == 2)
     assert survivor in children(pid)
+    assert started_runs(api) == STARTS, "what a process had counted is not forgotten with it"
     more = start_waiting(api)
+    until(lambda: started_runs(api) == 2 * STARTS)
     os.kill(survivor, signal.SIGKILL)
     finish(api, more)
     server.stop()

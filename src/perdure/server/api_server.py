@@ -27,6 +27,7 @@ from perdure.server.authentication import Authentication, is_loopback, listened_
 from perdure.server.connection_counts import ConnectionCounts
 from perdure.server.console_files import read_console
 from perdure.server.data_folder import data_folder, write_private
+from perdure.server.group_figures import GroupFigures
 from perdure.server.hook_settings import Hook
 from perdure.server.limits import OidcTable, RequestLimits
 from perdure.server.listener import CountingSocket, bind, listening
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 RENEW_EVERY = 3_600.0  # seconds between two looks at the certificate
 LOOK_AT_CREDENTIALS_EVERY = 5.0  # seconds
 OWNER_PATIENCE = 5.0  # seconds that a request waits for the decision of another server
+FIGURES_EVERY = 0.5  # seconds
 NOTE_EVERY = 2.0  # seconds after which it is written down which workers were seen
 
 
@@ -144,6 +146,7 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         routes_to_pools=engine.runtime.routes,
         console=read_console() if options.has_console else read_console(None),
         offers_write_tools=options.write_tools,
+        group=address.counts,
     )
     server.secrets.pools = options.pools_with_secrets
     policy = {**msgspec.to_builtins(policy_in_force()), "code_of_api_documents": policy_for_api().code}
@@ -164,6 +167,8 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
     await server.changes.open()  # while there are hooks, it stays open
     work = [server.authentication.tokens.keep(), _sealing(server), _noting_workers(server), server.changes.run()]
     work += [hooks.run(), _watching_credentials(engine)]
+    if server.group is not None:
+        work.append(_writing_figures(server, server.group.figures))
     if certificate is not None:
         work.append(_renewing(certificate, say))
     background = [asyncio.ensure_future(coroutine) for coroutine in work]
@@ -175,6 +180,8 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
         await server.presence.write()
         await server.settings.note(has_left=True)
         server.live.close()
+        if server.group is not None:
+            server.group.figures.write(server.own_metrics())
         if server.metrics is not None:
             server.metrics.stop()
         for task in background:
@@ -230,6 +237,13 @@ async def _noting_workers(server: ApiServer) -> None:
         await server.settings.note()
         await asyncio.sleep(NOTE_EVERY)
         await server.presence.write()
+
+
+async def _writing_figures(server: ApiServer, figures: GroupFigures) -> None:
+    """For the other processes of this server, whichever is asked."""
+    while True:
+        figures.write(server.own_metrics())
+        await asyncio.sleep(FIGURES_EVERY)
 
 
 async def _watching_credentials(engine: Engine) -> None:

@@ -53,6 +53,7 @@ from perdure.server.worker_protocol.secret_sending import SecretSender
 from perdure.stores.access import Act, RequestKey, RequestKeyRow, RequestKeyTaken
 from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.administration.audit_log import AuditEntry, AuditLog
+from perdure.views.administration.prometheus_text import Metric
 from perdure.views.administration.server_metrics import ServerMetrics
 from perdure.views.administration.server_settings import ServerSettingsLog
 from perdure.views.administration.worker_pools import WorkerPresence
@@ -63,6 +64,7 @@ from perdure.views.runs.run_changes import ChangeFeed
 from perdure.wiring import Engine
 
 if TYPE_CHECKING:
+    from perdure.server.connection_counts import ConnectionCounts
     from perdure.server.kubernetes.facade_routes import KubernetesFacade
 
 _log = logging.getLogger("perdure.server")
@@ -99,6 +101,7 @@ class ApiServer:
     routes_to_pools: Mapping[str, str] = field(default_factory=dict)
     console: ConsoleFiles = field(default_factory=partial(read_console, None))
     offers_write_tools: bool = False  # to language models, over HTTP
+    group: "ConnectionCounts | None" = None  # the processes that are this server together
     application: "Application" = field(init=False)
     settings: ServerSettingsLog = field(init=False)
 
@@ -110,6 +113,11 @@ class ApiServer:
     @cached_property
     def description(self) -> dict[str, Any]:
         return describe(self.routes, self.version)
+
+    def own_metrics(self) -> list[Metric]:
+        assert self.metrics is not None
+        feed = {"perdure_feed_followers": self.changes.followers, "perdure_feed_lag_seconds": self.changes.lag}
+        return self.metrics.own(feed)
 
     def stop(self) -> None:
         """No new work; whoever waits is answered with what there is."""

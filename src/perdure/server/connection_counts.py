@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from perdure.server.group_figures import GroupFigures
+
 if TYPE_CHECKING:
     from perdure.server.listener import CountingSocket
 
@@ -27,12 +29,14 @@ class ConnectionCounts:
         self._memory = mmap.mmap(-1, processes * _COUNT.size)
         self._processes = processes
         self._place = 0
+        self.figures = GroupFigures(processes)
         for place in range(processes):
             self.leave(place)
 
     def of(self, place: int) -> "ConnectionCounts":
         """For the process in this place."""
         self._place = place
+        self.figures.of(place)
         self.set(0)
         return self
 
@@ -46,6 +50,11 @@ class ConnectionCounts:
     def read(self) -> list[int]:
         """By place; `ABSENT` where there is no process."""
         return [_COUNT.unpack_from(self._memory, place * _COUNT.size)[0] for place in range(self._processes)]
+
+    @property
+    def present(self) -> list[bool]:
+        """By place: whether there is a process."""
+        return [count != ABSENT for count in self.read()]
 
     @property
     def surplus(self) -> int:

@@ -19,6 +19,8 @@ from perdure.views.administration.access_tokens import (
     revoke_token,
 )
 from perdure.views.administration.audit_log import audit_json, list_audit
+from perdure.views.administration.prometheus_text import metrics_text
+from perdure.views.administration.server_metrics import store_metrics
 from perdure.views.administration.server_presence import health_json
 from perdure.views.administration.server_settings import settings_json, warnings_of
 from perdure.views.administration.worker_pools import list_pools, list_workers
@@ -77,8 +79,11 @@ async def get_metrics(call: ApiCall) -> Result:
     assert server.metrics is not None
     admin = open_admin(server.store_url, call.engine.clock)
     statistics = await asyncio.to_thread(admin.statistics, with_tables=False)
-    feed = {"perdure_feed_followers": server.changes.followers, "perdure_feed_lag_seconds": server.changes.lag}
-    text = server.metrics.text(statistics, call.engine.clock.now(), feed)
+    own = server.own_metrics()
+    if server.group is not None:
+        server.group.figures.write(own)  # what was told once is not forgotten with this process
+        own = server.group.figures.sum(own, server.group.present)
+    text = metrics_text([*store_metrics(statistics, call.engine.clock.now()), *own])
     return Answer(text.encode(), 200, {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
 

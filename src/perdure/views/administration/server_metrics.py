@@ -18,7 +18,7 @@ from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.outcomes import Failed, Succeeded
 from perdure.providers.registry import slow_providers
 from perdure.stores.admin import StoreStatistics
-from perdure.views.administration.prometheus_text import Labels, Metric, Sample, metrics_text
+from perdure.views.administration.prometheus_text import Labels, Metric, Sample
 
 PROC = Path("/proc/self")
 MOST_NAMESPACES = 200  # that are counted on their own; further ones together, as `other`
@@ -133,16 +133,11 @@ class ServerMetrics:
     def _time(self, name: str, labels: Labels, seconds: float) -> None:
         self._times[name].setdefault(labels, _Histogram()).add(seconds)
 
-    def text(
-        self,
-        statistics: StoreStatistics,
-        now: Instant,
-        gauges: Mapping[str, float],
-    ) -> str:
-        """`gauges` are further figures of the moment, by name."""
+    def own(self, gauges: Mapping[str, float]) -> list[Metric]:
+        """What this process has counted, and how it does; `gauges` are further figures of the moment, by name."""
         metrics: list[Metric] = []
         for name, help_text in HELP.items():
-            samples = [*self._samples(name), *_store_samples(name, statistics, now), *self._process(name)]
+            samples = [*self._samples(name), *self._process(name)]
             if name in gauges:
                 samples.append(("", (), gauges[name]))
             if samples:
@@ -160,7 +155,7 @@ class ServerMetrics:
                     metrics.append((alias, kind, HELP[name], samples))
         for counted in self._event_metrics.values():
             metrics += [metric for metric in counted.metrics() if metric[3]]
-        return metrics_text([*metrics, *(metric for total in self._totals for metric in total())])
+        return [*metrics, *(metric for total in self._totals for metric in total())]
 
     def _samples(self, name: str) -> Iterator[Sample]:
         for labels, count in self._counts.get(name, {}).items():
@@ -182,6 +177,12 @@ class ServerMetrics:
                 yield "", (), len(slow_providers)
             case "process_start_time_seconds":
                 yield "", (), round(self._began, 3)
+
+
+def store_metrics(statistics: StoreStatistics, now: Instant) -> list[Metric]:
+    """How the store does, for all its processes."""
+    described = ((name, text, list(_store_samples(name, statistics, now))) for name, text in HELP.items())
+    return [(name, "gauge", text, samples) for name, text, samples in described if samples]
 
 
 class _Histogram:
