@@ -441,6 +441,28 @@ def test_any_server_answers_any_request_about_any_run(tmp_path: Path, postgres_u
     two.stop()
 
 
+def test_instants_have_microseconds_in_every_language(server: Server) -> None:
+    """SRV-010: in the history as it is shown, in the run and its steps; with `raw` they are numbers."""
+    admin = server.admin
+    playbook = {
+        "apiVersion": "noetl.io/v10",
+        "kind": "Playbook",
+        "metadata": {"name": "when", "path": "when"},
+        "workflow": [{"step": "start", "tool": {"kind": "noop"}}],
+    }
+    flow = {"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "a", "steps": {"a": {"action": "Return"}}}
+    for document in (RETURNS, flow, playbook, story("steps: [{name: a, type: sleep, with: {duration: 1ms}}]", "when")):
+        run = admin("POST", "/api/v1/runs", {"document": document}, Prefer="wait=60").json["id"]
+        told = "".join(
+            admin("GET", f"/api/v1/runs/{run}{path}").text.decode() for path in ("", "/events", "/steps", "/why")
+        )
+        instants = re.findall(r'"(\d{4}-\d\d-\d\dT[^"]*)"', told)
+        assert instants and all(re.fullmatch(r"[\d-]{10}T[\d:]{8}\.\d{6}Z", instant) for instant in instants), instants
+        assert all(
+            isinstance(event["at"], int) for event in admin("GET", f"/api/v1/runs/{run}/events?raw=true").json["items"]
+        )
+
+
 def test_steps_causes_and_log_lines_of_a_run(server: Server) -> None:
     """SRV-083: what a page about a run asks for."""
     admin = server.admin

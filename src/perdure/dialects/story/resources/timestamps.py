@@ -17,6 +17,11 @@ def timestamp(instant: Instant) -> str:
     return f"{_second(instant // SECOND)}.{instant // 1000 % 1000:03d}Z"
 
 
+def fine_timestamp(instant: Instant) -> str:
+    """With microseconds, as every answer about a run has them."""
+    return f"{_second(instant // SECOND)}.{instant % SECOND:06d}Z"
+
+
 @lru_cache(1_024)  # runs that are listed together have many instants in few seconds
 def _second(seconds: int) -> str:
     return moment(seconds * SECOND).strftime("%Y-%m-%dT%H:%M:%S")

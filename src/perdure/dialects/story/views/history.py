@@ -7,7 +7,7 @@ in addition the original's diagnostic events with their own names (STY-261).
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from perdure.dialects.story.resources.timestamps import timestamp
+from perdure.dialects.story.resources.timestamps import fine_timestamp
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state import stream_events
 from perdure.dialects.story.state.body import METADATA
@@ -37,7 +37,7 @@ def history_teller(run: str) -> Callable[[Instant, e.Event], Iterator[dict[str, 
         for seq, (name, payload) in enumerate(entries, first):
             step = payload.pop("step", None)
             actor = payload.pop("actor", None) or ENGINE
-            item: dict[str, Any] = {"seq": seq, "event_type": name, "timestamp": timestamp(at), "actor": actor}
+            item: dict[str, Any] = {"seq": seq, "event_type": name, "timestamp": fine_timestamp(at), "actor": actor}
             if step:
                 item["step"] = step
             yield {**item, "payload": payload}
@@ -117,7 +117,7 @@ def _blocked(event: s.StepBlocked) -> Iterator[HistoryEntry]:
 def _step_started(event: s.StepStarted) -> Iterator[HistoryEntry]:
     payload: dict[str, Any] = {"step": event.step, "phase": event.phase, "message": event.message}
     if event.due is not None:
-        payload["due"] = timestamp(event.due)
+        payload["due"] = fine_timestamp(event.due)
     if event.sub_run:
         payload["subStoryRunName"] = event.sub_run
     yield "step.phase", payload
@@ -148,7 +148,7 @@ def _retry(event: s.RetryScheduled) -> Iterator[HistoryEntry]:
     payload = {"step": event.step, "phase": "Pending", "reason": "RetryScheduled", "message": event.message}
     yield (
         "step.phase",
-        {**payload, "failure": event.failure, "exitClass": event.exit_class, "due": timestamp(event.due)},
+        {**payload, "failure": event.failure, "exitClass": event.exit_class, "due": fine_timestamp(event.due)},
     )
     yield "JobRetryScheduled", {"step": event.step, "message": event.message, "retries": event.retries}
 
@@ -239,7 +239,7 @@ def _cancel(event: e.CancelRequested) -> Iterator[HistoryEntry]:
 
 
 def _declined(event: e.InputDeclined) -> Iterator[HistoryEntry]:
-    payload = {"kind": event.kind, "key": event.key, "arrived": timestamp(event.arrived), "reason": event.reason}
+    payload = {"kind": event.kind, "key": event.key, "arrived": fine_timestamp(event.arrived), "reason": event.reason}
     yield "input.declined", {**payload, "actor": event.by}
 
 
