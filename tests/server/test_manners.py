@@ -177,6 +177,13 @@ def test_half_a_request_and_garbage_hurt_nobody(server: Server) -> None:
         garbage.sendall(b"\x00\xffGET\r\n\r\n")
         refusal = garbage.recv(1_000)
         assert refusal.startswith(b"HTTP/1.1 400") and b"application/problem+json" in refusal, "SRV-011"
+        assert b"Perdure-Version" in refusal, "SRV-081: in every answer"
+    upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13"
+    upgrade += "\r\nSec-WebSocket-Key: MTIzNDU2Nzg5MDEyMzQ1Ng=="
+    with socket.create_connection((parts.hostname, parts.port), timeout=60) as stranger:
+        stranger.sendall(f"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n{upgrade}\r\n\r\n".encode())
+        refusal = stranger.recv(1_000)
+        assert refusal.startswith(b"HTTP/1.1 401") and b"perdure-version" in refusal.lower(), "SRV-070"
     assert server.admin("GET", "/api/v1/whoami").status == 200
     for one in silent:
         one.close()

@@ -170,18 +170,19 @@ class Application:
                 await serve_connection(self._server, caller, SocketConnection(receive, send))
         except PerdureError as refusal:
             response = self._refusal(refusal, request_id, seen)
+            add_headers(response, self._version, is_last=False)
             await WebSocket(scope, receive, send).send_denial_response(response)
 
     async def _stream_worker(self, connection: HTTPConnection, seen: SeenRequest) -> Caller:
-        route, _ = self._router.find(
-            "GET", split_path(connection.scope.get("raw_path") or connection.url.path.encode())
-        )
-        seen.verb = route.verb
+        path, route = connection.scope.get("raw_path") or connection.url.path.encode(), None
+        with suppress(ApiError, BadRequest):  # whoever is unknown is told that first
+            route, _ = self._router.find("GET", split_path(path))
+            seen.verb = route.verb
         headers, seen.address = self._server.authentication.read_headers(connection.scope, seen.address)
         host = check_origin(headers, self._server.hosts, is_health=False)
         caller = seen.caller = await self._server.authentication.caller(headers, seen.address, host, "WEBSOCKET")
         self._rates.take(caller.identity)
-        if route.role is not AccessRole.WORKER:
+        if route is None or route.role is not AccessRole.WORKER:
             raise RouteNotFound("this is no WebSocket")
         caller.need(route.role)
         if self._server.is_stopping:

@@ -63,6 +63,7 @@ class Connection(HttpToolsProtocol):
     """A connection whose requests have limits: their headers arrive whole, soon, and are not large."""
 
     limits: ClassVar[RequestLimits] = RequestLimits()
+    version: ClassVar[str] = ""
 
     _deadline: asyncio.TimerHandle | None = None
     _watch: asyncio.TimerHandle | None = None
@@ -163,7 +164,8 @@ class Connection(HttpToolsProtocol):
 
     def _refuse(self, refusal: PerdureError) -> None:
         status, headers, body = problem_json(refusal, "")
-        fields = {**headers, "Content-Length": str(len(body)), "Connection": "close"}
+        own = {"Perdure-Version": self.version, "Cache-Control": "no-store", "Connection": "close"}
+        fields = {**headers, "Content-Length": str(len(body)), **own}
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         self.transport.write(f"HTTP/1.1 {status} {TITLES[status]}\r\n{head}\r\n".encode() + body)
         self.transport.close()
@@ -294,7 +296,7 @@ async def listening(
 
     With `counts` other processes listen on the same socket.
     """
-    Connection.limits = server.limits
+    Connection.limits, Connection.version = server.limits, server.version
     WorkerProtocol.turns = FrameTurns(asyncio.get_running_loop())
     listener.most = places_for_connections(server.limits.connections)
     config = uvicorn.Config(
