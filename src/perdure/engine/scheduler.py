@@ -89,7 +89,9 @@ class Scheduler:
         self.runs = ResidentRuns(context, self)
         self.postponed = PostponedTurns(context, self)
         self._store, self._clock, self._settings = store, clock, settings
-        self._budget = TurnBudget(ON_THE_LOOP)  # of the slot that is being decided on the event loop
+        self._budget = TurnBudget(
+            ON_THE_LOOP, counts_compiling=True
+        )  # of the slot that is being decided on the event loop
         self._on_the_loop = copy_context()
         self._on_the_loop.run(current.set, self._budget)
         self._ahead: Instant = 0  # of the wall, compared with the store's clock, when this round began

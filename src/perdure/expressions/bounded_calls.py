@@ -94,6 +94,19 @@ def join(separator: str, parts: Sequence[str]) -> str:
     return separator.join([separator.join(parts[at : at + PARTS]) for at in range(0, len(parts), PARTS)])
 
 
+def count(items: Sequence[Any], item: Any) -> int:
+    return sum(items[first : first + PARTS].count(item) for first in range(0, len(items), PARTS))
+
+
+def index(items: Sequence[Any], item: Any, start: int = 0, end: int | None = None) -> int:
+    start, end, _ = slice(start, end).indices(len(items))
+    for first in range(start, end, PARTS):
+        part = items[first : min(first + PARTS, end)]
+        if item in part:
+            return first + part.index(item)
+    raise ValueError("the value is not in the list")
+
+
 def strip(text: str, characters: str, *, left: bool = True, right: bool = True) -> str:
     """Like `text.strip(characters)`, or only on one side. The work grows with the product of both lengths."""
     step = max(1, CHARACTERS // (2 + len(characters)))

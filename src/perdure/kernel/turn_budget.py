@@ -12,6 +12,8 @@ from typing import Self
 
 STEPS_PER_MILLISECOND = 20_000  # one unit of work is about 50 nanoseconds on the machine on which prices were measured
 FOR_A_CONSTANT = 2 * STEPS_PER_MILLISECOND  # to see what an expression is whatever the data are
+_FEW = 64  # parts of a document that one move handles
+_WORK_OF_COMPILING = 50  # a character of an expression
 PORTION = STEPS_PER_MILLISECOND  # of work between two pauses, where there are any
 
 
@@ -34,11 +36,12 @@ class TurnBudget:
     the decision has taken too long.
     """
 
-    __slots__ = ("_before", "left", "rest")
+    __slots__ = ("_before", "counts_compiling", "left", "rest")
 
-    def __init__(self, left: int, rest: Callable[[], None] | None = None) -> None:
+    def __init__(self, left: int, rest: Callable[[], None] | None = None, *, counts_compiling: bool = False) -> None:
         self.left = left
         self.rest = rest
+        self.counts_compiling = counts_compiling  # where the same can be begun anew elsewhere, with a larger budget
 
     def __enter__(self) -> Self:
         self._before: Token[TurnBudget | None] = current.set(self)
@@ -48,10 +51,15 @@ class TurnBudget:
         current.reset(self._before)
 
     def allow(self, steps: int, price: int = 1) -> int:
-        """How many of these steps an expression may make here, each of this many units of work."""
+        """How many of these steps an expression may make here, each of this many units of work.
+
+        None begins once the budget is used up: one that is too short to count anything would never notice.
+        """
+        if self.left < 0:
+            raise TurnTooExpensive("the turn exceeds its budget")
         if self.rest is not None:
             self.rest()
-        allowed = self.left // price if self.left > 0 else 0
+        allowed = self.left // price
         return allowed if allowed < steps else steps
 
 
@@ -69,6 +77,17 @@ def pay(work: int) -> None:
             effort.rest()
 
 
+def price_of_parts(count: int) -> int:
+    """The work of copying a value of this many parts; few parts are not worth counting."""
+    return 3 * count if count > _FEW else 0
+
+
+def pay_for_each(count: int, work: int = 50) -> None:
+    """Charge for as many parts, each of so much work; few are not worth counting."""
+    if count > _FEW:
+        pay(count * work)
+
+
 @contextmanager
 def at_most(work: int) -> Iterator[None]:
     """Inside, no more than this much work is done: else `TurnTooExpensive`. The budget around it, if any, pays."""
@@ -79,7 +98,7 @@ def at_most(work: int) -> Iterator[None]:
             yield
     finally:
         if around is not None:
-            around.left -= work - budget.left
+            around.left -= work - max(budget.left, 0)  # what was refused was not done
 
 
 def rest() -> None:
@@ -89,12 +108,21 @@ def rest() -> None:
         effort.rest()
 
 
-def give_way() -> None:
-    """Like `rest`, for work that is not given up however long it takes: compiling what was accepted."""
-    try:
-        rest()
-    except TurnTooExpensive:
-        pass
+def begin_compiling(characters: int) -> None:
+    """Before an expression is compiled, which is not given up however long it takes: it was accepted.
+
+    On the event loop a turn pays for it; elsewhere others have their turn.
+    """
+    effort = current.get()
+    if effort is None:
+        return
+    if effort.counts_compiling:
+        pay(_WORK_OF_COMPILING * characters)
+    elif effort.rest is not None:
+        try:
+            effort.rest()
+        except TurnTooExpensive:
+            pass
 
 
 def rests() -> bool:

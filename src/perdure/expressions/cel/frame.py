@@ -2,9 +2,9 @@
 
     [roots, steps left, limits, read_leaf, clock, bytes left, steps set aside, local variables …]
 
-Counting is coarse on purpose: a step is about one operation. Straight-line code is bounded by the size of the
-source, so only loops and operations that grow with their operands pay, in advance: in steps for the time,
-in bytes for what is created. Where other work may be waiting, a few steps are done at a time (`kernel.turn_budget`).
+Counting is coarse on purpose: a step is about one operation. Straight-line code is paid for by its size when an
+evaluation begins; loops and operations that grow with their operands pay in advance: in steps for the time, in bytes
+for what is created. Where other work may be waiting, a few steps are done at a time (`kernel.turn_budget`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -39,7 +39,9 @@ PRICE_OF_TEXT = 24  # so is converting a number or a time to or from text
 BYTES_OF_A_TEXT = 56  # besides its characters
 BYTES_OF_AN_ELEMENT = 40  # its place in a list, and a number
 BYTES_OF_AN_ENTRY = 104  # of a map, on its way through a loop
-AT_ONCE = 1_000  # elements of a long loop between two pauses
+WORK_OF_A_STEP = 4  # of the turn
+STEPS_AT_ONCE = PORTION // WORK_OF_A_STEP  # between two pauses
+AT_ONCE = 1_000  # elements of a long loop between two pauses, fewer if its body is long
 
 
 def charge(frame: Frame, steps: int) -> None:
@@ -51,7 +53,7 @@ def charge(frame: Frame, steps: int) -> None:
 def _go_on(frame: Frame) -> None:
     """Continue with some of the steps that were set aside, if there are any."""
     rest()
-    more = min(frame[LATER], max(PORTION, -frame[STEPS]))
+    more = min(frame[LATER], max(STEPS_AT_ONCE, -frame[STEPS]))
     frame[LATER] -= more
     frame[STEPS] += more
     if frame[STEPS] < 0:
@@ -61,18 +63,22 @@ def _go_on(frame: Frame) -> None:
 class _MeteredList(list[Value]):
     """Many elements; other threads get their turn in between."""
 
-    __slots__ = ()
+    __slots__ = ("at_once",)
+
+    def __init__(self, elements: list[Value], at_once: int) -> None:
+        super().__init__(elements)
+        self.at_once = at_once
 
     def __iter__(self) -> Iterator[Value]:
-        for first in range(0, len(self), AT_ONCE):
+        for first in range(0, len(self), self.at_once):
             rest()
-            yield from self[first : first + AT_ONCE]
+            yield from self[first : first + self.at_once]
 
 
-def paced(items: Iterable[Value]) -> list[Value]:
+def paced(items: Iterable[Value], at_once: int) -> list[Value]:
     """Elements that are processed one by one, with pauses if there are many."""
     elements = items if isinstance(items, list) else list(items)
-    return _MeteredList(elements) if len(elements) > AT_ONCE and rests() else elements
+    return _MeteredList(elements, at_once) if len(elements) > at_once and rests() else elements
 
 
 def spend(frame: Frame, size: int) -> None:

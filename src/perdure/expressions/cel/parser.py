@@ -87,7 +87,7 @@ class _Parser(TokenCursor):
             if _PRECEDENCE.get(self.peek(), 0) != precedence:
                 break
             token = self.take()
-        measures = self._measure(first.start, first, *(operand.value for operand in rest))
+        measures = self._measure(first.start, first, *(operand.value for operand in rest), weight=len(rest))
         return syntax.Chain(*measures, first, tuple(rest))
 
     def _logical(self, first: Node, operator: str, precedence: int) -> Node:

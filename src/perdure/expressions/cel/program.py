@@ -10,10 +10,13 @@ from perdure.expressions.cel.frame import (
     DEFAULT_LIMITS,
     LATER,
     STEPS,
+    STEPS_AT_ONCE,
+    WORK_OF_A_STEP,
     Closure,
     Frame,
     Limits,
     SharedBudget,
+    charge,
     read_int,
 )
 from perdure.expressions.cel.functions import STANDARD, Library
@@ -24,7 +27,7 @@ from perdure.expressions.cel.values import Value
 from perdure.expressions.errors import Failure, LimitExceeded, OutOfStack, SyntaxFault
 from perdure.expressions.source import ExpressionProblem, Source
 from perdure.kernel.evaluation_trace import current_trace
-from perdure.kernel.turn_budget import PORTION, TurnTooExpensive, current, give_way
+from perdure.kernel.turn_budget import TurnTooExpensive, begin_compiling, current
 
 
 class Environment:
@@ -44,12 +47,14 @@ class Environment:
 
 
 DEFAULT = Environment()
+_SMALL = 32  # parts of an expression that cost nothing besides the call
+_WORK_OF_A_CALL = 30  # of the turn, not of the expression
 
 
 class Program:
     """A compiled expression. Holds no data; safe to share and to evaluate any number of times."""
 
-    __slots__ = ("_blank", "_environment", "_run", "_scope", "findings", "source")
+    __slots__ = ("_blank", "_environment", "_run", "_scope", "_weight", "findings", "source")
 
     def __init__(self, text: str, scope: Scope, environment: Environment) -> None:
         self.source = Source(text)
@@ -58,7 +63,7 @@ class Program:
             raise SyntaxFault(
                 (ExpressionProblem.at(self.source, 0, f"the expression is longer than {limits.source} characters"),)
             )
-        give_way()
+        begin_compiling(len(text))
         try:
             tree = parse(self.source, limits.depth)
             self.findings = check(tree, self.source, scope, environment.library)
@@ -66,6 +71,7 @@ class Program:
         except RecursionError:
             raise OutOfStack((ExpressionProblem.at(self.source, 0, "the expression is nested too deeply"),)) from None
         self._run = planned.run
+        self._weight = tree.size if tree.size > _SMALL else 0
         self._scope = scope
         self._environment = environment
         self._blank: tuple[None, ...] = (None,) * planned.locals
@@ -87,14 +93,16 @@ class Program:
         steps, later = most, 0
         work = current.get()
         if work is not None:
-            allowed = steps = work.allow(most)
-            if work.rest is not None and allowed > PORTION:
-                steps, later = PORTION, allowed - PORTION
+            allowed = steps = work.allow(most, WORK_OF_A_STEP)
+            if work.rest is not None and allowed > STEPS_AT_ONCE:
+                steps, later = STEPS_AT_ONCE, allowed - STEPS_AT_ONCE
         run, blank = self._run, self._blank
         if current_trace.get() is not None:
             run, blank = self._tracing()
         frame: list[Any] = [roots, steps, limits, environment.read_leaf, clock, memory, later, *blank]
         try:
+            if self._weight:
+                charge(frame, self._weight)
             return run(frame)
         except Failure as failure:
             if frame[STEPS] < 0 and steps + later < most:
@@ -108,7 +116,7 @@ class Program:
         finally:
             used = steps + later - frame[STEPS] - frame[LATER]
             if work is not None:
-                work.left -= used
+                work.left -= WORK_OF_A_STEP * used + _WORK_OF_A_CALL
             if budget is not None:
                 budget.steps -= used
                 budget.memory -= memory - frame[BYTES]

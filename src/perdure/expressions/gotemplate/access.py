@@ -25,7 +25,7 @@ from perdure.expressions.gotemplate.versions import Version
 def look_up(frame: Frame, value: Value, step: str | int) -> Value:
     """One field or subscript of a value."""
     if isinstance(step, int):
-        return element_at(value, step)
+        return element_at(frame, value, step)
     if isinstance(value, dict):
         name = frame.name_in(require_present(value), step)
         if name is None:
@@ -43,19 +43,20 @@ def index_value(frame: Frame, value: Value, key: Value) -> Value:
         if type(key) is not str:
             raise EvaluationFault(f"a map is indexed by a string, not by {describe(key)}")
         return look_up(frame, value, key)
-    return element_at(value, key)
+    return element_at(frame, value, key)
 
 
-def element_at(value: Value, position: Value) -> Value:
+def element_at(frame: Frame, value: Value, position: Value) -> Value:
     if type(position) is not int:
         raise EvaluationFault(f"{describe(value)} is not indexed by {describe(position)}")
-    if type(value) is str:
+    if type(value) is str and not value.isascii():
+        frame.budget.charge_text(len(value))
         value = value.encode("utf-8", "replace")  # Go counts bytes
-    elif type(value) is not list:
+    elif type(value) is not list and type(value) is not str:
         raise EvaluationFault(f"{describe(value)} has no elements")
     if not 0 <= position < len(value):
         raise EvaluationFault(f"index {position} is out of range: there are {len(value)} elements")
-    return value[position]
+    return ord(value[position]) if type(value) is str else value[position]
 
 
 def follow_path(roots: dict[str, Any], path: Steps) -> Value:

@@ -50,9 +50,10 @@ class _Planner:
 
     def block(self, block: Block) -> Performer:
         performers = tuple(self._statement(statement) for statement in block)
+        price = len(performers) + sum(map(_count_operands, block)) // 2
 
         def perform(frame: Frame) -> str | None:
-            frame.budget.charge(len(performers))
+            frame.budget.charge(price)
             for performer in performers:
                 leaving = performer(frame)
                 if leaving is not None:
@@ -224,6 +225,28 @@ class _Planner:
             return value
 
         return evaluate
+
+
+def _count_operands(statement: Statement) -> int:
+    """What a statement itself evaluates, at most: operands and the steps of paths, without the blocks inside it."""
+    match statement:
+        case ActionNode(pipeline=pipeline) | Range(pipeline=pipeline):
+            waiting: list[Operand] = [pipeline]
+        case ConditionNode(arms=arms):
+            waiting = [condition for condition, _ in arms]
+        case _:
+            return 0
+    count = 0
+    while waiting:
+        match waiting.pop():
+            case Pipeline(commands=commands):
+                waiting.extend(operand for command in commands for operand in command.operands)
+            case Path(receiver=receiver, steps=steps):
+                count += len(steps)
+                waiting.append(receiver)
+            case _:
+                count += 1
+    return count
 
 
 def _handles_absence(command: CommandNode) -> bool:

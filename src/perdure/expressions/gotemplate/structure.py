@@ -17,7 +17,7 @@ from perdure.expressions.gotemplate.template import DEFAULT, Environment, compil
 from perdure.expressions.source import ExpressionProblem
 from perdure.kernel.evaluation_trace import current_trace, note_place
 from perdure.kernel.json_values import jsontext
-from perdure.kernel.turn_budget import pay
+from perdure.kernel.turn_budget import begin_compiling, pay, price_of_parts
 
 TEMPLATE_KEY = "$bubuTemplate"
 VARIABLES_KEY = "$bubuTemplateVars"
@@ -48,6 +48,7 @@ class _Results:
 _BYTES_OF_A_PART = 64  # as `jsontext.weigh` counts long texts
 _MOST_PARTS = LARGEST_RESULT // _BYTES_OF_A_PART
 _BYTES_PER_WORK = 8
+_FOR_A_KNOWN_TEMPLATE = 2  # characters whose compiling takes as long as to find one that was compiled earlier
 _Render = Callable[[Mapping[str, Any], Ambient | None, _Results | None], Any]
 
 
@@ -138,6 +139,7 @@ class _Compiler:
             self._complain((), f"a value with templates has at most {LARGEST} bytes of JSON, not {size}")
 
     def _text(self, text: str, path: _Path) -> _Render | None:
+        begin_compiling(_FOR_A_KNOWN_TEMPLATE)
         try:
             template = compile_template(text, self._environment)
         except SyntaxFault as fault:
@@ -167,18 +169,28 @@ class _Compiler:
         if not any(parts):
             return None
         pairs = tuple(zip(parts, value, strict=True))
-        return lambda roots, ambient, results: [
-            render(roots, ambient, results) if render else part for render, part in pairs
-        ]
+        price = price_of_parts(len(pairs))
+
+        def render_list(roots: Mapping[str, Any], ambient: Ambient | None, results: _Results | None) -> Any:
+            if price:
+                pay(price)
+            return [render(roots, ambient, results) if render else part for render, part in pairs]
+
+        return render_list
 
     def _map(self, value: dict[str, Any], path: _Path, depth: int) -> _Render | None:
         parts = {key: self.compile(part, (*path, key), depth + 1) for key, part in value.items()}
         if not any(parts.values()):
             return None
         entries = tuple((key, parts[key], part) for key, part in value.items())
-        return lambda roots, ambient, results: {
-            key: render(roots, ambient, results) if render else part for key, render, part in entries
-        }
+        price = price_of_parts(len(entries))
+
+        def render_map(roots: Mapping[str, Any], ambient: Ambient | None, results: _Results | None) -> Any:
+            if price:
+                pay(price)
+            return {key: render(roots, ambient, results) if render else part for key, render, part in entries}
+
+        return render_map
 
     def _bound(self, value: dict[str, Any], path: _Path, depth: int) -> _Render | None:
         text, bindings = value[TEMPLATE_KEY], value.get(VARIABLES_KEY)

@@ -21,7 +21,7 @@ from perdure.expressions.gotemplate.references import Mention, collect, find_men
 from perdure.expressions.gotemplate.syntax import ActionNode, Block, Text
 from perdure.expressions.source import ExpressionProblem, Source
 from perdure.kernel.evaluation_trace import EvaluationTrace, current_trace
-from perdure.kernel.turn_budget import give_way
+from perdure.kernel.turn_budget import begin_compiling, pay
 
 # What every template of one place in a Story shares: which roots it may read, its functions, its limits.
 
@@ -56,6 +56,7 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 DEFAULT = Environment()
+_WORK_OF_A_PATH = 30
 
 
 # Whether a rendered `if` or `until` holds (STY-061).
@@ -131,7 +132,7 @@ class Template:
         limits = environment.limits
         if len(text) > limits.source:
             raise self._refuse(SyntaxFault, f"the template is longer than {limits.source} characters")
-        give_way()
+        begin_compiling(len(text))
         try:
             tree = parse(self.source, limits, environment.bare_roots)
             mentions = find_mentions(tree)
@@ -173,6 +174,7 @@ class Template:
 
     def _rendered(self, roots: Mapping[str, Any], ambient: Ambient | None) -> Any:
         if self._path:
+            pay(_WORK_OF_A_PATH)
             try:
                 return follow_path(roots if isinstance(roots, dict) else dict(roots), self._path)
             except Failure as failure:

@@ -83,7 +83,7 @@ def call_method(budget: Budget, missing: Missing, value: Any, name: str, args: A
         return list(getattr(value, name)(*args, **kwargs))
     if isinstance(value, list | tuple) and name in _OF_LISTS:
         budget.weigh(value)
-        return getattr(value, name)(*args, **kwargs)
+        return bounded_calls.count(value, *args) if name == "count" else bounded_calls.index(value, *args)
     method = member(value, name, missing)
     if isinstance(method, Undefined) and not isinstance(value, Undefined):
         _refuse_method(value, name)

@@ -35,6 +35,7 @@ BYTES_OF_AN_ELEMENT = 40  # its place in a list, and a number
 WRITTEN_AT_ONCE = 10_000  # steps of a value that one call turns into text
 MOST_WRITTEN_AT_ONCE = 100_000  # if there is no other way
 BYTES_OF_A_PART = 96  # a short text split from another, and its place in a list
+_STEPS_OF_A_TEMPLATE = 10
 _HASH_MODULUS = 2**61 - 1
 _ORDINARY_BITS = 64
 
@@ -119,6 +120,7 @@ class Budget(msgspec.Struct, eq=False):
 
     def charge_result(self, value: Any) -> None:
         """Pay for what will be written of a result, even if it is data that exist: many templates may return them."""
+        self.charge(_STEPS_OF_A_TEMPLATE)
         self.spend(CHARACTERS_PER_STEP * self.weigh(value))
 
     def weigh(self, value: Any) -> int:

@@ -4,11 +4,12 @@ Python's meaning where it applies to JSON data; mixed kinds are an error that na
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jinja2 import Undefined
 
+from perdure.expressions import bounded_calls
 from perdure.expressions.jinja.budget import LARGEST_INTEGER_BITS, Budget, describe, width_of
 from perdure.expressions.jinja.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.jinja.undefined import fail
@@ -26,8 +27,8 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 BINARY_OPERATORS = frozenset(_BINARY)
 
 _COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
-    "eq": ("==", operator.eq),
-    "ne": ("!=", operator.ne),
+    "eq": ("==", lambda left, right: _are_equal(left, right)),
+    "ne": ("!=", lambda left, right: not _are_equal(left, right)),
     "lt": ("<", operator.lt),
     "lteq": ("<=", operator.le),
     "gt": (">", operator.gt),
@@ -156,15 +157,37 @@ def _contains(budget: Budget, container: Any, item: Any) -> bool:
             raise EvaluationFault(f"`in` looks for {describe(item)} in a text; write it in quotes")
         budget.charge(1 + (len(container) + len(item)) // 8)
         return item in container
-    if isinstance(container, list | tuple | range):
-        if isinstance(item, _SCALARS):
-            budget.charge(1 + len(container) // 4)
-        else:
+    if isinstance(container, range):
+        budget.charge(1)
+        whole = int(item) if isinstance(item, float) and item.is_integer() else item
+        return isinstance(whole, int) and whole in container  # anything else Python would look for one by one
+    if isinstance(container, list | tuple):
+        if not isinstance(item, _SCALARS):
             budget.weigh(container)
-        return item in container
+        return any(item in part for part in _searched(budget, container, item))
     if isinstance(container, Undefined):
         return False
     raise EvaluationFault(f"`in` does not work on {describe(container)}")
+
+
+def _searched(budget: Budget, items: Sequence[Any], item: Any) -> Iterator[Sequence[Any]]:
+    """The elements in pieces, each paid for: one text may be compared with each of a million that are the same one."""
+    length = len(item) if isinstance(item, str) else 0
+    step = max(1, bounded_calls.PARTS * 64 // (64 + length))
+    for first in range(0, len(items), step):
+        part = items if len(items) <= step else items[first : first + step]
+        budget.charge(1 + len(part) // 4 + len(part) * length // 1024)
+        yield part
+
+
+def _are_equal(left: Any, right: Any) -> bool:
+    """Like `==`; long lists are compared in pieces."""
+    if not (isinstance(left, list | tuple) and type(left) is type(right) and len(left) > bounded_calls.PARTS):
+        return bool(left == right)
+    step = bounded_calls.PARTS
+    return len(left) == len(right) and all(
+        left[first : first + step] == right[first : first + step] for first in range(0, len(left), step)
+    )
 
 
 def join_texts(budget: Budget, values: list[Any]) -> str:

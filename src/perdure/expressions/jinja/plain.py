@@ -13,6 +13,7 @@ from jinja2 import nodes
 Plain = Callable[[Mapping[str, Any]], Any]
 
 _NUMBERS = frozenset({int, float})
+_LONG = 10_000  # characters of a text whose comparison must be paid for
 SCALARS = frozenset({str, int, float, bool, type(None)})
 _DATA = SCALARS | {dict, list}
 _EQUALITY: dict[str, Callable[[Any, Any], bool]] = {"eq": operator.eq, "ne": operator.ne}
@@ -60,7 +61,8 @@ def _comparing(sign: str, left: Plain, right: Plain) -> Plain | None:
 def _equating(compare: Callable[[Any, Any], bool], left: Plain, right: Plain) -> Plain:
     def answer(roots: Mapping[str, Any]) -> bool:
         left_value, right_value = left(roots), right(roots)
-        if type(left_value) in SCALARS and type(right_value) in SCALARS:
+        kind = type(left_value)
+        if kind in SCALARS and type(right_value) in SCALARS and not (kind is str and len(left_value) > _LONG):
             return compare(left_value, right_value)
         raise NotPlain
 
@@ -70,8 +72,9 @@ def _equating(compare: Callable[[Any, Any], bool], left: Plain, right: Plain) ->
 def _ordering(compare: Callable[[Any, Any], bool], left: Plain, right: Plain) -> Plain:
     def answer(roots: Mapping[str, Any]) -> bool:
         left_value, right_value = left(roots), right(roots)
-        if type(left_value) is type(right_value) is str or (
-            type(left_value) in _NUMBERS and type(right_value) in _NUMBERS
+        kind = type(left_value)
+        if (kind is str and type(right_value) is str and len(left_value) <= _LONG) or (
+            kind in _NUMBERS and type(right_value) in _NUMBERS
         ):
             return compare(left_value, right_value)
         raise NotPlain

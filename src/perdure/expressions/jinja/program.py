@@ -25,7 +25,7 @@ from perdure.expressions.jinja.results import Json, as_json, by_reference
 from perdure.expressions.jinja.rewriter import RefusedNode, inspect, rewrite
 from perdure.expressions.source import Source
 from perdure.kernel.evaluation_trace import current_trace
-from perdure.kernel.turn_budget import give_way
+from perdure.kernel.turn_budget import begin_compiling, pay
 
 # Where in a template something is: located in its text once there is an error to show.
 
@@ -59,6 +59,8 @@ MOST_PARTS = 200_000
 """Parts that all templates of one document may have, each template counted as some more: about 10 seconds of work."""
 
 _PARTS_OF_A_TEMPLATE = 20
+_WORK_OF_A_RENDERING, _WORK_WITHOUT_JINJA = 150, 30  # of the turn: by Jinja, and of what is computed without it
+_SMALL = 32  # parts of a template that cost nothing besides the call
 _left: ContextVar[list[int] | None] = ContextVar("parts_left_to_compile", default=None)
 
 
@@ -89,6 +91,7 @@ class Program:
         "_is_path",
         "_plain",
         "_template",
+        "_weight",
         "grows",
         "is_native",
         "limits",
@@ -106,6 +109,7 @@ class Program:
         self._plain: Plain | None = None
         self._environment = environment
         self._template: Template | None = None
+        self._weight = 0  # steps that are paid whatever the template does
         if has_template(text):
             self._compile(self.source.text)
 
@@ -121,6 +125,7 @@ class Program:
         if current_trace.get() is not None and not self._environment.traces:
             return self._traced(lambda twin: twin.render(roots, budget))  # type: ignore[no-any-return]
         if self._plain is not None:
+            pay(_WORK_WITHOUT_JINJA)
             try:
                 value = self._plain(roots)
                 if self._is_path or type(value) in (str, int, bool, type(None)):  # JSON as it is, see `results`
@@ -149,6 +154,7 @@ class Program:
         if current_trace.get() is not None and not self._environment.traces:
             return self._traced(lambda twin: twin.evaluate(roots))
         if self._plain is not None:
+            pay(_WORK_WITHOUT_JINJA)
             try:
                 return self._plain(roots)
             except NotPlain:
@@ -176,6 +182,9 @@ class Program:
         assert template is not None
         context = MeteredContext(self._environment, {**self._environment.globals, **roots}, None, {})
         context.budget = budget
+        pay(_WORK_OF_A_RENDERING)
+        if self._weight:
+            budget.charge(self._weight)
         pieces = list(template.root_render_func(context))
         return context.vars[_ANSWER] if self.is_native else "".join(pieces)
 
@@ -213,10 +222,11 @@ class Program:
         left = _left.get()
         if left is not None and left[0] < 0:
             raise self._refusal(LimitExceeded(f"the templates of a document have at most {MOST_PARTS} parts"), 0)
-        give_way()
+        begin_compiling(len(text))
         try:
             tree = Parser(self._environment, text).parse()
             parts = inspect(tree, self.limits)
+            self._weight = 2 * parts if parts > _SMALL else 0
             if left is not None:
                 left[0] -= parts + _PARTS_OF_A_TEMPLATE
             self.reads = find_reads(tree, frozenset(self._environment.globals))

@@ -14,6 +14,7 @@ from perdure.expressions.jinja.reads import NOTHING, TemplateReads, all_reads
 from perdure.expressions.jinja.results import Json
 from perdure.expressions.jinja.truth import is_true
 from perdure.kernel.evaluation_trace import note_place
+from perdure.kernel.turn_budget import pay, price_of_parts
 
 # A condition of a rule or an arc: a boolean, or a template whose result counts as one (PBK-029, PBK-147, PBK-149).
 
@@ -138,14 +139,22 @@ def _fill_text(program: Program, path: Path) -> _Fill:
 
 
 def _fill_mapping(value: dict[str, Json], members: dict[str, _Fill | None]) -> _Fill:
+    price = price_of_parts(len(members))
+
     def fill(roots: Mapping[str, Any], budget: Budget) -> Json:
+        if price:
+            pay(price)
         return {key: value[key] if part is None else part(roots, budget) for key, part in members.items()}
 
     return fill
 
 
 def _fill_list(value: list[Json], items: list[_Fill | None]) -> _Fill:
+    price = price_of_parts(len(items))
+
     def fill(roots: Mapping[str, Any], budget: Budget) -> Json:
+        if price:
+            pay(price)
         return [item if part is None else part(roots, budget) for item, part in zip(value, items, strict=True)]
 
     return fill

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from jinja2 import Undefined
 from jinja2.utils import missing
 
+from perdure.expressions.jinja.budget import describe
 from perdure.expressions.jinja.errors import MissingValue
 from perdure.kernel.documents.problems import guess
 
@@ -66,7 +67,10 @@ _LONGEST_NAME = 200  # a longer text is not a name that somebody wrote
 
 
 def _refusal(hint: str | None, obj: Any, name: Any) -> MissingValue:
-    name = name if not isinstance(name, str) or len(name) <= _LONGEST_NAME else f"{name[:60]}…"
+    if isinstance(name, str):
+        name = name if len(name) <= _LONGEST_NAME else f"{name[:60]}…"
+    elif not isinstance(name, int) or name.bit_length() > _LONGEST_NAME:
+        name = describe(name)  # data that were used as a key, as large as they may be
     if hint is not None:
         return MissingValue(hint[0].lower() + hint[1:].rstrip("."))
     if obj is missing:

@@ -10,6 +10,7 @@ from perdure.expressions.mwl.functions import ClockPin
 from perdure.expressions.mwl.results import ConstructBudget, Json
 from perdure.expressions.source import ExpressionProblem
 from perdure.kernel.evaluation_trace import EvaluationTrace, current_trace
+from perdure.kernel.turn_budget import pay, price_of_parts
 
 _Fill = Callable[[Mapping[str, Any], ClockPin | None, ConstructBudget | None], Json]
 
@@ -95,14 +96,22 @@ def _refuse(roots: Mapping[str, Any], clock: ClockPin | None, budget: ConstructB
 
 
 def _fill_object(value: dict[str, Json], members: dict[str, _Fill | None]) -> _Fill:
+    price = price_of_parts(len(members))
+
     def fill(roots: Mapping[str, Any], clock: ClockPin | None, budget: ConstructBudget | None) -> Json:
+        if price:
+            pay(price)
         return {key: value[key] if part is None else part(roots, clock, budget) for key, part in members.items()}
 
     return fill
 
 
 def _fill_array(value: list[Json], items: list[_Fill | None]) -> _Fill:
+    price = price_of_parts(len(items))
+
     def fill(roots: Mapping[str, Any], clock: ClockPin | None, budget: ConstructBudget | None) -> Json:
+        if price:
+            pay(price)
         return [item if part is None else part(roots, clock, budget) for item, part in zip(value, items, strict=True)]
 
     return fill

@@ -82,7 +82,7 @@ def _always_fails(expression: Expression, is_predicate: bool, budget: TurnBudget
     """An expression that reads nothing is constant, so it is evaluated now, within the remaining budget."""
     if re.search(r"\b(vars|execution|frame|failure|step|call|flow|provider|match|middleware)\b", expression.body):
         return None
-    trial = TurnBudget(min(budget.left, _BUDGET_OF_ONE))
+    trial = TurnBudget(max(min(budget.left, _BUDGET_OF_ONE), 0))
     available = trial.left
     try:
         with trial:
@@ -95,7 +95,7 @@ def _always_fails(expression: Expression, is_predicate: bool, budget: TurnBudget
     except TurnTooExpensive:
         return None  # the run will show
     finally:
-        budget.left -= available - trial.left + _PRICE_OF_TRYING
+        budget.left -= available - max(trial.left, 0) + _PRICE_OF_TRYING  # what was refused was not done
     return None
 
 

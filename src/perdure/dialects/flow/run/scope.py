@@ -16,6 +16,7 @@ from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.growth import joined
 from perdure.kernel.json_values.values import Instant, Ref
 from perdure.kernel.turn import Turn
+from perdure.kernel.turn_budget import pay_for_each
 
 RootBuilder = Callable[[], Any]
 
@@ -24,6 +25,8 @@ WORTH_SHARING = 200
 
 GROWTH_SINCE = 3
 """The record version from which on events can say that a value has grown."""
+
+WORK_OF_A_VARIABLE = 80
 
 DEEPEST = 300
 """Levels of nesting that an expression may build; any value must be decodable everywhere."""
@@ -129,6 +132,7 @@ class Scope:
         """All values of an `assign` block, each read against the variables before it (MWL-181)."""
         if not assign:
             return {}
+        pay_for_each(len(assign) * (1 + len(self._frame.stack)), WORK_OF_A_VARIABLE)
         return {name: value for name, field in assign.items() if (value := self.evaluate_to_carry(field)) is not None}
 
     def arguments(self, field: Field | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.growth import Buffer, Reader, texts_in
 from perdure.kernel.json_values.values import NULL, Payload, Ref
 from perdure.kernel.turn import Turn
-from perdure.kernel.turn_budget import pay
+from perdure.kernel.turn_budget import pay, pay_for_each
 
 
 class Place(TypedDict, total=False):
@@ -217,6 +217,7 @@ class Vars:
             else:
                 self._put(name, cell.read(turn))
             del self._stale[name]
+        pay_for_each(len(self._grown), 10)
         for name in self._grown:
             grown = self.cells[name]
             assert isinstance(grown, GrowingValue)

@@ -11,6 +11,7 @@ from perdure.dialects.playbook.values.template_scopes import control_makers, gat
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel.evaluation_trace import note_site
 from perdure.kernel.turn import Turn
+from perdure.kernel.turn_budget import pay_for_each
 
 FIXED = frozenset({"workload", "args", "event", "execution_id"})
 
@@ -41,6 +42,7 @@ def decide(turn: Turn, admission: Admission, token: b.Token) -> b.AdmissionDecis
     makers = control_makers(turn, token.args, token.event)
     scope = gather(makers, admission.reads)
     errors: list[str] = []
+    pay_for_each(len(admission.rules))
     for index, rule in enumerate(admission.rules):
         if rule.when is None:
             return b.AdmissionDecision(rule.allow, b.ELSE, tuple(errors))

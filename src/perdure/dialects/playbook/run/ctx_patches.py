@@ -12,10 +12,12 @@ from perdure.kernel.evaluation_trace import note_site
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.growth import joined
 from perdure.kernel.turn import Turn
+from perdure.kernel.turn_budget import pay_for_each
 
 LARGEST_VALUE = 64 * 1024
 LARGEST_CTX = 1024 * 1024
 LARGEST_PATCH = 16 * LARGEST_CTX
+_WORK_OF_AN_ASSIGNMENT = 150
 
 
 class BadPatch(Exception):
@@ -43,6 +45,7 @@ def render(
     """The values of all assignments. For a key that grows, only the addition is evaluated and listed in `growths`."""
     patch: list[tuple[str, bytes]] = []
     size = 0
+    pay_for_each(len(assignments), _WORK_OF_AN_ASSIGNMENT)
     for key, template in assignments.items():
         note_site(f"{scope_name}.{key}")
         if growths is not None and template.grows == ("ctx", key) and (grown := _grown(template, scope, key)):

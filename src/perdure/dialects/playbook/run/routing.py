@@ -15,6 +15,7 @@ from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.large_values import INLINE_BYTES
 from perdure.kernel.json_values.values import Payload
 from perdure.kernel.turn import Turn
+from perdure.kernel.turn_budget import pay_for_each
 
 NO_ARGS = b"{}"
 Looked = tuple[str, bool, str]
@@ -160,6 +161,7 @@ class _FiredArcs:
         self.is_handled = False  # an arc with a guard of its own has handled the failure (PBK-122)
         guard_errors: list[str] = []
         is_taken = False
+        pay_for_each(len(router.arcs))
         for index, arc in enumerate(router.arcs):
             if is_taken and not router.is_inclusive:
                 break  # later guards are not evaluated (PBK-116)

@@ -21,6 +21,7 @@ from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Code
 from perdure.kernel.tasks.retry import Backoff, delay
 from perdure.kernel.turn import Turn
+from perdure.kernel.turn_budget import pay_for_each
 
 LONGEST_WAIT: Instant = 300 * SECOND  # PBK-087
 _BACKOFF = {"none": Backoff.CONSTANT, "linear": Backoff.LINEAR, "exponential": Backoff.EXPONENTIAL}
@@ -33,6 +34,7 @@ def choose_rule(task: Task, failed: Error | None, makers: Makers, errors: list[s
         return b.NO_RULE, Then(Directive.FAIL), None  # what no worker can finish: rules do not apply (PBK-195)
     if policy is None:
         return b.NO_RULE, Then(Directive.CONTINUE if failed is None else Directive.FAIL), None
+    pay_for_each(len(policy.rules))
     for index, rule in enumerate(policy.rules):
         if rule.when is None:
             return b.ELSE, rule.then, None

@@ -141,8 +141,9 @@ class Variables:
 
     def assign(self, patch: Patch, growing: tuple[str, ...] = ()) -> None:
         """`growing`: keys whose text in the patch is an addition at their end."""
+        grown = frozenset(growing)
         for key, text in patch:
-            if key in growing:
+            if key in grown:
                 self.data[key] = self.data[key] + jsontext.decode(text)
             else:
                 _put(self.data, key.split("."), jsontext.decode(text))
@@ -151,8 +152,9 @@ class Variables:
         """The patch with whole values for the keys that grow."""
         if not growing:
             return patch
+        grown = frozenset(growing)
         return tuple(
-            (key, jsontext.encode(self.data[key] + jsontext.decode(text)) if key in growing else text)
+            (key, jsontext.encode(self.data[key] + jsontext.decode(text)) if key in grown else text)
             for key, text in patch
         )
 

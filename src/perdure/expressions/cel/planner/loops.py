@@ -12,6 +12,7 @@ from perdure.expressions.cel.frame import (
     BYTES_OF_AN_ENTRY,
     PRICE_OF_A_FAULT,
     STEPS,
+    STEPS_AT_ONCE,
     Closure,
     Frame,
     allow_elements,
@@ -60,6 +61,7 @@ def _needed(closure: Closure | None) -> Closure:
 
 def _items(node: syntax.Loop, operand: Closure, *, pairs: bool) -> Callable[[Frame], Items]:
     weight = _weight(node)
+    at_once = max(1, min(AT_ONCE, STEPS_AT_ONCE // weight))
 
     def read(frame: Frame) -> Items:
         holder = operand(frame)
@@ -68,12 +70,12 @@ def _items(node: syntax.Loop, operand: Closure, *, pairs: bool) -> Callable[[Fra
             if type(holder) in _LISTS:
                 items = elements(frame, holder)
                 if not pairs:
-                    return items if len(items) <= AT_ONCE else paced(items)
+                    return items if len(items) <= at_once else paced(items, at_once)
                 spend(frame, BYTES_OF_AN_ENTRY * len(items))
-                return paced(enumerate(items))
+                return paced(enumerate(items), at_once)
             if type(holder) in _MAPS:
                 items = entries(frame, holder)
-                return paced(items if pairs else [key for key, _ in items])
+                return paced(items if pairs else [key for key, _ in items], at_once)
         except Failure as failure:
             failure.blame(node)
             raise

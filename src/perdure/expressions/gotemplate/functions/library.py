@@ -58,7 +58,8 @@ class Function(msgspec.Struct, frozen=True):
                 size += len(argument)
             elif type(argument) is list or type(argument) is dict:
                 budget.charge_elements(len(argument))
-        budget.charge(self.price + size if self.by_letter else self.price)
+        price = self.price * len(arguments) if self.rest is not None else self.price
+        budget.charge(price + size if self.by_letter else price)
         budget.charge_text(size)
         try:
             result = self.run(frame, *arguments) if self.wants_frame else self.run(*arguments)
