@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from nats import errors
 
-from perdure.providers import nats_connection
+from perdure.providers import nats, nats_connection
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.nats_connection import NatsConnector, NatsFailure
+from perdure.providers.registry import DATABASE, Mode
 from perdure.services.story.streams.nats_log import NatsSettings, connector_for
 
 PASSWORD = "quite-secret-word"
@@ -97,3 +99,45 @@ async def test_a_message_without_end_is_not_kept(start: bytes, monkeypatch: pyte
             while not client.is_closed:
                 await asyncio.sleep(0.01)
         assert len(client._ps.buf) < 1 << 20 and sent < 64 << 20, "the connection is given up"
+
+
+async def test_a_server_says_little_about_itself() -> None:
+    """Headers and JSON are read by the library on the event loop, in one call."""
+    answers = {
+        b"headers": b"NATS/1.0\r\n" + b"a: b\r\n" * 20_000 + b"\r\n",
+        b"$JS.API.X": b"[" + b"1," * 30_000 + b"1]",
+        b"$JS.API.DIRECT.GET.X": b"[" + b"1," * 30_000 + b"1]",
+    }
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            word, *rest = line.split() or [b""]
+            if word == b"PING":
+                writer.write(b"PONG\r\n")
+            elif word == b"SUB":
+                sid = rest[-1]
+            elif word == b"PUB":
+                inbox, body = rest[1], answers[rest[0]]
+                await reader.readexactly(int(rest[-1]) + 2)
+                if rest[0] == b"headers":
+                    writer.write(b"HMSG %b %b %d %d\r\n%b\r\n" % (inbox, sid, len(body), len(body), body))
+                else:
+                    writer.write(b"MSG %b %b %d\r\n%b\r\n" % (inbox, sid, len(body), body))
+
+    async with hostile(answer) as (port, _):
+        client = await connector("nats", port).connect()
+        message = await client.request("$JS.API.DIRECT.GET.X", timeout=5)
+        assert len(message.data) > 60_000, "a value of somebody else"
+        with pytest.raises(errors.ProtocolError):
+            await client.request("$JS.API.X", timeout=5)
+        with pytest.raises((errors.Error, asyncio.CancelledError)):
+            await client.request("headers", timeout=2)
+        assert client.is_closed, "the connection is given up"
+
+
+def test_operations_on_nats_servers_run_in_limited_subprocesses() -> None:
+    """Lists, objects and values are kept by the library before anybody can count them."""
+    assert nats.PROVIDER.mode is Mode.ISOLATED and nats.PROVIDER.group == DATABASE
+    assert nats.PROVIDER.memory is not None and nats.PROVIDER.memory() < 2 << 30
+    with pytest.raises(ProviderFailure, match="more than 2000000 values"):
+        nats._answer(b"[" + b"0," * 2_000_001 + b"0]", "value")

@@ -2,6 +2,9 @@
 
 A message is published under the task's idempotency key: the server drops a repetition (within the stream's window for
 duplicates). Putting and deleting can be repeated. What is not JSON text is answered as text, or else as Base64.
+
+It works in a subprocess: the library reads whatever a server sends, headers, lists and JSON, before anybody can count
+it.
 """
 
 import asyncio
@@ -14,15 +17,18 @@ from typing import Any, Literal
 import msgspec
 
 from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.jsontext import MOST_VALUES, has_too_many_values
 from perdure.providers.context import TaskContext
+from perdure.providers.databases.transaction import limited, subprocess_memory
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.nats_connection import NatsConnector, nats_library
-from perdure.providers.registry import Provider
+from perdure.providers.registry import DATABASE, Mode, Provider
 from perdure.providers.task_outcomes import RESULT_LIMIT
 from perdure.providers.text import readable
 
 PREFIX = "Provider.Call.Nats"
 MOST_NAMES = 100_000  # keys or objects of a list
+_MEMORY = "256MB"  # of the library
 ADDRESSES = ("url", "nats_url", "servers", "server")
 
 Operation = Literal[
@@ -90,6 +96,7 @@ async def nats(
     request = NatsRequest(context, bucket, key, value, name, data, encoding, pattern, subject, stream, seq, headers)
     connector = _connector(auth or {}, url)
     library = nats_library(PREFIX)
+    timeout = limited(timeout)
     try:
         async with asyncio.timeout(timeout):
             client = await connector.connect()
@@ -151,6 +158,8 @@ def _answer(data: bytes | None, name: str, encoding: str = "utf-8") -> dict[str,
     data = data or b""
     if len(data) > RESULT_LIMIT:
         raise _refusal("TooLarge", f"it has {len(data)} bytes, {RESULT_LIMIT} are read")
+    if has_too_many_values(data):
+        raise _refusal("TooLarge", f"it has more than {MOST_VALUES} values")
     if encoding == "base64":
         return {name: base64.b64encode(data).decode(), "encoding": "base64"}
     try:
@@ -311,4 +320,9 @@ _OPERATIONS: Mapping[str, Callable[[Any, NatsRequest], Awaitable[dict[str, Any]]
     "js_stream_info": _tell_stream,
 }
 
-PROVIDER = Provider.of("nats", nats)
+
+def _memory() -> int:
+    return subprocess_memory(_MEMORY)
+
+
+PROVIDER = Provider.of("nats", nats, mode=Mode.ISOLATED, group=DATABASE, memory=_memory)

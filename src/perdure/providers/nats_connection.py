@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from perdure.kernel.json_values import jsontext
 from perdure.providers.addresses import AddressRefused, resolve
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.policy import policy_in_force
@@ -20,7 +21,10 @@ from perdure.providers.policy import policy_in_force
 CONNECT_TIMEOUT = 5  # seconds
 LONGEST_LINE = 64 * 1024  # bytes of a line of the protocol
 LARGEST_MESSAGE = 128 * 1024 * 1024  # bytes: twice what a server can be set to
+MOST_IN_AN_ANSWER = 20_000  # values
 DEFAULT_PORT = 4222
+
+_API, _VALUES = "$JS.API.", "$JS.API.DIRECT.GET."
 
 
 TRANSPORT = "Transport.Nats"
@@ -168,6 +172,18 @@ def _client(library: Any, *, must_encrypt: bool) -> Any:
             command: bytes = super()._connect_command()
             return command
 
+        async def _process_headers(self, headers: bytes | None) -> Any:
+            if headers and len(headers) > LONGEST_LINE:
+                raise library.errors.ProtocolError("the server sends more headers than a message may have")
+            return await super()._process_headers(headers)
+
+        async def request(self, subject: str, *arguments: Any, **options: Any) -> Any:
+            """What the server says about itself is read by the library in one call; values of others are not."""
+            answer = await super().request(subject, *arguments, **options)
+            if subject.startswith(_API) and not subject.startswith(_VALUES) and _is_too_long(answer.data):
+                raise library.errors.ProtocolError("the server answers with more than it can have to say")
+            return answer
+
         async def _flush_pending(self, *arguments: Any, **options: Any) -> Any:
             """The library would keep a cancellation for itself; it is meant for its caller."""
             task = asyncio.current_task()
@@ -180,6 +196,10 @@ def _client(library: Any, *, must_encrypt: bool) -> Any:
     client = Client()
     client._ps = BoundedParser(client)
     return client
+
+
+def _is_too_long(answer: bytes) -> bool:
+    return len(answer) > MOST_IN_AN_ANSWER and jsontext.count_values(answer, MOST_IN_AN_ANSWER) > MOST_IN_AN_ANSWER
 
 
 def _is_refusal(error: Exception) -> bool:
