@@ -114,3 +114,14 @@ def test_the_digest_of_a_large_result_is_not_taken_on_the_event_loop(
 
     assert asyncio.run(play()) == size
     assert places == [size < 1_000_000]
+
+
+def test_long_numbers_are_written_in_pieces() -> None:
+    """Digits take the square of their number: 4,000 numbers of 4,000 digits were written in one call, in a second."""
+    number = 10**4_000
+    assert jsontext.is_large([number] * 20) and jsontext.is_large({"a": [number] * 20})
+    assert not jsontext.is_large([2**64] * 20)
+    rests: list[int] = []
+    with TurnBudget(10**9, lambda: rests.append(1)):
+        assert jsontext.encode([number] * 60) == b"[%b]" % b",".join([b"%d" % number] * 60)
+    assert len(rests) > 3

@@ -16,6 +16,7 @@ MOST_PATTERNS = 1_000
 PATTERNS_BYTES = 20 << 20  # of all compiled patterns of a schema: about 50 milliseconds
 PATTERN_BYTES = 10 << 20, 64 << 10  # of one: at most, and always
 MOST_QUOTED = 16 << 20  # characters in all errors together; of a value that may cause more only the first is told
+MOST_ERRORS = 4_000  # that a value may have, all of which the library makes in one call: about 50 milliseconds
 MOST_COMPARISONS = 1_000_000  # of 64 bits of two numbers: about 50 milliseconds
 LARGEST_BITS = 1024  # of a number in a schema; those of doubles have not more
 LARGEST = 1 << LARGEST_BITS
@@ -76,8 +77,12 @@ class SchemaCosts:
     def tells_all(self, value: Any, checks_per_part: int) -> bool:
         """Whether all that does not fit can be told: each error has a copy of the part of the data that it is about."""
         left = MOST_QUOTED // (checks_per_part + self._names)
+        errors = MOST_ERRORS
         pending: list[tuple[Any, int]] = [(value, 1)]
         for part, depth in pending:
+            errors -= checks_per_part + (self._names if isinstance(part, dict) else 0)
+            if errors < 0:
+                return False
             left -= self._quoted + depth * (8 + len(part) if isinstance(part, str) else 8)
             if left < 0:
                 return False

@@ -9,12 +9,13 @@ if the schema treats each part separately.
 """
 
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from perdure.kernel.json_values import jsontext
-from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, pay, rest
+from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, begin_compiling, pay, rest
 
 MOST_PARTS = 20_000
 MOST_CHECKS = 20_000_000  # of parts of data against parts of a schema: about a second
@@ -23,6 +24,7 @@ BACKTRACKS = 20_000  # of one search for a pattern that looks ahead or back
 MOST_AT_ONCE = 4_000_000  # checks where the data cannot be checked part by part
 _AT_ONCE = 200_000  # checks by one call otherwise: ten milliseconds at most
 _BATCH_SIZE = 4_000  # parts of data
+_CHARACTERS_OF_A_PART = 8  # of an expression whose compiling takes as long as that of a part of a schema
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _SAME_PART = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else"})
@@ -54,6 +56,7 @@ class SchemaSize:
         """Raises `SchemaTooLarge`."""
         from perdure.documents.schema_costs import SchemaCosts  # with the first schema, as the library
 
+        begin_compiling(_CHARACTERS_OF_A_PART * jsontext.weigh(schema, sys.maxsize))
         bases = list(_parts(schema))
         self.costs = SchemaCosts(bases)
         if any(name in part for part in bases for name in _REFERENCES):

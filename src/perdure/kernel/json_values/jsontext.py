@@ -27,6 +27,7 @@ _TRIES = 8  # to find the end of a piece
 NODES = 4_000
 """Values in one piece when writing."""
 
+_LARGE_NUMBER = 1 << 512
 _HOLDERS = frozenset({dict, list, tuple})
 _TEXTS = frozenset({str, msgspec.Raw})
 _WITHOUT_FLOATS = frozenset({str, int, bool, type(None), bytes})
@@ -159,9 +160,9 @@ def is_large(value: Any, most: int = NODES) -> bool:
 
 
 def weigh(value: Any, most: int) -> int:
-    """How many values it contains, long texts counted for more; counting stops above the limit."""
+    """How many values it contains, long texts and numbers counted for more; counting stops above the limit."""
     if type(value) not in _HOLDERS:
-        return len(value) >> 6 if type(value) in _TEXTS else 0
+        return len(value) >> 6 if type(value) in _TEXTS else _weigh_digits(value) if type(value) is int else 0
     weight = 0
     pending = [value]
     for holder in pending:
@@ -174,7 +175,14 @@ def weigh(value: Any, most: int) -> int:
                 weight += len(item) >> 6
             elif kind in _HOLDERS:
                 pending.append(item)
+            elif kind is int and not -_LARGE_NUMBER < item < _LARGE_NUMBER:
+                weight += _weigh_digits(item)
     return weight
+
+
+def _weigh_digits(number: int) -> int:
+    """Writing them takes the square of their number."""
+    return number.bit_length() ** 2 >> 19
 
 
 def _in_pieces(value: Any) -> bytes:
