@@ -2,7 +2,8 @@
 
 It compiles all patterns of a schema in one call, compares numbers of more than 64 bits as decimal texts, each with all
 others if they must be unique, and makes all errors at once, each with a copy of what it is about. Numbers of more than
-53 bits that are one and the same as a double have one hash there, so they are compared with each other too.
+53 bits that are one and the same as a double have one hash there, so they are compared with each other too. Numbers
+that are extremely large or small are compared, and divided, as fractions of hundreds of digits.
 """
 
 from collections import Counter
@@ -21,6 +22,8 @@ MOST_COMPARISONS = 1_000_000  # of 64 bits of two numbers: about 50 milliseconds
 LARGEST_BITS = 1024  # of a number in a schema; those of doubles have not more
 LARGEST = 1 << LARGEST_BITS
 _WORD = 64
+_EXTREME = 1e30, 1e-30  # numbers above and below these are compared slowly
+_WORK_OF_EXTREMES = 400, 1_200  # comparisons, as which one comparison or division of such a number counts
 _EXACT = 1 << 53  # up to here each number is a double of its own
 
 _COMPARING = frozenset(
@@ -35,7 +38,16 @@ class SchemaCosts:
     An error of alternatives has all errors of each of them.
     """
 
-    __slots__ = ("_compares", "_compares_items", "_names", "_quoted", "pattern_bytes", "tells_first")
+    __slots__ = (
+        "_compares",
+        "_compares_items",
+        "_is_extreme",
+        "_names",
+        "_quoted",
+        "_work_of_an_extreme",
+        "pattern_bytes",
+        "tells_first",
+    )
 
     def __init__(self, parts: Sequence[Mapping[str, Any]]) -> None:
         """Raises `SchemaTooLarge`. `parts`: of the schema, without its references."""
@@ -48,6 +60,8 @@ class SchemaCosts:
         self.pattern_bytes = max(least, min(largest, PATTERNS_BYTES // max(patterns, 1)))
         self._compares = any(not _COMPARING.isdisjoint(part) for part in parts)
         self._compares_items = any("uniqueItems" in part for part in parts)
+        self._is_extreme = any(_is_extreme(part.get(name)) for part in parts for name in _COMPARING)
+        self._work_of_an_extreme = _WORK_OF_EXTREMES[any("multipleOf" in part for part in parts)]
         self.tells_first = not any("anyOf" in part or "oneOf" in part for part in parts)
         self._names = sum(_count_names(part) for part in parts)
         self._quoted = sum(
@@ -58,9 +72,11 @@ class SchemaCosts:
         """Why comparing the numbers in the value would take too long."""
         if not self._compares:
             return None
-        count = largest = work = 0
+        count = largest = work = extremes = 0
         alike: Counter[float] = Counter()
         for part in _walk(value):
+            if type(part) is float or (self._is_extreme and type(part) is int):
+                extremes += self._is_extreme or _is_extreme(part)
             if type(part) is not int or -_EXACT <= part <= _EXACT:
                 continue
             if words := _extra_words(part):
@@ -68,6 +84,8 @@ class SchemaCosts:
             elif self._compares_items:
                 alike[float(part)] += 1
         work *= checks_per_part
+        if extremes * self._work_of_an_extreme > MOST_COMPARISONS:
+            return "it has too many numbers that are extremely large or small"
         if self._compares_items:
             work += count * count * (6 + largest * largest // 4)
             if 6 * sum(number * number for number in alike.values()) > MOST_COMPARISONS:
@@ -92,6 +110,11 @@ class SchemaCosts:
             elif isinstance(part, list):
                 pending += [(item, depth + 1) for item in part]
         return True
+
+
+def _is_extreme(number: Any) -> bool:
+    largest, least = _EXTREME
+    return type(number) is float and number != 0 and not least <= abs(number) <= largest
 
 
 def _extra_words(number: int) -> int:
