@@ -129,6 +129,20 @@ DOCUMENTS = {
         {"a": {"action": "Pass", "assign": {f"v{at}": at for at in range(1_500)}, "next": "r"}, "r": returns(1)}
     ),
     "an output of 6 kB": story("steps: [{name: a, type: condition}]\noutput: {x: '{{ or " + "0 " * 3_000 + "}}'}"),
+    "many codes of a catch": flow(
+        {
+            "a": {
+                "action": "Call",
+                "call": {"flow": {"entrypoint": "x", "steps": {"x": returns("{{ 1 / 0 }}")}}},
+                "catch": [
+                    {"match": {"codes": [f"X.C{at}" for at in range(20_000)]}, "next": "r"},
+                    {"match": {"codes": ["*"]}, "next": "r"},
+                ],
+                "next": "r",
+            },
+            "r": returns(1),
+        }
+    ),
     "many arcs": playbook(next={"arcs": [{"step": "e", "when": False}] * 2_500}),
     "many assignments": playbook(set={f"ctx.v{at}": at for at in range(800)}),
 }

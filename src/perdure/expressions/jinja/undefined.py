@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 from jinja2 import Undefined
 from jinja2.utils import missing
 
-from perdure.expressions.jinja.budget import describe
 from perdure.expressions.jinja.errors import MissingValue
 from perdure.kernel.documents.problems import guess
 
@@ -70,7 +69,7 @@ def _refusal(hint: str | None, obj: Any, name: Any) -> MissingValue:
     if isinstance(name, str):
         name = name if len(name) <= _LONGEST_NAME else f"{name[:60]}…"
     elif not isinstance(name, int) or name.bit_length() > _LONGEST_NAME:
-        name = describe(name)  # data that were used as a key, as large as they may be
+        name = f"a key of type {type(name).__name__}"  # data that were used as a key, as large as they may be
     if hint is not None:
         return MissingValue(hint[0].lower() + hint[1:].rstrip("."))
     if obj is missing:

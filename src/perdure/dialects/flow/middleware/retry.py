@@ -8,6 +8,7 @@ from perdure.dialects.flow.plan.instants import LAST, parse_duration
 from perdure.dialects.flow.plan.schemas import Parameters
 from perdure.dialects.flow.state.failures import failure, matches
 from perdure.kernel.json_values.values import Instant
+from perdure.kernel.turn_budget import pay_for_each
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.program import MiddlewareEntry
@@ -76,6 +77,7 @@ class Retry(Middleware):
             return Pass()
         risen = context.result
         assert risen is not None
+        pay_for_each(len(context.config))
         at = next((at for at, policy in enumerate(context.config) if matches(policy["match"], risen)), None)
         if at is None:
             return Pass()

@@ -21,6 +21,7 @@ from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Payload
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Status, Succeeded
 from perdure.kernel.turn import Turn
+from perdure.kernel.turn_budget import pay_for_each
 
 # A Step that resolved to a failure: its catch clauses in order, the first match wins (MWL-505).
 
@@ -29,6 +30,7 @@ def catch(move: Move, step: Step) -> None:
     assert step.failed is not None and step.exited is not None
     clauses = move.step_program(step).catch
     envelope = step.failed.head(move.turn) if clauses else {}
+    pay_for_each(len(clauses))
     for index, clause in enumerate(clauses):
         if not matches(clause.match or {}, envelope):
             continue

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from perdure.kernel.turn_budget import pay_for_each
+
 Envelope = dict[str, Any]
 
 CANCELLED = "System.Cancelled"
@@ -70,8 +72,10 @@ def truncate_chain(envelope: Envelope, limit: int) -> Envelope:
 
 def matches(matcher: Mapping[str, Any], envelope: Envelope) -> bool:
     """All members of the matcher must agree (MWL-503, MWL-504)."""
-    if "codes" in matcher and not any(code_matches(pattern, envelope["code"]) for pattern in matcher["codes"]):
-        return False
+    if "codes" in matcher:
+        pay_for_each(len(matcher["codes"]), 6)
+        if not any(code_matches(pattern, envelope["code"]) for pattern in matcher["codes"]):
+            return False
     if "types" in matcher and envelope["type"] not in matcher["types"]:
         return False
     return "retryable" not in matcher or envelope.get("retryable") is matcher["retryable"]
