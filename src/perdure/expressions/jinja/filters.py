@@ -78,7 +78,8 @@ def _text(budget: Budget, value: Any, arguments: _Arguments) -> None:
 
 
 def _pay_for_text(budget: Budget, value: Any, arguments: _Arguments, paid: int) -> None:
-    budget.weigh_emitted(arguments.everything())
+    for argument in arguments.everything():
+        budget.weigh_text(argument)  # Jinja makes texts of them, in one call
     budget.spend(3 * len(value) * width_of(value) if isinstance(value, str) else 64 * paid)
 
 
@@ -306,10 +307,10 @@ def _attr(context: Any, value: Any, name: str) -> Any:
 
 
 def _format(budget: Budget, value: Any, *args: Any, **kwargs: Any) -> str:
-    budget.weigh_emitted(value)
+    text = budget.text_of(value)
     if args and kwargs:
-        do_format(value, *args, **kwargs)  # reports that both together are not allowed
-    return format_text(budget, str(value), kwargs or args)
+        do_format(text, *args, **kwargs)  # reports that both together are not allowed
+    return format_text(budget, text, kwargs or args)
 
 
 def _to_bool(budget: Budget, value: Any) -> bool:
