@@ -5,6 +5,7 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -134,11 +135,15 @@ def _read_playbook(world: PlaybookWorld, program: Any) -> Play:
     # A time limit would have ended what is endless here, where nothing takes any time.
     limited = {name for name, step in program.steps.items() if step.timeout is not None or step.deadline is not None}
     loops = [item for item in exhausted if item["error"]["code"] != "TASK_VISITS" or item["step"] not in limited]
-    play.is_endless = bool(loops) and program.timeout is None
+    play.is_endless = bool(loops) if program.timeout is None or not loops else None
     play.is_unsure = bool(failures) or shown["status"] in ("failed", "cancelled")
     if not play.is_unsure:
         play.stranded = {token.step for token in body.stranded}
-    play.has_no_match = any(failure["error"]["code"] == "NO_MATCHING_ARC" for failure in failures)
+    # Where the step-run has failed, that is what is wrong.
+    failed = Counter(failure["step_run_id"] for failure in failures)
+    play.has_no_match = any(
+        failure["error"]["code"] == "NO_MATCHING_ARC" and failed[failure["step_run_id"]] == 1 for failure in failures
+    )
     return play
 
 

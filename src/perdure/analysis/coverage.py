@@ -125,6 +125,7 @@ class Coverage:
                 for at, edge in enumerate(self.graph.edges)
             ],
             "by_branch": [msgspec.to_builtins(branch) for branch in self.branch_list],
+            "missing": self.missing(),
         }
 
 

@@ -209,7 +209,8 @@ class _Judgement:
             if step in reported:
                 continue
             reported.add(step)
-            is_certain = self.space.is_complete and not self.space.last and not self.cycles
+            is_limited = any(self.net.transitions[item].is_limited for item in way)  # a time limit ends it
+            is_certain = self.space.is_complete and not self.space.last and not self.cycles and not is_limited
             message = "each round makes more tokens than it takes: their number has no bound"
             hint = "Let one way of this step lead back, or join the tokens before the next round."
             yield self._finding(DefectKind.UNBOUNDED_TOKENS, is_certain, part, message, hint, way)

@@ -69,6 +69,14 @@ class _Store(argparse.Action):
         namespace.db, namespace.names_store = value, True
 
 
+def add_confined(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--confined",
+        action="store_true",
+        help="for files of others: refuse `load`, `use`, and files outside of this folder",
+    )
+
+
 def add_load(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--load",

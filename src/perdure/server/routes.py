@@ -9,6 +9,7 @@ from perdure.server.handlers import run_handlers as runs
 from perdure.server.handlers import schedule_handlers as schedules
 from perdure.server.handlers import steering_handlers as steering
 from perdure.server.handlers import system_handlers as system
+from perdure.server.handlers.analysis_handlers import ANALYSIS_ROUTES
 from perdure.server.handlers.migration_handlers import MIGRATION_ROUTES
 from perdure.server.noetl.noetl_routes import NOETL_ROUTES
 from perdure.server.route_table import Handler, Route
@@ -89,6 +90,7 @@ ROUTES = (
     *WORKER_ROUTES,
     *NOETL_ROUTES,
     *MIGRATION_ROUTES,
+    *ANALYSIS_ROUTES,
     _get("/livez", system.get_livez, "whether the process lives", None),
     _get("/readyz", system.get_readyz, "whether it can work", None, refusals=(503,)),
     _get("/health", system.get_readyz, "the same as /readyz", None, refusals=(503,)),

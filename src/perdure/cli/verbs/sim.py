@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 
 from perdure.analysis.fault_schedules import FAULTS
-from perdure.analysis.simulation import INVARIANTS, SimulationReport
+from perdure.analysis.simulation import INVARIANTS
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
+from perdure.cli.sent_files import SentFiles, share
+from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.kernel.json_values import jsontext
 from perdure.services import SIMULATION
@@ -32,6 +34,7 @@ examples:
 Mocks, input and messages are those of the first scenario in order.test.yaml, if there is one (--scenario chooses).
 Other tasks answer with values drawn from the schemas of their outputs, or with {}. Nothing is called or stored.
 The exit code is 3 if something that must always hold does not; then the shortest schedule that shows it is written.
+With --server the files go to the server, which simulates them.
 """
 
 
@@ -53,42 +56,77 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write", metavar="FILE", type=Path, help="where a failing schedule is written (default: NAME.failing.json)"
     )
+    a.add_confined(parser)
     a.add_load(parser)
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
-    load_sources(asked.load)
+    load_sources(() if asked.choice is not None else asked.load)
     if asked.runs < 1:
         raise BadUsage("--runs must be at least 1")
-    return complete(_simulate(asked, talk))
+    return complete((_ask_server if asked.choice is not None else _simulate)(asked, talk))
 
 
 async def _simulate(asked: argparse.Namespace, talk: Console) -> int:
-    faults = [kind.strip() for kind in asked.faults.split(",") if kind.strip()]
-    if unknown := [kind for kind in faults if kind not in FAULTS]:
-        raise BadUsage(f"{unknown[0]!r} is not a fault (expected some of {', '.join(FAULTS)})")
     simulation = await import_module(SIMULATION).prepare(
         asked.document,
         input=_input(asked.input),
         has_input=asked.input is not None,
-        faults=faults,
+        faults=_faults(asked.faults),
         scenario=asked.scenario,
+        is_confined=asked.confined,
     )
     if asked.trace is not None:
-        return _replay(asked, simulation)
+        simulated = simulation.replay(asked.trace)
+        return _give_replay(asked, {"seed": simulated.seed, **_facts(simulated), "parted_at": simulated.parted_at})
     report = simulation.report()
     for seed in range(asked.seed, asked.seed + asked.runs):
         report.add(simulation.simulator.run(seed))
     if not report.failing:
-        _give(asked, report, None)
-        return Exit.OK
+        return _give(asked, talk, {**report.facts(), "shrunk": None})
     shrunk = simulation.simulator.shrunk(report.failing[0])
-    place = asked.write or Path(asked.document).with_suffix(".failing.json")
-    with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # it has the input
-        file.write(simulation.to_file(shrunk).to_json())
-    _give(asked, report, {"file": str(place), "seed": shrunk.seed, **_facts(shrunk)})
-    talk.say(f"again: perdure sim {asked.document} --trace {place}")
-    return Exit.FAILED
+    place = _keep(asked, simulation.to_file(shrunk).to_json())
+    return _give(asked, talk, {**report.facts(), "shrunk": {"file": place, "seed": shrunk.seed, **_facts(shrunk)}})
+
+
+async def _ask_server(asked: argparse.Namespace, talk: Console) -> int:
+    """The server gets the files and nothing else, and gives back what it has found."""
+    sent = SentFiles(import_module(SIMULATION).files_of(asked.document))
+    body = {
+        "files": sent.texts,
+        "document": sent.names[str(Path(asked.document))],
+        "runs": asked.runs,
+        "seed": asked.seed,
+        "faults": _faults(asked.faults),
+        "scenario": asked.scenario,
+    }
+    if asked.input is not None:
+        body["input"] = _input(asked.input)
+    if asked.trace is not None:
+        body["trace"] = "perdure.trace.json"
+        sent.texts["perdure.trace.json"] = asked.trace.read_text(encoding="utf-8")
+    async with server_access(asked, talk.say) as server:
+        answer = await server.simulate(body)
+    if asked.trace is not None:
+        return _give_replay(asked, answer)
+    if answer["shrunk"] is not None:
+        answer["shrunk"]["file"] = _keep(asked, jsontext.encode(answer["shrunk"].pop("schedule")))
+    return _give(asked, talk, answer)
+
+
+def _faults(text: str) -> list[str]:
+    faults = [kind.strip() for kind in text.split(",") if kind.strip()]
+    if unknown := [kind for kind in faults if kind not in FAULTS]:
+        raise BadUsage(f"{unknown[0]!r} is not a fault (expected some of {', '.join(FAULTS)})")
+    return faults
+
+
+def _keep(asked: argparse.Namespace, schedule: bytes) -> str:
+    """Write a failing schedule; others cannot read it, because it has the input."""
+    place: Path = asked.write or Path(asked.document).with_suffix(".failing.json")
+    with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(schedule)
+    return str(place)
 
 
 def _input(text: str | None) -> Any:
@@ -100,13 +138,12 @@ def _input(text: str | None) -> Any:
         raise BadUsage(f"--input is not JSON: {text}") from None
 
 
-def _replay(asked: argparse.Namespace, simulation: Any) -> int:
-    simulated = simulation.replay(asked.trace)
+def _give_replay(asked: argparse.Namespace, simulated: dict[str, Any]) -> int:
     if asked.json:
-        give_json({"seed": simulated.seed, **_facts(simulated), "parted_at": simulated.parted_at})
+        give_json(simulated)
     else:
-        give_text("\n".join([f"{fault.describe()}" for fault in simulated.faults] + _end(simulated)))
-    return Exit.OK if simulated.violation is None else Exit.FAILED
+        give_text("\n".join([*(line.strip() for line in _described(simulated["faults"])), *_end(simulated)]))
+    return Exit.OK if simulated["violation"] is None else Exit.FAILED
 
 
 def _facts(simulated: Any) -> dict[str, Any]:
@@ -120,48 +157,56 @@ def _facts(simulated: Any) -> dict[str, Any]:
     }
 
 
-def _end(simulated: Any) -> list[str]:
-    code = f" ({simulated.code})" if simulated.code else ""
-    lines = [f"the run is {simulated.status}{code} after {simulated.seconds:g} s of virtual time"]
-    violation = simulated.violation
-    if simulated.parted_at is not None:
+def _end(simulated: dict[str, Any]) -> list[str]:
+    code = f" ({simulated['code']})" if simulated["code"] else ""
+    lines = [f"the run is {simulated['status']}{code} after {simulated['seconds']:g} s of virtual time"]
+    violation = simulated["violation"]
+    if simulated["parted_at"] is not None:
         lines.append(
-            f"the run did not come to step {simulated.parted_at!r} of the counter-example: what leads there depends on "
-            "data (--input, or mocks in a scenario)"
+            f"the run did not come to step {simulated['parted_at']!r} of the counter-example: what leads there depends "
+            "on data (--input, or mocks in a scenario)"
         )
     if violation is not None:
-        lines.append(f"violated: {INVARIANTS[violation.invariant]}: {violation.message}")
+        lines.append(_violated(violation))
     return lines
 
 
-def _give(asked: argparse.Namespace, report: SimulationReport, shrunk: dict[str, Any] | None) -> None:
-    facts = report.facts()
+def _violated(violation: dict[str, Any]) -> str:
+    return f"violated: {INVARIANTS[violation['invariant']]}: {violation['message']}"
+
+
+def _give(asked: argparse.Namespace, talk: Console, facts: dict[str, Any]) -> int:
+    shrunk: dict[str, Any] | None = facts["shrunk"]
     if asked.json:
-        give_json({**facts, "shrunk": shrunk})
-        return
+        give_json(facts)
+    else:
+        give_text("\n".join(_lines(facts)))
+    if shrunk is None:
+        return Exit.OK
+    talk.say(f"again: perdure sim {asked.document} --trace {shrunk['file']}")
+    return Exit.FAILED
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
     ends = ", ".join(f"{count} {end}" for end, count in facts["ends"].items())
     spans = ", ".join(f"{name} {seconds:g} s" for name, seconds in facts["seconds"].items())
-    lines = [f"{report.runs} runs, {report.crashes} crashes", f"  ends: {ends}", f"  virtual time: {spans}"]
-    if report.coverage is not None:
-        lines.append(f"  covered are {report.coverage.steps} steps, {report.coverage.edges} arcs")
-        lines += [f"    not covered: {phrase}" for phrase in report.coverage.missing()[:10]]
+    lines = [f"{facts['runs']} runs, {facts['crashes']} crashes", f"  ends: {ends}", f"  virtual time: {spans}"]
+    covered, shrunk = facts["coverage"], facts["shrunk"]
+    if covered is not None:
+        lines.append(f"  covered are {share(covered, 'steps')} steps, {share(covered, 'arcs')} arcs")
+        lines += [f"    not covered: {phrase}" for phrase in covered["missing"][:10]]
     lines += [f"  `check` has found: {finding['kind']} ({finding['certainty']})" for finding in facts["findings"]]
     lines += [f"  {phrase}" for phrase in facts["unforeseen"]]
     if shrunk is None:
-        lines.append("nothing that must always hold was violated")
-    else:
-        violation = shrunk["violation"]
-        lines.append(f"{len(report.failing)} runs failed; the first one, with seed {shrunk['seed']}, needs only:")
-        lines += [f"  {describe}" for describe in _described(shrunk["faults"])] or [
-            "  nothing: it fails without faults"
-        ]
-        if violation is not None:
-            lines.append(f"violated: {INVARIANTS[violation['invariant']]}: {violation['message']}")
-        lines.append(f"written to {shrunk['file']}")
-    give_text("\n".join(lines))
+        return [*lines, "nothing that must always hold was violated"]
+    lines.append(f"{facts['failed']} runs failed; the first one, with seed {shrunk['seed']}, needs only:")
+    lines += _described(shrunk["faults"]) or ["  nothing: it fails without faults"]
+    if shrunk["violation"] is not None:
+        lines.append(_violated(shrunk["violation"]))
+    return [*lines, f"written to {shrunk['file']}"]
 
 
 def _described(faults: list[dict[str, Any]]) -> list[str]:
     from perdure.analysis.fault_schedules import SimulatedFault
 
-    return [f"  {msgspec.convert(fault, SimulatedFault).describe()}" for fault in faults]
+    return [f"    {msgspec.convert(fault, SimulatedFault).describe()}" for fault in faults]

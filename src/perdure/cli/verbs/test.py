@@ -8,12 +8,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 from perdure.analysis.coverage import Coverage
-from perdure.analysis.verdicts import DocumentCoverage, ScenarioVerdict
+from perdure.analysis.verdicts import ScenarioVerdict
 from perdure.cli import arguments as a
 from perdure.cli.console import Console, Paint, harmless, indented
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
+from perdure.cli.sent_files import SentFiles, share
+from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.services import SCENARIO_SUITE
 from perdure.views.drawing import markup
@@ -30,6 +32,7 @@ examples:
 
 Tasks are answered by mocks, and time passes only as the scenario says: nothing is called, nothing waits. What a
 scenario may say: docs/guide/trust.md. The exit code is 3 if a scenario fails, and 7 if a file of scenarios is wrong.
+With --server the files go to the server, which plays them without any code.
 """
 
 FORMS = ("text", "mermaid", "dot", "svg")
@@ -47,66 +50,94 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="TEXT", default="", help="only scenarios whose name contains this text")
     parser.add_argument("--coverage", choices=FORMS, help="draw what the scenarios cover of each document")
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write a report in the form of JUnit")
+    a.add_confined(parser)
     a.add_load(parser)
 
 
 def perform(asked: argparse.Namespace, talk: Console) -> int:
-    load_sources(asked.load)
+    load_sources(() if asked.choice is not None else asked.load)
     return complete(_test(asked, talk))
 
 
 async def _test(asked: argparse.Namespace, talk: Console) -> int:
-    suite = import_module(SCENARIO_SUITE)
-    paths = list(dict.fromkeys(path for place in asked.places for path in suite.find_files(place)))
-    files = suite.read_files(paths)
-
-    def say(verdict: ScenarioVerdict) -> None:
-        if not asked.json:
-            give_text("\n".join(_lines(verdict)))
-
-    verdicts, coverages = await suite.play_files(files, crashes=asked.crash == "all", only=asked.only, say=say)
+    tested = await (_play_there if asked.choice is not None else _play_here)(asked, talk)
+    verdicts = tested["scenarios"]
     if not verdicts:
         raise BadUsage(f"no scenario has {asked.only!r} in its name")
-    failed = [verdict for verdict in verdicts if not verdict.has_passed]
     if asked.junit is not None:
         asked.junit.write_bytes(to_junit(verdicts))
     if asked.json:
-        give_json(
-            {
-                "passed": len(verdicts) - len(failed),
-                "failed": len(failed),
-                "scenarios": [verdict.facts() for verdict in verdicts],
-                "coverage": [
-                    {**covered.facts(), **({"text": draw(asked.coverage, covered.coverage)} if asked.coverage else {})}
-                    for covered in coverages
-                ],
-            }
-        )
+        give_json(tested)
     else:
-        for covered in coverages:
+        for covered in tested["coverage"]:
             give_text("\n".join(_coverage_lines(covered, asked.coverage)))
-        give_text(f"{len(verdicts) - len(failed)} passed, {len(failed)} failed")
-    return Exit.FAILED if failed else Exit.OK
+        give_text(f"{tested['passed']} passed, {tested['failed']} failed")
+    return Exit.FAILED if tested["failed"] else Exit.OK
 
 
-def _lines(verdict: ScenarioVerdict) -> list[str]:
+async def _play_here(asked: argparse.Namespace, talk: Console) -> dict[str, Any]:
+    suite = import_module(SCENARIO_SUITE)
+    paths = list(dict.fromkeys(path for place in asked.places for path in suite.find_files(place)))
+    files = suite.read_files(paths, is_confined=asked.confined)
+
+    def say(verdict: ScenarioVerdict) -> None:
+        if not asked.json:
+            give_text("\n".join(_lines(verdict.facts())))
+
+    verdicts, coverages = await suite.play_files(files, crashes=asked.crash == "all", only=asked.only, say=say)
+    failed = sum(not verdict.has_passed for verdict in verdicts)
+    return {
+        "passed": len(verdicts) - failed,
+        "failed": failed,
+        "scenarios": [verdict.facts() for verdict in verdicts],
+        "coverage": [
+            {**covered.facts(), **({"text": draw(asked.coverage, covered.coverage)} if asked.coverage else {})}
+            for covered in coverages
+        ],
+    }
+
+
+async def _play_there(asked: argparse.Namespace, talk: Console) -> dict[str, Any]:
+    """By a server, which gets the files and nothing else."""
+    suite = import_module(SCENARIO_SUITE)
+    paths = list(dict.fromkeys(path for place in asked.places for path in suite.find_files(place)))
+    files = suite.read_files(paths)
+    sent = SentFiles([path for tested in files for path in (tested.path, tested.document, *tested.beside())])
+    body = {
+        "files": sent.texts,
+        "places": [sent.names[str(path)] for path in paths],
+        "crash": asked.crash,
+        "only": asked.only,
+        "coverage": asked.coverage,
+    }
+    async with server_access(asked, talk.say) as server:
+        tested = await server.test(body)
+    for verdict in tested["scenarios"]:
+        verdict["file"], verdict["document"] = sent.path(verdict["file"]), sent.path(verdict["document"])
+        if not asked.json:
+            give_text("\n".join(_lines(verdict)))
+    for covered in tested["coverage"]:
+        covered["document"] = sent.path(covered["document"])
+    return tested
+
+
+def _lines(verdict: dict[str, Any]) -> list[str]:
     import sys
 
     paint = Paint(sys.stdout)
-    word = paint("passed", "green") if verdict.has_passed else paint("failed", "red")
-    crashes = f", {verdict.crashes} crashes" if verdict.crashes else ""
-    head = f"{verdict.file}:{verdict.line}: {indented(verdict.name)}: {word} ({verdict.seconds:.1f} s{crashes})"
-    return [head, *(f"    {indented(difference, 6)}" for difference in verdict.differences)]
+    word = paint("passed", "green") if verdict["passed"] else paint("failed", "red")
+    crashes = f", {verdict['crashes']} crashes" if verdict["crashes"] else ""
+    place = f"{verdict['file']}:{verdict['line']}"
+    head = f"{place}: {indented(verdict['name'])}: {word} ({verdict['seconds']:.1f} s{crashes})"
+    return [head, *(f"    {indented(difference, 6)}" for difference in verdict["differences"])]
 
 
-def _coverage_lines(covered: DocumentCoverage, form: str | None) -> list[str]:
-    coverage = covered.coverage
-    head = (
-        f"{covered.document}: covered are {coverage.steps} steps, {coverage.edges} arcs, {coverage.branches} branches"
-    )
+def _coverage_lines(covered: dict[str, Any], form: str | None) -> list[str]:
+    shares = ", ".join(f"{share(covered, name)} {name}" for name in ("steps", "arcs", "branches"))
+    head = f"{covered['document']}: covered are {shares}"
     if form is not None:
-        return [head, draw(form, coverage)]
-    missing = coverage.missing()
+        return [head, covered["text"]]
+    missing = covered["missing"]
     more = (
         [f"    and {len(missing) - MOST_LISTED} more (--coverage text shows all)"] if len(missing) > MOST_LISTED else []
     )
@@ -132,25 +163,25 @@ def draw(form: str, coverage: Coverage) -> str:
     return write(coverage.graph, statuses, taken)
 
 
-def to_junit(verdicts: Sequence[ScenarioVerdict]) -> bytes:
+def to_junit(verdicts: Sequence[dict[str, Any]]) -> bytes:
     """As CI systems read it: one suite for each file, one case for each scenario."""
     root = ElementTree.Element("testsuites", name="perdure")
-    for file in dict.fromkeys(verdict.file for verdict in verdicts):
-        own = [verdict for verdict in verdicts if verdict.file == file]
+    for file in dict.fromkeys(verdict["file"] for verdict in verdicts):
+        own = [verdict for verdict in verdicts if verdict["file"] == file]
         suite = ElementTree.SubElement(root, "testsuite", _figures(own), name=file)
         for verdict in own:
-            facts = {"name": harmless(verdict.name), "classname": file, "file": file, "line": str(verdict.line)}
-            case = ElementTree.SubElement(suite, "testcase", facts, time=f"{verdict.seconds:.3f}")
-            if not verdict.has_passed:
-                failure = ElementTree.SubElement(case, "failure", message=harmless(verdict.differences[0]))
-                failure.text = harmless("\n".join(verdict.differences))
+            facts = {"name": harmless(verdict["name"]), "classname": file, "file": file, "line": str(verdict["line"])}
+            case = ElementTree.SubElement(suite, "testcase", facts, time=f"{verdict['seconds']:.3f}")
+            if not verdict["passed"]:
+                failure = ElementTree.SubElement(case, "failure", message=harmless(verdict["differences"][0]))
+                failure.text = harmless("\n".join(verdict["differences"]))
     root.attrib.update(_figures(verdicts))
     ElementTree.indent(root)
     text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
 
 
-def _figures(verdicts: Sequence[ScenarioVerdict]) -> dict[str, Any]:
-    failed = sum(not verdict.has_passed for verdict in verdicts)
-    seconds = sum(verdict.seconds for verdict in verdicts)
+def _figures(verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    failed = sum(not verdict["passed"] for verdict in verdicts)
+    seconds = sum(verdict["seconds"] for verdict in verdicts)
     return {"tests": str(len(verdicts)), "failures": str(failed), "errors": "0", "time": f"{seconds:.3f}"}

@@ -65,6 +65,16 @@ class ServerAccess(RemoteEngine):
         moved: dict[str, Any] = await self.call("POST", f"{API}/migrations", body, key=secrets.token_hex(16))
         return moved
 
+    async def simulate(self, body: dict[str, Any]) -> dict[str, Any]:
+        """What `perdure sim` answers, of files that go with the request."""
+        simulated: dict[str, Any] = await self.call("POST", f"{API}/simulations", body)
+        return simulated
+
+    async def test(self, body: dict[str, Any]) -> dict[str, Any]:
+        """What `perdure test` answers, of files that go with the request."""
+        tested: dict[str, Any] = await self.call("POST", f"{API}/tests", body)
+        return tested
+
     async def is_served(self) -> bool:
         return True
 

@@ -118,9 +118,13 @@ async def prepare(
     faults: Sequence[str] = FAULTS,
     scenario: str = "",
     mocks: dict[str, Mock] | None = None,
+    is_confined: bool = False,
 ) -> Simulation:
-    """Read the document and, if there is one beside it, its file of scenarios: its first one, or the one named."""
-    bench, chosen = _scenario_of(document, scenario)
+    """Read the document and, if there is one beside it, its file of scenarios: its first one, or the one named.
+
+    `is_confined`: they are of somebody else (`read_files`).
+    """
+    bench, chosen = _scenario_of(document, scenario, is_confined=is_confined)
     if mocks:
         chosen = msgspec.structs.replace(chosen, mocks={**chosen.mocks, **mocks})
     if has_input:
@@ -172,7 +176,14 @@ async def _simulation_of(
     return Simulation(document, Simulator(subject, spoken, new_mocks, faults), findings, scenario, new_mocks)
 
 
-def _scenario_of(document: str, name: str) -> tuple[Bench | None, DocumentScenario]:
+def files_of(document: str) -> list[Path]:
+    """The document, and what is read of the file of scenarios beside it."""
+    path = Path(document)
+    files = read_files(_files_beside(document))[:1] if path.is_file() else []
+    return [path, *(item for tested in files for item in (tested.path, *tested.beside()))]
+
+
+def _scenario_of(document: str, name: str, *, is_confined: bool) -> tuple[Bench | None, DocumentScenario]:
     path = Path(document)
     if not path.is_file():
         raise FileNotFoundError(None, "there is no such document", document)
@@ -181,7 +192,7 @@ def _scenario_of(document: str, name: str) -> tuple[Bench | None, DocumentScenar
         if name:
             raise BadScenario(f"{document} has no scenarios, and so none called {name!r}")
         return None, DocumentScenario(name="")
-    tested = read_files(beside)[0]
+    tested = read_files(beside, is_confined=is_confined)[0]
     scenarios = [chosen for chosen in tested.file.scenarios if not name or name in chosen.name]
     if not scenarios:
         raise BadScenario(f"{tested.path}: no scenario has {name!r} in its name")

@@ -46,10 +46,16 @@ class NoScenarios(UnfitInput):
 class TestedFile:
     """One file of scenarios, with the document that it is about."""
 
-    def __init__(self, path: Path, file: ScenarioFile, document: Path) -> None:
+    def __init__(self, path: Path, file: ScenarioFile, document: Path, *, is_confined: bool = False) -> None:
         self.path = path
         self.file = file
         self.document = document
+        self.is_confined = is_confined  # nothing but mocks answers
+
+    def beside(self) -> list[Path]:
+        """The files that its scenarios name besides the document."""
+        recorded = [scenario.recorded for scenario in self.file.scenarios if scenario.recorded is not None]
+        return [self.path.parent / name for name in dict.fromkeys((*self.file.apply, *recorded))]
 
 
 def find_files(place: str) -> list[Path]:
@@ -75,8 +81,11 @@ def _beside(document: Path) -> list[Path]:
     return [document.with_name(document.stem + suffix) for suffix in SUFFIXES]
 
 
-def read_files(paths: Iterable[Path]) -> list[TestedFile]:
-    """All of them, or `BadScenario` with every problem of every file."""
+def read_files(paths: Iterable[Path], *, is_confined: bool = False) -> list[TestedFile]:
+    """All of them, or `BadScenario` with every problem of every file.
+
+    `is_confined`: they are of somebody else. They load no code, call nothing, and name no file outside this folder.
+    """
     files: list[TestedFile] = []
     wrong: list[tuple[str, Problem]] = []
     for path in paths:
@@ -89,7 +98,8 @@ def read_files(paths: Iterable[Path]) -> list[TestedFile]:
             named = file.document or f"{_stem(path)}{{{','.join(DOCUMENT_SUFFIXES)}}}"
             wrong.append((str(path), Problem(CODE, f"its document is not there: {named}", "document", 1, 1)))
         else:
-            files.append(TestedFile(path, file, document))
+            files.append(TestedFile(path, file, document, is_confined=is_confined))
+            wrong += [(str(path), problem) for problem in _refused(files[-1])] if is_confined else []
     if wrong:
         raise BadScenario(
             "\n".join(problem.describe(file) for file, problem in wrong),
@@ -99,6 +109,20 @@ def read_files(paths: Iterable[Path]) -> list[TestedFile]:
             ],
         )
     return files
+
+
+def _refused(tested: TestedFile) -> Iterator[Problem]:
+    """What a file of somebody else may not ask for."""
+    if tested.file.load:
+        yield Problem(CODE, "`load` is not possible here: no code is loaded for files of others", "load", 1, 1)
+    for number, scenario in enumerate(tested.file.scenarios):
+        if scenario.use:
+            message = "`use` is not possible here: only mocks answer in files of others"
+            yield Problem(CODE, message, f"scenarios[{number}].use", scenario.line, 1)
+    folder = Path.cwd().resolve()
+    for path in (tested.document, *tested.beside()):
+        if not path.resolve().is_relative_to(folder):
+            yield Problem(CODE, f"{path} is outside of this folder", "", 1, 1)
 
 
 def read_bounded(path: Path) -> bytes:
@@ -171,6 +195,7 @@ class Bench:
         place = MEMORY if MEMORY.is_dir() else None
         with tempfile.TemporaryDirectory(prefix="perdure-scenario-", dir=place) as folder:
             stage = ScenarioStage(Path(folder), scenario, spoken, mocks, crash_at=crash_at, after=after)
+            stage.calls_functions = not self.tested.is_confined
             async with stage:
                 return await stage.play(self.text, (language, validated), self.applied)
 

@@ -250,7 +250,7 @@ class PlaybookNet:
         if lost:  # the run fails because of that
             self.net.add(part, "", (pending,), (), reads=lost, is_start=False, is_last=True)
         if is_careful and can_be_opened(admission) and may_change:
-            if any(limit is not None for limit in (completion.wait_timeout, self.program.timeout, step.deadline)):
+            if completion.wait_timeout is not None or self.program.timeout is not None:
                 choice = "waits too long"
                 self.net.add(part, choice, (pending,), (), unless=hindered, is_start=False, is_last=True, waits=True)
                 return

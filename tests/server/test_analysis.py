@@ -1,0 +1,129 @@
+"""Simulations and scenarios through a server: of texts that come with the request, in a process of their own
+(ANA-010, ANA-012, ANA-013, SRV-015)."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.kernel.errors import InvalidDocument
+from perdure.server.handlers import analysis_handlers
+from perdure.views.api_errors import TooManyRequests
+from perdure.views.errors import BadRequest
+from tests.cli.commandline import CommandLine
+from tests.server.serving import Server
+
+STORY = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: order}
+spec:
+  steps:
+  - {name: charge, ref: {name: bank}}
+  - {name: ok, type: gate, needs: [charge], with: {timeout: 1h}}
+"""
+SCENARIOS = """
+mocks: {bank: {answer: {receipt: 7}}}
+scenarios:
+- {name: approved, actions: [{approve: ok}], expect: {status: succeeded, calls: {bank: 1}}}
+- {name: too late, expect: {status: failed}}
+"""
+FILES = {"order.yaml": STORY, "order.test.yaml": SCENARIOS}
+API = "/api/v1"
+
+
+def test_an_author_simulates_and_tests_documents(server: Server) -> None:
+    author = server.role("author")
+    asked = {"files": FILES, "document": "order.yaml", "runs": 20, "faults": ["crash", "duplicate"]}
+    simulated = author("POST", f"{API}/simulations", asked).json
+    assert simulated["runs"] == 20 and simulated["failed"] == 0 and simulated["shrunk"] is None
+    tested = author("POST", f"{API}/tests", {"files": FILES, "places": ["order.yaml"], "crash": "all"}).json
+    assert [verdict["passed"] for verdict in tested["scenarios"]] == [True, True]
+    assert tested["scenarios"][0]["crashes"] > 0 and tested["coverage"][0]["steps"]["covered"] == 2
+    for role in ("viewer", "operator"):
+        assert server.role(role)("POST", f"{API}/simulations", asked).problem == (403, "ACCESS-DENIED")
+        assert server.role(role)("POST", f"{API}/tests", {"files": FILES, "places": ["order.yaml"]}).status == 403
+
+
+def test_a_failing_run_comes_back_as_a_schedule_that_can_be_sent_again(server: Server) -> None:
+    author = server.role("author")
+    waiting = {"order.yaml": STORY.replace(", with: {timeout: 1h}", "")}
+    asked = {"files": waiting, "document": "order.yaml", "runs": 2, "faults": []}
+    shrunk = author("POST", f"{API}/simulations", asked).json["shrunk"]
+    assert shrunk["violation"]["invariant"] == "ends"
+    again = {**waiting, "failing.json": json.dumps(shrunk["schedule"])}
+    replayed = author("POST", f"{API}/simulations", {**asked, "files": again, "trace": "failing.json"}).json
+    assert replayed["violation"] == shrunk["violation"]
+
+
+@pytest.mark.parametrize(
+    ("files", "place", "expected"),
+    [
+        ({**FILES, "../x.yaml": ""}, "order.yaml", (400, "USAGE")),
+        ({**FILES, "/etc/x.yaml": ""}, "order.yaml", (400, "USAGE")),
+        ({**FILES, "perdure.toml": ""}, "order.yaml", (400, "USAGE")),
+        ({**FILES, "perdure.py": ""}, "order.yaml", (400, "USAGE")),
+        (FILES, "other.yaml", (400, "USAGE")),
+        ({"order.yaml": STORY}, "order.yaml", (422, "NO-SCENARIOS")),
+        ({**FILES, "order.test.yaml": "load: [os]\n" + SCENARIOS}, "order.yaml", (422, "BAD-SCENARIO")),
+        ({**FILES, "order.test.yaml": "use: [python]\n" + SCENARIOS}, "order.yaml", (422, "BAD-SCENARIO")),
+        ({**FILES, "order.test.yaml": "apply: [/etc/hostname]\n" + SCENARIOS}, "order.yaml", (422, "BAD-SCENARIO")),
+        (
+            {**FILES, "order.test.yaml": "recorded: ../../../etc/hostname\n" + SCENARIOS},
+            "order.yaml",
+            (422, "BAD-SCENARIO"),
+        ),
+        ({**FILES, "order.test.yaml": "document: /etc/hostname\n" + SCENARIOS}, "order.yaml", (422, "BAD-SCENARIO")),
+        ({**FILES, "order.yaml": "kind: Story"}, "order.yaml", (200, "")),
+    ],
+)
+def test_files_of_others_load_nothing_and_lead_nowhere(
+    server: Server, files: dict[str, str], place: str, expected: tuple[int, str]
+) -> None:
+    answer = server.role("author")("POST", f"{API}/tests", {"files": files, "places": [place]})
+    assert answer.status == expected[0], answer.text
+    if expected[1]:
+        assert answer.problem[1] == expected[1]
+    else:
+        assert answer.json["failed"] == 2  # the document is told to be wrong, by each scenario
+
+
+def test_the_command_line_asks_the_server(server: Server, tmp_path: Path) -> None:
+    line = CommandLine(tmp_path)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    there = ("--server", server.url, "--access-token", server.role("author").token)
+    for words in (("test", "order.yaml", "--crash=all"), ("sim", "order.yaml", "--runs", "5", "--faults", "crash")):
+        assert _timeless(line.here(*words, *there).out) == _timeless(line.here(*words).out)
+    (tmp_path / "order.test.yaml").write_text("load: [os]\n" + SCENARIOS)
+    assert "no code is loaded" in line.here("test", "order.yaml", *there, code=7).err
+
+
+def _timeless(text: str) -> str:
+    return "".join(part.partition(" s")[2] if part[:1].isdecimal() else part for part in text.split("("))
+
+
+async def test_a_process_has_limits_and_nothing_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is up, a place is not free, and variables of the server are not there."""
+    monkeypatch.setattr(analysis_handlers, "LONGEST", 0.05)
+    (tmp_path / "order.yaml").write_text(STORY)
+    with pytest.raises(BadRequest, match="longer than"):
+        await analysis_handlers._run(tmp_path, ["sim", "order.yaml", "--runs", "10000", "--json"])
+    monkeypatch.setattr(analysis_handlers, "WAIT", 0.01)
+    async with analysis_handlers._place(), analysis_handlers._place():
+        with pytest.raises(TooManyRequests):
+            async with analysis_handlers._place():
+                pass
+    kept: list[Any] = []
+
+    async def start(*words: str, **more: Any) -> Any:
+        kept.append(more["env"])
+        raise InvalidDocument("enough")
+
+    monkeypatch.setenv("PERDURE_SECRETS_KEY", "planted")
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    with pytest.raises(InvalidDocument):
+        await analysis_handlers._run(tmp_path, ["sim"])
+    assert "planted" not in str(kept)
