@@ -207,7 +207,8 @@ def play_flow(seed: int) -> Iterator[tuple[list[Defect], Play, Any]]:
         state = world.execution.state
         while not state.status.is_final and world.queue and len(world.rows) < 200:
             world.turn()
-        is_endless: bool | None = isinstance(state.outcome, Cancelled)  # by limits of the engine: of moves, of values
+        is_stopped = isinstance(state.outcome, Cancelled)  # by limits of the engine: of moves, of values
+        is_endless: bool | None = is_stopped or "without any outside input" in str(state.outcome)
         if not state.status.is_final or (is_endless and "timeout/v1" in world.text.decode()):
             is_endless = None  # it goes on with waits and tasks, or a time limit would end it
         play = Play(True, set(_used_in_flow(world, program)), is_endless=is_endless)

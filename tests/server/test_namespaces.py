@@ -192,6 +192,12 @@ HIDDEN: dict[tuple[str, str], Attack] = {
     ("POST", "/api/v1/tools:called"): lambda scene, api: [
         api("POST", "/api/v1/tools:called", {"tool": "t", "run": scene.runs["blue"]})
     ],
+    ("POST", "/api/v1/simulations"): _request(
+        "POST", "/api/v1/simulations", {"files": {"blue.yaml": json.dumps(BLUE_STORY)}, "document": "blue.yaml"}
+    ),
+    ("POST", "/api/v1/tests"): _request(
+        "POST", "/api/v1/tests", {"files": {"blue.yaml": json.dumps(BLUE_STORY)}, "places": ["blue.yaml"]}
+    ),
     ("POST", "/api/v1/sandbox"): _request("POST", "/api/v1/sandbox", {"document": RETURNS, "namespace": "blue"}),
     ("PUT", "/api/v1/resources/{kind}/{namespace}/{name}"): _request("PUT", f"{RESOURCE}/other", BLUE_STORY),
     ("DELETE", "/api/v1/resources/{kind}/{namespace}/{name}"): lambda scene, api: [

@@ -223,6 +223,14 @@ export interface SandboxBody {
   most?: number;
 }
 
+export interface ScenariosBody {
+  files: Record<string, string>;
+  places: string[];
+  crash?: "all" | "none";
+  only?: string;
+  coverage?: "dot" | "mermaid" | "svg" | "text" | null;
+}
+
 export interface SentAnswer {
   id: string;
   decided: boolean;
@@ -254,6 +262,17 @@ export interface SignalBody {
   value?: Json;
   key?: string | null;
   by?: string | null;
+}
+
+export interface SimulationBody {
+  files: Record<string, string>;
+  document: string;
+  runs?: number;
+  seed?: number;
+  faults?: string[] | null;
+  scenario?: string;
+  input?: Json;
+  trace?: string;
 }
 
 export interface StartBody {
@@ -380,6 +399,8 @@ export interface Routes {
   "POST /api/v1/sandbox": { query: NoQuery; body: SandboxBody; answer: Record<string, Json> };
   "POST /api/v1/impact": { query: NoQuery; body: ImpactBody; answer: ImpactAnswer };
   "POST /api/v1/migrations": { query: NoQuery; body: MigrationBody; answer: MigrationAnswer };
+  "POST /api/v1/simulations": { query: NoQuery; body: SimulationBody; answer: Record<string, Json> };
+  "POST /api/v1/tests": { query: NoQuery; body: ScenariosBody; answer: Record<string, Json> };
   "GET /version": { query: NoQuery; body: undefined; answer: Json };
   "POST /api/v1/runs": { query: NoQuery; body: StartBody; answer: RunAnswer | ResultAnswer };
   "GET /api/v1/runs": { query: { language?: string | null; name?: string | null; namespace?: string | null; parent?: string | null; started_after?: string | null; started_before?: string | null; q?: string | null; status?: string[]; label?: string[]; limit?: number; cursor?: string | null }; body: undefined; answer: RunPage };
@@ -483,6 +504,8 @@ export const ROLES: Record<keyof Routes, Role> = {
   "POST /api/v1/sandbox": "author",
   "POST /api/v1/impact": "author",
   "POST /api/v1/migrations": "author",
+  "POST /api/v1/simulations": "author",
+  "POST /api/v1/tests": "author",
   "GET /version": "viewer",
   "POST /api/v1/runs": "operator",
   "GET /api/v1/runs": "viewer",
