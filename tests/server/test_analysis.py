@@ -94,7 +94,7 @@ def test_the_command_line_asks_the_server(server: Server, tmp_path: Path) -> Non
     line = CommandLine(tmp_path)
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
-    there = ("--server", server.url, "--access-token", server.role("author").token)
+    there = ("--server", server.url, "--access-token", str(server.role("author").token))
     for words in (("test", "order.yaml", "--crash=all"), ("sim", "order.yaml", "--runs", "5", "--faults", "crash")):
         assert _timeless(line.here(*words, *there).out) == _timeless(line.here(*words).out)
     (tmp_path / "order.test.yaml").write_text("load: [os]\n" + SCENARIOS)
