@@ -12,7 +12,7 @@ from perdure.analysis.soundness import judge
 from perdure.analysis.state_space import StateSpace
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.validation import ValidationContext
-from perdure.kernel.graphs.net import Certainty, Net
+from perdure.kernel.graphs.net import Certainty, DefectKind, Net
 from perdure.wiring import languages
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -99,6 +99,23 @@ def test_what_is_wrong_is_found_and_nothing_else(language: str, case: Case) -> N
     for defect, (path, line) in zip(found, places, strict=True):
         assert path and line is not None and 1 <= line <= text.count("\n") + 1
         assert defect.message and defect.hint
+
+
+def test_the_corpus_has_every_kind_of_finding() -> None:
+    """ANA-002, ANA-007; `undecided` has tests of its own, because it takes a large document."""
+    found = {line.partition(" ")[0] for parameter in CASES for line in parameter.values[1]["found"]}
+
+    assert {kind.value for kind in DefectKind} - found == {DefectKind.UNDECIDED.value}
+
+
+@pytest.mark.parametrize(("language", "case"), CASES)
+def test_a_defect_is_reported_once(language: str, case: Case) -> None:
+    """ANA-007: kinds do not overlap, and what *will* happen is of a kind that can be certain (ANA-008)."""
+    found = judge(net_of(LANGUAGES[language], WRITERS[language][1](case))[0])
+
+    assert len({(defect.step, defect.place) for defect in found}) == len(found)
+    never_certain = {DefectKind.TIMEOUT_INVERTED, DefectKind.EFFECT_UNKEYED, DefectKind.UNDECIDED}
+    assert not never_certain & {defect.kind for defect in found if defect.certainty is Certainty.WILL}
 
 
 def test_the_corpus_has_enough_of_each() -> None:

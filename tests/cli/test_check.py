@@ -44,6 +44,37 @@ def test_a_file_that_nobody_can_read_is_told_what_is_wrong_with_it(
     assert again == problem
 
 
+UNSOUND = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: unsound}
+spec: {steps: [{name: g, type: gate}, {name: w, type: wait, needs: [g], with: {until: "{{ %s }}"}}]}
+"""
+
+
+def test_findings_have_their_form_and_decide_the_exit_code(perdure: CommandLine) -> None:
+    """ANA-005, ANA-006: a *will* ends with 7, a *may* is a warning; each entry has its file."""
+    (perdure.folder / "may.yaml").write_text(UNSOUND % "inputs.x")
+    (perdure.folder / "will.yaml").write_text(
+        UNSOUND.replace("{name: g, type: gate}, ", "").replace("needs: [g], ", "") % "false"
+    )
+    both = perdure.here("check", "may.yaml", "will.yaml", "--json", code=7).json
+    assert set(both) == {"problems", "findings"}
+    members = {"file", "kind", "certainty", "step", "path", "line", "message", "hint", "trace"}
+    assert all(set(finding) == members for finding in both["findings"])
+    told = {(item["file"], item["kind"], item["certainty"], item["step"], item["line"]) for item in both["findings"]}
+    assert told == {
+        ("may.yaml", "no-sender", "may", "g", 5),
+        ("may.yaml", "deadlock", "may", "w", 5),
+        ("will.yaml", "deadlock", "will", "w", 5),
+    }
+    waiting = next(item for item in both["findings"] if item["file"] == "may.yaml" and item["step"] == "w")
+    assert [set(part) for part in waiting["trace"]] == [{"step", "choice"}] * len(waiting["trace"])
+    assert waiting["trace"][0]["step"] == "g" and waiting["trace"][-1]["step"] == "w"
+    assert "warning: " in perdure.here("check", "may.yaml", code=0).out
+    assert "error: " in perdure.here("check", "will.yaml", code=7).out
+
+
 def test_good_documents_have_no_problems(perdure: CommandLine) -> None:
     good = perdure.drill({"return": 1}, name="good")
 

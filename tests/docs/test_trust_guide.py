@@ -34,9 +34,16 @@ def test_the_commands_of_the_page_work(perdure: CommandLine) -> None:
     assert "flowchart TD" in said["test . --coverage mermaid"]
 
 
-def test_the_jobs_run_what_the_page_explains() -> None:
+def test_the_jobs_run_what_the_page_explains(perdure: CommandLine) -> None:
+    """In a folder that has nothing but the files of the page."""
+    (perdure.folder / "flows").mkdir()
+    for file, text in FILES.items():
+        (perdure.folder / "flows" / file).write_text(text)
     github, gitlab = JOBS
     lines = [step["run"] for step in github["jobs"]["trust"]["steps"] if "run" in step]
 
     assert lines == gitlab["trust"]["script"]
     assert [line.split()[1] for line in lines] == ["install", "check", "test"]
+    for line in lines[1:]:
+        assert perdure.here(*shlex.split(line)[1:]).code == 0
+    assert 'tests="4" failures="0"' in (perdure.folder / "report.xml").read_text()

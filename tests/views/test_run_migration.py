@@ -20,6 +20,7 @@ from perdure.testing.crashing import CrashingStore
 from perdure.testing.world import RunInWorld
 from perdure.views.errors import BadRequest
 from perdure.views.runs.run_migration import MigrationPlan, impact, migrate, read_new_document, read_plan, undo
+from perdure.views.runs.run_provenance import explain_value
 
 
 def _echo(inputs: Any = None, value: Any = None) -> Any:
@@ -594,3 +595,62 @@ def test_a_plan_may_be_yaml_and_says_what_is_wrong_with_it() -> None:
         read_plan(text)
     with pytest.raises(BadRequest, match="a newer Perdure"):
         read_plan(text.replace(b"format: 1", b"format: 2") + b"moves: []")
+
+
+READS_FIRST: dict[str, tuple[bytes, bytes, dict[str, str | None] | None, tuple[str | None, str]]] = {
+    "flow": (
+        _flow(last={"action": "Return", "value": "{{ step.input }}"}),
+        _flow(
+            {"action": "Sleep", "for": "PT1H", "next": "more"},
+            more=_call("{{ step.input }}", "last", output="{{ step.result.value }}"),
+            last={"action": "Return", "value": {"value": "{{ step.input }}"}},
+        ),
+        None,
+        ("more", "with.value"),
+    ),
+    "story": (
+        _story().replace(b"value: one", b'value: "{{ inputs.n }}"'),
+        _story(
+            '{name: last, ref: echo, needs: [gate], with: {value: "{{ steps.begin.output.value }}"}}',
+            gate="{name: gate, type: gate, needs: [begin]}",
+        )
+        .replace(b"name: first", b"name: begin")
+        .replace(b"value: one", b'value: "{{ inputs.n }}"'),
+        {"first": "begin"},
+        ("last", "input.value"),
+    ),
+    "playbook": (
+        _playbook(),
+        _playbook(
+            f"{{step: gate, {GATE}, next: {{arcs: [{{step: last}}]}}}}",
+            "{step: last, tool: {kind: noop, result: '{{ steps.first.result }}'}}",
+        ),
+        None,
+        (None, "result"),
+    ),
+}
+
+
+@pytest.mark.parametrize("language", READS_FIRST)
+async def test_a_value_is_explained_through_the_move_of_its_run(language: str, world: World) -> None:
+    """Moved, undone and moved again: what was set before is told with each move that it was kept by (ANA-020)."""
+    old, new, mapping, (step, field) = READS_FIRST[language]
+    async with world:
+        assert world.engine is not None
+        run = await world.start(old, {"n": "one"}, name="orders")
+        for is_last in (False, True):
+            assert (await _moved(world, await _judged(world, new, mapping)))["counts"]["moved"] == 1
+            assert is_last or (await _undone(world, run))["outcome"] == "moved"
+        await CASES[language].go_on(world, run)
+        await run.result()
+        told = await explain_value(world.engine, run.id, step, field)
+        raw = {event["seq"]: event["event"] for event in await run.handle.history(raw=True)}
+        shown = {event["seq"] for event in await run.handle.history()}
+    assert told["value"] == "one"
+    texts = [link["text"] for link in told["chain"]]
+    assert sum("was kept when the run was moved to another document by ada" in text for text in texts) == 2, texts
+    assert sum("was kept when the run was moved back to its former document" in text for text in texts) == 1
+    assert list(raw.values()).count("RunMigrated") == 3
+    assert {link["seq"] for link in told["chain"]} <= shown
+    if mapping:
+        assert any("in which 'first' is 'begin'" in text for text in texts)

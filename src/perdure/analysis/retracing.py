@@ -63,8 +63,13 @@ class _RetracedTurn(Turn, eq=False, gc=False):
         position = len(self.events)
         if position >= len(self.expected) or type(self.expected[position]) is not type(event):
             raise _Diverged
-        super().emit(self.expected[position])
-        self.retracing.note(self.expected[position])
+        recorded = self.expected[position]
+        super().emit(recorded)
+        if isinstance(recorded, e.RunMigrated):
+            execution = self.execution
+            execution.take_program(execution.later_programs.pop(0), recorded.mapping)
+            self.program, self.body = execution.program, execution.body
+        self.retracing.note(recorded)
 
 
 class _RunTrace(EvaluationTrace):
@@ -94,6 +99,7 @@ class Retracing:
         self.unexplained = 0  # events that were only applied
         self.facts: dict[int, tuple[int, e.Event]] = {}  # by event: what its turn began with
         self.tasks: dict[int, e.TaskScheduled] = {}
+        self.moves: list[tuple[int, e.RunMigrated]] = []  # to other documents, with the numbers of their events
         self._turns = turns
         self._values: dict[Hashable, SetValue] = {}
         self._trace = _RunTrace(self)
@@ -156,10 +162,20 @@ class Retracing:
             self.facts[seq] = self._fact
         if isinstance(event, e.TaskScheduled):
             self.tasks[event.task] = event
+        if isinstance(event, e.RunMigrated):
+            self._move(seq, event)
         for write in self.tracer.writes(self.execution, event):
             known = self._values.get(write.same_as) if write.same_as is not None else None
             origins = [self.latest(part.source.key) for part in write.parts]
             self._values[write.key] = known or SetValue(seq, write, self._evaluations, origins)
+
+    def _move(self, seq: int, event: e.RunMigrated) -> None:
+        """What is known of a step is known under the name that it has in the new document."""
+        self.moves.append((seq, event))
+        if event.mapping:
+            self.tracer.rename_steps(event.mapping)
+            renamed = {self.tracer.renamed(key, event.mapping): value for key, value in self._values.items()}
+            self._values = {key: value for key, value in renamed.items() if key is not None}
 
     # Explaining a value.
 
@@ -168,7 +184,7 @@ class Retracing:
         origin = self.latest(source.key)
         links: list[ProvenanceLink] = []
         if origin is not None:
-            self._explain(origin, source.rest, source.text, 0, links, set())
+            self._explain(origin, source.rest, source.text, 0, links, set(), self.execution.state.seq)
         return links
 
     def _explain(
@@ -179,11 +195,17 @@ class Retracing:
         depth: int,
         links: list[ProvenanceLink],
         visited: set[tuple[int, ReadPath]],
+        until: int,
     ) -> None:
+        """`until`: the event that read the value, or the last one."""
         if (id(origin), rest) in visited or depth > DEEPEST or len(links) >= MOST_LINKS:
             return
         visited.add((id(origin), rest))
         label = f"{_written(rest)} of {text}" if rest else text
+        for seq, move in reversed(self.moves):
+            if origin.seq < seq <= until:
+                links.append(ProvenanceLink(seq, depth, f"{label} was kept when the run was moved{_to(move)}"))
+                depth += 1
         if origin.write.parts:
             self._explain_parts(origin, rest, label, depth, links, visited)
             return
@@ -205,7 +227,8 @@ class Retracing:
                 further = rest[max(deeper, 0) :] if read.value is evaluation.value else ()
                 for source, before in zip(read.sources, read.origins, strict=True):
                     if before is not None:
-                        self._explain(before, (*source.rest, *further), source.text, depth + 1, links, visited)
+                        path = (*source.rest, *further)
+                        self._explain(before, path, source.text, depth + 1, links, visited, origin.seq)
 
     def _explain_parts(
         self,
@@ -220,7 +243,7 @@ class Retracing:
         for part, before in zip(origin.write.parts, origin.origins, strict=True):
             if before is not None and _is_on_the_way(part.at, rest):
                 further = (*part.source.rest, *rest[len(part.at) :])
-                self._explain(before, further, part.source.text, depth + 1, links, visited)
+                self._explain(before, further, part.source.text, depth + 1, links, visited, origin.seq)
 
     def _leaf(self, origin: SetValue, label: str, depth: int) -> ProvenanceLink:
         fact = self.facts.get(origin.seq)
@@ -246,6 +269,12 @@ class Retracing:
             case e.Steered(verb=verb, by=by):
                 return f"came with the control message {verb!r}{_sender(by)}"
         return "was set"
+
+
+def _to(move: e.RunMigrated) -> str:
+    renamed = ", ".join(f"{old!r} is {new!r}" for old, new in move.mapping.items() if new)
+    document = "back to its former document" if move.undoes else "to another document"
+    return f" {document}{f' by {move.by}' if move.by else ''}" + (f", in which {renamed}" if renamed else "")
 
 
 def _sender(by: str) -> str:
@@ -298,6 +327,8 @@ def input_of(execution: Execution, events: list[e.Event]) -> tuple[i.Input | Non
         case e.TaskReported(task=number, body=body):
             task = execution.state.tasks.get(number)
             return (None, 1) if task is None else (i.TaskReport(number, task.delivery, body), 1)
+        case e.RunMigrated():
+            return i.Proceed(), facts + 1
         case e.RunForked() | e.RunDisowned() | e.InputDeclined() | e.MoreInputsDeclined():
             return None, 1
         case None:

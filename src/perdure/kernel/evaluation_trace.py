@@ -5,7 +5,7 @@ recorded turns again, to explain them, sets one (`analysis/retracing.py`).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Self
@@ -75,6 +75,20 @@ class Evaluation(msgspec.Struct):
 
 class ValueTracer(ABC):
     """What a language knows of the values of a run while its history is decided again; one for each such history."""
+
+    of_steps: frozenset[str] = frozenset()
+    """Keys that begin with these name a step behind that."""
+
+    def renamed(self, key: Hashable, mapping: Mapping[str, str]) -> Hashable | None:
+        """A key in another document, in which steps have other names; None: the step is forgotten."""
+        match key:
+            case (str(member), str(step), *rest) if member in self.of_steps and step in mapping:
+                return (member, mapping[step], *rest) if mapping[step] else None
+        return key
+
+    def rename_steps(self, mapping: Mapping[str, str]) -> None:
+        """The run goes on with another document, in which steps have other names."""
+        return
 
     @abstractmethod
     def sources(self, execution: "Execution", context: Any, path: ReadPath) -> list[ValueSource]:

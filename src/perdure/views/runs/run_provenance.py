@@ -11,15 +11,14 @@ import msgspec
 
 from perdure.analysis.retracing import ProvenanceLink, Retracing, SetValue
 from perdure.engine.client import Client
-from perdure.engine.decision_threads import TakesTooLong, threads
+from perdure.engine.decision_threads import WORK_OF_TEXT, TakesTooLong, done_aside, threads
 from perdure.engine.runs import run_views
-from perdure.engine.runs.run_documents import moves_in
+from perdure.engine.runs.run_documents import begin_folding, moves_in, read_former
 from perdure.kernel import inputs as i
 from perdure.kernel.codec import Turns
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.errors import ExpressionFailed
 from perdure.kernel.evaluation_trace import ReadPath, ValueSource, ValueTracer
-from perdure.kernel.execution import Execution
 from perdure.kernel.graphs.step_overview import flattened
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant, RunId
@@ -114,14 +113,12 @@ async def explain_condition(client: Client, run: RunId, step: str) -> list[dict[
 
 
 async def _retraced(client: Client, dialect: Dialect, row: RunRow, turns: Turns, tracer: ValueTracer) -> Retracing:
-    if moves_in(turns):
-        raise ExpressionFailed(
-            "values of a run that was moved to another document are not explained",
-            hint=f"See its history: `perdure history {row.id}`.",
-        )
     complete = dialect.with_all_code()
     program = await run_views.program_of(client.store, complete, row)
-    retracing = Retracing(Execution(row.id, complete, program), turns, tracer)
+    former = await read_former(client.store, row.id, moves_in(turns))
+    size = WORK_OF_TEXT * sum(len(document.text) for document in former)
+    execution = await done_aside(size, lambda: begin_folding(row.id, complete, former, program))
+    retracing = Retracing(execution, turns, tracer)
     going = retracing.retrace()
     while (needs := await _next(going)) is not None:
         await _load(client, row.id, retracing, needs)

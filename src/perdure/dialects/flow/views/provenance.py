@@ -1,6 +1,6 @@
 """Where values of a Flow's run come from. A value is a cell: what passes it on passes on the same cell."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from perdure.dialects.flow.run.moves import ROOT
@@ -25,6 +25,8 @@ def _key(cell: Cell) -> tuple[str, int]:
 
 
 class FlowValues(ValueTracer):
+    of_steps = frozenset({"input", "output", "result", "with", "condition"})
+
     def __init__(self) -> None:
         self._cells: dict[int, Cell] = {}  # all that were seen, kept so that ids stay theirs
         self._steps: dict[int, str] = {}  # by frame: the Step that it was in
@@ -42,6 +44,15 @@ class FlowValues(ValueTracer):
         known = [ValueSource((name, step), rest, f"{_FIELDS[str(name)]} of Step {step!r}")] if name in _FIELDS else []
         others = (ValueSource((part, step), field, f"{text} of Step {step!r}") for part, text in _FIELDS.items())
         return [*known, *others]
+
+    def renamed(self, key: Hashable, mapping: Mapping[str, str]) -> Hashable | None:
+        match key:
+            case ("vars", str(step), name):
+                return ("vars", mapping.get(step, step), name)
+        return super().renamed(key, mapping)
+
+    def rename_steps(self, mapping: Mapping[str, str]) -> None:
+        self._steps = {frame: mapping.get(step, step) for frame, step in self._steps.items()}
 
     # What events set.
 

@@ -1,6 +1,6 @@
 """Where values of a Playbook's run come from: workload, `ctx`, arguments of tokens, results of tasks and steps."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -46,6 +46,8 @@ def _part(at: ReadPath, key: Hashable, text: str, rest: ReadPath = ()) -> ValueP
 
 
 class PlaybookValues(ValueTracer):
+    of_steps = frozenset({"input", "output", "args", "condition"})
+
     def __init__(self) -> None:
         self._passes: dict[int, _Pass] = {}  # by thread
         self._threads: dict[int, list[int]] = {}  # by step-run
@@ -71,6 +73,11 @@ class PlaybookValues(ValueTracer):
         return [
             ValueSource((keys[part], step), field, f"{texts[part]} of step {step!r}") for part in ("output", "input")
         ]
+
+    def rename_steps(self, mapping: Mapping[str, str]) -> None:
+        for known in self._passes.values():
+            known.step = mapping.get(known.step, known.step)
+        self._last = mapping.get(self._last, self._last)
 
     # What events set.
 

@@ -1,6 +1,6 @@
 """Where values of a Story's run come from: its inputs, the inputs and outputs of steps, signals, decisions."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,8 @@ def _reader(payload: Payload) -> Callable[[Turn], Any]:
 
 
 class StoryValues(ValueTracer):
+    of_steps = frozenset({"input", "output", "signals", "phase", "condition", "item", "gate"})
+
     def __init__(self) -> None:
         self._attempts: dict[int, str] = {}  # by task: its step
 
@@ -44,6 +46,9 @@ class StoryValues(ValueTracer):
         if name == "signals":
             return [_of(step, "signals", rest)]
         return [_of(step, "output", field), _of(step, "input", field)]
+
+    def rename_steps(self, mapping: Mapping[str, str]) -> None:
+        self._attempts = {task: mapping.get(step, step) for task, step in self._attempts.items()}
 
     # What events set.
 
