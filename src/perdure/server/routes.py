@@ -86,11 +86,7 @@ QUESTIONS: tuple[Question[Any, Any], ...] = (
 )
 
 ROUTES = (
-    *CONSOLE_ROUTES,
-    *WORKER_ROUTES,
-    *NOETL_ROUTES,
-    *MIGRATION_ROUTES,
-    *ANALYSIS_ROUTES,
+    *(*CONSOLE_ROUTES, *WORKER_ROUTES, *NOETL_ROUTES, *MIGRATION_ROUTES, *ANALYSIS_ROUTES),
     _get("/livez", system.get_livez, "whether the process lives", None),
     _get("/readyz", system.get_readyz, "whether it can work", None, refusals=(503,)),
     _get("/health", system.get_readyz, "the same as /readyz", None, refusals=(503,)),
