@@ -71,10 +71,11 @@ def contradictions(findings: list[Defect], play: Play) -> Iterator[str]:
             yield f"it happens: {defect}"
     is_open = K.UNDECIDED in kinds
     waits = set().union(*(steps.get(kind, set()) for kind in WAITS | {K.ADMISSION_NEVER}))
-    if not play.is_over and not is_open and not play.waiting & waits:
-        yield f"not foreseen: waits at {play.waiting}"
     if play.is_endless and not kinds & ENDLESS and not is_open:
         yield "not foreseen: endless"
+    is_open = is_open or bool(play.is_endless)  # what follows where the engine ends a loop is not judged (ANA-009)
+    if not play.is_over and not is_open and not play.waiting & waits:
+        yield f"not foreseen: waits at {play.waiting}"
     if play.stranded - steps.get(K.STRANDED, set()) - steps.get(K.JOIN_NEVER, set()) - waits and not is_open:
         yield f"not foreseen: stranded at {play.stranded}"
     if play.has_no_match and K.NO_MATCH not in kinds and not is_open:
