@@ -20,7 +20,7 @@ from perdure.engine.slot import Slot
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
-from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
+from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive, pay
 from perdure.providers.registry import shared
 from perdure.testing import World
 from perdure.wiring import languages
@@ -370,3 +370,23 @@ async def test_a_second_run_is_held_up_for_less_than_50_ms_by_a_dear_one(tmp_pat
             await second.result()
 
     assert min(longest) < MOST_DELAY, longest
+
+
+async def test_work_for_which_nobody_waits_is_given_up() -> None:
+    """A request that was cancelled, or a text that has changed, does not keep a thread busy to the end."""
+    began, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        try:
+            while True:
+                pay(1)
+        finally:
+            ended.set()
+
+    task = asyncio.create_task(decision_threads.threads.analyse(work))
+    assert await asyncio.to_thread(began.wait, 20)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(ended.wait, 20)

@@ -53,11 +53,19 @@ class DecisionThreads:
 
     async def do(self, work: Callable[[], R], size: int = 0) -> R:
         """What the work gives, done in a thread: loading, compiling, checking, large JSON."""
-        return await self._begin("perdure-reading" if size <= LARGE else "perdure-reading-large", self._done, work)
+        return await self._aside("perdure-reading" if size <= LARGE else "perdure-reading-large", work)
 
     async def analyse(self, work: Callable[[], R]) -> R:
         """As `do`, for what may last for seconds whatever its size: nobody waits behind it to have something read."""
-        return await self._begin("perdure-analysing", self._done, work)
+        return await self._aside("perdure-analysing", work)
+
+    async def _aside(self, name: str, work: Callable[[], R]) -> R:
+        given_up = threading.Event()
+        try:
+            return await self._begin(name, self._done, work, given_up)
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
 
     def _begin(self, name: str, work: Callable[..., R], *arguments: Any) -> Awaitable[R]:
         if name not in self._pools:
@@ -71,9 +79,9 @@ class DecisionThreads:
         slot.is_expensive = slot.cheap < CHEAP_TURNS
         return turns
 
-    def _done(self, work: Callable[[], R]) -> R:
+    def _done(self, work: Callable[[], R], given_up: threading.Event) -> R:
         try:
-            with self.uncollected, TurnBudget(_MOST, _Rests().rest):
+            with self.uncollected, TurnBudget(_MOST, _Rests(given_up).rest):
                 return work()
         except TurnTooExpensive as refusal:
             raise TakesTooLong(str(refusal)) from None
@@ -99,13 +107,17 @@ class ShortTurns:
 class _Rests:
     """A thread that computes gives way by itself: one that waits for the interpreter would wait five times as long."""
 
-    __slots__ = ("_end", "_next")
+    __slots__ = ("_end", "_given_up", "_next")
 
-    def __init__(self) -> None:
+    def __init__(self, given_up: threading.Event | None = None) -> None:
+        """`given_up` is set when nobody waits for the result any more."""
         self._end = time.thread_time() + LONGEST  # on a busy machine a decision that is right takes minutes
         self._next = time.monotonic() + BETWEEN_RESTS
+        self._given_up = given_up
 
     def rest(self) -> None:
+        if self._given_up is not None and self._given_up.is_set():
+            raise TurnTooExpensive("nobody waits for it")
         if time.monotonic() < self._next:
             return
         time.sleep(REST)
