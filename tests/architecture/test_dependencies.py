@@ -9,7 +9,7 @@ from tests.architecture.source_tree import Import, all_imports, modules
 
 LANGUAGES = ("flow", "playbook", "story")
 
-PURE = ("kernel", "documents", "expressions", "streams", "dialects", "analysis")
+PURE = ("kernel", "documents", "expressions", "streams", "dialects", "analysis", "editor")
 
 _NO_IO = "a pure package does no I/O"
 _NO_THREADS = "a pure package has no threads"
@@ -189,6 +189,7 @@ def test_production_does_not_use_testing() -> None:
 
 
 SHARED = ("kernel", "documents", "expressions", "streams", "stores", "engine", "workers", "providers", "views", "cli")
+SHARED += ("editor",)
 
 LANGUAGE_WORDS = {
     "perdure.cli.verbs.trigger": "asks for runs of a Story: its argument is called so",

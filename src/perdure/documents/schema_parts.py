@@ -16,6 +16,19 @@ NUMBER: Schema = {"type": "number"}
 SWITCH: Schema = {"type": "boolean"}
 TEMPLATE: Schema = {"type": "string", "pattern": r"\{[{%]"}
 OPEN: Schema = {"type": "object"}
+FACTS = "x-perdure"
+"""Under this name a schema says what its values are to our own editor support; printed schemas are without it.
+
+- `declares`: a text is the name of something (`step`); `declares_members`: so are the names of an object's members;
+  `declares_label`: so is the name of the only member of an object; `declares_by`: what a text names is told by this
+  member of the document.
+- `refers`: a text names something that is declared. `path`: it is a path to it, such as `steps.name.output`.
+- `scopes`: what is declared inside such an object is known there, and with `lexical` also in objects inside it.
+- `words`: what each word means. `names_provider`: a text names a provider. `arguments_of`: an object has the arguments
+  of the provider that the member of this name, beside it, names.
+- Of the root: `provider`, the form in which providers are named; `workspace`, what is known in other files, too;
+  `expressions`, the roots that expressions read, each with what it is, its members, and what they name.
+"""
 
 
 def document(language: str, title: str, schema: Schema, parts: Mapping[str, Schema] | None = None) -> Schema:
@@ -108,3 +121,16 @@ def _selected(alternative: Schema) -> tuple[str, ...]:
     """The kind for which an alternative holds: `{"if": {"properties": {"kind": {"const": …}}}}`."""
     members_of_condition = alternative.get("if", {}).get("properties", {}).values()
     return tuple(str(member["const"]) for member in members_of_condition if "const" in member)
+
+
+def with_facts(schema: Schema, **facts: Any) -> Schema:
+    return {**schema, FACTS: {**schema.get(FACTS, {}), **facts}}
+
+
+def without_facts(schema: Any) -> Any:
+    """As a schema is printed."""
+    if isinstance(schema, list):
+        return [without_facts(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {name: without_facts(member) for name, member in schema.items() if name != FACTS}

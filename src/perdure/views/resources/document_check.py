@@ -149,4 +149,6 @@ def schema_of_language(languages: Mapping[str, Dialect], name: str) -> dict[str,
     if (schema := schemas.get(name)) is None:
         known = ", ".join(sorted(known for known, schema in schemas.items() if schema is not None))
         raise BadRequest(f"there is no schema of a language {name[:40]!r}", hint=f"There are: {known}.")
-    return schema
+    from perdure.documents.schema_parts import without_facts
+
+    return dict(without_facts(schema))

@@ -11,36 +11,37 @@ from perdure.dialects.flow.steps.protocol import Action
 from perdure.documents import schema_parts as s
 
 _EXPRESSION: s.Schema = {"type": "string", "pattern": r"\{\{"}
+_STEP_NAME = s.with_facts(s.TEXT, refers="step")
 _NAMES: s.Schema = {"type": "array", "items": s.TEXT, "minItems": 1}
 
 _RULES: dict[Rule, s.Schema] = {
     parts.anything: s.ANYTHING,
     parts.string: s.TEXT,
     parts.array: s.either({"type": "array"}, _EXPRESSION),
-    parts.arguments: s.either(s.OPEN, _EXPRESSION),
+    parts.arguments: s.with_facts(s.either(s.OPEN, _EXPRESSION), arguments_of="provider"),
     parts.middleware_arguments: s.either(s.OPEN, _EXPRESSION),
     parts.boolean: s.either(s.SWITCH, _EXPRESSION),
     parts.boolean_or_null: s.either({"type": ["boolean", "null"]}, _EXPRESSION),
     parts.object_or_null: s.either({"type": ["object", "null"]}, _EXPRESSION),
-    parts.assign: s.OPEN,
-    parts.next_step: s.TEXT,
+    parts.assign: s.with_facts(s.OPEN, declares_members="variable"),
+    parts.next_step: _STEP_NAME,
     parts.catch: s.list_of(s.part("catch")),
     parts.matcher: s.part("matcher"),
     parts.patterns: _NAMES,
     parts.types: _NAMES,
     parts.retryable: s.SWITCH,
     parts.call: s.part("call"),
-    parts.call_provider: s.TEXT,
-    parts.flow_target: s.either(s.TEXT, s.part("flow")),
+    parts.call_provider: s.with_facts(s.TEXT, names_provider=True),
+    parts.flow_target: s.either(s.with_facts(s.TEXT, refers="flow"), s.part("flow")),
     parts.success_arm: s.part("successArm"),
     parts.failure_arm: s.part("failureArm"),
     parts.step_stack: s.list_of(s.part("middleware")),
-    parts.middleware_provider: s.TEXT,
+    parts.middleware_provider: s.with_facts(s.TEXT, words=dict.fromkeys(KNOWN, "")),
     comment: s.TEXT,
     flows.flow_schema: {"const": flows.FLOW_SCHEMA},
-    flows.entrypoint: s.TEXT,
-    flows.steps: {**s.map_of(s.part("step")), "minProperties": 1},
-    flows.flows: s.map_of(s.part("flow")),
+    flows.entrypoint: _STEP_NAME,
+    flows.steps: s.with_facts({**s.map_of(s.part("step")), "minProperties": 1}, declares_members="step"),
+    flows.flows: s.with_facts(s.map_of(s.part("flow")), declares_members="flow"),
     flows.middleware: s.list_of(s.part("middleware")),
     flows.parameters: {"type": "object", "properties": {"type": {"const": "object"}}, "required": ["type"]},
     gather.scatter: s.list_of(s.part("call"), 1),
@@ -98,6 +99,36 @@ _TEXTS = {
     "successes": "How many calls must succeed.",
     "wait": "Whether the calls that are left are waited for.",
 }
+_ACTIONS = {
+    "Call": "Calls a provider or a Flow, and goes on with its result (MWL-200 to MWL-203).",
+    "Gather": "Makes several calls at once and collects their results (section 9 of MWL).",
+    "Match": "Goes on with the first case whose condition holds (MWL-210 to MWL-212).",
+    "Pass": "Passes data on, sets variables, and goes on (MWL-215).",
+    "Sleep": "Waits for a duration, or until an instant (MWL-220 to MWL-222).",
+    "Return": "Ends the Flow with a result (MWL-225).",
+    "Raise": "Ends the Flow with a failure: a new one, or the current one (MWL-230 to MWL-235).",
+}
+_MET = ("input", "metadata")
+_ROOTS = {
+    "vars": ("Variables of this call of the Flow, which `assign` sets.", ()),
+    "execution": ("The run.", ("id", "metadata", "platform")),
+    "frame": ("This call of the Flow: what it got.", _MET),
+    "failure": ("The failure that is handled here.", tuple(parts.ENVELOPE)),
+    "step": ("The Step; results exist from `output` on.", ("name", "id", "action", *_MET, "result", "results")),
+    "match": ("What the cases of a Match look at.", _MET),
+    "call": ("The call; its result exists in `onSuccess` and `onFailure`.", (*_MET, "index", "result")),
+    "middleware": ("The middleware; its result exists after the call.", (*_MET, "result")),
+    "flow": ("The Flow that was called.", ("input", "result", "vars", "metadata")),
+    "provider": ("The provider that was called.", ("input", "result", "metadata")),
+}
+_FACTS: s.Schema = {
+    "provider": "mwl:provider.call/perdure/{name}/v1",
+    "expressions": {
+        "roots": {name: {"text": text, "members": list(members)} for name, (text, members) in _ROOTS.items()},
+        "names": {"vars": "variable"},
+    },
+}
+_SCOPES: s.Schema = {"scopes": ["step", "flow", "variable"], "lexical": ["flow"]}
 
 
 def _object(rules: Mapping[str, Rule], required: Sequence[str] = ()) -> s.Schema:
@@ -118,7 +149,7 @@ def document_schema() -> s.Schema:
         }
         for action in ACTIONS.values()
     ]
-    action = s.described(_TEXTS["action"], s.choice(ACTIONS))
+    action = s.with_facts(s.described(_TEXTS["action"], s.choice(ACTIONS)), words=_ACTIONS)
     phases = {
         phase: s.members(rules, {name: _member(name, rule) for name, rule in rules.items()})
         for phase, rules in parts.PHASE_MEMBERS.items()
@@ -134,7 +165,7 @@ def document_schema() -> s.Schema:
     phases["onAlways"]["properties"]["with"] = s.described(_TEXTS["with"], s.ANYTHING)
     middleware = {name: _member(name, rule) for name, rule in parts.MIDDLEWARE.items()}
     shared = {
-        "flow": _object(flows.FLOW, ("entrypoint", "steps")),
+        "flow": s.with_facts(_object(flows.FLOW, ("entrypoint", "steps")), **_SCOPES),
         "step": {"type": "object", "properties": {"action": action}, "required": ["action"], "allOf": steps},
         "call": {**_object(parts.CALL), "oneOf": [{"required": ["provider"]}, {"required": ["flow"]}]},
         "successArm": _object(parts.SUCCESS_ARM),
@@ -148,6 +179,7 @@ def document_schema() -> s.Schema:
         "failure": _object(parts.ENVELOPE, ("code",)),
     }
     root = _object({"$schema": flows.flow_schema, **flows.FLOW}, ("$schema", "entrypoint", "steps"))
+    root = s.with_facts(root, **_FACTS, **_SCOPES)
     document = s.document("flow", "A Flow: Metolia Workflow Language v0.1", root, shared)
     s.describe(document, _TEXTS)
     return document

@@ -10,7 +10,7 @@ from typing import Any
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document import results, root, steps, tasks
 from perdure.dialects.playbook.document.field_texts import TEXTS
-from perdure.dialects.playbook.document.vocabulary import PROFILES
+from perdure.dialects.playbook.document.vocabulary import BOUND_NAMES, PROFILES
 from perdure.dialects.playbook.plan import keychain_declarations as declared
 from perdure.dialects.playbook.plan.program import OnFailure, OnFinalFailure, OnStranded
 from perdure.dialects.playbook.run.ctx_merge import REDUCERS
@@ -25,6 +25,63 @@ _ROUTING = s.choice(("exclusive", "inclusive"))
 _ARGUMENTS = s.either(s.OPEN, s.TEMPLATE)
 _GUARD = s.described("A template that gives true or false.", {"type": ["string", "boolean"]})
 _ASSIGNMENTS = s.OPEN
+_STEP_NAME = s.with_facts(s.TEXT, refers="step")
+_KINDS = {
+    "noop": "Does nothing: for routing, and for setting `ctx` (PBK-093).",
+    "python": "Runs code of the document in a process of its own (PBK-094).",
+    "http": "Sends one request (PBK-095).",
+    "shell": "Runs commands, one after the other (PBK-096).",
+    "postgres": "Runs statements in one transaction of PostgreSQL (PBK-097).",
+    "duckdb": "Runs statements in one transaction of DuckDB (PBK-097).",
+    "sqlite": "Runs statements in one transaction of SQLite (PBK-097).",
+    "container": "Runs a job in a container to its end (PBK-098).",
+    "script": "Runs a script to its end, without a container (PBK-098).",
+    "workbook": "The task of that name in `workbook` (PBK-099).",
+    "artifact": "Reads the body behind a reference, or stores a value (PBK-100).",
+    "secrets": "Reads a secret, which only the worker sees (PBK-100).",
+    "playbook": "Runs another document and waits for its result (PBK-200).",
+}
+_ROOTS = {
+    "workload": "The input of the run, with the document's defaults.",
+    "ctx": "What the run has set so far.",
+    "args": "What this step or task got.",
+    "iter": "The iteration of the loop: its element, index and own values.",
+    "event": "How the last step ended: name, status, result, error.",
+    "steps": "The latest result of each step.",
+    "results": "Results of earlier tasks of this step, by label.",
+    "outcome": "How the task ended: status, result, error. In rules of a policy.",
+    "output": "The outcome, in profile io.",
+    "keychain": "Secrets, by name.",
+    "execution_id": "The id of the run.",
+    "fanin": "What the branches brought to a join.",
+    "_prev": "The result of the task before.",
+    "_task": "The label of the task.",
+    "_attempt": "The attempt, from 1.",
+}
+_MEMBERS = {
+    "event": ("name", "step", "status", "result", "error"),
+    "outcome": ("status", "result", "error", "meta"),
+    "output": ("status", "data", "error", "ref"),
+    "iter": BOUND_NAMES,
+}
+_NAMES = {
+    "steps": "step",
+    "workload": "workload",
+    "ctx": "ctx",
+    "iter": "iterator",
+    "results": "task",
+    "keychain": "keychain",
+}
+_FACTS: s.Schema = {
+    "provider": "{name}",
+    "workspace": ["playbook"],
+    "expressions": {
+        "roots": {name: {"text": text, "members": list(_MEMBERS.get(name, ()))} for name, text in _ROOTS.items()},
+        "names": _NAMES,
+        "members": {"steps": ["status", "result", "reference", "runs"]},
+        "bare": "step",
+    },
+}
 
 
 def _settings(names: tuple[str, ...], described: dict[str, s.Schema]) -> s.Schema:
@@ -47,7 +104,7 @@ def _rules(then: s.Schema, least: int = 0) -> s.Schema:
 
 def _step() -> s.Schema:
     described = {
-        "step": s.described("The name of the step, unique in the workflow.", s.TEXT),
+        "step": s.with_facts(s.described("The name of the step, unique in the workflow.", s.TEXT), declares="step"),
         "desc": s.described("For people.", s.TEXT),
         "spec": _step_spec(),
         "loop": _loop(),
@@ -58,7 +115,7 @@ def _step() -> s.Schema:
         "next": _router(),
         "set": _ASSIGNMENTS,
     }
-    return s.members((*steps.STEP, "set"), described, ("step",))
+    return s.with_facts(s.members((*steps.STEP, "set"), described, ("step",)), scopes=["task", "iterator"])
 
 
 def _step_spec() -> s.Schema:
@@ -79,7 +136,9 @@ def _step_spec() -> s.Schema:
         "emit": s.ANYTHING,
     }
     join = s.members(
-        ("from", "mode", "n"), {"from": s.list_of(s.TEXT, 1), "mode": s.choice(root.MODES), "n": s.whole(1)}, ("from",)
+        ("from", "mode", "n"),
+        {"from": s.list_of(_STEP_NAME, 1), "mode": s.choice(root.MODES), "n": s.whole(1)},
+        ("from",),
     )
     described = {
         "policy": s.members(policy, policy, is_open=True),
@@ -102,7 +161,7 @@ def _loop() -> s.Schema:
         ("in", "iterator", "spec"),
         {
             "in": s.described("The list, or a template that gives one.", {"type": ["string", "array"]}),
-            "iterator": s.described("The name of the element: iter.<name>.", s.TEXT),
+            "iterator": s.with_facts(s.described("The name of the element: iter.<name>.", s.TEXT), declares="iterator"),
             "spec": _settings(steps.LOOP_SETTINGS, described),
         },
         ("in", "iterator"),
@@ -112,7 +171,7 @@ def _loop() -> s.Schema:
 def _router() -> s.Schema:
     arc = s.members(
         ("step", "when", "args", "spec", "set"),
-        {"step": s.TEXT, "when": _GUARD, "args": s.OPEN, "spec": s.OPEN, "set": _ASSIGNMENTS},
+        {"step": _STEP_NAME, "when": _GUARD, "args": s.OPEN, "spec": s.OPEN, "set": _ASSIGNMENTS},
         ("step",),
     )
     spec = s.members(("mode",), {"mode": _ROUTING}, is_open=True)
@@ -130,12 +189,12 @@ def _task() -> s.Schema:
     ]
     kind = s.described(
         "What does the work; the name of a provider is a kind, too.",
-        {"type": "string", "examples": [*tools.KINDS, tools.WORKBOOK]},
+        s.with_facts({"type": "string", "examples": [*tools.KINDS, tools.WORKBOOK]}, words=_KINDS, names_provider=True),
     )
     shared = {
         "kind": kind,
-        "name": s.described("The label of the task.", s.TEXT),
-        "args": s.described("What the task gets.", s.ANYTHING),
+        "name": s.with_facts(s.described("The label of the task.", s.TEXT), declares="task"),
+        "args": s.with_facts(s.described("What the task gets.", s.ANYTHING), arguments_of="kind"),
         "spec": _settings(("policy",), {"policy": _task_policy()}),
     }
     return {"type": "object", "properties": shared, "required": ["kind"], "allOf": kinds}
@@ -148,6 +207,8 @@ def _task_of_kind(name: str, kind: tools.ToolKind) -> s.Schema:
     if kind.fields is None:
         return {**schema, "properties": choices}
     names = ("kind", "name", "spec", "args", "input", *sorted(kind.fields))
+    if name == "playbook":
+        choices = {**choices, "path": s.with_facts({}, refers="playbook")}
     return {**schema, **s.members(names, choices)}
 
 
@@ -159,8 +220,8 @@ def _task_policy() -> s.Schema:
             "attempts": s.whole(1),
             "backoff": s.choice(("none", "linear", "exponential")),
             "delay": s.either({"type": "number", "minimum": 0}, s.TEMPLATE),
-            "to": s.TEXT,
-            "set_ctx": _ASSIGNMENTS,
+            "to": s.with_facts(s.TEXT, refers="task"),
+            "set_ctx": s.with_facts(_ASSIGNMENTS, declares_members="ctx"),
             "set_iter": _ASSIGNMENTS,
             "set": _ASSIGNMENTS,
         },
@@ -214,8 +275,8 @@ def _executor() -> s.Schema:
         "lifecycle": s.members(("timeout_s",), {"timeout_s": _SECONDS}, is_open=True),
     }
     described: dict[str, s.Schema] = {
-        "entry_step": s.TEXT,
-        "final_step": s.TEXT,
+        "entry_step": _STEP_NAME,
+        "final_step": _STEP_NAME,
         "no_next_is_error": s.SWITCH,
         "loop_mode": _LOOP_MODE,
         "compat": s.choice(PROFILES),
@@ -240,7 +301,11 @@ def _keychain() -> s.Schema:
     fields = (*declared.COMMON, *(field for fields in declared.KINDS.values() for field in fields))
     entry = s.members(
         fields,
-        {"name": s.TEXT, "kind": s.choice(declared.KINDS), "scope": s.choice(declared.LIFETIMES)},
+        {
+            "name": s.with_facts(s.TEXT, declares="keychain"),
+            "kind": s.choice(declared.KINDS),
+            "scope": s.choice(declared.LIFETIMES),
+        },
         ("name", "kind"),
         is_open=True,
     )
@@ -257,7 +322,9 @@ def document_schema() -> s.Schema:
     texts = {"type": ["string", "number"]}
     metadata: dict[str, Any] = {
         "name": s.TEXT,
-        "path": s.described("Where the catalog keeps it, and how others call it.", s.TEXT),
+        "path": s.with_facts(
+            s.described("Where the catalog keeps it, and how others call it.", s.TEXT), declares="playbook"
+        ),
         "description": s.TEXT,
         "version": texts,
         "tags": {"type": ["array", "string"]},
@@ -271,13 +338,15 @@ def document_schema() -> s.Schema:
         "metadata": s.members(metadata, metadata, ("name", "path"), is_open=True),
         "keychain": s.described("Secrets, by name; templates read them as keychain.<name>.", _keychain()),
         "executor": s.described("Settings of all runs.", _executor()),
-        "workload": s.described("Defaults of the input of a run.", s.OPEN),
+        "workload": s.with_facts(s.described("Defaults of the input of a run.", s.OPEN), declares_members="workload"),
         "workflow": s.described("The steps; the first one, or `entry_step`, begins.", s.list_of(s.part("step"), 1)),
         "workbook": s.described("Tasks that steps share.", _workbook()),
     }
-    labelled = {"type": "object", "maxProperties": 1, "additionalProperties": s.part("task")}
+    labelled = s.with_facts(
+        {"type": "object", "maxProperties": 1, "additionalProperties": s.part("task")}, declares_label="task"
+    )
     shared = {"step": _step(), "task": _task(), "labelled": labelled, "results": _results()}
-    schema = s.members(root.ROOT, described, root.REQUIRED)
+    schema = s.with_facts(s.members(root.ROOT, described, root.REQUIRED), **_FACTS)
     document = s.document("playbook", "A Playbook: NoETL canonical v10", schema, shared)
     s.describe(document, TEXTS)
     return document

@@ -31,6 +31,23 @@ TEXTS = {
         for place in ("steps", "compensations", "finally", "step")
         for name, text in STEP_TEXTS.items()
     },
+    # what each type of step reads
+    **{
+        f"{name}.with": "What a step of this type reads."
+        for name in ("condition", "parallel", "sleep", "stop", "executeStory", "wait", "gate")
+    },
+    "wait.with.timeout": f"How long it waits at most: {_DURATION}.",
+    "gate.with.timeout": f"How long it waits at most: {_DURATION}.",
+    "with.duration": f"How long to sleep: {_DURATION}.",
+    "with.until": "Template; the step waits until it gives true.",
+    "with.pollInterval": f"How often the condition is looked at: {_DURATION}.",
+    "with.onTimeout": "What happens at the timeout: fail or skip.",
+    "with.phase": "Phase with which the run ends.",
+    "with.mode": "How the run ends, in another word than `phase`.",
+    "with.message": "Why the run is stopped, for people.",
+    "with.waitForCompletion": "Whether the step waits for the end of the run that it starts.",
+    "executeStory.with.with": "Inputs of the Story.",
+    "with.arguments": "Arguments of a Flow that `documentRef` names.",
     # every resource
     "apiVersion": "Group and version of the kind.",
     "metadata": "Name, namespace, labels and annotations.",

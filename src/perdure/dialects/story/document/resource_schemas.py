@@ -8,7 +8,7 @@ from perdure.dialects.story.document.field_texts import TEXTS
 from perdure.dialects.story.document.steps import STEP, StepShape, StepType
 from perdure.dialects.story.document.validation import METADATA, RULES
 from perdure.dialects.story.resources.kinds import RESOURCE_KINDS
-from perdure.dialects.story.steps import TYPES
+from perdure.dialects.story.steps import STEP_KINDS, TYPES
 from perdure.dialects.story.steps.gate import DECISIONS
 from perdure.documents import schema_parts
 
@@ -46,6 +46,36 @@ DESCRIPTIONS = {
     "TransportBinding": "A step of a streaming run, bound to its transport.",
 }
 
+
+STEP_TYPES = {
+    "condition": "A step without work: only its `if` matters (STY-081).",
+    "parallel": "Its branches start together; it ends when all have ended (STY-092 to STY-095).",
+    "sleep": "Waits for a duration (STY-083, STY-084).",
+    "stop": "Ends the main block with the phase that it names (STY-085, STY-086).",
+    "executeStory": "Runs another Story (STY-087 to STY-091).",
+    "wait": "Waits until its condition holds (STY-096 to STY-100).",
+    "gate": "Waits until somebody decides (STY-101 to STY-105).",
+}
+REFERENCES = {
+    "storyRef": "Story",
+    "engramRef": "Engram",
+    "impulseRef": "Impulse",
+    "transportRef": "Transport",
+    "ref": "Engram",
+}
+"""Members that name a resource, by the kind that they name."""
+
+TEMPLATES = {"Engram": "EngramTemplate", "Impulse": "ImpulseTemplate"}
+ROOTS = {
+    "inputs": "Inputs of the run.",
+    "steps": "Steps that have ended, each with its output.",
+    "packet": "Streaming only: the packet at hand.",
+    "step": "The step; in the key of a cache.",
+    "engram": "The Engram; in the key of a cache.",
+    "story": "The Story; in the key of a trigger.",
+    "impulse": "The Impulse; in the key of a trigger.",
+    "context": "What arrived; in the mapping of an Impulse.",
+}
 
 TEXT: Schema = {"type": "string"}
 COUNT: Schema = {"type": "integer"}
@@ -180,12 +210,28 @@ def document_schema() -> Schema:
     kinds = [
         {
             "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
-            "then": {"properties": {"apiVersion": {"const": RESOURCE_KINDS[kind].api_version}, **_of_file(kind)}},
+            "then": {
+                "properties": {
+                    "apiVersion": {"const": RESOURCE_KINDS[kind].api_version},
+                    **_with_facts(_of_file(kind), kind),
+                }
+            },
         }
         for kind in RULES
     ]
     metadata = _closed(_plain(METADATA, "metadata"))
+    members = metadata["properties"]
+    members["name"] = schema_parts.with_facts(members["name"], declares_by="kind")
     named = {"type": "string", "description": "What the document declares.", "enum": list(RULES)}
+    facts = {
+        "workspace": [*RULES],
+        "expressions": {
+            "roots": {name: {"text": text, "members": []} for name, text in ROOTS.items()},
+            "names": {"steps": "step"},
+            "members": {"steps": ["output", "phase", "error"]},
+            "has_aliases": True,
+        },
+    }
     root = {
         "type": "object",
         "properties": {"apiVersion": {"type": "string"}, "kind": named, "metadata": metadata, "spec": {}, "status": {}},
@@ -194,7 +240,8 @@ def document_schema() -> Schema:
         "allOf": kinds,
     }
     step = _closed(_plain(STEP, "Story.spec.steps"))
-    shared = {"step": step}
+    shared = {"step": _with_facts(step, "Story"), "typedStep": _typed_step()}
+    root = schema_parts.with_facts(root, **facts)
     document = schema_parts.document(
         "story", "A resource of BubuStack: a Story, an Engram, an Impulse, …", root, shared
     )
@@ -202,11 +249,53 @@ def document_schema() -> Schema:
     return document
 
 
-_PARALLEL: Schema = {
-    "if": {"properties": {"type": {"const": "parallel"}}, "required": ["type"]},
-    "then": {"properties": {"with": {"properties": {"steps": {"items": schema_parts.part("step")}}}}},
-}
-"""The branches of a parallel step are steps."""
+def _typed_step() -> Schema:
+    """The members of `with` that each type of step reads; the branches of a parallel step are steps."""
+    types = []
+    for name in TYPES:
+        kind = STEP_KINDS[name]
+        members: Schema = {member: {} for member in kind.members}
+        members |= {kind.branches_member: {"items": schema_parts.part("step")}} if kind.branches_member else {}
+        then = {"properties": {"with": _with_facts({"type": "object", "properties": members}, "Story")}}
+        types.append({"if": {"properties": {"type": {"const": name}}, "required": ["type"]}, "then": then})
+    return {"type": "object", "allOf": types}
+
+
+def _with_facts(part: Any, kind: str) -> Any:
+    """The schema of a resource, or a part of it, with what names in it mean."""
+    if isinstance(part, list):
+        return [_with_facts(item, kind) for item in part]
+    if not isinstance(part, dict):
+        return part
+    schema = {name: _with_facts(member, kind) for name, member in part.items()}
+    members: Schema = schema.get("properties", {})
+    named = {"templateRef": TEMPLATES.get(kind), **REFERENCES}
+    for name in members.keys() & named.keys():
+        members[name] = _naming(members[name], named[name] or "")
+    if is_step := members.keys() >= {"needs", "requires", "ref"}:
+        members["name"] = schema_parts.with_facts(members["name"], declares="step")
+        members["needs"]["items"] = schema_parts.with_facts(members["needs"]["items"], refers="step")
+        members["requires"]["items"] = schema_parts.with_facts(members["requires"]["items"], path=True)
+        members["transport"] = schema_parts.with_facts(members["transport"], refers="transport")
+        members["type"] = schema_parts.with_facts(members["type"], words=STEP_TYPES)
+    if not is_step and "transports" in members:
+        declared = members["transports"]["items"]["properties"]
+        declared["name"] = schema_parts.with_facts(declared["name"], declares="transport")
+    return schema
+
+
+def _naming(schema: Schema, kind: str) -> Schema:
+    """A reference: a name, or an object with a name."""
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [_naming(option, kind) for option in schema["anyOf"]]}
+    members = schema.get("properties", {})
+    if schema.get("type") == "string":
+        return schema_parts.with_facts(schema, refers=kind)
+    name = schema_parts.with_facts(members.get("name", {}), refers=kind)
+    return schema_parts.with_facts({**schema, "properties": {**members, "name": name}}, refers=kind)
+
+
+_TYPED: Schema = schema_parts.part("typedStep")
 
 
 def _of_file(kind: str) -> Schema:
@@ -226,6 +315,6 @@ def _closed(part: Any) -> Any:
         return shown
     shown["additionalProperties"] = False
     if part.get("required") == list(STEP.required) and part["properties"].keys() == STEP.members.keys():
-        return {**shown, **_PARALLEL}
+        return {**shown, "allOf": [_TYPED]}
     is_reference = part["properties"] == _plain(s.REFERENCE, "")["properties"]
     return {"anyOf": [{"type": "string"}, shown]} if is_reference else shown  # a text is its `name`
